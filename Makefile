@@ -1,0 +1,81 @@
+# Every target works on a bare machine with python3.11+, g++ and make; the first call fills .venv.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+TORCH  := $(shell grep '^torch==' constraints.txt)
+
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-tiny test-all lint format clean toolchain
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: toolchain $(VENV)/.installed-run ## install what is needed and run examples/demo.py
+	$(BIN)/python examples/demo.py
+
+test: lint toolchain ## lint, types and all tests but the slow ones
+	$(run-tests)
+
+test-tiny: $(VENV)/.installed-dev ## the tests that take seconds
+	$(BIN)/python -m pytest tests/tiny
+
+test-all: lint toolchain ## test, plus the slow tests and the benchmarks (rewrites the tables in docs)
+	$(run-tests)
+
+lint: $(VENV)/.installed-dev ## ruff and mypy --strict
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(VENV)/.installed-dev ## fix what ruff can fix
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean: ## remove build output and tool caches; .venv and recorded runs stay
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# --- the test run -------------------------------------------------------------------------------
+# One shell, so that all processes share one compile cache: empty at the start (a test must not pass
+# thanks to yesterday's cache), shared within (its precompiled headers are slow to build), then gone.
+# TMPDIR, because Inductor keeps those headers below it, wherever TORCHINDUCTOR_CACHE_DIR points.
+
+MARKS      := not slow
+BENCHMARKS :=
+test-all: MARKS      := slow or not slow
+test-all: BENCHMARKS := $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py))
+
+define run-tests
+@cache=$$(mktemp -d "$${TMPDIR:-/tmp}/kernelscope-cache.XXXXXX"); trap 'rm -rf "$$cache" || true' EXIT; \
+export TMPDIR="$$cache" TORCHINDUCTOR_CACHE_DIR="$$cache/inductor" TRITON_CACHE_DIR="$$cache/triton"; \
+set -x; \
+$(BIN)/python -m pytest -m "$(MARKS)" tests/tiny; \
+$(BIN)/python -m pytest -m "$(MARKS)" $(wildcard tests/unit tests/integration tests/gpu tests/browser); \
+$(foreach benchmark,$(BENCHMARKS),$(BIN)/python $(benchmark) --write-docs;)
+endef
+
+# --- installation -------------------------------------------------------------------------------
+
+$(VENV)/.installed-run: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "kernelscope needs Python 3.11 or newer; try: make PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -c constraints.txt $(TORCH) 'triton; sys_platform == "linux"'
+	$(BIN)/pip install -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed-run
+	$(BIN)/pip install -c constraints.txt -e '.[dev]'
+	@touch $@
+
+# Inductor and the gcu backend compile C++ that includes Python.h.
+toolchain:
+	@command -v $(CXX) >/dev/null || { echo "$(CXX) is missing: torch.compile needs a C++ compiler." \
+	  "Debian, Ubuntu: apt-get install g++ | Fedora: dnf install gcc-c++ | conda: conda install gxx" >&2; exit 1; }
+	@test -f "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" || \
+	  { echo "Python.h is missing: torch.compile needs Python's headers." \
+	  "Debian, Ubuntu: apt-get install python3-dev | Fedora: dnf install python3-devel" >&2; exit 1; }

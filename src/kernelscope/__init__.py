@@ -1,0 +1,38 @@
+"""kernelscope: what a compiled PyTorch program really did, kernel by kernel and value by value."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .debug_mode import DebugMode as DebugMode
+    from .fingerprint import fingerprint as fingerprint
+    from .recording import record as record
+    from .recording import step as step
+    from .run import KernelCall as KernelCall
+    from .run import Run as Run
+
+_HOMES = {
+    "DebugMode": ".debug_mode",
+    "KernelCall": ".run",
+    "Run": ".run",
+    "fingerprint": ".fingerprint",
+    "record": ".recording",
+    "step": ".recording",
+}
+
+__all__ = ["DebugMode", "KernelCall", "Run", "__version__", "fingerprint", "record", "step"]
+
+
+def __getattr__(name: str) -> Any:
+    """Public names load on first use: `import kernelscope` does not import torch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'kernelscope' has no attribute {name!r}; it has {', '.join(__all__)}")
+    return getattr(import_module(_HOMES[name], __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,71 @@
+"""Settings. The only module that reads the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Literal, get_args
+
+Values = Literal["off", "hash"]
+Ops = Literal["graph", "all"]
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What one recording observes."""
+
+    values: Values = "off"
+    ops: Ops = "graph"
+    kernel: tuple[str, ...] = ()  # globs; empty records all
+    kind: tuple[str, ...] = ()
+    strict: bool = True  # a moved hook target is an error, not a warning
+
+    def __post_init__(self) -> None:
+        _check("values", self.values, get_args(Values))
+        _check("ops", self.ops, get_args(Ops))
+        for name in ("kernel", "kind"):
+            given = getattr(self, name)
+            if not (isinstance(given, tuple) and all(isinstance(g, str) for g in given)):
+                raise TypeError(f"record({name}=…) takes a string or a list of strings, not {given!r}")
+
+    def changed(self) -> dict[str, object]:
+        """The settings that differ from their defaults."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+
+
+def _check(name: str, given: object, allowed: tuple[str, ...]) -> None:
+    if given not in allowed:
+        known = ", ".join(repr(a) for a in allowed)
+        raise ValueError(f"record({name}={given!r}): unknown value; use one of {known}")
+
+
+def strict_from_environment(environ: Mapping[str, str] = os.environ) -> bool:
+    """KERNELSCOPE_STRICT=0 turns a moved hook target into a warning with that probe off."""
+    given = environ.get("KERNELSCOPE_STRICT", "1")
+    if given not in ("0", "1"):
+        raise ValueError(f"KERNELSCOPE_STRICT={given!r}: use 0 or 1")
+    return given == "1"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a group of processes this one stands, as torchrun and Slurm tell it."""
+
+    group: str = ""
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+
+
+def place_from_environment(environ: Mapping[str, str] = os.environ) -> Place:
+    def number(*names: str, default: int) -> int:
+        given = next((environ[n] for n in names if environ.get(n, "").isdigit()), None)
+        return default if given is None else int(given)
+
+    return Place(
+        group=environ.get("TORCHELASTIC_RUN_ID", environ.get("SLURM_JOB_ID", "")),
+        rank=number("RANK", "SLURM_PROCID", default=0),
+        local_rank=number("LOCAL_RANK", "SLURM_LOCALID", default=0),
+        world_size=number("WORLD_SIZE", "SLURM_NTASKS", default=1),
+    )

@@ -1,0 +1,193 @@
+"""The vocabulary of a recording: what probes emit and what a run is made of.
+
+Everything here is plain data. Two records describe a launch, because most of it is the same each time:
+a `Site` is written once, a `Call` is small and written for every launch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+Kind = str  # "triton", "cpp", "extern", "op", "gcu"; backends may add theirs
+Producer = str  # "inductor", "user", "eager", "gcu", "replay"
+Role = Literal["in", "out", "inout", "scalar"]
+Phase = Literal["forward", "backward", "optimizer", "other"]
+Direction = Literal["forward", "backward", "inference"]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One line of the user's program."""
+
+    file: str
+    line: int
+    function: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" + (f" in {self.function}" if self.function else "")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """What is the same at every call about a tensor argument."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    device: str
+    type: str = "Tensor"  # the subclass it belongs to, for the parts of a subclass
+    unread: str = ""  # why its values cannot be read (meta, sparse, …); empty when they can
+
+    @property
+    def short(self) -> str:
+        dims = ", ".join(map(str, self.shape))
+        return f"t: {DTYPE_SHORT.get(self.dtype, self.dtype)}[{dims}]" + (
+            f" ({self.unread})" if self.unread else ""
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Arg:
+    """One argument of a site, or one tensor that the kernel returned."""
+
+    name: str
+    role: Role  # as declared by name, constness or schema: a claim
+    tensor: TensorSpec | None = None
+    wrapper_name: str = ""  # what the calling code named it: buf3, arg0_1
+    value: Any = None  # a non-tensor argument that is the same at every call
+    returned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One piece of code that launches run."""
+
+    id: int
+    name: str
+    kind: Kind
+    producer: Producer
+    source: str = ""
+    source_hash: str = ""  # with the numbering suffix of its name normalised
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """One compiled graph."""
+
+    id: int
+    direction: Direction
+    name: str = ""  # Inductor's AOT id, "0_forward"
+    compile_id: str = ""
+    cache_key: str = ""
+    source: str = ""
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One place that launches a kernel, with all that is the same each time."""
+
+    id: int
+    kernel: Kernel
+    args: tuple[Arg, ...]
+    file: str = ""  # the generated wrapper, or the file that called it
+    line: int = 0
+    grid: tuple[int, ...] | None = None
+    config: dict[str, Any] = field(default_factory=dict, hash=False)
+    origin: tuple[Frame, ...] = ()  # the user's lines, innermost first
+    device: str = ""
+    collective: str = ""  # process group of a collective
+
+    def with_returns(self, id: int, returns: tuple[Arg, ...]) -> Site:
+        return replace(self, id=id, args=self.args + returns)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphCall:
+    """One execution of a compiled graph."""
+
+    index: int
+    graph: Graph
+
+
+@dataclass(slots=True)
+class Call:
+    """One launch at a site, or one operator."""
+
+    index: int
+    site: Site
+    graph_call: int = -1
+    step: int = 0
+    replay: int = -1
+    thread: int = 0
+    stream: int = 0
+    phase: Phase = "other"
+    start_ns: int = 0
+    duration_ns: int = -1  # -1: not measured
+    depth: int = 0
+    parent: int = -1
+    captured: bool = False  # launched while a CUDA graph was being captured: a template that did not execute
+    scalars: tuple[Any, ...] = ()
+    storages: tuple[int, ...] = ()  # one entry per tensor argument, in the order of the site's tensors
+    epochs: tuple[int, ...] = ()
+    offsets: tuple[int, ...] = ()
+    dead: tuple[int, ...] = ()  # argument indices whose prior contents were uninitialised
+    pre: dict[int, int] | None = None  # argument index -> fingerprint slot
+    post: dict[int, int] | None = None
+    hasher: Any = None  # reads the slots
+    error: str = ""  # the exception that the kernel raised
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """Where, when and how a run was recorded."""
+
+    uuid: str
+    group: str
+    rank: int
+    local_rank: int
+    world_size: int
+    host: str
+    pid: int
+    parent_pid: int
+    monotonic_ns: int  # the same moment on two clocks: calls carry the first
+    realtime_ns: int
+    devices: tuple[str, ...]
+    versions: dict[str, str] = field(hash=False)
+    settings: dict[str, object] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that is not a launch but belongs between launches: a step, a module, a profiler range."""
+
+    index: int  # of the call that comes next
+    kind: str
+    text: str
+    depth: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something wrong or odd that was noticed."""
+
+    kind: str
+    message: str
+    call: int = -1
+    kernel: str = ""
+    arg: str = ""
+
+    def __str__(self) -> str:
+        where = f"call {self.call} " if self.call >= 0 else ""
+        return f"[{self.kind}] {where}{self.message}"
+
+
+DTYPE_SHORT = {
+    "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16",
+    "float8_e4m3fn": "f8e4m3fn", "float8_e5m2": "f8e5m2", "float8_e4m3fnuz": "f8e4m3fnuz",
+    "float8_e5m2fnuz": "f8e5m2fnuz", "float8_e8m0fnu": "f8e8m0fnu", "float4_e2m1fn_x2": "f4e2m1fnx2",
+    "complex32": "c32", "complex64": "c64", "complex128": "c128",
+    "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
+    "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "b8",
+}  # fmt: skip

@@ -1,0 +1,115 @@
+"""Tensors as plain data, and arguments as a flat list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from ..events import TensorSpec
+from ..fingerprint.fingerprinter import why_not
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def describe(tensor: torch.Tensor, type_name: str = "Tensor") -> TensorSpec:
+    unread = why_not(tensor) or ""
+    strided = tensor.layout is torch.strided
+    return TensorSpec(
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        shape=tuple(_number(n) for n in tensor.shape),
+        stride=tuple(_number(n) for n in tensor.stride()) if strided else (),
+        device=str(tensor.device),
+        type=type_name,
+        unread=unread,
+    )
+
+
+def _number(n: Any) -> int:
+    # A symbolic size has no number that could be asked for without adding a guard.
+    return int(n) if isinstance(n, int) and not isinstance(n, torch.SymInt) else -1
+
+
+def is_subclass(tensor: torch.Tensor) -> bool:
+    return type(tensor) not in _PLAIN and is_traceable_wrapper_subclass(tensor)
+
+
+def parts(tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    """The plain tensors inside a wrapper subclass such as a DTensor, with their attribute paths."""
+    names, _ = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
+    for name in names:
+        inner = getattr(tensor, name)
+        if is_subclass(inner):
+            yield from ((f"{name}.{path}", part) for path, part in parts(inner))
+        else:
+            yield name, inner
+
+
+def flatten(args: Iterable[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Argument values with lists and subclasses opened; `flat_names` gives the names in the same order."""
+    flat: list[Any] = []
+    for value in args:
+        _flatten_into(flat, value)
+    for value in kwargs.values():
+        _flatten_into(flat, value)
+    return flat
+
+
+def _flatten_into(flat: list[Any], value: Any) -> None:
+    if type(value) in _PLAIN:
+        flat.append(value)
+    elif isinstance(value, torch.Tensor):
+        if is_subclass(value):
+            flat.extend(part for _, part in parts(value))
+        else:
+            flat.append(value)
+    elif isinstance(value, list | tuple) and any(isinstance(v, torch.Tensor) for v in value):
+        for item in value:
+            _flatten_into(flat, item)
+    else:
+        flat.append(value)
+
+
+def flat_names(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Names, and the subclass a part belongs to, of what `flatten` makes of one argument."""
+    if isinstance(value, torch.Tensor):
+        if is_subclass(value):
+            kind = type(value).__name__
+            yield from ((f"{name}.{path}", kind) for path, _ in parts(value))
+        else:
+            yield name, "Tensor" if type(value) in _PLAIN else type(value).__name__
+    elif isinstance(value, list | tuple) and any(isinstance(v, torch.Tensor) for v in value):
+        for i, item in enumerate(value):
+            yield from flat_names(f"{name}[{i}]", item)
+    else:
+        yield name, ""
+
+
+def returned_tensors(result: Any) -> Iterator[torch.Tensor]:
+    if isinstance(result, torch.Tensor):
+        if is_subclass(result):
+            yield from (part for _, part in parts(result))
+        else:
+            yield result
+    elif isinstance(result, list | tuple):
+        for item in result:
+            yield from returned_tensors(item)
+
+
+def plain(value: Any) -> Any:
+    """A non-tensor argument as something that can be stored: a number, a string, or its description."""
+    if value is None or isinstance(value, bool | int | float | complex | str):
+        return value
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return tuple(plain(v) for v in value)
+    if isinstance(value, torch.dtype | torch.device | torch.layout | torch.memory_format):
+        return str(value)
+    return (
+        f"<{type(value).__name__}>"
+        if not callable(value)
+        else f"<{getattr(value, '__name__', type(value).__name__)}>"
+    )

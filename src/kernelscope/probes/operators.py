@@ -1,0 +1,125 @@
+"""Operators as launches: names and roles of their arguments, from the schema."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+
+from ..events import Arg, Role
+from .describe import describe, flat_names, flatten, plain
+
+Operator = OpOverload | OpOverloadPacket | HigherOrderOperator
+
+
+def overload_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpOverload | None:
+    """The overload whose schema describes this call, where there is one."""
+    if isinstance(func, OpOverload):
+        return func
+    if not isinstance(func, OpOverloadPacket):
+        # Extern kernels are ATen's functions under another name (extern_kernels.addmm is torch.addmm).
+        func = getattr(torch.ops.aten, str(getattr(func, "__name__", "")), None)
+        if not isinstance(func, OpOverloadPacket):
+            return None
+    fits = [o for o in _overloads(func) if _fits(o, len(args), kwargs)]
+    return fits[0] if fits else None
+
+
+def _overloads(packet: Any) -> list[OpOverload]:
+    return [getattr(packet, name) for name in packet.overloads()]
+
+
+def _fits(overload: OpOverload, given: int, kwargs: dict[str, Any]) -> bool:
+    arguments = overload._schema.arguments
+    positional = [a for a in arguments if not a.kwarg_only]
+    names = {a.name for a in arguments}
+    missing = [a for a in arguments[given:] if not a.has_default_value() and a.name not in kwargs]
+    return given <= len(positional) and kwargs.keys() <= names and not missing
+
+
+def operator_name(func: Any) -> str:
+    """ "aten.addmm.default", "mylib.scale.default", "higher_order.cond"."""
+    if isinstance(func, OpOverload | OpOverloadPacket):
+        return str(func)
+    if isinstance(func, HigherOrderOperator):
+        return f"higher_order.{func._name}"
+    return str(getattr(func, "__name__", type(func).__name__))
+
+
+def operator_args(
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    constant: Callable[[int], bool] = lambda i: False,
+    wrapper_names: Sequence[str] = (),
+) -> tuple[list[Any], tuple[Arg, ...]]:
+    """The flat argument values and their descriptions, in the same order.
+
+    `constant(i)` says that the i-th is the same at every call, so that its value can stand in the site.
+    """
+    overload = overload_of(func, args, kwargs)
+    flat = flatten(args, kwargs)
+    described: list[Arg] = []
+    for name, role, value in _named(func, overload, args, kwargs):
+        for flat_name, kind in flat_names(name, value):
+            i = len(described)
+            tensor = flat[i] if isinstance(flat[i], torch.Tensor) else None
+            described.append(
+                Arg(
+                    name=flat_name,
+                    role=role if tensor is not None else "scalar",
+                    tensor=describe(tensor, kind) if tensor is not None else None,
+                    wrapper_name=wrapper_names[i] if i < len(wrapper_names) else "",
+                    value=plain(flat[i]) if tensor is None and constant(i) else None,
+                )
+            )
+    return flat, tuple(described)
+
+
+def _named(
+    func: Any, overload: OpOverload | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[tuple[str, Role, Any]]:
+    if overload is None:
+        names = _signature_names(func, len(args))
+        named: list[tuple[str, Role, Any]] = [(n, "in", v) for n, v in zip(names, args, strict=True)]
+        return named + [(k, "out" if k == "out" else "in", v) for k, v in kwargs.items()]
+    declared = {a.name: a for a in overload._schema.arguments}
+    names = [a.name for a in overload._schema.arguments if not a.kwarg_only][: len(args)]
+    return [
+        (name, _schema_role(declared[name]), value)
+        for name, value in [*zip(names, args, strict=True), *kwargs.items()]
+    ]
+
+
+def _schema_role(argument: Any) -> Role:
+    if argument.alias_info is None or not argument.alias_info.is_write:
+        return "in"
+    return "out" if argument.is_out else "inout"
+
+
+def _signature_names(func: Any, count: int) -> list[str]:
+    try:
+        parameters = list(inspect.signature(func).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    usable = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return [usable[i] if i < len(usable) else f"arg{i}" for i in range(count)]
+
+
+def is_view(func: Any) -> bool:
+    """Pure views launch nothing."""
+    if isinstance(func, OpOverloadPacket):
+        return all(is_view(overload) for overload in _overloads(func))
+    return isinstance(func, OpOverload) and (func.is_view or str(func) in _VIEWS_WITHOUT_ALIAS_INFO)
+
+
+def is_birth(func: Any) -> bool:
+    """Operators that only hand out memory."""
+    return isinstance(func, OpOverload) and func.namespace == "aten" and func._opname in _BIRTHS
+
+
+_VIEWS_WITHOUT_ALIAS_INFO = {"inductor._reinterpret_tensor.default"}
+_BIRTHS = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"}

@@ -1,0 +1,66 @@
+"""Replacing an attribute of torch or triton, and putting back exactly what was there."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+_ABSENT = object()
+
+
+class MovedTarget(RuntimeError):
+    """A hook target is not where this version of kernelscope expects it."""
+
+
+def resolve(path: str) -> tuple[Any, str]:
+    """The object that holds a dotted attribute ("torch.cuda:CUDAGraph.replay"), and the attribute's name."""
+    module_name, _, attribute = path.partition(":")
+    try:
+        holder: Any = importlib.import_module(module_name)
+    except ImportError as e:
+        raise moved(path) from e
+    *outer, last = attribute.split(".")
+    for name in outer:
+        holder = getattr(holder, name, _ABSENT)
+        if holder is _ABSENT:
+            raise moved(path)
+    if not hasattr(holder, last):
+        raise moved(path)
+    return holder, last
+
+
+def moved(path: str) -> MovedTarget:
+    package = path.split(".")[0].split(":")[0]
+    version = getattr(importlib.import_module(package), "__version__", "unknown")
+    return MovedTarget(
+        f"kernelscope hooks {path.replace(':', '.')}, which {package} {version} does not have. "
+        "Supported: torch 2.11 to 2.14. Upgrade kernelscope, or set KERNELSCOPE_STRICT=0 to record "
+        "without the probe that needs it."
+    )
+
+
+class Patch:
+    """One replaced attribute; `make` gets the original and returns its replacement."""
+
+    def __init__(self, path: str, make: Callable[[Any], Any]) -> None:
+        self._path = path
+        self._make = make
+        self._holder: Any = None
+        self._name = ""
+        self._original: Any = _ABSENT
+
+    def install(self) -> None:
+        self._holder, self._name = resolve(self._path)
+        # An inherited attribute is not in the holder's own dict: removing ours uncovers it again.
+        self._original = vars(self._holder).get(self._name, _ABSENT)
+        setattr(self._holder, self._name, self._make(getattr(self._holder, self._name)))
+
+    def remove(self) -> None:
+        if self._holder is None:
+            return
+        if self._original is _ABSENT:
+            delattr(self._holder, self._name)
+        else:
+            setattr(self._holder, self._name, self._original)
+        self._holder = None

@@ -1,0 +1,161 @@
+"""User-written Triton kernels launched from Python: plain, autotuned, under heuristics, or interpreted.
+
+Compiled ones are launched by Inductor's wrapper and recorded there.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+
+from ..events import Arg, Site
+from .bus import BUS, LaunchPoint
+from .describe import describe, plain
+from .origins import caller_frames, caller_key
+from .patching import Patch
+from .triton_source import roles_in_source
+from .wrapper_launches import source_hash
+
+_JIT = "triton.runtime.jit:JITFunction.run"
+_INTERPRETED = "triton.runtime.interpreter:InterpretedFunction.run"
+_BENCH = "triton.runtime.autotuner:Autotuner._bench"
+
+
+class UserTriton:
+    """The probe for `kernel[grid](…)`."""
+
+    def __init__(self) -> None:
+        self._patches = [
+            Patch(_JIT, self._around_run),
+            Patch(_INTERPRETED, self._around_run),
+            Patch(_BENCH, self._around_bench),
+        ]
+        self._points: dict[Any, LaunchPoint] = {}
+
+    def install(self) -> None:
+        for patch in self._patches:
+            patch.install()
+
+    def remove(self) -> None:
+        for patch in reversed(self._patches):
+            patch.remove()
+        self._points.clear()
+
+    def _around_bench(self, original: Any) -> Any:
+        def bench(*args: Any, **kwargs: Any) -> Any:
+            with BUS.mute():
+                return original(*args, **kwargs)
+
+        return bench
+
+    def _around_run(self, original: Any) -> Any:
+        here = BUS.here
+
+        def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+            if warmup or here.muted or not BUS.listeners:
+                return original(kernel, *args, grid=grid, warmup=warmup, **kwargs)
+            bound = _bind(kernel, args, kwargs)
+            if callable(grid):
+                grid = grid(bound)
+            passed, settings = _split(kernel, bound, kwargs)
+            flat = [_tensor_in(value) for value in passed.values()]
+            point = self._point(kernel, list(passed), flat, tuple(grid), settings)
+            # Launched with the very same arguments; only the grid's function has been called already.
+            return BUS.run(point, flat, original, (kernel, *args), {"grid": grid, "warmup": warmup, **kwargs})
+
+        return run
+
+    def _point(
+        self, kernel: Any, names: list[str], flat: list[Any], grid: tuple[int, ...], settings: dict[str, Any]
+    ) -> LaunchPoint:
+        shapes = tuple(_key(v) for v in flat)
+        key = (kernel, caller_key(), grid, shapes, tuple((k, _hashable(v)) for k, v in settings.items()))
+        if key not in self._points:
+            self._points[key] = _make_point(kernel, names, flat, grid, settings)
+        return self._points[key]
+
+
+def _bind(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Every parameter of the kernel with its value, in order, defaults included."""
+    parameters = inspect.signature(kernel.fn).parameters
+    bound = dict(zip(parameters, args, strict=False))
+    for name, parameter in parameters.items():
+        if name in kwargs:
+            bound[name] = kwargs[name]
+        elif name not in bound and parameter.default is not parameter.empty:
+            bound[name] = parameter.default
+    return {name: bound[name] for name in parameters if name in bound}
+
+
+def _split(
+    kernel: Any, bound: dict[str, Any], kwargs: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the kernel is passed, and what it is specialised on: constexprs, num_warps and the like."""
+    annotations = getattr(kernel.fn, "__annotations__", {})
+    constant = {name for name in bound if "constexpr" in str(annotations.get(name, ""))}
+    settings = {name: plain(bound[name]) for name in bound if name in constant}
+    settings |= {name: plain(value) for name, value in kwargs.items() if name not in bound}
+    return {name: value for name, value in bound.items() if name not in constant}, settings
+
+
+def _tensor_in(value: Any) -> Any:
+    """The tensor behind a descriptor or a reinterpreted pointer."""
+    base = getattr(value, "base", None)
+    return base if isinstance(base, torch.Tensor) and not isinstance(value, torch.Tensor) else value
+
+
+def _key(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return tuple(value.shape), value.stride(), value.dtype, value.device, type(value)
+    return type(value)
+
+
+def _hashable(value: Any) -> Any:
+    try:
+        hash(value)
+    except TypeError:
+        return repr(value)
+    return value
+
+
+def _make_point(
+    kernel: Any, names: list[str], flat: list[Any], grid: tuple[int, ...], settings: dict[str, Any]
+) -> LaunchPoint:
+    function = kernel.fn
+    source = _source(kernel)
+    roles = roles_in_source(source)
+    args = tuple(
+        Arg(name, roles.get(name, "inout"), describe(value, type(value).__name__))
+        if isinstance(value, torch.Tensor)
+        else Arg(name, "scalar")
+        for name, value in zip(names, flat, strict=True)
+    )
+    frames = caller_frames()
+    device = next((a.tensor.device for a in args if a.tensor is not None), "")
+    name = str(function.__name__)
+    site = Site(
+        next(BUS.site_ids),
+        BUS.kernel(name, "triton", "user", source, source_hash(source, name)),
+        args,
+        file=frames[0].file if frames else "",
+        line=frames[0].line if frames else 0,
+        grid=(*(int(n) for n in grid), 1, 1)[:3],
+        config=settings,
+        origin=frames,
+        device=device,
+    )
+    return LaunchPoint(site, is_leaf=True)
+
+
+def _source(kernel: Any) -> str:
+    source = getattr(kernel, "raw_src", None) or getattr(kernel, "src", None)
+    if isinstance(source, list):
+        return "".join(source)
+    if source:
+        return str(source)
+    try:
+        return inspect.getsource(kernel.fn)
+    except (OSError, TypeError):
+        return ""

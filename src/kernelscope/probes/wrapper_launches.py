@@ -1,0 +1,237 @@
+"""What stands behind each hooked call of a generated wrapper: the function that launches and records."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+
+from ..events import Arg, Kernel, Role, Site
+from . import operators
+from .bus import BUS, Launch, LaunchPoint
+from .describe import describe, flatten, plain
+from .kernel_signatures import cpp_arguments, triton_arguments
+from .operators import operator_args, operator_name
+from .origins import LineMap
+from .wrapper_source import ArgText, Callsite, KernelText, Wrapper
+
+# Methods of a local tensor that launch a kernel; the wrapper calls them without going through a global.
+LOCAL_LAUNCHES = {".zero_", ".copy_", ".fill_"}
+
+
+class WrapperLaunches:
+    """Builds the hooks of one wrapper module."""
+
+    def __init__(self, wrapper: Wrapper, path: str, namespace: dict[str, Any], lines: LineMap) -> None:
+        self._wrapper = wrapper
+        self._path = path
+        self._namespace = namespace
+        self._lines = lines
+        self.sub_kernels: list[Any] = []  # of MultiKernels: their `run` is hooked on the object itself
+
+    def hook(self, callsite: Callsite) -> Callable[..., Any]:
+        path = callsite.path
+        if path in LOCAL_LAUNCHES:
+            return self._operator(callsite, getattr(torch.ops.aten, path[1:]), _method(path[1:]))
+        target = lookup(path, self._namespace)
+        root = path.split(".")[0]
+        text = self._wrapper.kernels.get(root)
+        if is_birth(path, target):
+            return _birth(target, path)
+        if text is not None:
+            return self._generated(callsite, text, target)
+        return self._operator(callsite, target, target)
+
+    def _generated(self, callsite: Callsite, text: KernelText, target: Any) -> Callable[..., Any]:
+        if text.maker == "cpp_pybinding":
+            kernel = self._kernel(text, "cpp")
+            return self._positional(callsite, kernel, cpp_arguments(text.source), lambda: target)
+        owner = lookup(callsite.path.rpartition(".")[0], self._namespace)
+        if text.maker == "triton":
+            return self._triton(callsite, text, owner, None)
+        if hasattr(owner, "picked_kernel"):
+            self._hook_sub_kernels(callsite, owner)
+            return target  # type: ignore[no-any-return]
+        return self._positional(callsite, self._kernel(text, text.maker), [], lambda: target)
+
+    def _hook_sub_kernels(self, callsite: Callsite, multi_kernel: Any) -> None:
+        """A MultiKernel benchmarks its kernels and then runs the one it picked: that one is the launch."""
+        for kernel in multi_kernel.kernels:
+            name = str(kernel.inductor_meta.get("kernel_name", callsite.path))
+            text = self._wrapper.kernels.get(name, KernelText(name, "triton", ""))
+            kernel.run = self._triton(replace(callsite, args=()), text, kernel, kernel.run)
+            self.sub_kernels.append(kernel)
+
+    def _triton(self, callsite: Callsite, text: KernelText, owner: Any, run: Any) -> Callable[..., Any]:
+        kernel = self._kernel(text, "triton")
+        names = triton_arguments(owner, text.source)
+        return self._positional(
+            callsite, kernel, names, (lambda: run) if run else (lambda: owner.run), _seal_triton(owner)
+        )
+
+    def _kernel(self, text: KernelText, kind: str) -> Kernel:
+        return BUS.kernel(text.name, kind, "inductor", text.source, source_hash(text.source, text.name))
+
+    def _site(self, callsite: Callsite, kernel: Kernel, args: tuple[Arg, ...]) -> Site:
+        device = next((a.tensor.device for a in args if a.tensor is not None), "")
+        origin = self._lines.frames(callsite.line)
+        return Site(next(BUS.site_ids), kernel, args, self._path, callsite.line, origin=origin, device=device)
+
+    def _positional(
+        self,
+        callsite: Callsite,
+        kernel: Kernel,
+        names: list[tuple[str, Role]],
+        func: Callable[[], Any],
+        seal: Callable[[Site, Launch], Site] | None = None,
+    ) -> Callable[..., Any]:
+        """A generated kernel: its arguments are flat, and what it writes is among them."""
+        here, is_static = BUS.here, self._wrapper.is_static
+        points: dict[Any, LaunchPoint] = {}
+
+        def point_for(args: tuple[Any, ...]) -> LaunchPoint:
+            texts = [*callsite.args, *[ArgText("", False)] * (len(args) - len(callsite.args))]
+            described = tuple(_positional_arg(i, v, texts[i], names) for i, v in enumerate(args))
+            site = self._site(callsite, kernel, described)
+            return LaunchPoint(site, is_static=is_static, is_leaf=True, seal=seal)
+
+        def launch(*args: Any, **kwargs: Any) -> Any:
+            if here.muted or not BUS.listeners:
+                return func()(*args, **kwargs)
+            key = None if is_static else tuple(_shape_key(a) for a in args)
+            point = points.get(key)
+            if point is None:
+                point = points[key] = point_for(args)
+            return BUS.run(point, args, func(), args, kwargs)
+
+        return launch
+
+    def _operator(
+        self, callsite: Callsite, described_by: Any, func: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        """Anything that is not generated: ATen, custom operators, higher-order operators."""
+        here, is_static = BUS.here, self._wrapper.is_static
+        points: dict[Any, LaunchPoint] = {}
+        name = callsite.path if callsite.path.startswith("extern_kernels.") else operator_name(described_by)
+        kernel = BUS.kernel(name, "extern", "inductor")
+        is_leaf = getattr(described_by, "namespace", "aten") == "aten" and not isinstance(
+            described_by, HigherOrderOperator
+        )
+
+        def point_for(args: tuple[Any, ...], kwargs: dict[str, Any]) -> LaunchPoint:
+            texts = list(_flat_texts(callsite, args, kwargs))
+            names = [t.name for t in texts]
+            _, described = operator_args(
+                described_by, args, kwargs, lambda i: i < len(texts) and texts[i].literal, names
+            )
+            site = self._site(callsite, kernel, described)
+            return LaunchPoint(site, is_static=is_static, is_leaf=is_leaf, returns=True)
+
+        def launch(*args: Any, **kwargs: Any) -> Any:
+            if here.muted or not BUS.listeners:
+                return func(*args, **kwargs)
+            flat = flatten(args, kwargs)
+            key = None if is_static else tuple(_shape_key(a) for a in flat)
+            point = points.get(key)
+            if point is None:
+                point = points[key] = point_for(args, kwargs)
+            return BUS.run(point, flat, func, args, kwargs)
+
+        return launch
+
+
+def lookup(path: str, namespace: dict[str, Any]) -> Any:
+    """What a dotted path means in a module, or None."""
+    root, *rest = path.split(".")
+    found = namespace.get(root)
+    for name in rest:
+        found = getattr(found, name, None)
+    return found
+
+
+def is_birth(path: str, target: Any) -> bool:
+    name = path.rpartition(".")[2]
+    return name.startswith("empty_strided") or name == "alloc_from_pool" or operators.is_birth(target)
+
+
+def is_launch(path: str, namespace: dict[str, Any], kernels: Mapping[str, KernelText]) -> bool:
+    """Whether a call in a wrapper launches a kernel or hands out memory, and so is to be hooked."""
+    if path.startswith("."):
+        return path in LOCAL_LAUNCHES
+    root = path.split(".")[0]
+    target = lookup(path, namespace)
+    if root in kernels or root == "extern_kernels" or is_birth(path, target):
+        return target is not None
+    if isinstance(target, OpOverload | OpOverloadPacket):
+        return not operators.is_view(target)
+    return isinstance(target, HigherOrderOperator)
+
+
+def source_hash(source: str, name: str) -> str:
+    """Equal for two kernels that differ only in Inductor's numbering (`…_0`, `…_3`)."""
+    base = re.sub(r"_\d+$", "", name)
+    normal = re.sub(rf"\b{re.escape(base)}_\d+\b", base, source) if base else source
+    return hashlib.sha256(normal.encode()).hexdigest()[:16] if source else ""
+
+
+def _positional_arg(i: int, value: Any, text: ArgText, names: list[tuple[str, Role]]) -> Arg:
+    name, role = (
+        names[i] if i < len(names) else (f"arg{i}", "inout" if isinstance(value, torch.Tensor) else "scalar")
+    )
+    if isinstance(value, torch.Tensor):
+        return Arg(name, role if role != "scalar" else "in", describe(value), text.name)
+    return Arg(name, "scalar", None, text.name, plain(value) if text.literal else None)
+
+
+def _shape_key(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.shape, value.stride() if value.layout is torch.strided else None
+    return value if isinstance(value, int) else None
+
+
+def _flat_texts(callsite: Callsite, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[ArgText]:
+    """The wrapper's words for each flat argument."""
+    unknown = ArgText("", False)
+    texts = [*callsite.args, *[unknown] * (len(args) - len(callsite.args))]
+    given = [
+        *zip(texts, args, strict=False),
+        *((callsite.kwargs.get(k, unknown), v) for k, v in kwargs.items()),
+    ]
+    for text, value in given:
+        if isinstance(value, list | tuple) and any(isinstance(v, torch.Tensor) for v in value):
+            yield from text.items or [text] * len(value)
+        else:
+            yield text
+
+
+def _method(name: str) -> Callable[..., Any]:
+    return lambda tensor, *args, **kwargs: getattr(tensor, name)(*args, **kwargs)
+
+
+def _birth(target: Callable[..., Any], path: str) -> Callable[..., Any]:
+    born = BUS.storages.born_in_pool if path.endswith("alloc_from_pool") else BUS.storages.born
+
+    def allocate(*args: Any, **kwargs: Any) -> Any:
+        tensor = target(*args, **kwargs)
+        born(tensor)
+        return tensor
+
+    return allocate
+
+
+def _seal_triton(owner: Any) -> Callable[[Site, Launch], Site]:
+    """After the first launch the autotuner has settled on a config, and the grid is known."""
+
+    def seal(site: Site, launch: Launch) -> Site:
+        launchers = getattr(owner, "launchers", None)
+        config = launchers[0].config if launchers else owner.configs[0]
+        _, grid = owner._interpret_args_grid(launch.args, config)
+        settings = dict(config.kwargs) | {"num_warps": config.num_warps, "num_stages": config.num_stages}
+        return replace(site, grid=tuple(int(n) for n in grid), config=settings)
+
+    return seal

@@ -1,0 +1,184 @@
+"""Reading the Python that Inductor generates around its kernels, and marking the calls in it.
+
+Needs no torch: a wrapper is text. Each call that `choose` picks is rewritten to call a global of our own,
+so that every launch knows its place in the source without looking at the stack, and calls that go through
+no global (`workspace_0.zero_()`) are seen as well.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import CodeType
+
+HOOK_PREFIX = "_kernelscope_"  # one underscore: two would be mangled inside a class
+_NOT_THE_PROGRAM = {"benchmark_compiled_module", "get_args", "recursively_apply_fns", "__init__"}
+_SHAPED = {"assert_size_stride", "reinterpret_tensor", "alloc_from_pool"}
+
+
+@dataclass(frozen=True, slots=True)
+class ArgText:
+    """An argument as the wrapper wrote it."""
+
+    name: str  # the variable in it: buf3 for reinterpret_tensor(buf3, …)
+    literal: bool
+    items: tuple[ArgText, ...] | None = None  # of a list or tuple display
+
+
+@dataclass(frozen=True, slots=True)
+class Callsite:
+    """One call expression of the wrapper."""
+
+    hook: str  # name of the global that it calls while a recording is open
+    line: int
+    path: str  # what it calls: "extern_kernels.addmm", "triton_poi_fused_0.run"; ".zero_" on a local
+    args: tuple[ArgText, ...]
+    kwargs: dict[str, ArgText]
+    target: str  # what its result is assigned to
+
+
+@dataclass(frozen=True, slots=True)
+class KernelText:
+    """A kernel as defined in the wrapper: `name = async_compile.maker(…, source)`."""
+
+    name: str
+    maker: str
+    source: str
+
+
+@dataclass(slots=True)
+class Wrapper:
+    """What the text of a wrapper tells."""
+
+    aot_name: str = ""
+    is_static: bool = True  # every shape in it is a number
+    kernels: dict[str, KernelText] = field(default_factory=dict)
+    callsites: list[Callsite] = field(default_factory=list)
+    codes: dict[tuple[str, int], CodeType] = field(default_factory=dict)  # (qualname, first line) -> code
+
+
+Choose = Callable[[str, Mapping[str, KernelText]], bool]
+
+
+def read_wrapper(source: str, filename: str, choose: Choose) -> Wrapper:
+    """Parse a wrapper; `choose` says for a called path and the known kernels whether to hook the call."""
+    tree = ast.parse(source, filename)
+    wrapper = Wrapper(aot_name=_aot_name(source))
+    for statement in tree.body:
+        kernel = _kernel_definition(statement)
+        if kernel is not None:
+            wrapper.kernels[kernel.name] = kernel
+    marker = _Marker(wrapper, choose)
+    for function in _functions(tree):
+        marker.mark(function)
+    ast.fix_missing_locations(tree)
+    wrapper.codes = dict(_codes(compile(tree, filename, "exec", dont_inherit=True)))
+    return wrapper
+
+
+def _aot_name(source: str) -> str:
+    found = re.match(r"\s*# AOT ID: \['?([^'\]]*)", source)
+    return found.group(1) if found else ""
+
+
+def _kernel_definition(statement: ast.stmt) -> KernelText | None:
+    match statement:
+        case ast.Assign(
+            targets=[ast.Name(id=name)],
+            value=ast.Call(func=ast.Attribute(value=ast.Name(id="async_compile"), attr=maker), args=args),
+        ):
+            texts = [a.value for a in args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+            return KernelText(name, maker, max(texts, key=len, default=""))
+    return None
+
+
+def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
+    for node in tree.body:
+        members = node.body if isinstance(node, ast.ClassDef) else [node]
+        for member in members:
+            if isinstance(member, ast.FunctionDef) and member.name not in _NOT_THE_PROGRAM:
+                yield member
+
+
+def _codes(code: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield (constant.co_qualname, constant.co_firstlineno), constant
+            yield from _codes(constant)
+
+
+class _Marker(ast.NodeTransformer):
+    def __init__(self, wrapper: Wrapper, choose: Choose) -> None:
+        self._wrapper = wrapper
+        self._choose = choose
+        self._locals: set[str] = set()
+        self._target = ""
+
+    def mark(self, function: ast.FunctionDef) -> None:
+        self._locals = {a.arg for a in function.args.args} | {
+            n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        }
+        function.body = [self.visit(statement) for statement in function.body]
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        self._target = ast.unparse(node.targets[0])
+        try:
+            return self.generic_visit(node)
+        finally:
+            self._target = ""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        target, self._target = self._target, ""  # it belongs to the outermost call only
+        self.generic_visit(node)
+        path = self._path(node.func)
+        if path is None:
+            return node
+        self._note_shapes(path, node)
+        if not self._choose(path, self._wrapper.kernels):
+            return node
+        receiver = [node.func.value] if path.startswith(".") and isinstance(node.func, ast.Attribute) else []
+        node.args = [*receiver, *node.args]
+        hook = f"{HOOK_PREFIX}{len(self._wrapper.callsites)}"
+        args = tuple(_arg_text(a) for a in node.args)
+        kwargs = {k.arg: _arg_text(k.value) for k in node.keywords if k.arg}
+        self._wrapper.callsites.append(Callsite(hook, node.lineno, path, args, kwargs, target))
+        node.func = ast.copy_location(ast.Name(hook, ast.Load()), node.func)
+        return node
+
+    def _path(self, func: ast.expr) -> str | None:
+        names: list[str] = []
+        while isinstance(func, ast.Attribute):
+            names.append(func.attr)
+            func = func.value
+        if not isinstance(func, ast.Name):
+            # A method of an expression, such as reinterpret_tensor(…).copy_(…).
+            return f".{names[0]}" if len(names) == 1 else None
+        if func.id in self._locals:
+            return f".{names[0]}" if len(names) == 1 else None
+        return ".".join([func.id, *reversed(names)])
+
+    def _note_shapes(self, path: str, node: ast.Call) -> None:
+        name = path.rpartition(".")[2]
+        if name in _SHAPED:
+            sizes = node.args[1:3]
+        elif name.startswith("empty_strided"):
+            sizes = node.args[:2]
+        else:
+            return
+        if any(isinstance(part, ast.Name) for size in sizes for part in ast.walk(size)):
+            self._wrapper.is_static = False
+
+
+def _arg_text(node: ast.expr) -> ArgText:
+    if isinstance(node, ast.List | ast.Tuple):
+        items = tuple(_arg_text(item) for item in node.elts)
+        return ArgText("", all(i.literal for i in items), items)
+    if isinstance(node, ast.Constant) or (
+        isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant)
+    ):
+        return ArgText("", True)
+    if isinstance(node, ast.Call) and node.args:  # reinterpret_tensor(buf0, …), our own hooks
+        return ArgText(_arg_text(node.args[0]).name, False)
+    return ArgText(ast.unparse(node), False)

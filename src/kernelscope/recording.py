@@ -1,0 +1,257 @@
+"""record(): opens probes, fingerprinter and sink; closes them in reverse."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import platform
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from typing import Any, Protocol
+
+import torch
+
+from . import __version__
+from .config import Config, place_from_environment, strict_from_environment
+from .events import Call, Finding, GraphCall, Mark, RunInfo
+from .fingerprint.fingerprinter import Fingerprinter
+from .probes import PROBES
+from .probes.bus import BUS, Launch
+from .run import Run
+
+
+class Observer(Protocol):
+    """Wants more of each launch than a recording keeps: the live arguments, before and after."""
+
+    def before(self, call: Call, launch: Launch) -> None: ...
+    def after(self, call: Call, launch: Launch) -> None: ...
+
+
+class Recording:
+    """Turns launches into the calls of one run."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.run = Run(_run_info(config))
+        self.fingerprinter = Fingerprinter() if config.values == "hash" else None
+        self.observers: list[Observer] = []
+        self.is_open = False
+        self._indices = itertools.count()
+        self._steps = 0
+        self._counts_steps_itself = False
+        self._wanted: dict[int, bool] = {}
+
+    def open(self) -> None:
+        _watch_forks()
+        PROBES.acquire(operators=self.config.ops == "all", strict=self.config.strict)
+        self.is_open = True
+        _OPEN.append(self)
+        BUS.attach(self)
+
+    def close(self) -> None:
+        if not self.is_open:  # a forked child has closed its copy already
+            return
+        self.is_open = False
+        _OPEN.remove(self)
+        BUS.detach(self)
+        self.run.records_of_calls.sort(key=lambda call: call.index)  # threads append in any order
+        PROBES.release(operators=self.config.ops == "all")
+
+    # -- what the bus says -----------------------------------------------------------------------------
+
+    def before(self, launch: Launch) -> Call | None:
+        site, point = launch.site, launch.point
+        if not self._wants(launch):
+            return None
+        flat = launch.flat
+        outer = launch.outer.calls.get(self) if launch.outer is not None else None
+        call = Call(
+            next(self._indices),
+            site,
+            launch.graph_call,
+            self._steps,
+            -1,
+            threading.get_ident(),
+            launch.stream,
+            launch.phase,
+            launch.start_ns,
+            parent=outer.index if outer is not None else -1,
+            captured=launch.captured,
+            scalars=tuple(_plain(flat[i]) for i in point.scalars),
+            storages=tuple(s.id for s in launch.storages),
+            epochs=tuple(s.epoch for s in launch.storages),
+            offsets=tuple(int(flat[i].storage_offset()) for i in point.tensors),
+            dead=launch.dead,
+        )
+        self.run.records_of_calls.append(call)
+        hasher = self.fingerprinter
+        if hasher is not None and not launch.captured:
+            call.hasher = hasher
+            call.pre = self._fingerprint(hasher, {i: flat[i] for i in point.tensors if i not in launch.dead})
+        for observer in self.observers:
+            observer.before(call, launch)
+        return call
+
+    def after(self, launch: Launch, call: Call) -> None:
+        call.site = launch.site
+        if launch.error is not None:
+            call.error = f"{type(launch.error).__name__}: {launch.error}"
+            return
+        point = launch.point
+        if launch.returned:
+            made = launch.storages[len(point.tensors) :]
+            call.storages += tuple(s.id for s in made)
+            call.epochs += tuple(s.epoch - 1 for s in made)
+            call.offsets += tuple(int(t.storage_offset()) for t in launch.returned)
+        if call.hasher is not None:
+            tensors = {i: launch.flat[i] for i in point.tensors}
+            first = len(point.site.args)
+            tensors |= {first + i: t for i, t in enumerate(launch.returned)}
+            call.post = self._fingerprint(call.hasher, tensors)
+        for observer in self.observers:
+            observer.after(call, launch)
+
+    def graph_call(self, graph_call: GraphCall) -> None:
+        self.run.graph_calls[graph_call.index] = graph_call
+
+    def mark(self, kind: str, text: str) -> None:
+        self.run.marks.append(Mark(len(self.run), kind, text))
+
+    def finding(self, finding: Finding) -> None:
+        if finding not in self.run.noted:
+            self.run.noted.append(finding)
+
+    def step(self, *, by_user: bool = False) -> None:
+        if by_user and not self._counts_steps_itself:
+            self._counts_steps_itself, self._steps = True, 0
+        if by_user or not self._counts_steps_itself:
+            self._steps += 1
+            self.mark("step", str(self._steps))
+
+    # -- its own work ----------------------------------------------------------------------------------
+
+    def _wants(self, launch: Launch) -> bool:
+        kernel = launch.site.kernel
+        wanted = self._wanted.get(kernel.id)
+        if wanted is None:
+            config = self.config
+            wanted = self._wanted[kernel.id] = (
+                (config.ops == "all" or kernel.kind != "op")
+                and (not config.kind or kernel.kind in config.kind)
+                and (not config.kernel or any(fnmatchcase(kernel.name, glob) for glob in config.kernel))
+            )
+        return wanted
+
+    def _fingerprint(self, hasher: Fingerprinter, tensors: dict[int, torch.Tensor]) -> dict[int, int]:
+        with BUS.mute():
+            return dict(zip(tensors, hasher.take(list(tensors.values())), strict=True))
+
+
+@contextmanager
+def record(
+    *,
+    values: str = "off",
+    ops: str = "graph",
+    kernel: str | Sequence[str] = (),
+    kind: str | Sequence[str] = (),
+) -> Iterator[Run]:
+    """Record every kernel call made inside the block.
+
+    values  "off" for metadata, "hash" for a hash of every argument before and after each launch
+    ops     "graph" for compiled code and Triton kernels, "all" for eager operators as well
+    kernel  record only kernels whose name matches one of these globs
+    kind    record only these kinds: "triton", "cpp", "extern", "op"
+
+    Example:
+        with kernelscope.record(values="hash") as run:
+            model(x).sum().backward()
+        print(run)
+    """
+    config = Config(
+        values=values,  # type: ignore[arg-type]  # checked by Config
+        ops=ops,  # type: ignore[arg-type]
+        kernel=_strings(kernel),
+        kind=_strings(kind),
+        strict=strict_from_environment(),
+    )
+    recording = Recording(config)
+    recording.open()
+    try:
+        yield recording.run
+    finally:
+        recording.close()
+
+
+def step() -> None:
+    """Mark the end of a step in every open recording; from then on `optimizer.step()` does not count."""
+    for recording in list(_OPEN):
+        recording.step(by_user=True)
+
+
+_OPEN: list[Recording] = []
+_forks_watched = False
+
+
+def _watch_forks() -> None:
+    global _forks_watched
+    if not _forks_watched:
+        os.register_at_fork(after_in_child=_close_copies)
+        _forks_watched = True
+
+
+def _close_copies() -> None:
+    """A forked child has a copy of its parent's recordings; it closes them and records nothing."""
+    if _OPEN:
+        for recording in _OPEN:
+            recording.is_open = False
+        _OPEN.clear()
+        PROBES.forget_in_child()
+
+
+def _strings(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | complex | str):
+        return value
+    from .probes.describe import plain
+
+    return plain(value)
+
+
+def _run_info(config: Config) -> RunInfo:
+    place = place_from_environment()
+    cuda: Any = torch.cuda
+    devices = range(cuda.device_count()) if cuda.is_available() and cuda.is_initialized() else ()
+    return RunInfo(
+        uuid=str(uuid.uuid4()),
+        group=place.group,
+        rank=place.rank,
+        local_rank=place.local_rank,
+        world_size=place.world_size,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        parent_pid=os.getppid(),
+        monotonic_ns=time.monotonic_ns(),
+        realtime_ns=time.time_ns(),
+        devices=tuple(str(cuda.get_device_properties(i).uuid) for i in devices),
+        versions=_versions(),
+        settings=config.changed(),
+    )
+
+
+def _versions() -> dict[str, str]:
+    versions = {
+        "kernelscope": __version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+    }
+    if torch.version.cuda:
+        versions["cuda"] = torch.version.cuda
+    return versions

@@ -1,0 +1,104 @@
+"""One recorded execution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ..events import Call, Finding, Graph, GraphCall, Kernel, Mark, RunInfo
+from .call import KernelCall
+from .findings import findings_in
+
+
+class Run:
+    """Everything that one recording saw: `calls`, `kernels`, `graphs`, `findings`.
+
+    Example:
+        with kernelscope.record(values="hash") as run:
+            compiled(x)
+        print(run)
+        run.select(kind="cpp", kernel="*layer_norm*")
+    """
+
+    def __init__(self, info: RunInfo) -> None:
+        self.info = info
+        self.records_of_calls: list[Call] = []
+        self.graph_calls: dict[int, GraphCall] = {}
+        self.noted: list[Finding] = []
+        self.marks: list[Mark] = []
+        self.originals: dict[int, tuple[Any, ...]] = {}
+        self.kwargs: dict[int, dict[str, Any]] = {}
+        self.records: dict[int, dict[str, Any]] = {}
+        self.logs: dict[int, dict[str, Any]] = {}
+        self.attributes: dict[tuple[int, int], dict[str, Any]] = {}
+        self._views: list[KernelCall] = []
+        self._derived: tuple[int, list[Finding]] = (0, [])
+
+    @property
+    def calls(self) -> list[KernelCall]:
+        """Every launch, in order of execution."""
+        calls = self.records_of_calls
+        for position in range(len(self._views), len(calls)):
+            self._views.append(KernelCall(self, calls[position]))
+        return list(self._views)
+
+    def select(
+        self,
+        *,
+        kernel: str = "*",
+        kind: str | None = None,
+        graph: int | str | None = None,
+        step: int | None = None,
+        phase: str | None = None,
+    ) -> list[KernelCall]:
+        """Calls by kernel name (glob), kind, graph (its id, AOT name or compile id), step and phase."""
+        return [
+            c
+            for c in self.calls
+            if fnmatchcase(c.kernel_name, kernel)
+            and (kind is None or c.kind == kind)
+            and (
+                graph is None
+                or (c.graph is not None and graph in (c.graph.id, c.graph.name, c.graph.compile_id))
+            )
+            and (step is None or c.step == step)
+            and (phase is None or c.phase == phase)
+        ]
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        """The kernels that ran, in order of first launch."""
+        return list({c.site.kernel.id: c.site.kernel for c in self.records_of_calls}.values())
+
+    @property
+    def graphs(self) -> list[Graph]:
+        """The compiled graphs that ran, in order of first execution."""
+        return list({g.graph.id: g.graph for g in self.graph_calls.values()}.values())
+
+    def graph_of(self, graph_call: int) -> Graph | None:
+        found = self.graph_calls.get(graph_call)
+        return found.graph if found else None
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was noticed while recording, and what the hashes show; reading may wait for the device."""
+        count, derived = self._derived
+        if count != len(self.records_of_calls):
+            derived = list(findings_in(self.calls))
+            self._derived = (len(self.records_of_calls), derived)
+        return [*self.noted, *derived]
+
+    def __len__(self) -> int:
+        return len(self.records_of_calls)
+
+    def __iter__(self) -> Iterator[KernelCall]:
+        return iter(self.calls)
+
+    def __str__(self) -> str:
+        from ..views.terminal import listing
+
+        return listing(self)
+
+    def __repr__(self) -> str:
+        return f"<Run {len(self)} calls, {len(self.graphs)} graphs, {len(self.kernels)} kernels>"

@@ -1,0 +1,1 @@
+"""How results are shown. A view never computes."""

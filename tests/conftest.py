@@ -1,0 +1,124 @@
+"""Nothing that a test installs into torch or triton may outlive it: checked around every test."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from types import FunctionType, MethodType, ModuleType
+
+import pytest
+
+# (module, class, methods): what a probe may patch. A module that is not loaded yet is left alone.
+PATCH_TARGETS = [
+    ("torch._inductor.output_code", "CompiledFxGraph", ("__call__", "post_compile")),
+    ("torch._inductor.codecache", "PyCodeCache", ("load_by_key_path",)),
+    ("torch._inductor.async_compile", "AsyncCompile", ("wait",)),
+    ("torch._inductor.graph", "GraphLowering", ("codegen", "save_output_code")),
+    ("torch._inductor.runtime.triton_heuristics", "CachingAutotuner", ("run",)),
+    ("torch._inductor.codegen.multi_kernel", "MultiKernelCall", ("run",)),
+    *(
+        ("torch._inductor.runtime.benchmarking", name, ("benchmark", "benchmark_cpu", "benchmark_gpu"))
+        for name in ("Benchmarker", "TritonBenchmarker", "InductorBenchmarker", "TorchProfilerBenchmarker")
+    ),
+    ("torch._inductor.runtime.benchmarking", "Benchmarker", ("benchmark_gpu_with_cuda_graph",)),
+    ("torch.cuda.graphs", "CUDAGraph", ("replay", "capture_begin", "capture_end")),
+    ("triton.runtime.jit", "KernelInterface", ("__getitem__",)),
+    ("triton.runtime.jit", "JITFunction", ("run", "__getitem__")),
+    ("triton.runtime.autotuner", "Autotuner", ("run", "_bench", "__getitem__")),
+    ("triton.runtime.autotuner", "Heuristics", ("run", "__getitem__")),
+    ("triton.runtime.interpreter", "GridExecutor", ("__call__",)),
+    ("triton.runtime.interpreter", "InterpretedFunction", ("run", "__call__", "__getitem__")),
+]
+GENERATED = "torch._inductor.runtime.compile_tasks."
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What is hooked into torch at one moment."""
+
+    methods: dict[str, object]
+    counts: dict[str, int]
+    wrapper_globals: frozenset[str]
+
+
+def installed() -> Installed:
+    if "torch" not in sys.modules:
+        return Installed({}, {}, frozenset())
+    return Installed(patched_methods(), hook_counts(), frozenset(our_wrapper_globals()))
+
+
+def patched_methods() -> dict[str, object]:
+    methods = {}
+    for module, owner, names in PATCH_TARGETS:
+        # The raw attribute: a method that shadows an inherited one is a change too.
+        if attributes := getattr(getattr(sys.modules.get(module), owner, None), "__dict__", None):
+            methods |= {f"{module}.{owner}.{name}": attributes.get(name) for name in names}
+    return methods
+
+
+def hook_counts() -> dict[str, int]:
+    torch, optimizer = sys.modules["torch"], sys.modules.get("torch.optim.optimizer")
+    trace_handlers = logging.getLogger("torch.__trace").handlers
+    return {
+        "torch dispatch modes": torch._C._len_torch_dispatch_stack(),
+        "torch function modes": torch._C._len_torch_function_stack(),
+        "optimizer pre-hooks": len(getattr(optimizer, "_global_optimizer_pre_hooks", ())),
+        "optimizer post-hooks": len(getattr(optimizer, "_global_optimizer_post_hooks", ())),
+        "torch.__trace handlers": sum(map(made_by_us, trace_handlers)),
+    }
+
+
+def our_wrapper_globals() -> Iterator[str]:
+    """The globals of generated modules that are ours rather than Inductor's."""
+    codecache = sys.modules.get("torch._inductor.codecache")
+    modules: list[ModuleType] = list(codecache.PyCodeCache.modules) if codecache else []
+    modules += [sys.modules[name] for name in list(sys.modules) if GENERATED in name]
+    for module in {id(module): module for module in modules}.values():
+        for name, value in list(vars(module).items()):
+            if made_by_us(value):
+                yield f"{module.__name__}.{name}"
+
+
+def made_by_us(value: object) -> bool:
+    while isinstance(value, partial | MethodType | staticmethod | classmethod):
+        value = value.func if isinstance(value, partial) else value.__func__
+    # Not __module__: functools.wraps makes that the module of the function it wraps.
+    home = value.__globals__.get("__name__") if isinstance(value, FunctionType) else type(value).__module__
+    return str(home).partition(".")[0] == "kernelscope"
+
+
+def left_behind(before: Installed, after: Installed) -> list[str]:
+    found = [f"global {name} is ours" for name in after.wrapper_globals - before.wrapper_globals]
+    for name, count in after.counts.items():
+        if count != before.counts.get(name, 0):
+            found.append(f"{name}: {before.counts.get(name, 0)} before, {count} after")
+    for name, method in after.methods.items():
+        # Of a module that the test itself loaded, we know only whether the method is ours.
+        if method is not before.methods[name] if name in before.methods else made_by_us(method):
+            found.append(f"{name} is not what it was")
+    return sorted(found)
+
+
+@pytest.fixture(autouse=True)
+def nothing_survives() -> Iterator[None]:
+    before = installed()
+    yield
+    if found := left_behind(before, installed()):
+        pytest.fail("left behind by this test:\n  " + "\n  ".join(found), pytrace=False)
+
+
+@pytest.fixture
+def leftovers() -> Callable[[], list[str]]:
+    """What was left behind since the test began, for tests of closing and of this check itself."""
+    before = installed()
+    return lambda: left_behind(before, installed())
+
+
+def pytest_report_header() -> str:
+    names = [name for name in ("torch", "triton", "numpy") if importlib.util.find_spec(name)]
+    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
