@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from . import fingerprint as fingerprint
     from .debug_mode import DebugMode as DebugMode
-    from .fingerprint import fingerprint as fingerprint
     from .recording import record as record
     from .recording import step as step
     from .run import KernelCall as KernelCall
@@ -19,7 +19,6 @@ _HOMES = {
     "DebugMode": ".debug_mode",
     "KernelCall": ".run",
     "Run": ".run",
-    "fingerprint": ".fingerprint",
     "record": ".recording",
     "step": ".recording",
 }
@@ -29,6 +28,8 @@ __all__ = ["DebugMode", "KernelCall", "Run", "__version__", "fingerprint", "reco
 
 def __getattr__(name: str) -> Any:
     """Public names load on first use: `import kernelscope` does not import torch."""
+    if name == "fingerprint":
+        return import_module(".fingerprint", __name__)
     if name not in _HOMES:
         raise AttributeError(f"module 'kernelscope' has no attribute {name!r}; it has {', '.join(__all__)}")
     return getattr(import_module(_HOMES[name], __name__), name)

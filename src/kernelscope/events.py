@@ -119,7 +119,7 @@ class Call:
     site: Site
     graph_call: int = -1
     step: int = 0
-    replay: int = -1
+    replay: int = -1  # of a CUDA graph, counted from 0; -1 when launched from Python
     thread: int = 0
     stream: int = 0
     phase: Phase = "other"
@@ -127,7 +127,6 @@ class Call:
     duration_ns: int = -1  # -1: not measured
     depth: int = 0
     parent: int = -1
-    captured: bool = False  # launched while a CUDA graph was being captured: a template that did not execute
     scalars: tuple[Any, ...] = ()
     storages: tuple[int, ...] = ()  # one entry per tensor argument, in the order of the site's tensors
     epochs: tuple[int, ...] = ()

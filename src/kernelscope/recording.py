@@ -18,11 +18,16 @@ import torch
 
 from . import __version__
 from .config import Config, place_from_environment, strict_from_environment
-from .events import Call, Finding, GraphCall, Mark, RunInfo
+from .events import Call, Finding, GraphCall, Kernel, Mark, RunInfo
 from .fingerprint.fingerprinter import Fingerprinter
 from .probes import PROBES
-from .probes.bus import BUS, Launch
+from .probes.bus import BUS, Launch, Template
 from .run import Run
+
+_NO_VALUES_IN_REPLAYS = Finding(
+    "values-in-cuda-graph",
+    "calls replayed from a CUDA graph have no hashes; to see their values, run without CUDA graphs",
+)
 
 
 class Observer(Protocol):
@@ -66,8 +71,8 @@ class Recording:
 
     def before(self, launch: Launch) -> Call | None:
         site, point = launch.site, launch.point
-        if not self._wants(launch):
-            return None
+        if launch.captured or not self._wants(site.kernel):
+            return None  # during CUDA-graph capture nothing executes; replays do
         flat = launch.flat
         outer = launch.outer.calls.get(self) if launch.outer is not None else None
         call = Call(
@@ -81,7 +86,6 @@ class Recording:
             launch.phase,
             launch.start_ns,
             parent=outer.index if outer is not None else -1,
-            captured=launch.captured,
             scalars=tuple(_plain(flat[i]) for i in point.scalars),
             storages=tuple(s.id for s in launch.storages),
             epochs=tuple(s.epoch for s in launch.storages),
@@ -90,7 +94,7 @@ class Recording:
         )
         self.run.records_of_calls.append(call)
         hasher = self.fingerprinter
-        if hasher is not None and not launch.captured:
+        if hasher is not None:
             call.hasher = hasher
             call.pre = self._fingerprint(hasher, {i: flat[i] for i in point.tensors if i not in launch.dead})
         for observer in self.observers:
@@ -103,18 +107,40 @@ class Recording:
             call.error = f"{type(launch.error).__name__}: {launch.error}"
             return
         point = launch.point
-        if launch.returned:
+        returned = _readable_returns(launch) if launch.returned else {}
+        if returned:
             made = launch.storages[len(point.tensors) :]
             call.storages += tuple(s.id for s in made)
             call.epochs += tuple(s.epoch - 1 for s in made)
-            call.offsets += tuple(int(t.storage_offset()) for t in launch.returned)
+            call.offsets += tuple(int(t.storage_offset()) for t in returned.values())
         if call.hasher is not None:
-            tensors = {i: launch.flat[i] for i in point.tensors}
-            first = len(point.site.args)
-            tensors |= {first + i: t for i, t in enumerate(launch.returned)}
-            call.post = self._fingerprint(call.hasher, tensors)
+            unread = set(launch.dead) - point.written
+            tensors = {i: launch.flat[i] for i in point.tensors if i not in unread}
+            call.post = self._fingerprint(call.hasher, tensors | returned)
         for observer in self.observers:
             observer.after(call, launch)
+
+    def replayed(self, template: Template, replay: int, stream: int, graph_call: int) -> None:
+        if not self._wants(template.site.kernel):
+            return
+        call = Call(
+            next(self._indices),
+            template.site,
+            graph_call,
+            self._steps,
+            replay,
+            threading.get_ident(),
+            stream,
+            template.phase,
+            time.monotonic_ns(),
+            scalars=template.scalars,
+            storages=tuple(s.id for s in template.storages),
+            epochs=tuple(s.epoch for s in template.storages),
+            offsets=template.offsets,
+        )
+        self.run.records_of_calls.append(call)
+        if self.fingerprinter is not None:
+            self.finding(_NO_VALUES_IN_REPLAYS)
 
     def graph_call(self, graph_call: GraphCall) -> None:
         self.run.graph_calls[graph_call.index] = graph_call
@@ -135,8 +161,7 @@ class Recording:
 
     # -- its own work ----------------------------------------------------------------------------------
 
-    def _wants(self, launch: Launch) -> bool:
-        kernel = launch.site.kernel
+    def _wants(self, kernel: Kernel) -> bool:
         wanted = self._wanted.get(kernel.id)
         if wanted is None:
             config = self.config
@@ -211,6 +236,17 @@ def _close_copies() -> None:
             recording.is_open = False
         _OPEN.clear()
         PROBES.forget_in_child()
+
+
+def _readable_returns(launch: Launch) -> dict[int, torch.Tensor]:
+    """What the launch returned, by argument index, where its values can be read."""
+    first = len(launch.point.site.args)
+    specs = [arg.tensor for arg in launch.site.args[first:]]
+    return {
+        first + i: tensor
+        for i, (tensor, spec) in enumerate(zip(launch.returned, specs, strict=True))
+        if spec is not None and not spec.unread
+    }
 
 
 def _strings(given: str | Sequence[str]) -> tuple[str, ...]:

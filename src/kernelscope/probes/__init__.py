@@ -10,6 +10,7 @@ from typing import Protocol
 from .autotuning import Autotuning
 from .bus import BUS as BUS
 from .compiled_graphs import CompiledGraphs
+from .cuda_graphs import CudaGraphs
 from .eager_operators import EagerOperators
 from .optimizer_steps import OptimizerSteps
 from .patching import MovedTarget
@@ -25,7 +26,13 @@ class Probes:
     """The probes of this process: installed with the first recording, gone with the last."""
 
     def __init__(self) -> None:
-        self._always: list[Probe] = [Autotuning(), CompiledGraphs(), UserTriton(), OptimizerSteps()]
+        self._always: list[Probe] = [
+            Autotuning(),
+            CudaGraphs(),
+            CompiledGraphs(),
+            UserTriton(),
+            OptimizerSteps(),
+        ]
         self._operators = EagerOperators()
         self._installed: list[Probe] = []
         self._users = 0

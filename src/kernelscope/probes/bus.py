@@ -18,14 +18,19 @@ from typing import Any, Protocol
 import torch
 
 from ..events import Arg, Finding, Graph, GraphCall, Kernel, Phase, Site
-from .describe import describe, returned_tensors
+from .describe import describe, plain, returned_tensors
 from .storages import Storage, Storages
+
+NOT_WRITTEN = "not written"
 
 
 class LaunchPoint:
     """A site as a probe knows it: what a launch there needs in order to be recorded quickly."""
 
-    __slots__ = ("is_leaf", "is_static", "returns", "scalars", "seal", "sealed", "site", "tensors", "written")
+    __slots__ = (
+        "is_leaf", "is_static", "return_names", "returns", "scalars", "seal", "sealed", "site", "tensors",
+        "unwritten_returns", "written",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -35,12 +40,16 @@ class LaunchPoint:
         is_leaf: bool = False,
         returns: bool = False,
         seal: Callable[[Site, Launch], Site] | None = None,
+        return_names: tuple[str, ...] = (),
+        unwritten_returns: Callable[[Launch], frozenset[str]] | None = None,
     ) -> None:
         self.site = site
         self.is_static = is_static  # every call here has the same shapes, also of what it returns
         self.is_leaf = is_leaf  # what it runs inside is part of it (not so for a custom operator)
         self.returns = returns  # its outputs are new tensors, known only afterwards
         self.seal = seal  # completes the site after its first launch (an autotuned config)
+        self.return_names = return_names
+        self.unwritten_returns = unwritten_returns  # names of what it returns without having written it
         self.sealed: dict[tuple[Arg, ...], Site] = {}  # by what was returned
         self.tensors = tuple(
             i for i, a in enumerate(site.args) if a.tensor is not None and not a.tensor.unread
@@ -77,11 +86,29 @@ class Launch:
     calls: dict[Listener, Any]  # what each recording made of it
 
 
+class Template:
+    """A launch seen while a CUDA graph was being captured: it executes at each replay."""
+
+    __slots__ = ("offsets", "phase", "scalars", "site", "storages", "written")
+
+    def __init__(self, launch: Launch) -> None:
+        point, flat = launch.point, launch.flat
+        self.site = launch.site
+        self.phase = launch.phase
+        self.scalars = tuple(plain(flat[i]) for i in point.scalars)
+        self.storages = launch.storages
+        self.written = [s for i, s in zip(point.tensors, launch.storages, strict=False) if i in point.written]
+        self.written += launch.storages[len(point.tensors) :]
+        tensors = [flat[i] for i in point.tensors] + launch.returned
+        self.offsets = tuple(int(t.storage_offset()) for t in tensors)
+
+
 class Listener(Protocol):
     """What a recording is to the bus."""
 
     def before(self, launch: Launch) -> Any: ...
     def after(self, launch: Launch, call: Any) -> None: ...
+    def replayed(self, template: Template, replay: int, stream: int, graph_call: int) -> None: ...
     def graph_call(self, graph_call: GraphCall) -> None: ...
     def mark(self, kind: str, text: str) -> None: ...
     def finding(self, finding: Finding) -> None: ...
@@ -104,38 +131,52 @@ class Bus:
         self.listeners: tuple[Listener, ...] = ()
         self.storages = Storages()
         self.here = _ThreadState()
+        self.capture: list[Template] | None = None  # of the CUDA graph that is being captured
         self._graph_calls = itertools.count()
         self.site_ids = itertools.count()
         self._kernels: dict[tuple[str, str, str], Kernel] = {}
+        self._kernel_ids = itertools.count()
+        self._lock = threading.Lock()
 
     def attach(self, listener: Listener) -> None:
-        self.listeners = (*self.listeners, listener)
+        with self._lock:
+            self.listeners = (*self.listeners, listener)
 
     def detach(self, listener: Listener) -> None:
-        self.listeners = tuple(each for each in self.listeners if each is not listener)
-        if not self.listeners:
-            self.storages.clear()
+        with self._lock:
+            self.listeners = tuple(each for each in self.listeners if each is not listener)
+            if not self.listeners:
+                self.storages.clear()
+                self._kernels = {}
+
+    def renew(self) -> None:
+        """Probes are about to be installed: what the threads are in the middle of was not seen."""
+        self.here = _ThreadState()
 
     def forget(self) -> None:
         """In a forked child: nobody listens, and the weak references are its own copies."""
         self.listeners = ()
-        self.here = _ThreadState()
         self.storages = Storages()
+        self._lock = threading.Lock()
+        self.renew()
 
     @contextmanager
     def mute(self) -> Iterator[None]:
         """Nothing that happens inside, on this thread, is the program's own."""
-        self.here.muted += 1
+        here = self.here
+        here.muted += 1
         try:
             yield
         finally:
-            self.here.muted -= 1
+            here.muted -= 1
 
     def kernel(self, name: str, kind: str, producer: str, source: str = "", source_hash: str = "") -> Kernel:
-        key = (name, kind, source_hash)
-        if key not in self._kernels:
-            self._kernels[key] = Kernel(len(self._kernels), name, kind, producer, source, source_hash)
-        return self._kernels[key]
+        key, kernels = (name, kind, source_hash), self._kernels
+        known = kernels.get(key)
+        if known is None:
+            made = Kernel(next(self._kernel_ids), name, kind, producer, source, source_hash)
+            known = kernels.setdefault(key, made)  # another thread may have been faster
+        return known
 
     def graph_call(self, graph: Graph) -> int:
         """A compiled graph starts to execute."""
@@ -143,6 +184,15 @@ class Bus:
         for listener in self.listeners:
             listener.graph_call(GraphCall(index, graph))
         return index
+
+    def replayed(self, templates: list[Template], replay: int) -> None:
+        """A CUDA graph was replayed: each launch of its capture has executed once more."""
+        stream = torch.cuda.current_stream().cuda_stream
+        for template in templates:
+            for listener in self.listeners:
+                listener.replayed(template, replay, stream, self.here.graph_call)
+            for storage in template.written:
+                storage.epoch += 1
 
     def finding(self, finding: Finding) -> None:
         for listener in self.listeners:
@@ -176,7 +226,12 @@ class Bus:
     ) -> Any:
         """Launch, and let every recording see it before and after."""
         here = self.here
-        launch = self._begin(point, flat, func, args, kwargs)
+        try:
+            with torch._C.DisableTorchFunction():
+                launch = self._begin(point, flat, func, args, kwargs)
+        except Exception:
+            self.finding(own_fault(f"looking at the arguments of {point.site.kernel.name}"))
+            return func(*args, **kwargs)
         here.launch = launch
         here.muted += point.is_leaf
         try:
@@ -187,7 +242,9 @@ class Bus:
         finally:
             here.muted -= point.is_leaf
             here.launch = launch.outer
-            self._end(launch)
+            with torch._C.DisableTorchFunction():
+                self._end(launch)
+            launch.error = None  # with its traceback it would be a cycle that keeps the arguments alive
         return launch.result
 
     def _begin(self, point: LaunchPoint, flat: Any, func: Any, args: Any, kwargs: Any) -> Launch:
@@ -205,7 +262,7 @@ class Bus:
         launch.dead = tuple(
             i
             for i, storage in zip(point.tensors, launch.storages, strict=True)
-            if storage.unwritten and i in point.written and not storages.is_live(flat[i], storage)
+            if storage.unwritten and not storages.is_live(flat[i], storage, reading=i not in point.written)
         )
         launch.calls = {}
         for listener in self.listeners:
@@ -220,6 +277,8 @@ class Bus:
             self._complete(launch)
         except Exception:
             self.finding(own_fault(f"completing {launch.site.kernel.name}"))
+        if launch.captured and self.capture is not None and launch.error is None:
+            self.capture.append(Template(launch))
         for listener, call in launch.calls.items():
             if call is None:
                 continue
@@ -235,25 +294,34 @@ class Bus:
                 self.storages.wrote(launch.flat[i], storage)
         if launch.error is not None:
             return
-        if point.seal is not None:
-            point.site = point.seal(point.site, launch)
-            point.seal = None
+        seal, point.seal = point.seal, None
+        if seal is not None:
+            point.site = seal(point.site, launch)
         launch.site = self._with_returns(launch) if point.returns else point.site
 
     def _with_returns(self, launch: Launch) -> Site:
         point = launch.point
         given = {id(value) for value in launch.flat}
-        launch.returned = [t for t in returned_tensors(launch.result) if id(t) not in given]
-        for tensor in launch.returned:
-            storage = self.storages.of(tensor)
-            storage.epoch += 1
-            launch.storages.append(storage)
+        named = [(n, t) for n, t in returned_tensors(launch.result, point.return_names) if id(t) not in given]
+        launch.returned = [tensor for _, tensor in named]
+        site = self._site_returning(launch, named)
+        for arg, tensor in zip(site.args[len(point.site.args) :], launch.returned, strict=True):
+            if arg.tensor is None or not arg.tensor.unread:
+                storage = self.storages.of(tensor)
+                storage.epoch += 1
+                launch.storages.append(storage)
+            elif arg.tensor.unread == NOT_WRITTEN:
+                self.storages.born(tensor)
+        return site
+
+    def _site_returning(self, launch: Launch, named: list[tuple[str, torch.Tensor]]) -> Site:
+        point = launch.point
         if point.is_static and point.sealed:
             return next(iter(point.sealed.values()))
-        single = len(launch.returned) == 1
+        unwritten = point.unwritten_returns(launch) if point.unwritten_returns else ()
         returns = tuple(
-            Arg("result" if single else f"result{i}", "out", describe(t), returned=True)
-            for i, t in enumerate(launch.returned)
+            Arg(name, "out", describe(t, unread=NOT_WRITTEN if name in unwritten else ""), returned=True)
+            for name, t in named
         )
         if returns not in point.sealed:
             point.sealed[returns] = point.site.with_returns(next(self.site_ids), returns)

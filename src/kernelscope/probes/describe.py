@@ -14,8 +14,8 @@ from ..fingerprint.fingerprinter import why_not
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def describe(tensor: torch.Tensor, type_name: str = "Tensor") -> TensorSpec:
-    unread = why_not(tensor) or ""
+def describe(tensor: torch.Tensor, type_name: str = "Tensor", unread: str = "") -> TensorSpec:
+    unread = unread or why_not(tensor) or ""
     strided = tensor.layout is torch.strided
     return TensorSpec(
         dtype=str(tensor.dtype).removeprefix("torch."),
@@ -87,15 +87,24 @@ def flat_names(name: str, value: Any) -> Iterator[tuple[str, str]]:
         yield name, ""
 
 
-def returned_tensors(result: Any) -> Iterator[torch.Tensor]:
-    if isinstance(result, torch.Tensor):
-        if is_subclass(result):
-            yield from (part for _, part in parts(result))
+def returned_tensors(result: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[str, torch.Tensor]]:
+    """What an operator returned, named by its schema where that has names."""
+    if isinstance(result, tuple) and len(result) > 1:
+        for i, item in enumerate(result):
+            yield from _named_tensors(names[i] if i < len(names) else f"result{i}", item)
+    else:
+        yield from _named_tensors(names[0] if names else "result", result)
+
+
+def _named_tensors(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(value, torch.Tensor):
+        if is_subclass(value):
+            yield from ((f"{name}.{path}", part) for path, part in parts(value))
         else:
-            yield result
-    elif isinstance(result, list | tuple):
-        for item in result:
-            yield from returned_tensors(item)
+            yield name, value
+    elif isinstance(value, list | tuple):
+        for i, item in enumerate(value):
+            yield from _named_tensors(f"{name}[{i}]", item)
 
 
 def plain(value: Any) -> Any:

@@ -13,7 +13,14 @@ from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mod
 from ..events import Site
 from .bus import BUS, LaunchPoint
 from .describe import flatten, is_subclass
-from .operators import is_birth, is_view, operator_args, operator_name
+from .operators import (
+    is_birth,
+    is_view,
+    operator_args,
+    operator_name,
+    return_names,
+    unwritten_returns,
+)
 from .origins import caller_frames, caller_key
 
 _NOT_KERNELS = {"prim", "prims", "profiler", "debug_mode_ops"}
@@ -112,7 +119,13 @@ class _OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its 
                 origin=frames,
                 device=device,
             )
-            point = self._points[key] = LaunchPoint(site, is_static=False, returns=True)
+            point = self._points[key] = LaunchPoint(
+                site,
+                is_static=False,
+                returns=True,
+                return_names=return_names(func),
+                unwritten_returns=unwritten_returns(func),
+            )
         return point
 
 

@@ -10,6 +10,7 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from ..events import Arg, Role
+from .bus import Launch
 from .describe import describe, flat_names, flatten, plain
 
 Operator = OpOverload | OpOverloadPacket | HigherOrderOperator
@@ -98,6 +99,35 @@ def _schema_role(argument: Any) -> Role:
     if argument.alias_info is None or not argument.alias_info.is_write:
         return "in"
     return "out" if argument.is_out else "inout"
+
+
+def return_names(func: Any) -> tuple[str, ...]:
+    """Names of what an operator returns, where its schema gives them."""
+    if not isinstance(func, OpOverload):
+        return ()
+    names = [r.name for r in func._schema.returns]
+    return tuple(n or f"result{i}" for i, n in enumerate(names)) if any(names) else ()
+
+
+def unwritten_returns(func: Any) -> Callable[[Launch], frozenset[str]] | None:
+    """Attention kernels return the state of a generator that they touch only when there is dropout."""
+    if not isinstance(func, OpOverload):
+        return None
+    random = frozenset(return_names(func)) & _RANDOM_STATE
+    if not random:
+        return None
+    place = next((i for i, a in enumerate(func._schema.arguments) if a.name == "dropout_p"), None)
+    if place is None:
+        return None
+
+    def unwritten(launch: Launch) -> frozenset[str]:
+        given = launch.args[place] if place < len(launch.args) else launch.kwargs.get("dropout_p", 0.0)
+        return frozenset() if given else random
+
+    return unwritten
+
+
+_RANDOM_STATE = frozenset({"philox_seed", "philox_offset", "rng_state", "unused", "debug_attn_mask"})
 
 
 def _signature_names(func: Any, count: int) -> list[str]:

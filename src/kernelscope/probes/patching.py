@@ -32,12 +32,19 @@ def resolve(path: str) -> tuple[Any, str]:
 
 def moved(path: str) -> MovedTarget:
     package = path.split(".")[0].split(":")[0]
-    version = getattr(importlib.import_module(package), "__version__", "unknown")
+    versions = ", ".join(f"{name} {_version(name)}" for name in dict.fromkeys(("torch", package)))
     return MovedTarget(
-        f"kernelscope hooks {path.replace(':', '.')}, which {package} {version} does not have. "
+        f"kernelscope hooks {path.replace(':', '.')}, which does not exist here ({versions}). "
         "Supported: torch 2.11 to 2.14. Upgrade kernelscope, or set KERNELSCOPE_STRICT=0 to record "
         "without the probe that needs it."
     )
+
+
+def _version(package: str) -> str:
+    try:
+        return str(importlib.import_module(package).__version__)
+    except ImportError:
+        return "not installed"
 
 
 class Patch:
@@ -51,10 +58,11 @@ class Patch:
         self._original: Any = _ABSENT
 
     def install(self) -> None:
-        self._holder, self._name = resolve(self._path)
+        holder, self._name = resolve(self._path)
         # An inherited attribute is not in the holder's own dict: removing ours uncovers it again.
-        self._original = vars(self._holder).get(self._name, _ABSENT)
-        setattr(self._holder, self._name, self._make(getattr(self._holder, self._name)))
+        self._original = vars(holder).get(self._name, _ABSENT)
+        setattr(holder, self._name, self._make(getattr(holder, self._name)))
+        self._holder = holder
 
     def remove(self) -> None:
         if self._holder is None:

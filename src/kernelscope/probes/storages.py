@@ -97,12 +97,15 @@ class Storages:
         if view not in storage.written:
             storage.written.append(view)
 
-    def is_live(self, tensor: torch.Tensor, storage: Storage) -> bool:
-        """Whether the contents are known to be somebody's values and not leftovers of the allocator."""
+    def is_live(self, tensor: torch.Tensor, storage: Storage, *, reading: bool = False) -> bool:
+        """Whether the contents are known to be somebody's values and not leftovers of the allocator.
+
+        For memory that a kernel only reads, any write will do: the kernel knows which part it needs.
+        """
         if not storage.unwritten or _version(tensor) != storage.version:
             return True
-        if not storage.written:
-            return False
+        if reading or not storage.written:
+            return bool(storage.written)
         view = _view(tensor)
         if view in storage.written:
             return True

@@ -106,6 +106,10 @@ def _tensor_in(value: Any) -> Any:
     return base if isinstance(base, torch.Tensor) and not isinstance(value, torch.Tensor) else value
 
 
+def _type_name(tensor: torch.Tensor) -> str:
+    return "Tensor" if type(tensor) is torch.nn.Parameter else type(tensor).__name__
+
+
 def _key(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return tuple(value.shape), value.stride(), value.dtype, value.device, type(value)
@@ -127,7 +131,7 @@ def _make_point(
     source = _source(kernel)
     roles = roles_in_source(source)
     args = tuple(
-        Arg(name, roles.get(name, "inout"), describe(value, type(value).__name__))
+        Arg(name, roles.get(name, "inout"), describe(value, _type_name(value)))
         if isinstance(value, torch.Tensor)
         else Arg(name, "scalar")
         for name, value in zip(names, flat, strict=True)

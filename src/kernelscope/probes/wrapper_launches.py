@@ -130,7 +130,14 @@ class WrapperLaunches:
                 described_by, args, kwargs, lambda i: i < len(texts) and texts[i].literal, names
             )
             site = self._site(callsite, kernel, described)
-            return LaunchPoint(site, is_static=is_static, is_leaf=is_leaf, returns=True)
+            return LaunchPoint(
+                site,
+                is_static=is_static,
+                is_leaf=is_leaf,
+                returns=True,
+                return_names=operators.return_names(described_by),
+                unwritten_returns=operators.unwritten_returns(described_by),
+            )
 
         def launch(*args: Any, **kwargs: Any) -> Any:
             if here.muted or not BUS.listeners:

@@ -92,9 +92,9 @@ class KernelCall:
         return self._call.duration_ns / 1e9 if self._call.duration_ns >= 0 else None
 
     @property
-    def captured(self) -> bool:
-        """Launched during CUDA-graph capture: a template, which executes only when the graph is replayed."""
-        return self._call.captured
+    def replay(self) -> int | None:
+        """Which replay of a CUDA graph executed it; None when it was launched from Python."""
+        return self._call.replay if self._call.replay >= 0 else None
 
     @property
     def error(self) -> str:

@@ -1,0 +1,79 @@
+"""What kernelscope shows, on any machine with a C++ compiler: `make demo`, or `python examples/demo.py`."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+import kernelscope
+
+
+class Block(nn.Module):
+    """A small network with a norm, a product and an activation."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = nn.functional.gelu(self.up(self.norm(x)))
+        return jitter(x + self.down(hidden)).relu()
+
+
+@torch.library.custom_op("demo::jitter", mutates_args=())
+def jitter(x: torch.Tensor) -> torch.Tensor:
+    """The fault to be found: noise from a generator that nobody seeds."""
+    return x + 1e-6 * torch.randn(x.shape, generator=_UNSEEDED)
+
+
+@jitter.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+jitter.register_autograd(lambda ctx, grad: grad)
+_UNSEEDED = torch.Generator()
+
+
+def title(text: str) -> None:
+    print(f"\n\033[1m── {text} \033[0m" + "─" * max(0, 90 - len(text)))
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    model, x = Block(), torch.randn(8, 64)
+    compiled = torch.compile(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        compiled(x).sum().backward()
+
+    title("1. Every kernel of a compiled training step, with roles (→ written) and hashes")
+    print("compiling …", flush=True)
+    step()
+    with kernelscope.record(values="hash") as run:
+        step()
+    print(run)
+
+    title("2. One call in full: names from the kernel's signature, the user's line, the kernel's source")
+    call = run.select(kind="cpp")[0]
+    print(call.render())
+    print(f"launched for {call.origin}, in a {call.phase} graph")
+    print("source: " + call.source.strip().splitlines()[1].strip() + " …")
+
+    title("3. The same step twice from the same state: which kernel is not deterministic?")
+    with kernelscope.record(values="hash") as again:
+        step()
+    for one, other in zip(run.calls, again.calls, strict=True):
+        if one.pre_hashes == other.pre_hashes and one.post_hashes != other.post_hashes:
+            print(f"call {one.index}, {one.kernel_name}: same inputs, other outputs  ({one.origin})")
+            break
+    else:
+        print("none")
+
+
+if __name__ == "__main__":
+    main()

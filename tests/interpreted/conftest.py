@@ -1,0 +1,105 @@
+"""Triton without a GPU: these tests run its kernels through Triton's own interpreter.
+
+Whether `@triton.jit` makes an interpreted function is decided for a whole process, before triton is
+imported, so this folder has a process of its own: `pytest tests/interpreted`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+SWITCH = "TRITON_INTERPRET"
+_reason_to_skip = ""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    global _reason_to_skip
+    if importlib.util.find_spec("triton") is None:
+        _reason_to_skip = "needs triton"
+    elif "triton" in sys.modules and os.environ.get(SWITCH) != "1":
+        _reason_to_skip = f"triton was imported without {SWITCH}=1; run `pytest {HERE}` in its own process"
+    elif not all(_is_ours(config, arg) for arg in config.args):
+        # Setting the switch would interpret the other folders' kernels too.
+        _reason_to_skip = f"needs a process of its own: `pytest {HERE}`"
+    else:
+        _interpret_triton()
+
+
+def _is_ours(config: pytest.Config, arg: str) -> bool:
+    path = (config.invocation_params.dir / arg.partition("::")[0]).resolve()
+    return path.is_relative_to(HERE)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _reason_to_skip and HERE in item.path.parents:
+            item.add_marker(pytest.mark.skip(reason=_reason_to_skip))
+
+
+def _interpret_triton() -> None:
+    os.environ[SWITCH] = "1"
+    from triton.runtime.driver import driver
+
+    driver.set_active(InterpretedDriver())
+
+
+class InterpretedDriver:
+    """What Triton and Inductor ask of a device's driver before they would use the device."""
+
+    def get_current_target(self) -> Any:
+        from triton.backends.compiler import GPUTarget
+
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int | None = None) -> int:
+        return 0
+
+    def get_device_interface(self) -> Any:
+        import torch
+
+        return torch.cpu
+
+    def get_active_torch_device(self) -> Any:
+        import torch
+
+        return torch.device("cpu")
+
+    def get_benchmarker(self) -> Callable[..., list[float]]:
+        """Runs a candidate three times, and finds each later one faster: the last is chosen."""
+
+        def benchmark(launch: Callable[[], object], quantiles: tuple[float, ...]) -> list[float]:
+            for _ in range(3):
+                launch()
+            self.benchmarks += 1
+            return [1.0 / self.benchmarks] * len(quantiles)
+
+        return benchmark
+
+    benchmarks = 0
+
+    @classmethod
+    def is_active(cls) -> bool:
+        return True
+
+
+@pytest.fixture
+def inductor_triton(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Inductor writes Triton kernels for the CPU."""
+    import torch
+    import torch._inductor.config
+
+    torch._dynamo.reset()
+    monkeypatch.setattr(torch._inductor.config, "cpu_backend", "triton")
+    yield
+    torch._dynamo.reset()
