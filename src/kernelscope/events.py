@@ -40,11 +40,13 @@ class TensorSpec:
     unread: str = ""  # why its values cannot be read (meta, sparse, …); empty when they can
 
     @property
+    def short_dtype(self) -> str:
+        return DTYPE_SHORT.get(self.dtype, self.dtype)
+
+    @property
     def short(self) -> str:
         dims = ", ".join(map(str, self.shape))
-        return f"t: {DTYPE_SHORT.get(self.dtype, self.dtype)}[{dims}]" + (
-            f" ({self.unread})" if self.unread else ""
-        )
+        return f"t: {self.short_dtype}[{dims}]" + (f" ({self.unread})" if self.unread else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,12 +94,12 @@ class InterpretedDriver:
 
 
 @pytest.fixture
-def inductor_triton(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def inductor_triton() -> Iterator[None]:
     """Inductor writes Triton kernels for the CPU."""
     import torch
     import torch._inductor.config
 
     torch._dynamo.reset()
-    monkeypatch.setattr(torch._inductor.config, "cpu_backend", "triton")
-    yield
+    with torch._inductor.config.patch(cpu_backend="triton"):
+        yield
     torch._dynamo.reset()

@@ -311,8 +311,7 @@ def test_a_custom_operator_is_the_parent_of_what_it_launches(x: torch.Tensor) ->
     assert inner.parent == outer.index
     assert outer.index < inner.index
     assert inner.post_hashes[1] == fingerprint(out).bits
-    assert inner.roles[1] == "out"
-    assert inner.uninitialised == (1,), "torch.empty_like inside the operator was seen"
+    assert inner.roles == ("in", "out", "scalar", "scalar")
 
 
 def test_a_triton_operator_is_the_parent_of_what_it_launches(x: torch.Tensor) -> None:
@@ -328,6 +327,17 @@ def test_a_triton_operator_is_the_parent_of_what_it_launches(x: torch.Tensor) ->
     [outer] = run.select(kernel="*eager_triton_scale*")
     [inner] = run.select(kind="triton")
     assert inner.parent == outer.index
+
+
+def test_fresh_memory_is_an_output_without_a_before(x: torch.Tensor) -> None:
+    with kernelscope.record(values="hash", ops="all") as run:
+        out = kernels.scale(x, 3.0)
+        kernels.scale_kernel[(2,)](x, BLOCK, out, N)
+    fresh, rewritten = run.select(kind="triton")
+    assert fresh.uninitialised == (1,)
+    assert fresh.pre_hashes.keys() == {0}
+    assert rewritten.uninitialised == ()
+    assert rewritten.pre_hashes[1] == fresh.post_hashes[1]
 
 
 def test_two_recordings_see_one_launch_each(x: torch.Tensor) -> None:

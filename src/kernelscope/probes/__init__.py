@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterable
 from typing import Protocol
 
 from .autotuning import Autotuning
@@ -15,6 +14,8 @@ from .eager_operators import EagerOperators
 from .optimizer_steps import OptimizerSteps
 from .patching import MovedTarget
 from .user_triton import UserTriton
+
+_USERS_LINE = 6  # from a warning here up to the `with record(…)` that asked for the probes
 
 
 class Probe(Protocol):
@@ -35,6 +36,7 @@ class Probes:
         ]
         self._operators = EagerOperators()
         self._installed: list[Probe] = []
+        self._moved: list[str] = []  # what was said of the probes that are off
         self._users = 0
         self._lock = threading.RLock()
 
@@ -42,14 +44,18 @@ class Probes:
         with self._lock:
             try:
                 if self._users == 0:
-                    self._install(self._always, strict)
-                self._users += 1
+                    BUS.renew()
+                    for probe in self._always:
+                        self._install(probe, strict)
+                else:
+                    self._say_again(strict)
                 if operators:
-                    self._operators.install()
+                    self._install_operators(strict)
             except BaseException:
                 if self._users == 0:
                     self._remove_all()
                 raise
+            self._users += 1
 
     def release(self, *, operators: bool) -> None:
         with self._lock:
@@ -61,19 +67,36 @@ class Probes:
                 if self._users == 0:
                     self._remove_all()
 
-    def _install(self, probes: Iterable[Probe], strict: bool) -> None:
-        for probe in probes:
-            try:
-                probe.install()
-            except MovedTarget as moved:
-                probe.remove()
-                if strict:
-                    raise
-                warnings.warn(f"{type(probe).__name__} is off: {moved}", RuntimeWarning, stacklevel=5)
-            else:
-                self._installed.append(probe)
+    def _install(self, probe: Probe, strict: bool) -> None:
+        try:
+            probe.install()
+        except BaseException as error:
+            probe.remove()  # what it had replaced before it failed
+            if strict or not isinstance(error, MovedTarget):
+                raise
+            self._moved.append(f"{type(probe).__name__} is off: {error}")
+            warnings.warn(self._moved[-1], RuntimeWarning, stacklevel=_USERS_LINE)
+        else:
+            self._installed.append(probe)
+
+    def _install_operators(self, strict: bool) -> None:
+        try:
+            self._operators.install()
+        except MovedTarget as moved:
+            if strict:
+                self._operators.remove()
+                raise
+            warnings.warn(f"EagerOperators is off: {moved}", RuntimeWarning, stacklevel=_USERS_LINE)
+
+    def _say_again(self, strict: bool) -> None:
+        """A recording that joins others lacks the probes that they lack."""
+        for message in self._moved:
+            if strict:
+                raise MovedTarget(message)
+            warnings.warn(message, RuntimeWarning, stacklevel=_USERS_LINE)
 
     def _remove_all(self) -> None:
+        self._moved.clear()
         while self._installed:
             self._installed.pop().remove()
 

@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -22,6 +22,8 @@ from .describe import describe, plain, returned_tensors
 from .storages import Storage, Storages
 
 NOT_WRITTEN = "not written"
+
+_Result = TypeVar("_Result")
 
 
 class LaunchPoint:
@@ -227,8 +229,7 @@ class Bus:
         """Launch, and let every recording see it before and after."""
         here = self.here
         try:
-            with torch._C.DisableTorchFunction():
-                launch = self._begin(point, flat, func, args, kwargs)
+            launch = unseen(self._begin, point, flat, func, args, kwargs)
         except Exception:
             self.finding(own_fault(f"looking at the arguments of {point.site.kernel.name}"))
             return func(*args, **kwargs)
@@ -242,8 +243,7 @@ class Bus:
         finally:
             here.muted -= point.is_leaf
             here.launch = launch.outer
-            with torch._C.DisableTorchFunction():
-                self._end(launch)
+            unseen(self._end, launch)
             launch.error = None  # with its traceback it would be a cycle that keeps the arguments alive
         return launch.result
 
@@ -335,6 +335,14 @@ def _stream(device: str, kwargs: dict[str, Any]) -> tuple[int, bool]:
     if not isinstance(stream, int):
         stream = torch._C._cuda_getCurrentRawStream(int(device.partition(":")[2] or 0))
     return stream, torch._C._cuda_isCurrentStreamCapturing()
+
+
+def unseen(do: Callable[..., _Result], *args: Any) -> _Result:
+    """Do something of our own where the user's torch-function modes do not see what it asks of tensors."""
+    if not torch._C._len_torch_function_stack():
+        return do(*args)
+    with torch._C.DisableTorchFunction():
+        return do(*args)
 
 
 def own_fault(where: str) -> Finding:

@@ -6,13 +6,15 @@ import threading
 from typing import Any
 
 import torch
-from torch._guards import TracingContext
+from torch import _guards
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
+from torch.utils import _python_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..events import Site
-from .bus import BUS, LaunchPoint
-from .describe import flatten, is_subclass
+from ..fingerprint.fingerprinter import why_not
+from .bus import BUS, LaunchPoint, own_fault, unseen
+from .describe import flatten
 from .operators import (
     is_birth,
     is_view,
@@ -22,51 +24,68 @@ from .operators import (
     unwritten_returns,
 )
 from .origins import caller_frames, caller_key
+from .patching import resolve
 
 _NOT_KERNELS = {"prim", "prims", "profiler", "debug_mode_ops"}
+
+
+_TARGETS = (
+    "torch.utils._python_dispatch:_push_mode",
+    "torch.utils._python_dispatch:_pop_mode",
+    "torch.utils._python_dispatch:_get_current_dispatch_mode_stack",
+    "torch._guards:TracingContext.try_get",
+)
+
+
+class _Installed(threading.local):
+    mode: _OperatorMode | None = None
+    users = 0
 
 
 class EagerOperators:
     """The probe for operators outside compiled graphs; one mode per thread that opened a recording."""
 
     def __init__(self) -> None:
-        self._modes: dict[int, tuple[_OperatorMode, int]] = {}
+        self._here = _Installed()
 
     def install(self) -> None:
-        thread = threading.get_ident()
-        mode, count = self._modes.get(thread, (None, 0))
-        if mode is None:
+        here = self._here
+        here.users += 1
+        if here.mode is None:
+            for target in _TARGETS:
+                resolve(target)
             mode = _OperatorMode()
-            _push_mode(mode)
-        self._modes[thread] = (mode, count + 1)
+            _python_dispatch._push_mode(mode)
+            here.mode = mode
 
     def remove(self) -> None:
-        thread = threading.get_ident()
-        if thread not in self._modes:
+        here = self._here
+        if not here.users:
             raise RuntimeError(
                 "a recording with ops='all' was closed on another thread than the one that opened it; "
                 "close it where it was opened, because torch keeps dispatch modes per thread"
             )
-        mode, count = self._modes.pop(thread)
-        if count > 1:
-            self._modes[thread] = (mode, count - 1)
-        else:
+        here.users -= 1
+        if not here.users and here.mode is not None:
+            mode, here.mode = here.mode, None
             _take_off(mode)
 
     def forget(self) -> None:
         """In a forked child only the forking thread lives on, with a copy of its modes."""
-        for mode, _ in [self._modes[t] for t in self._modes if t == threading.get_ident()]:
-            _take_off(mode)
-        self._modes.clear()
+        if self._here.mode is not None:
+            _take_off(self._here.mode)
+        self._here = _Installed()
 
 
 def _take_off(mode: TorchDispatchMode) -> None:
     """Remove a mode from the stack, also from below modes that were entered after it."""
+    if mode not in _python_dispatch._get_current_dispatch_mode_stack():
+        return  # closed inside a block that sets all modes aside: it comes back idle
     above: list[TorchDispatchMode] = []
-    while (top := _pop_mode()) is not mode:
+    while (top := _python_dispatch._pop_mode()) is not mode:
         above.append(top)
     for other in reversed(above):
-        _push_mode(other)
+        _python_dispatch._push_mode(other)
 
 
 class _OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its __init_subclass__
@@ -83,27 +102,28 @@ class _OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         here = BUS.here
-        if here.muted or here.in_graph or not BUS.listeners or TracingContext.try_get() is not None:
+        if here.muted or here.in_graph or not BUS.listeners or _guards.TracingContext.try_get() is not None:
             return func(*args, **kwargs)
         if any(issubclass(t, FakeTensor) for t in types):
             return func(*args, **kwargs)
-        if types and any(isinstance(a, torch.Tensor) and is_subclass(a) for a in _tensors(args, kwargs)):
+        if types:
             return NotImplemented  # the subclass unwraps itself, and what it runs comes here again
         if is_view(func) or getattr(func, "namespace", "") in _NOT_KERNELS:
             return func(*args, **kwargs)
         if is_birth(func):
             result = func(*args, **kwargs)
-            if (
-                isinstance(result, torch.Tensor)
-                and result.device.type != "meta"
-                and result.layout is torch.strided
-            ):
+            if isinstance(result, torch.Tensor) and why_not(result) is None:
                 BUS.storages.born(result)
             return result
-        flat = flatten(args, kwargs)
-        return BUS.run(self._point(func, args, kwargs, flat), flat, func, args, kwargs)
+        try:
+            flat, point = unseen(self._point, func, args, kwargs)
+        except Exception:
+            BUS.finding(own_fault(f"looking at the arguments of {func}"))
+            return func(*args, **kwargs)
+        return BUS.run(point, flat, func, args, kwargs)
 
-    def _point(self, func: Any, args: Any, kwargs: Any, flat: list[Any]) -> LaunchPoint:
+    def _point(self, func: Any, args: Any, kwargs: Any) -> tuple[list[Any], LaunchPoint]:
+        flat = flatten(args, kwargs)
         key = (func, caller_key(), tuple(kwargs), tuple(_key(v) for v in flat))
         point = self._points.get(key)
         if point is None:
@@ -126,15 +146,7 @@ class _OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its 
                 return_names=return_names(func),
                 unwritten_returns=unwritten_returns(func),
             )
-        return point
-
-
-def _tensors(args: Any, kwargs: Any) -> Any:
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, list | tuple):
-            yield from value
-        else:
-            yield value
+        return flat, point
 
 
 def _key(value: Any) -> Any:

@@ -25,7 +25,9 @@ def _cpp_argument(param: str, source: str) -> tuple[str, Role]:
         return name, "scalar"
     if re.match(r"const\b", param):
         return name, "in"
-    if name.startswith("in_out_ptr") or re.search(rf"\batomic_\w+\(\s*&?\s*{name}\b", source):
+    # It accumulates with atomics, or with += where Inductor compiled for one thread.
+    accumulates = rf"\batomic_\w+(<[^()]*>)?\(\s*&?\s*{name}\b|\b{name}\[[^;=]*\]\s*\+="
+    if name.startswith("in_out_ptr") or re.search(accumulates, source):
         return name, "inout"
     return name, "out"
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import re
 import sys
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 import torch
 
 from ..events import Frame
 
-_TRACE_LINE = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)')
+_TRACE_LINE = re.compile(
+    r'File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+?)[ \t]*'
+    r"(?:\n {4}[ \t]*(?P<text>.+?)[ \t]*)?$",
+    re.MULTILINE,
+)
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -40,18 +46,41 @@ def user_first(frames: Sequence[Frame]) -> tuple[Frame, ...]:
 class LineMap:
     """Wrapper line to the user's stack, as Inductor keeps it beside the generated code."""
 
-    def __init__(self, linemap: Sequence[tuple[int, str]] | None) -> None:
-        entries = sorted((line, trace) for line, trace in (linemap or ()) if isinstance(line, int))
+    def __init__(self, linemap: Sequence[tuple[int, str | None]] | None) -> None:
+        # Several entries may stand before one line: the last is the line's own, so their order matters.
+        entries = sorted((e for e in linemap or () if isinstance(e[0], int)), key=lambda e: e[0])
         self._lines = [line for line, _ in entries]
-        self._traces = [trace for _, trace in entries]
+        self._traces = [trace or "" for _, trace in entries]
 
     def frames(self, line: int) -> tuple[Frame, ...]:
-        position = bisect_right(self._lines, line)
-        if position == 0 or not self._traces[position - 1]:
+        return self._frames(bisect_right(self._lines, line) - 1)
+
+    def frames_of_group(self, line: int, previous: int, following: int | None) -> tuple[Frame, ...]:
+        """For a C++ kernel, whose launch is written only once the next node that cannot join it was entered.
+
+        So the last entry before it is that node's, where the `following` statement has no entry of its own,
+        and the kernel's own nodes have theirs between it and the `previous` launch.
+        """
+        first, last = bisect_right(self._lines, previous), bisect_right(self._lines, line) - 1
+        if following is not None and bisect_right(self._lines, following) - 1 == last > first:
+            last -= 1
+        return next((f for i in range(last, first - 1, -1) if (f := self._frames(i))), ())
+
+    def _frames(self, position: int) -> tuple[Frame, ...]:
+        if position < 0:
             return ()
-        found = _TRACE_LINE.finditer(self._traces[position - 1])
-        frames = [Frame(m["file"], int(m["line"]), m["function"].strip()) for m in found]
+        found = _TRACE_LINE.finditer(self._traces[position])
+        frames = [_where_it_is_now(Frame(m["file"], int(m["line"]), m["function"]), m["text"]) for m in found]
         return user_first(frames[::-1])
+
+
+def _where_it_is_now(frame: Frame, text: str | None) -> Frame:
+    """A line that moved since it was compiled: Inductor's cache keeps the stack of the first compilation."""
+    lines = linecache.getlines(frame.file) if text else []
+    if not lines or (frame.line <= len(lines) and lines[frame.line - 1].strip() == text):
+        return frame
+    same = [number for number, line in enumerate(lines, start=1) if line.strip() == text]
+    return replace(frame, line=min(same, key=lambda n: abs(n - frame.line))) if same else frame
 
 
 def caller_frames(limit: int = 32) -> tuple[Frame, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
-from ..events import Arg, Kernel, Role, Site
+from ..events import Arg, Frame, Kernel, Role, Site
 from . import operators
 from .bus import BUS, Launch, LaunchPoint
 from .describe import describe, flatten, plain
@@ -79,8 +79,25 @@ class WrapperLaunches:
 
     def _site(self, callsite: Callsite, kernel: Kernel, args: tuple[Arg, ...]) -> Site:
         device = next((a.tensor.device for a in args if a.tensor is not None), "")
-        origin = self._lines.frames(callsite.line)
+        origin = self._frames(callsite)
+        if not origin:
+            # Seeds are drawn at the start by a node without a stack: they belong to the line that uses them.
+            made = {callsite.target, *(a.wrapper_name for a in args if a.role in ("out", "inout"))} - {""}
+            later = (c for c in self._wrapper.callsites if c.line > callsite.line and made & _names(c))
+            origin = next((f for c in later if (f := self._frames(c))), ())
         return Site(next(BUS.site_ids), kernel, args, self._path, callsite.line, origin=origin, device=device)
+
+    def _frames(self, callsite: Callsite) -> tuple[Frame, ...]:
+        text = self._wrapper.kernels.get(callsite.path)
+        if text is None or text.maker != "cpp_pybinding":
+            return self._lines.frames(callsite.line)
+        launches = [c.line for c in self._wrapper.callsites if not self._is_birth(c)]
+        previous = max((line for line in launches if line < callsite.line), default=0)
+        following = self._wrapper.statement_after(callsite.line)
+        return self._lines.frames_of_group(callsite.line, previous, following)
+
+    def _is_birth(self, callsite: Callsite) -> bool:
+        return is_birth(callsite.path, lookup(callsite.path, self._namespace))
 
     def _positional(
         self,
@@ -150,6 +167,12 @@ class WrapperLaunches:
             return BUS.run(point, flat, func, args, kwargs)
 
         return launch
+
+
+def _names(callsite: Callsite) -> set[str]:
+    """Every variable that a call in the wrapper is given."""
+    texts = [*callsite.args, *callsite.kwargs.values()]
+    return {text.name for text in texts} | {item.name for text in texts for item in text.items or ()}
 
 
 def lookup(path: str, namespace: dict[str, Any]) -> Any:

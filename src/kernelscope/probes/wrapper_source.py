@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import CodeType
@@ -57,6 +58,14 @@ class Wrapper:
     kernels: dict[str, KernelText] = field(default_factory=dict)
     callsites: list[Callsite] = field(default_factory=list)
     codes: dict[tuple[str, int], CodeType] = field(default_factory=dict)  # (qualname, first line) -> code
+    statements: list[tuple[int, bool]] = field(default_factory=list)  # (line, whether it ends its function)
+
+    def statement_after(self, line: int) -> int | None:
+        """The next line of the same function that does something, if there is one."""
+        position = bisect_right(self.statements, (line, True))
+        if position == len(self.statements) or self.statements[position][1]:
+            return None
+        return self.statements[position][0]
 
 
 Choose = Callable[[str, Mapping[str, KernelText]], bool]
@@ -72,7 +81,9 @@ def read_wrapper(source: str, filename: str, choose: Choose) -> Wrapper:
             wrapper.kernels[kernel.name] = kernel
     marker = _Marker(wrapper, choose)
     for function in _functions(tree):
+        wrapper.statements += _statements(function)
         marker.mark(function)
+    wrapper.statements.sort()
     ast.fix_missing_locations(tree)
     wrapper.codes = dict(_codes(compile(tree, filename, "exec", dont_inherit=True)))
     return wrapper
@@ -100,6 +111,12 @@ def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
         for member in members:
             if isinstance(member, ast.FunctionDef) and member.name not in _NOT_THE_PROGRAM:
                 yield member
+
+
+def _statements(function: ast.FunctionDef) -> Iterator[tuple[int, bool]]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.stmt) and not isinstance(node, ast.Delete | ast.FunctionDef):
+            yield node.lineno, isinstance(node, ast.Return)
 
 
 def _codes(code: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:

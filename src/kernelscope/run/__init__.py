@@ -1,4 +1,6 @@
 """A run: what was recorded, and how to look at it. Needs no torch."""
 
 from .call import KernelCall as KernelCall
+from .kinds import OperatorCall as OperatorCall
+from .kinds import TritonKernelCall as TritonKernelCall
 from .run import Run as Run

@@ -110,6 +110,29 @@ class KernelCall:
         return self._call.site.origin
 
     @property
+    def call_depth(self) -> int:
+        """How deep DebugMode's listing indents it."""
+        return self._call.depth
+
+    @property
+    def op(self) -> Any:
+        """The operator that was called, where DebugMode recorded one."""
+        return self._run.operators.get(self._call.index)
+
+    @property
+    def stack_trace(self) -> str:
+        """The user's lines as Python prints a stack, outermost first."""
+        noted, _ = self._run.stack_traces.get(self._call.index, ("", None))
+        return noted or "".join(f'  File "{f.file}", line {f.line}, in {f.function}\n' for f in self.stack[::-1])
+
+    @property
+    def fwd_stack_trace(self) -> str | None:
+        """Of the forward operator, for a call in the backward pass."""
+        _, noted = self._run.stack_traces.get(self._call.index, ("", None))
+        is_compiled_backward = self.graph is not None and self.phase == "backward"
+        return noted or (self.stack_trace if is_compiled_backward else None)
+
+    @property
     def wrapper_line(self) -> tuple[str, int]:
         return self._call.site.file, self._call.site.line
 
@@ -226,7 +249,6 @@ class KernelCall:
 
     def line(self, attributes: Sequence[str] = (), *, show_inputs: bool = False) -> str:
         """The line of seed 000: name, arguments, output hashes."""
-        args = ", ".join(f"{n}={self._shown(i, attributes)}" for i, n in enumerate(self.arg_names))
         shown = ("hash", "input_hash") if show_inputs else ("hash",)
         own = {
             k: v
@@ -234,15 +256,21 @@ class KernelCall:
             if k not in ("hash", "input_hash", "outputs", "pre_hashes", "post_hashes")
         }
         log = {k: v for k, v in self.log.items() if k in shown} | own
-        return f"[{self.kind}] {self.kernel_name}({args})" + (f"  # {log}" if log else "")
+        return self._call_text(attributes) + (f"  # {log}" if log else "")
+
+    def _call_text(self, attributes: Sequence[str]) -> str:
+        args = ", ".join(f"{n}={self._shown(i, attributes)}" for i, n in enumerate(self.arg_names))
+        return f"[{self.kind}] {self.kernel_name}({args})"
 
     def _shown(self, i: int, attributes: Sequence[str]) -> str:
         tensor = self._call.site.args[i].tensor
         if tensor is None:
             return str(self.args[i])
-        extra = self._run.attributes.get((self._call.index, i), {})
-        given = ", ".join(f"{k}={extra[k]}" for k in attributes if k in extra)
-        return tensor.short + (f"{{{given}}}" if given else "")
+        label = self._run.labels.get((self._call.index, i))
+        return tensor.short if label is None else label.text(attributes)
+
+    def __str__(self) -> str:
+        return self.line()
 
     def __repr__(self) -> str:
         where = f" at {self.origin}" if self.origin else ""

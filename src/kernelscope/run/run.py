@@ -9,6 +9,8 @@ from typing import Any
 from ..events import Call, Finding, Graph, GraphCall, Kernel, Mark, RunInfo
 from .call import KernelCall
 from .findings import findings_in
+from .kinds import OperatorNotes, view_of
+from .labels import TensorLabel
 
 
 class Run:
@@ -31,7 +33,10 @@ class Run:
         self.kwargs: dict[int, dict[str, Any]] = {}
         self.records: dict[int, dict[str, Any]] = {}
         self.logs: dict[int, dict[str, Any]] = {}
-        self.attributes: dict[tuple[int, int], dict[str, Any]] = {}
+        self.notes: dict[int, OperatorNotes] = {}
+        self.operators: dict[int, Any] = {}
+        self.labels: dict[tuple[int, int], TensorLabel] = {}
+        self.stack_traces: dict[int, tuple[str, str | None]] = {}
         self._views: list[KernelCall] = []
         self._derived: tuple[int, list[Finding]] = (0, [])
 
@@ -40,7 +45,7 @@ class Run:
         """Every launch, in order of execution."""
         calls = self.records_of_calls
         for position in range(len(self._views), len(calls)):
-            self._views.append(KernelCall(self, calls[position]))
+            self._views.append(view_of(self, calls[position]))
         return list(self._views)
 
     def select(

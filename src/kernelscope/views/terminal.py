@@ -4,63 +4,83 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..run import KernelCall, Run
 
-_MOST_ARGS = 6
+_WIDEST_NAME = 60
+_ROLE_MARKS = {"out": "→", "inout": "↔"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    index: int
+    kind: int
+    where: int
+    name: int
 
 
 def listing(run: Run) -> str:
-    """Every call on a line, grouped by graph execution."""
+    """Every call on a line, grouped by graph execution: → written, ↔ read and written, #hash."""
     return "\n".join(_lines(run))
 
 
 def _lines(run: Run) -> Iterator[str]:
-    info = run.info
+    calls, info = run.calls, run.info
     settings = ", ".join(f"{k}={v}" for k, v in info.settings.items()) or "defaults"
-    yield (
-        f"{_count(len(run), 'call')} of {_count(len(run.kernels), 'kernel')}"
-        f" in {_count(len(run.graphs), 'graph')}"
-        f"  (torch {info.versions.get('torch', '?')}, {settings})"
+    counts = f"{_count(len(run), 'call')} of {_count(len(run.kernels), 'kernel')}"
+    torch_version = info.versions.get("torch", "?")
+    yield f"{counts} in {_count(len(run.graphs), 'graph')}  (torch {torch_version}, {settings})"
+    columns = _Columns(
+        index=len(str(len(run))),
+        kind=max((len(c.kind) for c in calls), default=0),
+        where=max((len(_where(c)) for c in calls), default=0),
+        name=min(max((len(c.kernel_name) for c in calls), default=0), _WIDEST_NAME),
     )
-    width = min(max((len(c.kernel_name) for c in run.calls), default=0), 60)
-    digits = len(str(len(run)))
-    for graph_call, calls in groupby(run.calls, key=lambda c: c.graph_call):
-        group = list(calls)
-        graph = group[0].graph
+    for graph_call, group in groupby(calls, key=lambda c: c.graph_call):
+        members = list(group)
+        graph = members[0].graph
         if graph_call is not None and graph is not None:
             name = f" {graph.name}" if graph.name else ""
-            yield f"graph {graph.id}{name} ({graph.direction}), step {group[0].step}"
-        for call in group:
-            yield call_line(call, width, digits)
+            replay = f", replay {members[0].replay}" if members[0].replay is not None else ""
+            yield f"graph {graph.id}{name} ({graph.direction}), step {members[0].step}{replay}"
+        for call in members:
+            yield _call_line(call, columns)
     if run.findings:
         yield ""
         yield _count(len(run.findings), "finding") + ":"
         yield from (f"  {finding}" for finding in run.findings)
 
 
-def call_line(call: KernelCall, width: int, digits: int) -> str:
-    where = f"  {os.path.basename(call.origin.file)}:{call.origin.line}" if call.origin else ""
-    nested = "  └ " if call.parent is not None else "  "
-    name = f"{call.kernel_name:<{width}}"
-    return f"{nested}{call.index:>{digits}} {call.kind:<6} {name}  {_arguments(call)}{where}"
+def _call_line(call: KernelCall, columns: _Columns) -> str:
+    nested = "└ " if call.parent is not None else ""
+    parts = [
+        f"{call.index:>{columns.index}}",
+        f"{call.kind:<{columns.kind}}",
+        f"{_where(call):<{columns.where}}",
+        f"{nested + call.kernel_name:<{columns.name}}",
+        _arguments(call),
+    ]
+    return "  " + "  ".join(parts) + (f"  raised {call.error}" if call.error else "")
+
+
+def _where(call: KernelCall) -> str:
+    return f"{os.path.basename(call.origin.file)}:{call.origin.line}" if call.origin else "?"
 
 
 def _arguments(call: KernelCall) -> str:
     roles, pre, post = call.roles, call.pre_hashes, call.post_hashes
     shown = []
     for i, arg in enumerate(call.arguments):
-        if arg.tensor is None:
-            continue
-        dims = ",".join(map(str, arg.tensor.shape))
-        mark = {"out": "→", "inout": "↔"}.get(roles[i], "")
-        hashed = post.get(i) if roles[i] in ("out", "inout") else pre.get(i)
-        shown.append(f"{mark}{arg.name}:{arg.tensor.short[3:].split('[')[0]}[{dims}]{_hash(hashed)}")
-    more = f" +{len(shown) - _MOST_ARGS}" if len(shown) > _MOST_ARGS else ""
-    return " ".join(shown[:_MOST_ARGS]) + more
+        if arg.tensor is not None:
+            hashed = post.get(i) if roles[i] in _ROLE_MARKS else pre.get(i)
+            dims = ",".join(map(str, arg.tensor.shape))
+            dtype = arg.tensor.short_dtype
+            shown.append(f"{_ROLE_MARKS.get(roles[i], '')}{arg.name}:{dtype}[{dims}]{_hash(hashed)}")
+    return " ".join(shown)
 
 
 def _hash(value: object) -> str:

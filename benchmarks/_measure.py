@@ -1,0 +1,152 @@
+"""Ratios of step times that hold on a noisy machine, and what a GPU can tell besides time."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+Count = Callable[[], int]  # of the calls logged so far
+
+STEPS = 5  # timed in one recording
+DEAR = 3.0  # a variant that makes a step so many times longer gets fewer steps and rounds
+WAITS = {
+    *("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy", "cudaMemcpy2D"),
+    *("cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize"),
+}
+
+
+@dataclass
+class Variant:
+    """One way to watch a step: entering `watch()` starts it, and gives the number of calls logged so far."""
+
+    name: str
+    key: str
+    watch: Callable[[], AbstractContextManager[Count]]
+    seconds: list[float] = field(default_factory=list)
+    ratios: list[float] = field(default_factory=list)
+    calls: int = 0  # in one step
+    steps: int = STEPS
+    every: int = 1  # takes part in each n-th round
+    waits: float | None = None  # of the host for the device, in one step
+    peak: int | None = None  # bytes
+
+    @property
+    def ratio(self) -> float:
+        return statistics.median(self.ratios)
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        if len(self.ratios) < 2:
+            return self.ratio, self.ratio
+        low, _, high = statistics.quantiles(self.ratios, n=4, method="inclusive")
+        return low, high
+
+
+class Bench:
+    """Runs the variants of one step in turn: bare, A, bare, B, bare, …"""
+
+    def __init__(self, step: Callable[[], None], device: str) -> None:
+        self._step = step
+        self._wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+        self.bare_seconds: list[float] = []
+
+    def warm_up(self, variants: list[Variant]) -> None:
+        """Let every variant compile what it needs, and find out which are dear."""
+        for _ in range(3):
+            bare = self._bare()
+        for variant in variants:
+            self._watched(variant, steps=1)
+            seconds = self._watched(variant, steps=1)
+            if seconds > DEAR * bare:
+                variant.steps, variant.every = 1, 4
+
+    def rounds(self, variants: list[Variant], count: int) -> None:
+        """Fill in each variant's times, and their ratios to the bare steps right before and after."""
+        before = self._bare()
+        for number in range(count):
+            for variant in variants:
+                if number % variant.every == 0:
+                    seconds = self._watched(variant, variant.steps)
+                    after = self._bare()
+                    variant.seconds.append(seconds)
+                    variant.ratios.append(2 * seconds / (before + after))
+                    before = after
+                    self.bare_seconds.append(after)
+
+    def _bare(self) -> float:
+        self._step()
+        return self._seconds_per_step(STEPS)
+
+    def _watched(self, variant: Variant, steps: int) -> float:
+        with variant.watch() as count:
+            self._step()  # the first step in a recording looks at each kernel closely, once
+            first = count()
+            seconds = self._seconds_per_step(steps)
+            variant.calls = (count() - first) // steps
+        return seconds
+
+    def _seconds_per_step(self, steps: int) -> float:
+        self._wait()
+        start = time.perf_counter()
+        for _ in range(steps):
+            self._step()
+        self._wait()
+        return (time.perf_counter() - start) / steps
+
+    # -- on a GPU --------------------------------------------------------------------------------------
+
+    def peak_memory(self, variant: Variant, steps: int = 3) -> None:
+        """The most memory allocated at any moment of a few steps."""
+        with variant.watch():
+            self._step()
+            self._wait()
+            torch.cuda.reset_peak_memory_stats()
+            for _ in range(steps):
+                self._step()
+            self._wait()
+            variant.peak = torch.cuda.max_memory_allocated()
+
+    def waits(self, variant: Variant, steps: int = 2) -> None:
+        """How often the host waited for the device in a step, from a CUPTI trace."""
+        from torch.profiler import ProfilerActivity, profile, record_function
+
+        with variant.watch():
+            self._step()
+            self._wait()
+            with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as trace:
+                with record_function("kernelscope: steps"):
+                    for _ in range(steps):
+                        self._step()
+                self._wait()
+        variant.waits = sum(1 for _ in _waits_inside(trace, "kernelscope: steps")) / steps
+
+
+def _waits_inside(trace: torch.profiler.profile, span: str) -> Iterator[str]:
+    """The runtime calls that make the host wait, between start and end of a named span."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        trace.export_chrome_trace(str(path))
+        events = json.loads(path.read_text())["traceEvents"]
+    [(start, end)] = [
+        (e["ts"], e["ts"] + e["dur"])
+        for e in events
+        if e.get("name") == span and e.get("cat") == "user_annotation"
+    ]
+    runtime = [e for e in events if e.get("cat") in ("cuda_runtime", "cuda_driver")]
+    assert runtime, "the trace has no CUDA runtime calls; is CUPTI there?"
+    for event in runtime:
+        if event["name"] in WAITS and start <= event["ts"] <= end:
+            yield event["name"]
+
+
+@contextmanager
+def unwatched() -> Iterator[Count]:
+    yield lambda: 0

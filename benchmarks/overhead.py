@@ -1,0 +1,219 @@
+"""What recording costs: a bare training step, kernelscope at each level, stock DebugMode; one run, as ratios.
+
+    python benchmarks/overhead.py                 # CUDA where there is one, otherwise CPU
+    python benchmarks/overhead.py --device cpu --rounds 40
+    python benchmarks/overhead.py --check         # exit status 1 when a promise is not kept
+
+docs/overhead.md says how it measures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._debug_mode import DebugMode
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]  # a machine that cannot install still measures
+
+from _measure import Bench, Count, Variant, unwatched  # noqa: E402
+from _workloads import Workload, gpt2, transformer_blocks  # noqa: E402
+
+import kernelscope  # noqa: E402
+
+PAGE = ROOT / "docs" / "overhead.md"
+MOST_TIME = 1.05  # metadata of compiled code, × bare
+MOST_MEMORY = 64 << 20  # hashes, more than bare
+
+
+@contextmanager
+def ours(values: str, ops: str) -> Iterator[Count]:
+    with kernelscope.record(values=values, ops=ops) as run:
+        yield lambda: len(run)
+
+
+@contextmanager
+def stock(hashes: bool, inputs: bool) -> Iterator[Count]:
+    hashing = DebugMode.log_tensor_hashes(hash_inputs=inputs) if hashes else nullcontext()
+    with DebugMode() as mode, hashing:
+        yield lambda: len(mode.operators)
+
+
+def variants() -> list[Variant]:
+    return [
+        Variant("kernelscope, metadata", "off-graph", partial(ours, "off", "graph")),
+        Variant("kernelscope, hashes before and after", "hash-graph", partial(ours, "hash", "graph")),
+        Variant('kernelscope, metadata, ops="all"', "off-all", partial(ours, "off", "all")),
+        Variant('kernelscope, hashes, ops="all"', "hash-all", partial(ours, "hash", "all")),
+        Variant("stock DebugMode, metadata", "stock", partial(stock, False, False)),
+        Variant("stock DebugMode, output hashes", "stock-hash", partial(stock, True, False)),
+        Variant("stock DebugMode, input and output hashes", "stock-hash-inputs", partial(stock, True, True)),
+    ]
+
+
+def measure(workload: Workload, rounds: int, watched: list[Variant]) -> dict[str, Any]:
+    bench = Bench(workload.step, workload.device)
+    say("warming up every variant")
+    bench.warm_up(watched)
+    say(f"{rounds} rounds")
+    bench.rounds(watched, rounds)
+    bare = Variant("bare", "bare", unwatched, bench.bare_seconds, [1.0], kernels := sum(counts(workload).values()))
+    every = [bare, *watched]
+    if workload.device == "cuda":
+        say("peak memory, and waits in a CUPTI trace")
+        for variant in every:
+            bench.peak_memory(variant)
+            bench.waits(variant)
+    return {
+        "workload": workload.description,
+        "device": workload.device,
+        "kernels": kernels,
+        "kinds": counts(workload),
+        "machine": machine(workload.device),
+        "versions": versions(),
+        "variants": {variant.key: result_of(variant) for variant in every},
+    }
+
+
+def counts(workload: Workload) -> dict[str, int]:
+    """The kernels of one step, by kind."""
+    with kernelscope.record() as run:
+        workload.step()
+    return dict(Counter(call.kind for call in run.calls))
+
+
+def result_of(variant: Variant) -> dict[str, Any]:
+    return {
+        "name": variant.name,
+        "ms": 1000 * statistics.median(variant.seconds),
+        "ratio": variant.ratio,
+        "quartiles": variant.quartiles,
+        "rounds": len(variant.seconds),
+        "calls": variant.calls,
+        "waits": variant.waits,
+        "peak": variant.peak,
+    }
+
+
+def machine(device: str) -> str:
+    model = platform.processor() or platform.machine()
+    lscpu = os.popen("LC_ALL=C lscpu 2>/dev/null").read()
+    if found := re.search(r"Model name:\s*(.+)", lscpu):
+        model = found[1].strip()
+    cpu = f"{model}, {os.cpu_count()} cores"
+    return f"{torch.cuda.get_device_name()}; {cpu}" if device == "cuda" else f"{cpu}, {torch.get_num_threads()} threads"
+
+
+def versions() -> str:
+    try:
+        import triton
+
+        compiler = f"triton {triton.__version__}"
+    except ImportError:
+        compiler = "no triton"
+    ours = f"kernelscope {kernelscope.__version__}"
+    return f"{ours}, torch {torch.__version__}, {compiler}, Python {platform.python_version()}"
+
+
+def table(result: dict[str, Any]) -> str:
+    """The result as Markdown that also reads well in a terminal."""
+    bare = result["variants"]["bare"]
+    head = ["", "step", "× bare", "quartiles", "calls a step"]
+    cuda = result["device"] == "cuda"
+    rows = []
+    for variant in result["variants"].values():
+        low, high = variant["quartiles"]
+        is_bare = variant is bare
+        row = [variant["name"], f"{variant['ms']:.1f} ms", "1" if is_bare else f"{variant['ratio']:.2f}"]
+        row += ["", ""] if is_bare else [f"{low:.2f} – {high:.2f}", str(variant["calls"])]
+        if cuda:
+            more = (variant["peak"] - bare["peak"]) / 2**20
+            row += [f"{bare['peak'] / 2**20:.0f} MB" if is_bare else f"{more:+.0f} MB", f"{variant['waits']:g}"]
+        rows.append(row)
+    head += ["peak memory", "host waits a step"] if cuda else []
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    lines = [head, ["-" * width for width in widths], *rows]
+    kinds = ", ".join(f"{count} {kind}" for kind, count in result["kinds"].items())
+    return "\n".join(
+        [
+            f"- workload: {result['workload']}; {result['kernels']} kernels a step ({kinds})",
+            f"- machine: {result['machine']}",
+            f"- versions: {result['versions']}",
+            f"- rounds: {max(v['rounds'] for k, v in result['variants'].items() if k != 'bare')}"
+            f" (dear variants: {min(v['rounds'] for v in result['variants'].values())})",
+            "",
+            *("| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |" for line in lines),
+        ]
+    )
+
+
+def broken_promises(result: dict[str, Any]) -> list[str]:
+    found = []
+    results = result["variants"]
+    if (ratio := results["off-graph"]["ratio"]) > MOST_TIME:
+        found.append(f"metadata of compiled code costs {ratio:.3f}× bare, and {MOST_TIME}× was promised")
+    if result["device"] != "cuda":
+        return found
+    more = results["hash-graph"]["peak"] - results["bare"]["peak"]
+    if more > MOST_MEMORY:
+        found.append(f"hashes need {more / 2**20:.0f} MB more than bare, and 64 MB were promised")
+    for key in ("off-graph", "hash-graph", "off-all", "hash-all"):
+        if results[key]["waits"] > results["bare"]["waits"]:
+            found.append(f"{results[key]['name']}: the host waits for the device more often than bare")
+    return found
+
+
+def write_docs(result: dict[str, Any]) -> None:
+    """Replace this device's table, and nothing else."""
+    between = re.compile(rf"(<!-- overhead:{result['device']} -->\n).*?(<!-- end -->)", re.DOTALL)
+    text, replaced = between.subn(lambda found: found[1] + table(result) + "\n" + found[2], PAGE.read_text())
+    if replaced != 1:
+        raise SystemExit(f"{PAGE} has no place marked for {result['device']}")
+    PAGE.write_text(text)
+
+
+def say(text: str) -> None:
+    print(f"… {text}", file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--rounds", type=int, default=24, help="how often each variant is measured")
+    parser.add_argument("--quick", action="store_true", help="4 rounds: does it work at all?")
+    parser.add_argument("--only", metavar="KEYS", help="comma-separated: " + ", ".join(v.key for v in variants()))
+    parser.add_argument("--json", metavar="FILE", nargs="?", const="-", help="the result as JSON")
+    parser.add_argument("--write-docs", action="store_true", help=f"put the table into {PAGE.relative_to(ROOT)}")
+    parser.add_argument("--check", action="store_true", help="exit status 1 when a promise is not kept")
+    options = parser.parse_args()
+    say("compiling the workload")
+    workload = gpt2() if options.device == "cuda" else transformer_blocks()
+    chosen = [v for v in variants() if not options.only or v.key in options.only.split(",")]
+    result = measure(workload, 4 if options.quick else options.rounds, chosen)
+    if options.json == "-":
+        print(json.dumps(result, indent=1))
+    else:
+        print(table(result))
+    if options.json not in (None, "-"):
+        Path(options.json).write_text(json.dumps(result, indent=1))
+    if options.write_docs:
+        write_docs(result)
+    if options.check and (broken := broken_promises(result)):
+        sys.exit("\n".join(broken))
+
+
+if __name__ == "__main__":
+    main()
