@@ -55,6 +55,7 @@ export TMPDIR="$$cache" TORCHINDUCTOR_CACHE_DIR="$$cache/inductor" TRITON_CACHE_
 set -x; \
 $(BIN)/python -m pytest -m "$(MARKS)" tests/tiny; \
 $(BIN)/python -m pytest -m "$(MARKS)" $(wildcard tests/unit tests/integration tests/gpu tests/browser); \
+$(BIN)/python -m pytest -m "$(MARKS)" tests/interpreted; \
 $(foreach benchmark,$(BENCHMARKS),$(BIN)/python $(benchmark) --write-docs;)
 endef
 

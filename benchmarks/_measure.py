@@ -16,7 +16,8 @@ import torch
 Count = Callable[[], int]  # of the calls logged so far
 
 STEPS = 5  # timed in one recording
-DEAR = 3.0  # a variant that makes a step so many times longer gets fewer steps and rounds
+SPAN = "kernelscope: steps"
+DEAR = 1.5  # a variant that makes a step so many times longer gets fewer steps and rounds
 WAITS = {
     *("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy", "cudaMemcpy2D"),
     *("cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize"),
@@ -55,7 +56,7 @@ class Bench:
 
     def __init__(self, step: Callable[[], None], device: str) -> None:
         self._step = step
-        self._wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+        self._wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
         self.bare_seconds: list[float] = []
 
     def warm_up(self, variants: list[Variant]) -> None:
@@ -116,35 +117,31 @@ class Bench:
 
     def waits(self, variant: Variant, steps: int = 2) -> None:
         """How often the host waited for the device in a step, from a CUPTI trace."""
-        from torch.profiler import ProfilerActivity, profile, record_function
+        from torch._C._profiler import _RecordFunctionFast  # no operator, so no mode sees it
+        from torch.profiler import ProfilerActivity, profile
 
         with variant.watch():
             self._step()
             self._wait()
             with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as trace:
-                with record_function("kernelscope: steps"):
+                with _RecordFunctionFast(SPAN):
                     for _ in range(steps):
                         self._step()
                 self._wait()
-        variant.waits = sum(1 for _ in _waits_inside(trace, "kernelscope: steps")) / steps
+        variant.waits = len(_waits_in_span(trace)) / steps
 
 
-def _waits_inside(trace: torch.profiler.profile, span: str) -> Iterator[str]:
-    """The runtime calls that make the host wait, between start and end of a named span."""
+def _waits_in_span(trace: torch.profiler.profile) -> list[str]:
+    """The runtime calls that make the host wait, while the steps ran."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         trace.export_chrome_trace(str(path))
         events = json.loads(path.read_text())["traceEvents"]
-    [(start, end)] = [
-        (e["ts"], e["ts"] + e["dur"])
-        for e in events
-        if e.get("name") == span and e.get("cat") == "user_annotation"
-    ]
+    span = next(e for e in events if e.get("name") == SPAN and not e.get("cat", "").startswith("gpu"))
+    start, end = span["ts"], span["ts"] + span["dur"]
     runtime = [e for e in events if e.get("cat") in ("cuda_runtime", "cuda_driver")]
     assert runtime, "the trace has no CUDA runtime calls; is CUPTI there?"
-    for event in runtime:
-        if event["name"] in WAITS and start <= event["ts"] <= end:
-            yield event["name"]
+    return [e["name"] for e in runtime if e["name"] in WAITS and start <= e["ts"] <= end]
 
 
 @contextmanager

@@ -40,7 +40,8 @@ class Block(nn.Module):
         )
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         x = x + self.project(attended.transpose(1, 2).reshape(batch, length, width))
-        return x + self.down(F.gelu(self.up(self.norm_2(x))))
+        more: torch.Tensor = self.down(F.gelu(self.up(self.norm_2(x))))
+        return x + more
 
 
 class GPT2(nn.Module):
@@ -70,8 +71,8 @@ def gpt2() -> Workload:
         compiled(tokens, targets).backward()
 
     return Workload(
-        "GPT-2 124M training step: 12 layers, width 768, 12 heads, bf16, batch 8×1024, torch.compile defaults; "
-        "zero_grad, forward, backward",
+        "GPT-2 124M training step: 12 layers, width 768, 12 heads, bf16, batch 8×1024, "
+        "torch.compile defaults; zero_grad, forward, backward",
         "cuda",
         step,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Literal, get_args
 
 Values = Literal["off", "hash"]
@@ -69,3 +70,16 @@ def place_from_environment(environ: Mapping[str, str] = os.environ) -> Place:
         local_rank=number("LOCAL_RANK", "SLURM_LOCALID", default=0),
         world_size=number("WORLD_SIZE", "SLURM_NTASKS", default=1),
     )
+
+
+def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where what we compile is kept from one process to the next; the folder may not exist yet."""
+    given = environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification says to ignore a relative one.
+    base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
+    return base / "kernelscope"
+
+
+def compilers(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """C++ compilers to try, in order; the first is CXX, as for Inductor, and may carry arguments."""
+    return (*filter(None, [environ.get("CXX")]), "c++", "g++", "clang++")

@@ -126,14 +126,14 @@ class Call:
     stream: int = 0
     phase: Phase = "other"
     start_ns: int = 0
-    duration_ns: int = -1  # -1: not measured
-    depth: int = 0
     parent: int = -1
     scalars: tuple[Any, ...] = ()
     storages: tuple[int, ...] = ()  # one entry per tensor argument, in the order of the site's tensors
     epochs: tuple[int, ...] = ()
     offsets: tuple[int, ...] = ()
     dead: tuple[int, ...] = ()  # argument indices whose prior contents were uninitialised
+    duration_ns: int = -1  # -1: not measured
+    depth: int = 0
     pre: dict[int, int] | None = None  # argument index -> fingerprint slot
     post: dict[int, int] | None = None
     hasher: Any = None  # reads the slots

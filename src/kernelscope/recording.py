@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ import torch
 from . import __version__
 from .config import Config, place_from_environment, strict_from_environment
 from .events import Call, Finding, GraphCall, Kernel, Mark, RunInfo
-from .fingerprint.fingerprinter import Fingerprinter
+from .fingerprint.fingerprinter import Fingerprinter, NotFingerprintable, why_not
 from .probes import PROBES
 from .probes.bus import BUS, Launch, Template
 from .run import Run
@@ -85,13 +85,13 @@ class Recording:
             launch.stream,
             launch.phase,
             launch.start_ns,
-            parent=outer.index if outer is not None else -1,
-            scalars=tuple(_plain(flat[i]) for i in point.scalars),
-            storages=tuple(s.id for s in launch.storages),
-            epochs=tuple(s.epoch for s in launch.storages),
-            offsets=tuple(int(flat[i].storage_offset()) for i in point.tensors),
-            dead=launch.dead,
-        )
+            outer.index if outer is not None else -1,
+            tuple([_plain(flat[i]) for i in point.scalars]) if point.scalars else (),
+            launch.storage_ids,
+            launch.epochs,
+            launch.offsets,
+            launch.dead,
+        )  # by position: names would cost as much again
         self.run.records_of_calls.append(call)
         hasher = self.fingerprinter
         if hasher is not None:
@@ -174,17 +174,21 @@ class Recording:
 
     def _fingerprint(self, hasher: Fingerprinter, tensors: dict[int, torch.Tensor]) -> dict[int, int]:
         with BUS.mute():
-            return dict(zip(tensors, hasher.take(list(tensors.values())), strict=True))
+            try:
+                slots = hasher.take(list(tensors.values()))
+            except NotFingerprintable:  # memory that was there when the site was described has been freed
+                tensors = {i: t for i, t in tensors.items() if why_not(t) is None}
+                slots = hasher.take(list(tensors.values()))
+            return dict(zip(tensors, slots, strict=True))
 
 
-@contextmanager
 def record(
     *,
     values: str = "off",
     ops: str = "graph",
     kernel: str | Sequence[str] = (),
     kind: str | Sequence[str] = (),
-) -> Iterator[Run]:
+) -> AbstractContextManager[Run]:
     """Record every kernel call made inside the block.
 
     values  "off" for metadata, "hash" for a hash of every argument before and after each launch
@@ -204,6 +208,11 @@ def record(
         kind=_strings(kind),
         strict=strict_from_environment(),
     )
+    return _recorded(config)
+
+
+@contextmanager
+def _recorded(config: Config) -> Iterator[Run]:
     recording = Recording(config)
     recording.open()
     try:
@@ -216,6 +225,11 @@ def step() -> None:
     """Mark the end of a step in every open recording; from then on `optimizer.step()` does not count."""
     for recording in list(_OPEN):
         recording.step(by_user=True)
+
+
+# Dynamo reads this mark. Without it, it would trace the loop above into a compiled training step, and
+# compile that again whenever a recording opens or closes.
+step._torchdynamo_disable = True  # type: ignore[attr-defined]
 
 
 _OPEN: list[Recording] = []

@@ -31,6 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
         _reason_to_skip = f"needs a process of its own: `pytest {HERE}`"
     else:
         _interpret_triton()
+        config.addinivalue_line("filterwarnings", "ignore:Could not find an active CPU backend")
 
 
 def _is_ours(config: pytest.Config, arg: str) -> bool:

@@ -7,11 +7,11 @@ import inspect
 import pytest
 import torch
 import triton
+from tests import triton_kernels as kernels
+from tests.triton_kernels import BLOCK, blocks
 
 import kernelscope
 from kernelscope.fingerprint import fingerprint
-from tests import triton_kernels as kernels
-from tests.triton_kernels import BLOCK, blocks
 
 N = 100  # two blocks, the second one not full
 

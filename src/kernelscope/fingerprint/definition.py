@@ -73,11 +73,16 @@ def salt(dtype: str, nbytes: int) -> int:
     return (DTYPE_CODES[dtype] * DTYPE_SALT ^ nbytes * LENGTH_SALT) & MASK64
 
 
-def reference_bits(data: bytes, dtype: str) -> int:
-    """The `bits` of a tensor whose logical row-major bytes are `data`, as an unsigned 64-bit integer."""
+def reference_sum(data: bytes) -> int:
+    """The sum over the words of `data`, zero-padded: what an engine computes."""
     padded = data + bytes(-len(data) % WORD_BYTES)
     total = 0
     for i in range(len(padded) // WORD_BYTES):
         word = int.from_bytes(padded[i * WORD_BYTES : (i + 1) * WORD_BYTES], "little")
         total += mix(word ^ (i + 1) * POSITION & MASK64)
-    return mix(total & MASK64 ^ salt(dtype, len(data)))
+    return total & MASK64
+
+
+def reference_bits(data: bytes, dtype: str) -> int:
+    """The `bits` of a tensor whose logical row-major bytes are `data`, as an unsigned 64-bit integer."""
+    return mix(reference_sum(data) ^ salt(dtype, len(data)))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from kernelscope.fingerprint import hashes
+from kernelscope.fingerprint import cuda, definition, hashes
 from kernelscope.fingerprint.definition import MASK64
-from kernelscope.fingerprint.hashes import quiet, reason_against, why_not
+from kernelscope.fingerprint.hashes import missing_memory, quiet, reason_against, why_not
+from kernelscope.fingerprint.log import DeviceLog, HostLog
 
 Slot: TypeAlias = int
 Kind: TypeAlias = str | Callable[[torch.Tensor], object]
@@ -22,18 +22,16 @@ __all__ = ["Fingerprinter", "HashFailure", "NotFingerprintable", "Slot", "why_no
 
 KNOWN_KINDS = ("bits", "norm")
 
-# A slot is the row in its device's log, with the device's number above it: dense for the first device seen.
+# A slot is the row in its log, with the log's number above it: 0 is the host's.
 _DEVICE_SHIFT = 40
 _ROW_MASK = (1 << _DEVICE_SHIFT) - 1
-
-CHUNK_ROWS = 8192
 
 
 class NotFingerprintable(TypeError):
     """The tensor has no bytes of its own to read; the message says why."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class HashFailure:
     """What `read` returns in place of a value that could not be computed."""
 
@@ -43,92 +41,7 @@ class HashFailure:
     def __str__(self) -> str:
         return f"<{self.kind} failed: {self.message}>"
 
-
-class _Chunk:
-    """One piece of a log: the values on the device, and the newest copy of them on the host."""
-
-    def __init__(self, values: torch.Tensor) -> None:
-        self.values = values
-        self.host = values if values.is_cpu else None
-        # Counted after the write is enqueued, so that a copy made in between is known to be old.
-        self.writes = 0
-        self.copied_writes = 0
-
-    @property
-    def stale(self) -> bool:
-        return not self.values.is_cpu and (self.host is None or self.copied_writes != self.writes)
-
-    def copy(self) -> None:
-        self.copied_writes = self.writes
-        self.host = self.values.cpu()
-
-
-class _DeviceLog:
-    """One device's `bits` and `norm` values, in rows that are never moved or dropped.
-
-    The owner holds its lock around every method but the two `…_entry`.
-    """
-
-    def __init__(self, device: torch.device, number: int, *, bits: bool, norm: bool) -> None:
-        self.device = device
-        self.number = number
-        self.rows = 0
-        self._dtypes = {"bits": torch.int64} if bits else {}
-        if norm:
-            self._dtypes["norm"] = torch.float64
-        self._chunks: dict[str, list[_Chunk]] = {"bits": [], "norm": []}
-        # Memory that nobody used before: a block from the common pool may still be written to by kernels
-        # that are queued on the stream it was freed on, while we write to it from another stream.
-        self._pool = torch.cuda.MemPool() if device.type == "cuda" else None
-
-    def append(self) -> int:
-        """Reserve the next row."""
-        row = self.rows
-        if row % CHUNK_ROWS == 0:
-            for kind, dtype in self._dtypes.items():
-                self._chunks[kind].append(_Chunk(self._allocate(dtype)))
-        self.rows = row + 1
-        return row
-
-    def _allocate(self, dtype: torch.dtype) -> torch.Tensor:
-        pool = nullcontext() if self._pool is None else torch.cuda.use_mem_pool(self._pool, self.device)
-        # A tensor born in inference mode could not be written to outside of it.
-        with pool, torch.inference_mode(False):
-            return torch.empty(CHUNK_ROWS, dtype=dtype, device=self.device)
-
-    def bits_entry(self, row: int) -> torch.Tensor:
-        return self._entry("bits", row)
-
-    def norm_entry(self, row: int) -> torch.Tensor:
-        return self._entry("norm", row)
-
-    def _entry(self, kind: str, row: int) -> torch.Tensor:
-        return self._chunks[kind][row // CHUNK_ROWS].values.narrow(0, row % CHUNK_ROWS, 1)
-
-    def written(self, row: int) -> None:
-        """Note that this row's values are on their way."""
-        for kind in self._dtypes:
-            self._chunks[kind][row // CHUNK_ROWS].writes += 1
-
-    def read_bits(self, row: int) -> int:
-        return int(self._read("bits", row))
-
-    def read_norm(self, row: int) -> float:
-        return float(self._read("norm", row))
-
-    def _read(self, kind: str, row: int) -> int | float:
-        chunk = self._chunks[kind][row // CHUNK_ROWS]
-        if chunk.stale:
-            self._copy_all()
-        assert chunk.host is not None
-        return chunk.host[row % CHUNK_ROWS].item()
-
-    def _copy_all(self) -> None:
-        """Wait once for all streams of the device, then copy every chunk that has news."""
-        stale = [chunk for chunks in self._chunks.values() for chunk in chunks if chunk.stale]
-        torch.accelerator.synchronize(self.device)
-        for chunk in stale:
-            chunk.copy()
+    __repr__ = __str__
 
 
 class Fingerprinter:
@@ -154,8 +67,9 @@ class Fingerprinter:
         self._norm = "norm" in self.kinds
         self._callables = {i: kind for i, kind in enumerate(self.kinds) if not isinstance(kind, str)}
         self._lock = threading.Lock()
-        self._logs: list[_DeviceLog] = []
-        self._log_of: dict[torch.device, _DeviceLog] = {}
+        self._host = HostLog()
+        self._devices: list[DeviceLog] = []
+        self._log_of: dict[torch.device, tuple[int, DeviceLog]] = {}
         # What did not go to a log, by slot and place in `kinds`: results of callables, and failures.
         self._values: dict[tuple[Slot, int], object] = {}
 
@@ -165,7 +79,19 @@ class Fingerprinter:
             for tensor in tensors:
                 if (reason := reason_against(tensor)) is not None:
                     raise NotFingerprintable(f"cannot fingerprint this tensor: {reason}")
-            slots = [self._take(tensor) for tensor in tensors]
+        return self.take_known(tensors)
+
+    def take_known(self, tensors: Sequence[torch.Tensor]) -> list[Slot]:
+        """The same for tensors of a kind that `why_not` has accepted: only their memory is looked at."""
+        with quiet():
+            for tensor in tensors:
+                if (reason := missing_memory(tensor)) is not None:
+                    raise NotFingerprintable(f"cannot fingerprint this tensor: {reason}")
+            devices = {tensor.device for tensor in tensors}
+            if len(devices) == 1:
+                slots = self._take_on(devices.pop(), tensors)
+            else:
+                slots = [slot for tensor in tensors for slot in self._take_on(tensor.device, [tensor])]
         if self._callables:
             with torch._C.DisableTorchFunction(), torch.no_grad(), _disable_current_modes():
                 for slot, tensor in zip(slots, tensors, strict=True):
@@ -173,43 +99,80 @@ class Fingerprinter:
                         self._values[slot, place] = _call(function, tensor)
         return slots
 
-    def _take(self, tensor: torch.Tensor) -> Slot:
-        log = self._log_of.get(tensor.device) or self._new_log(tensor.device)
+    def _take_on(self, device: torch.device, tensors: Sequence[torch.Tensor]) -> list[Slot]:
+        if device.type == "cpu":
+            return [self._take_on_host(tensor) for tensor in tensors]
+        number, log = self._log_of.get(device) or self._new_log(device)
+        salts = [definition.salt(hashes.DTYPE_NAMES[t.dtype], t.nbytes) for t in tensors]
         with self._lock:
-            row = log.append()
-        slot = log.number << _DEVICE_SHIFT | row
+            first = log.reserve(salts)
+            if device.type == "cuda":
+                log.let_stream_write(first, torch._C._cuda_getCurrentRawStream(device.index))
         if self._bits:
-            hashes.bits_into(tensor, log.bits_entry(row))
+            self._sum_on_device(log, first, tensors)
+        slots = [(number << _DEVICE_SHIFT) + row for row in range(first, first + len(tensors))]
         if self._norm:
-            try:
-                hashes.norm_into(tensor, log.norm_entry(row))
-            except TypeError as error:
-                self._values[slot, self.kinds.index("norm")] = HashFailure("norm", str(error))
+            for row, (slot, tensor) in enumerate(zip(slots, tensors, strict=True), first):
+                self._norm_into(tensor, log.norm_entry(row), slot)
         with self._lock:
-            log.written(row)
+            log.written(first)
+        return slots
+
+    def _sum_on_device(self, log: DeviceLog, first: int, tensors: Sequence[torch.Tensor]) -> None:
+        done = [False] * len(tensors)
+        if log.device.type == "cuda" and not cuda.available():
+            done = cuda.accumulate(tensors, log.address(first), log.device.index)
+        for row, tensor in enumerate(tensors, first):
+            if not done[row - first]:
+                hashes.sum_into(tensor, log.sum_entry(row))
+
+    def _take_on_host(self, tensor: torch.Tensor) -> Slot:
+        bits, norm = 0, 0.0
+        if self._bits:
+            total = torch.zeros(1, dtype=torch.int64, device="cpu")
+            hashes.sum_into(tensor, total)
+            salt = definition.salt(hashes.DTYPE_NAMES[tensor.dtype], tensor.nbytes)
+            bits = definition.mix(int(total.item()) & MASK64 ^ salt)
+        with self._lock:
+            slot = self._host.append(bits, norm)
+        if self._norm:
+            out = torch.zeros(1, dtype=torch.float64, device="cpu")
+            self._norm_into(tensor, out, slot)
+            self._host.set_norm(slot, out.item())
         return slot
 
-    def _new_log(self, device: torch.device) -> _DeviceLog:
+    def _norm_into(self, tensor: torch.Tensor, out: torch.Tensor, slot: Slot) -> None:
+        try:
+            hashes.norm_into(tensor, out)
+        except TypeError as error:
+            self._values[slot, self.kinds.index("norm")] = HashFailure("norm", str(error))
+
+    def _new_log(self, device: torch.device) -> tuple[int, DeviceLog]:
         with self._lock:
             if device not in self._log_of:
-                log = _DeviceLog(device, len(self._logs), bits=self._bits, norm=self._norm)
-                self._logs.append(log)
-                self._log_of[device] = log
+                self._devices.append(DeviceLog(device, norm=self._norm))
+                self._log_of[device] = (len(self._devices), self._devices[-1])
             return self._log_of[device]
 
     def read(self, slot: Slot) -> object:
         """The value in a slot, or a tuple of them when there are several kinds; may wait for the device."""
         number, row = slot >> _DEVICE_SHIFT, slot & _ROW_MASK
-        if slot < 0 or number >= len(self._logs) or row >= self._logs[number].rows:
+        logs: list[HostLog | DeviceLog] = [self._host, *self._devices]
+        if slot < 0 or number >= len(logs) or row >= logs[number].rows:
             raise IndexError(f"no fingerprint was taken into slot {slot}")
-        values = tuple(self._read(slot, place, self._logs[number], row) for place in range(len(self.kinds)))
+        values = tuple(self._read(slot, place, logs[number], row) for place in range(len(self.kinds)))
         return values if len(values) > 1 else values[0]
 
-    def _read(self, slot: Slot, place: int, log: _DeviceLog, row: int) -> object:
+    def failures(self, slot: Slot) -> list[HashFailure]:
+        """What could not be computed for this slot; never waits."""
+        values = [self._values.get((slot, place)) for place in range(len(self.kinds))]
+        return [value for value in values if isinstance(value, HashFailure)]
+
+    def _read(self, slot: Slot, place: int, log: HostLog | DeviceLog, row: int) -> object:
         kind = self.kinds[place]
         if isinstance(kind, str) and (slot, self.kinds.index(kind)) not in self._values:
             with quiet(), self._lock:
-                return log.read_bits(row) & MASK64 if kind == "bits" else log.read_norm(row)
+                return log.bits(row) if kind == "bits" else log.norm(row)
         if isinstance(kind, str):
             return self._values[slot, self.kinds.index(kind)]
         value = self._values[slot, place]

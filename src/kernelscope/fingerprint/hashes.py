@@ -56,16 +56,14 @@ _KEEP_FIRST = MASK64 >> definition.SHIFT_FIRST
 _KEEP_SECOND = MASK64 >> definition.SHIFT_SECOND
 
 
-def bits_into(tensor: torch.Tensor, out: torch.Tensor) -> None:
-    """Write the tensor's `bits` into the one-element int64 `out` on the same device."""
+def sum_into(tensor: torch.Tensor, out: torch.Tensor) -> None:
+    """Write the definition's sum over the tensor into the one-element int64 `out` on the same device."""
     nbytes = tensor.numel() * tensor.itemsize
-    salt = definition.salt(DTYPE_NAMES[tensor.dtype], nbytes)
     if nbytes == 0:
-        out.fill_(_signed(definition.mix(salt)))
+        out.zero_()
         return
     if tensor.is_cpu and nbytes <= CPU_SMALL_BYTES and _readable(tensor):
-        data = ctypes.string_at(_address(tensor), nbytes)
-        out.fill_(_signed(definition.reference_bits(data, DTYPE_NAMES[tensor.dtype])))
+        out.fill_(_signed(definition.reference_sum(ctypes.string_at(address(tensor), nbytes))))
         return
     limit = CPU_CHUNK_BYTES if tensor.is_cpu else DEVICE_CHUNK_BYTES
     words_at_most = min(limit, nbytes + WORD_BYTES - 1) // WORD_BYTES
@@ -83,8 +81,6 @@ def bits_into(tensor: torch.Tensor, out: torch.Tensor) -> None:
             out.add_(mixed.sum())
         else:
             torch.sum(mixed, 0, keepdim=True, out=out)
-    out.bitwise_xor_(_signed(salt))
-    _mix_(out, scratch[:1])
 
 
 def _mix_(h: torch.Tensor, scratch: torch.Tensor) -> None:
@@ -132,7 +128,7 @@ def _flat_words(source: torch.Tensor) -> torch.Tensor | None:
     """A flat view that can be read in whole words, or None: an unaligned 8-byte load kills a CUDA context."""
     if not _readable(source):
         return None
-    if source.storage_offset() * source.itemsize % WORD_BYTES or _address(source) % WORD_BYTES:
+    if source.storage_offset() * source.itemsize % WORD_BYTES or address(source) % WORD_BYTES:
         return None
     return source.view(-1)
 
@@ -142,7 +138,7 @@ def _readable(tensor: torch.Tensor) -> bool:
     return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
-def _address(tensor: torch.Tensor) -> int:
+def address(tensor: torch.Tensor) -> int:
     """Where the tensor's first element is."""
     return _storage_address(tensor) + int(tensor.storage_offset()) * tensor.itemsize
 
@@ -190,7 +186,7 @@ def norm_into(tensor: torch.Tensor, out: torch.Tensor) -> None:
         return
     exact = torch.complex128 if tensor.is_complex() else torch.float64
     step = NORM_CHUNK_BYTES // exact.itemsize
-    direct = tensor.dtype == exact and tensor.is_contiguous() and _address(tensor) % _NORM_ALIGNMENT == 0
+    direct = tensor.dtype == exact and tensor.is_contiguous() and address(tensor) % _NORM_ALIGNMENT == 0
     staging: torch.Tensor | None = None
     for start in range(0, total, step):
         count = min(step, total - start)
@@ -271,10 +267,10 @@ def reason_against(tensor: torch.Tensor) -> str | None:
     if tensor.dtype not in DTYPE_NAMES:
         quantized = "is quantized" if tensor.is_quantized else "has no code in the fingerprint's definition"
         return f"its dtype {tensor.dtype} {quantized}"
-    return _missing_memory(tensor)
+    return missing_memory(tensor)
 
 
-def _missing_memory(tensor: torch.Tensor) -> str | None:
+def missing_memory(tensor: torch.Tensor) -> str | None:
     # FSDP frees a parameter's memory by resizing its storage; reading it would crash the process.
     if _storage_address(tensor) or tensor.numel() == 0:
         return None

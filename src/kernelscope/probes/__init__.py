@@ -27,10 +27,11 @@ class Probes:
     """The probes of this process: installed with the first recording, gone with the last."""
 
     def __init__(self) -> None:
+        self._compiled_graphs = CompiledGraphs()
         self._always: list[Probe] = [
             Autotuning(),
             CudaGraphs(),
-            CompiledGraphs(),
+            self._compiled_graphs,
             UserTriton(),
             OptimizerSteps(),
         ]
@@ -105,6 +106,7 @@ class Probes:
         self._users = 0
         self._lock = threading.RLock()
         self._operators.forget()
+        self._compiled_graphs.forget_lock()
         self._remove_all()
         BUS.forget()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Protocol
 
 import torch
@@ -95,7 +95,7 @@ class RedistributionLog(Protocol):
 class Redistributions:
     """Makes DTensor's own debug calls reach us. A tensor library loaded inside the block is not seen."""
 
-    def __init__(self, log: RedistributionLog) -> None:
+    def __init__(self, log: Callable[[], RedistributionLog]) -> None:
         self._log = log
         self._patches: list[Patch] = []
 
@@ -112,7 +112,7 @@ class Redistributions:
 
     def _around(self, original: Any) -> Any:
         # An outer one of ours, or stock's own DebugMode, still hears of it through `original`.
-        return lambda: _Several(self._log, original()) if not BUS.here.muted else original()
+        return lambda: _Several(self._log(), original()) if not BUS.here.muted else original()
 
 
 class _Several:
@@ -120,8 +120,6 @@ class _Several:
         self._logs = [first] if second is None else [first, second]
 
     def record_redistribute_calls(self, *args: Any, **kwargs: Any) -> AbstractContextManager[None]:
-        from contextlib import ExitStack
-
         stack = ExitStack()
         for log in self._logs:
             stack.enter_context(log.record_redistribute_calls(*args, **kwargs))
@@ -147,7 +145,7 @@ def is_dtensor(value: Any) -> bool:
 
 def forward_trace() -> str | None:
     """In the backward pass: where the forward operator was called, if anomaly mode noted it."""
-    node = torch._C._current_autograd_node()
+    node: Any = torch._C._current_autograd_node()
     noted = node.metadata.get("traceback_") if node is not None else None
     return "".join(noted) if noted else None
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from time import monotonic_ns
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -22,6 +23,7 @@ from .describe import describe, plain, returned_tensors
 from .storages import Storage, Storages
 
 NOT_WRITTEN = "not written"
+_modes = torch._C._len_torch_function_stack
 
 _Result = TypeVar("_Result")
 
@@ -30,8 +32,8 @@ class LaunchPoint:
     """A site as a probe knows it: what a launch there needs in order to be recorded quickly."""
 
     __slots__ = (
-        "is_leaf", "is_static", "return_names", "returns", "scalars", "seal", "sealed", "site", "tensors",
-        "unwritten_returns", "written",
+        "cuda_index", "is_leaf", "is_static", "outputs", "return_names", "returns", "scalars", "seal",
+        "sealed", "site", "tensors", "unwritten_returns", "written",
     )  # fmt: skip
 
     def __init__(
@@ -57,15 +59,19 @@ class LaunchPoint:
             i for i, a in enumerate(site.args) if a.tensor is not None and not a.tensor.unread
         )
         self.written = frozenset(i for i in self.tensors if site.args[i].role in ("out", "inout"))
+        self.outputs = tuple((i, place) for place, i in enumerate(self.tensors) if i in self.written)
         self.scalars = tuple(i for i, a in enumerate(site.args) if a.tensor is None and a.value is None)
+        kind, _, number = site.device.partition(":")
+        self.cuda_index = int(number or 0) if kind == "cuda" else -1
 
 
 class Launch:
     """One launch while it happens: its point, and the live arguments."""
 
     __slots__ = (
-        "args", "calls", "captured", "dead", "error", "flat", "func", "graph_call", "kwargs", "outer",
-        "phase", "point", "result", "returned", "site", "start_ns", "storages", "stream",
+        "args", "calls", "captured", "dead", "epochs", "error", "flat", "func", "graph_call", "kwargs",
+        "offsets", "outer", "phase", "point", "result", "returned", "site", "start_ns", "storage_ids",
+        "storages", "stream",
     )  # fmt: skip
 
     point: LaunchPoint
@@ -75,6 +81,9 @@ class Launch:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     storages: list[Storage]  # of the point's tensors, in their order
+    storage_ids: tuple[int, ...]  # theirs
+    epochs: tuple[int, ...]  # theirs, before the launch
+    offsets: tuple[int, ...]  # of the point's tensors
     dead: tuple[int, ...]  # written arguments whose prior contents were uninitialised
     result: Any
     returned: list[torch.Tensor]
@@ -99,10 +108,9 @@ class Template:
         self.phase = launch.phase
         self.scalars = tuple(plain(flat[i]) for i in point.scalars)
         self.storages = launch.storages
-        self.written = [s for i, s in zip(point.tensors, launch.storages, strict=False) if i in point.written]
+        self.written = [launch.storages[place] for _, place in point.outputs]
         self.written += launch.storages[len(point.tensors) :]
-        tensors = [flat[i] for i in point.tensors] + launch.returned
-        self.offsets = tuple(int(t.storage_offset()) for t in tensors)
+        self.offsets = launch.offsets + tuple(int(t.storage_offset()) for t in launch.returned)
 
 
 class Listener(Protocol):
@@ -117,12 +125,22 @@ class Listener(Protocol):
     def step(self) -> None: ...
 
 
+class Bystander(Protocol):
+    """Hears of operators that launch nothing: views, allocations, fake tensors, subclasses unwrapping."""
+
+    def passing(self, what: str, func: Any, args: Any, kwargs: Any) -> Callable[[Any], None] | None:
+        """Called before; what it returns is called with the result."""
+
+    def unwrapping(self, func: Any, types: Any, args: Any, kwargs: Any) -> None: ...
+
+
 class _ThreadState(threading.local):
     muted = 0  # the recorder's own work, autotuning, compilation
     graph_call = -1
     in_graph = 0
     backward = False
     optimizer = 0
+    step_graphs: frozenset[int] = frozenset()  # of a compiled optimizer, run since the last step
     launch: Launch | None = None
 
 
@@ -131,6 +149,7 @@ class Bus:
 
     def __init__(self) -> None:
         self.listeners: tuple[Listener, ...] = ()
+        self.bystanders: tuple[Bystander, ...] = ()
         self.storages = Storages()
         self.here = _ThreadState()
         self.capture: list[Template] | None = None  # of the CUDA graph that is being captured
@@ -158,6 +177,7 @@ class Bus:
     def forget(self) -> None:
         """In a forked child: nobody listens, and the weak references are its own copies."""
         self.listeners = ()
+        self.bystanders = ()
         self.storages = Storages()
         self._lock = threading.Lock()
         self.renew()
@@ -208,6 +228,28 @@ class Bus:
         for listener in self.listeners:
             listener.step()
 
+    def pass_by(self, what: str, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Run an operator that launches nothing, for those who list it all the same."""
+        if not self.bystanders:
+            return func(*args, **kwargs)
+        told = self._tell(func, [partial(b.passing, what, func, args, kwargs) for b in self.bystanders])
+        result = func(*args, **kwargs)
+        self._tell(func, [partial(t, result) for t in told if t is not None])
+        return result
+
+    def unwrapped(self, func: Any, types: Any, args: Any, kwargs: Any) -> None:
+        """A subclass is about to take an operator apart."""
+        self._tell(func, [partial(b.unwrapping, func, types, args, kwargs) for b in self.bystanders])
+
+    def _tell(self, func: Any, listeners: list[Callable[[], Any]]) -> list[Any]:
+        answers = []
+        for listener in listeners:
+            try:
+                answers.append(listener())
+            except Exception:
+                self.finding(own_fault(f"looking at {func}"))
+        return answers
+
     def phase(self) -> Phase:
         here = self.here
         if here.optimizer:
@@ -229,7 +271,10 @@ class Bus:
         """Launch, and let every recording see it before and after."""
         here = self.here
         try:
-            launch = unseen(self._begin, point, flat, func, args, kwargs)
+            if _modes():
+                launch = unseen(self._begin, point, flat, func, args, kwargs)
+            else:
+                launch = self._begin(point, flat, func, args, kwargs)
         except Exception:
             self.finding(own_fault(f"looking at the arguments of {point.site.kernel.name}"))
             return func(*args, **kwargs)
@@ -243,27 +288,24 @@ class Bus:
         finally:
             here.muted -= point.is_leaf
             here.launch = launch.outer
-            unseen(self._end, launch)
+            if _modes():
+                unseen(self._end, launch)
+            else:
+                self._end(launch)
             launch.error = None  # with its traceback it would be a cycle that keeps the arguments alive
         return launch.result
 
     def _begin(self, point: LaunchPoint, flat: Any, func: Any, args: Any, kwargs: Any) -> Launch:
-        launch = Launch()
+        here, launch = self.here, Launch()
         launch.point, launch.flat, launch.func, launch.args, launch.kwargs = point, flat, func, args, kwargs
         launch.site = point.site
         launch.result, launch.error, launch.returned = None, None, []
-        launch.outer = self.here.launch
-        launch.graph_call = self.here.graph_call
+        launch.outer = here.launch
+        launch.graph_call = here.graph_call
         launch.phase = self.phase()
-        launch.start_ns = time.monotonic_ns()
-        launch.stream, launch.captured = _stream(point.site.device, kwargs)
-        storages = self.storages
-        launch.storages = [storages.of(flat[i]) for i in point.tensors]
-        launch.dead = tuple(
-            i
-            for i, storage in zip(point.tensors, launch.storages, strict=True)
-            if storage.unwritten and not storages.is_live(flat[i], storage, reading=i not in point.written)
-        )
+        launch.start_ns = monotonic_ns()
+        launch.stream, launch.captured = _stream(point, kwargs) if point.cuda_index >= 0 else (0, False)
+        self._look_at_tensors(launch, point, flat)
         launch.calls = {}
         for listener in self.listeners:
             try:
@@ -271,6 +313,23 @@ class Bus:
             except Exception:
                 listener.finding(own_fault(f"recording {point.site.kernel.name}"))
         return launch
+
+    def _look_at_tensors(self, launch: Launch, point: LaunchPoint, flat: Any) -> None:
+        """A recorded launch spends most of its time here, so one loop does all there is to do."""
+        found, ids, epochs, offsets, dead = [], [], [], [], []
+        known, storages = self.storages.known, self.storages
+        for i in point.tensors:
+            tensor = flat[i]
+            storage = known(tensor.untyped_storage()._cdata) or storages.of(tensor)
+            found.append(storage)
+            ids.append(storage.id)
+            epochs.append(storage.epoch)
+            offsets.append(tensor.storage_offset())
+            if storage.unwritten and not storages.is_live(tensor, storage, reading=i not in point.written):
+                dead.append(i)
+        launch.storages = found
+        launch.storage_ids, launch.epochs, launch.offsets = tuple(ids), tuple(epochs), tuple(offsets)
+        launch.dead = tuple(dead)
 
     def _end(self, launch: Launch) -> None:
         try:
@@ -289,9 +348,8 @@ class Bus:
 
     def _complete(self, launch: Launch) -> None:
         point = launch.point
-        for i, storage in zip(point.tensors, launch.storages, strict=True):
-            if i in point.written:
-                self.storages.wrote(launch.flat[i], storage)
+        for i, place in point.outputs:
+            self.storages.wrote(launch.flat[i], launch.storages[place])
         if launch.error is not None:
             return
         seal, point.seal = point.seal, None
@@ -301,6 +359,8 @@ class Bus:
 
     def _with_returns(self, launch: Launch) -> Site:
         point = launch.point
+        if id(launch.result) in map(id, launch.flat):  # out=, or in place
+            return point.site
         given = {id(value) for value in launch.flat}
         named = [(n, t) for n, t in returned_tensors(launch.result, point.return_names) if id(t) not in given]
         launch.returned = [tensor for _, tensor in named]
@@ -328,18 +388,16 @@ class Bus:
         return point.sealed[returns]
 
 
-def _stream(device: str, kwargs: dict[str, Any]) -> tuple[int, bool]:
-    if not device.startswith("cuda"):
-        return 0, False
+def _stream(point: LaunchPoint, kwargs: dict[str, Any]) -> tuple[int, bool]:
     stream = kwargs.get("stream")
     if not isinstance(stream, int):
-        stream = torch._C._cuda_getCurrentRawStream(int(device.partition(":")[2] or 0))
+        stream = torch._C._cuda_getCurrentRawStream(point.cuda_index)
     return stream, torch._C._cuda_isCurrentStreamCapturing()
 
 
 def unseen(do: Callable[..., _Result], *args: Any) -> _Result:
     """Do something of our own where the user's torch-function modes do not see what it asks of tensors."""
-    if not torch._C._len_torch_function_stack():
+    if not _modes():
         return do(*args)
     with torch._C.DisableTorchFunction():
         return do(*args)

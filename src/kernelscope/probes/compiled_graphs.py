@@ -8,14 +8,19 @@ a hook; closing the last recording puts the original code objects back.
 from __future__ import annotations
 
 import itertools
+import os
+import sys
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
+import torch
+
 from ..events import Direction, Finding, Graph
-from .bus import BUS
+from .bus import BUS, own_fault
 from .origins import LineMap
 from .patching import Patch
 from .wrapper_launches import WrapperLaunches, is_launch
@@ -23,14 +28,16 @@ from .wrapper_source import read_wrapper
 
 _CALL = "torch._inductor.output_code:CompiledFxGraph.__call__"
 _POST_COMPILE = "torch._inductor.output_code:CompiledFxGraph.post_compile"
+_OPTIMIZERS = os.path.join(os.path.dirname(torch.__file__), "optim", "")
 
 
 class _HookedWrapper:
     """One wrapper module while its launches are hooked."""
 
-    def __init__(self, namespace: dict[str, Any], aot_name: str) -> None:
+    def __init__(self, namespace: dict[str, Any], aot_name: str, *, optimizes: bool) -> None:
         self.namespace = namespace
         self.aot_name = aot_name
+        self.optimizes = optimizes  # it is the step of a torch optimizer, compiled
         self.replaced: list[tuple[FunctionType, CodeType]] = []
         self.added: list[str] = []
         self.sub_kernels: list[Any] = []
@@ -38,10 +45,15 @@ class _HookedWrapper:
     def restore(self) -> None:
         for function, code in self.replaced:
             function.__code__ = code
-        for name in self.added:
-            self.namespace.pop(name, None)
         for kernel in self.sub_kernels:
             vars(kernel).pop("run", None)
+
+    def drop_hooks(self) -> None:
+        for name in self.added:
+            self.namespace.pop(name, None)
+
+
+_Known = tuple[Any, Graph | None, _HookedWrapper | None]  # a weak reference to it, and what it runs
 
 
 class CompiledGraphs:
@@ -49,25 +61,38 @@ class CompiledGraphs:
 
     def __init__(self) -> None:
         self._patches = [Patch(_CALL, self._around_call), Patch(_POST_COMPILE, self._around_post_compile)]
-        self._hooked: dict[int, _HookedWrapper] = {}  # by id of the module's namespace, which the value keeps
-        self._graphs: dict[
-            int, tuple[Any, Graph | None]
-        ] = {}  # by id of the CompiledFxGraph, with a weak reference
+        # By id of the module's namespace, which the value keeps.
+        self._hooked: dict[int, _HookedWrapper] = {}
+        self._still_running: dict[int, _HookedWrapper] = {}  # on another thread, when the recording closed
+        self._running: Counter[int] = Counter()
+        self._graphs: dict[int, _Known] = {}  # by id of the CompiledFxGraph
         self._compile_ids: dict[int, str] = {}
         self._ids = itertools.count()
+        self._is_on = False
         self._lock = threading.Lock()
 
     def install(self) -> None:
         for patch in self._patches:
             patch.install()
+        self._is_on = True
 
     def remove(self) -> None:
         for patch in reversed(self._patches):
             patch.remove()
-        for wrapper in self._hooked.values():
-            wrapper.restore()
-        self._hooked.clear()
-        self._graphs.clear()
+        with self._lock:
+            self._is_on = False
+            for key, wrapper in self._hooked.items():
+                wrapper.restore()
+                if self._running[key]:
+                    self._still_running[key] = wrapper
+                else:
+                    wrapper.drop_hooks()
+            self._hooked.clear()
+            self._graphs.clear()
+
+    def forget_lock(self) -> None:
+        """In a forked child: the thread that held it is gone."""
+        self._lock = threading.Lock()
 
     def _around_call(self, original: Any) -> Any:
         here = BUS.here
@@ -75,15 +100,23 @@ class CompiledGraphs:
         def call(compiled: Any, inputs: Any) -> Any:
             if here.muted:
                 return original(compiled, inputs)
-            graph = self._graph_of(compiled)
+            graph, wrapper = self._enter(compiled)
             before = here.graph_call, here.in_graph, here.backward
             here.graph_call = BUS.graph_call(graph) if graph is not None else -1
             here.in_graph += 1
             here.backward = graph is not None and graph.direction == "backward"
+            optimizes = wrapper is not None and wrapper.optimizes and not here.optimizer
+            here.optimizer += optimizes
             try:
-                return original(compiled, inputs)
+                result = original(compiled, inputs)
+                if graph is not None and optimizes:
+                    _count_step(graph)
+                return result
             finally:
                 here.graph_call, here.in_graph, here.backward = before
+                here.optimizer -= optimizes
+                if wrapper is not None:
+                    self._leave(wrapper)
 
         return call
 
@@ -98,17 +131,36 @@ class CompiledGraphs:
 
         return post_compile
 
-    def _graph_of(self, compiled: Any) -> Graph | None:
-        key = id(compiled)
-        known = self._graphs.get(key)
-        if known is not None and known[0]() is compiled:
-            return known[1]
+    def _enter(self, compiled: Any) -> tuple[Graph | None, _HookedWrapper | None]:
         with self._lock:
-            graph = self._hook(compiled)
-            self._graphs[key] = (weakref.ref(compiled), graph)
-        return graph
+            if not self._is_on:  # removed since this thread looked the method up
+                return None, None
+            known = self._graphs.get(id(compiled))
+            if known is None or known[0]() is not compiled:
+                known = self._graphs[id(compiled)] = (weakref.ref(compiled), *self._hook_or_say(compiled))
+            _, graph, wrapper = known
+            if wrapper is not None:
+                self._running[id(wrapper.namespace)] += 1
+            return graph, wrapper
 
-    def _hook(self, compiled: Any) -> Graph | None:
+    def _leave(self, wrapper: _HookedWrapper) -> None:
+        key = id(wrapper.namespace)
+        with self._lock:
+            self._running[key] -= 1
+            if not self._running[key]:
+                del self._running[key]
+                late = self._still_running.pop(key, None)
+                if late is not None and key not in self._hooked:
+                    late.drop_hooks()
+
+    def _hook_or_say(self, compiled: Any) -> tuple[Graph | None, _HookedWrapper | None]:
+        try:
+            return self._hook(compiled)
+        except Exception:
+            BUS.finding(own_fault("hooking a compiled graph, whose launches are not recorded"))
+            return None, None
+
+    def _hook(self, compiled: Any) -> tuple[Graph | None, _HookedWrapper | None]:
         namespace = _namespace_of(compiled)
         if namespace is None:
             name = compiled._fx_graph_cache_key or "?"
@@ -119,10 +171,10 @@ class CompiledGraphs:
                     "recorded (cpp_wrapper and AOTInductor run without Python between kernels)",
                 )
             )
-            return None
+            return None, None
         path = str(namespace.get("__file__", "<wrapper>"))
         wrapper = self._hooked.get(id(namespace)) or self._hook_wrapper(compiled, namespace, path)
-        return Graph(
+        graph = Graph(
             id=next(self._ids),
             direction=_direction(compiled),
             name=wrapper.aot_name,
@@ -131,13 +183,17 @@ class CompiledGraphs:
             source=compiled.source_code,
             path=path,
         )
+        return graph, wrapper
 
     def _hook_wrapper(self, compiled: Any, namespace: dict[str, Any], path: str) -> _HookedWrapper:
         text = read_wrapper(
             compiled.source_code, path, lambda called, kernels: is_launch(called, namespace, kernels)
         )
-        launches = WrapperLaunches(text, path, namespace, LineMap(compiled.cache_linemap))
-        hooked = self._hooked[id(namespace)] = _HookedWrapper(namespace, text.aot_name)
+        linemap = compiled.cache_linemap or []
+        launches = WrapperLaunches(text, path, namespace, LineMap(linemap))
+        hooked = self._hooked[id(namespace)] = _HookedWrapper(
+            namespace, text.aot_name, optimizes=any(_OPTIMIZERS in (trace or "") for _, trace in linemap)
+        )
         for callsite in text.callsites:
             namespace[callsite.hook] = launches.hook(callsite)
             hooked.added.append(callsite.hook)
@@ -168,8 +224,19 @@ def _functions(namespace: dict[str, Any]) -> Iterator[FunctionType]:
             yield from (m for m in vars(value).values() if isinstance(m, FunctionType))
 
 
+def _count_step(graph: Graph) -> None:
+    """A compiled optimizer step has no profiler range. It may be several graphs, each of which runs once."""
+    here = BUS.here
+    if not here.step_graphs or graph.id in here.step_graphs:
+        here.step_graphs = frozenset()
+        BUS.step()
+    here.step_graphs |= {graph.id}
+
+
 def _direction(compiled: Any) -> Direction:
     kwargs = compiled.fx_kwargs
-    if kwargs.get("is_backward"):
+    compiled_autograd = sys.modules.get("torch._dynamo.compiled_autograd")
+    # Compiled autograd compiles a whole backward as if it were an inference.
+    if kwargs.get("is_backward") or getattr(compiled_autograd, "in_compiled_autograd_region", False):
         return "backward"
     return "inference" if kwargs.get("is_inference") else "forward"

@@ -12,9 +12,17 @@ from ..events import TensorSpec
 from ..fingerprint.fingerprinter import why_not
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+_WHOLE = frozenset({*_PLAIN, int, float, bool, str, type(None), torch.dtype, torch.device})
 
 
 def describe(tensor: torch.Tensor, type_name: str = "Tensor", unread: str = "") -> TensorSpec:
+    if torch._C._len_torch_function_stack() or type(tensor) not in _PLAIN:
+        with torch._C.DisableTorchFunction():  # nobody but us asked
+            return _described(tensor, type_name, unread)
+    return _described(tensor, type_name, unread)
+
+
+def _described(tensor: torch.Tensor, type_name: str, unread: str) -> TensorSpec:
     unread = unread or why_not(tensor) or ""
     strided = tensor.layout is torch.strided
     return TensorSpec(
@@ -50,10 +58,11 @@ def parts(tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
 def flatten(args: Iterable[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     """Argument values with lists and subclasses opened; `flat_names` gives the names in the same order."""
     flat: list[Any] = []
-    for value in args:
-        _flatten_into(flat, value)
-    for value in kwargs.values():
-        _flatten_into(flat, value)
+    for value in (*args, *kwargs.values()):
+        if type(value) in _WHOLE:
+            flat.append(value)
+        else:
+            _flatten_into(flat, value)
     return flat
 
 

@@ -104,14 +104,19 @@ class _OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its 
         here = BUS.here
         if here.muted or here.in_graph or not BUS.listeners or _guards.TracingContext.try_get() is not None:
             return func(*args, **kwargs)
-        if any(issubclass(t, FakeTensor) for t in types):
-            return func(*args, **kwargs)
+        if any(issubclass(t, FakeTensor) for t in types) or _under_fake_mode():
+            return BUS.pass_by("fake", func, args, kwargs)
+        if types and all(t is torch.Tensor or t is torch.nn.Parameter for t in types):
+            return func(*args, **kwargs)  # autograd detaches what it saves, and asks with plain tensors
         if types:
+            BUS.unwrapped(func, types, args, kwargs)
             return NotImplemented  # the subclass unwraps itself, and what it runs comes here again
-        if is_view(func) or getattr(func, "namespace", "") in _NOT_KERNELS:
+        if getattr(func, "namespace", "") in _NOT_KERNELS:
             return func(*args, **kwargs)
+        if is_view(func):
+            return BUS.pass_by("view", func, args, kwargs)
         if is_birth(func):
-            result = func(*args, **kwargs)
+            result = BUS.pass_by("birth", func, args, kwargs)
             if isinstance(result, torch.Tensor) and why_not(result) is None:
                 BUS.storages.born(result)
             return result
@@ -161,3 +166,8 @@ def _key(value: Any) -> Any:
             value.layout,
         )
     return type(value)
+
+
+def _under_fake_mode() -> bool:
+    """With no fake tensor among its arguments, a factory still makes one."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None

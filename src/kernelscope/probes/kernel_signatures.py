@@ -6,8 +6,15 @@ import re
 from typing import Any
 
 from ..events import Role
+from .describe import plain
+from .triton_source import roles_in_source
 
 _CPP_SIGNATURE = re.compile(r'extern\s+"C"[^(]*?\w+\s*\((?P<params>[^)]*)\)\s*\{', re.DOTALL)
+
+# With atomics, or, where Inductor compiled for one thread, with += and its vector form.
+_CPP_ACCUMULATES = (
+    r"\batomic_\w+(<[^()]*>)?\(\s*&?\s*NAME\b|\bNAME\[[^;=]*\]\s*\+=|\+ [\w:<>,]*\bloadu\(NAME\b"
+)
 
 
 def cpp_arguments(source: str) -> list[tuple[str, Role]]:
@@ -25,30 +32,58 @@ def _cpp_argument(param: str, source: str) -> tuple[str, Role]:
         return name, "scalar"
     if re.match(r"const\b", param):
         return name, "in"
-    # It accumulates with atomics, or with += where Inductor compiled for one thread.
-    accumulates = rf"\batomic_\w+(<[^()]*>)?\(\s*&?\s*{name}\b|\b{name}\[[^;=]*\]\s*\+="
+    accumulates = _CPP_ACCUMULATES.replace("NAME", re.escape(name))
     if name.startswith("in_out_ptr") or re.search(accumulates, source):
         return name, "inout"
     return name, "out"
 
 
 def triton_arguments(kernel: Any, source: str = "") -> list[tuple[str, Role]]:
-    """Names and roles of what a `CachingAutotuner` is launched with.
+    """Names and roles of the kernel's arguments that a `CachingAutotuner` is launched with.
 
-    Its signature also lists constexprs, which are not passed: leaving them in shifts every later name.
+    All of its signature but the declared constexprs. Those that are only specialised there (None, a size
+    of 1) are passed all the same.
     """
-    signature: dict[str, Any] = dict(kernel.triton_meta["signature"])
-    constants = kernel.triton_meta.get("constants", {})
-    names = [n for n, kind in signature.items() if kind != "constexpr" and n not in constants]
-    extra = [n for n in kernel.inductor_meta.get("extra_launcher_args", []) if n not in names]
+    signature: dict[str, Any] = kernel.triton_meta["signature"]
+    constexprs = declared_constexprs(kernel.fn)
+    kinds = {name: str(kind) for name, kind in signature.items() if name not in constexprs}
+    if getattr(
+        kernel, "custom_kernel", False
+    ):  # a user's: its names tell nothing, and Inductor tells no roles
+        roles = roles_in_source(source, kernel.fn.__name__)
+        return [(n, roles.get(n, "inout") if _is_pointer(kind) else "scalar") for n, kind in kinds.items()]
     mutated = set(getattr(kernel, "mutated_arg_names", ()) or ())
     text = source or str(getattr(kernel.fn, "src", ""))
-    return [(n, _triton_role(n, str(signature.get(n, "")), mutated, text)) for n in [*names, *extra]]
+    return [
+        (n, _triton_role(n, mutated, text) if _is_pointer(kind) else "scalar") for n, kind in kinds.items()
+    ]
 
 
-def _triton_role(name: str, kind: str, mutated: set[str], source: str) -> Role:
-    if not (kind.startswith(("*", "tensordesc")) or kind in ("nvTmaDesc",)):
-        return "scalar"
+def triton_constants(kernel: Any) -> dict[str, Any]:
+    """The constexprs of a `CachingAutotuner` that are the same in all of its configs."""
+    constants: dict[str, Any] = kernel.triton_meta.get("constants", {})
+    return {
+        name: plain(constants[name]) for name in sorted(declared_constexprs(kernel.fn) & constants.keys())
+    }
+
+
+def launcher_arguments(kernel: Any) -> list[str]:
+    """What a `CachingAutotuner` is passed after the kernel's own arguments, to compute the grid from."""
+    return list(kernel.inductor_meta.get("extra_launcher_args", ()))
+
+
+def declared_constexprs(kernel: Any) -> set[str]:
+    """The parameters that a `@triton.jit` function, compiled or interpreted, annotates as constexpr."""
+    if hasattr(kernel, "params"):  # also after the function itself was dropped on its way between processes
+        return {p.name for p in kernel.params if p.is_constexpr}
+    return {name for name, kind in kernel.fn.__annotations__.items() if "constexpr" in str(kind)}
+
+
+def _is_pointer(kind: str) -> bool:
+    return kind.startswith(("*", "tensordesc")) or kind == "nvTmaDesc"
+
+
+def _triton_role(name: str, mutated: set[str], source: str) -> Role:
     if name.startswith("out_ptr") and not re.search(rf"tl\.atomic_\w+\(\s*{name}\b", source):
         return "out"
     if name in mutated or name.startswith(("in_out_ptr", "out_ptr", "ws_ptr")):

@@ -47,6 +47,8 @@ class OptimizerSteps:
             try:
                 return original(profiler_range, *error)
             finally:
+                if not BUS.here.muted:
+                    BUS.mark("record_function end", profiler_range.name)
                 if profiler_range.name.startswith(_STEP) and BUS.here.optimizer:
                     BUS.here.optimizer -= 1
                     if not BUS.here.optimizer and error[:1] == (None,):

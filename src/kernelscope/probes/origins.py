@@ -66,6 +66,12 @@ class LineMap:
             last -= 1
         return next((f for i in range(last, first - 1, -1) if (f := self._frames(i))), ())
 
+    def nearest_frames(self, line: int) -> tuple[Frame, ...]:
+        """For a launch made of nodes without a stack, as some passes insert: what was computed before it."""
+        position = bisect_right(self._lines, line) - 1
+        nearby = [*range(position, -1, -1), *range(position + 1, len(self._lines))]
+        return next((f for i in nearby if (f := self._frames(i))), ())
+
     def _frames(self, position: int) -> tuple[Frame, ...]:
         if position < 0:
             return ()

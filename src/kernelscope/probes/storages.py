@@ -8,6 +8,7 @@ again, but a StorageImpl whose weak count we hold keeps its own. Compiled kernel
 from __future__ import annotations
 
 import itertools
+import math
 from threading import Lock
 from typing import Any
 
@@ -37,14 +38,14 @@ class Storages:
 
     def __init__(self) -> None:
         self._known: dict[int, Storage] = {}
+        self.known = self._known.get  # by address of the StorageImpl
         self._ids = itertools.count()
         self._sweep_at = _SWEEP_AT_LEAST
         self._lock = Lock()
 
     def of(self, tensor: torch.Tensor) -> Storage:
         memory = tensor.untyped_storage()
-        storage = self._known.get(memory._cdata)
-        return storage if storage is not None else self._add(memory)
+        return self.known(memory._cdata) or self._add(memory)
 
     def _add(self, memory: Any) -> Storage:
         with self._lock:
@@ -80,41 +81,45 @@ class Storages:
     def born_in_pool(self, tensor: torch.Tensor) -> None:
         """A piece of a pool was handed out anew: earlier writes in its range belong to somebody else."""
         storage = self.of(tensor)
+        known = storage.written if storage.unwritten else [_interval(0, tensor.untyped_storage().nbytes())]
+        start, end = _byte_range(_view(tensor))
+        storage.written = [piece for view in known for piece in _without(view, start, end)]
         storage.unwritten = True
         storage.version = _version(tensor)
-        start, end = _byte_range(_view(tensor))
-        storage.written = [w for w in storage.written if _disjoint(_byte_range(w), (start, end))]
 
     def wrote(self, tensor: torch.Tensor, storage: Storage) -> None:
         storage.epoch += 1
         if not storage.unwritten:
             return
-        if tensor.nbytes >= tensor.untyped_storage().nbytes():
+        if tensor.is_contiguous() and tensor.nbytes == tensor.untyped_storage().nbytes():
             storage.unwritten = False
             storage.written.clear()
             return
-        view = _view(tensor)
-        if view not in storage.written:
-            storage.written.append(view)
+        view = _normal(_view(tensor))
+        if 0 in view[1]:
+            return
+        # Slices that were written one by one make a whole.
+        while (joined := next(((w, j) for w in storage.written if (j := _join(view, w))), None)) is not None:
+            storage.written.remove(joined[0])
+            view = _normal(joined[1])
+        storage.written.append(view)
+        if view == _interval(0, tensor.untyped_storage().nbytes()):
+            storage.unwritten = False
+            storage.written.clear()
 
     def is_live(self, tensor: torch.Tensor, storage: Storage, *, reading: bool = False) -> bool:
         """Whether the contents are known to be somebody's values and not leftovers of the allocator.
 
-        For memory that a kernel only reads, any write will do: the kernel knows which part it needs.
+        Of memory that a kernel only reads, it is enough that as much was written as there is to read.
         """
         if not storage.unwritten or _version(tensor) != storage.version:
             return True
-        if reading or not storage.written:
-            return bool(storage.written)
+        if not storage.written:
+            return False
         view = _view(tensor)
-        if view in storage.written:
+        if any(_contains(written, view) for written in storage.written):
             return True
-        start, end = _byte_range(view)
-        for written in storage.written:
-            first, last = _byte_range(written)
-            if first <= start and end <= last and _is_dense(written, last - first):
-                return True
-        return False
+        return reading and sum(map(_nbytes, storage.written)) >= _nbytes(view) > 0
 
 
 def _version(tensor: torch.Tensor) -> int:
@@ -134,12 +139,63 @@ def _byte_range(view: _View) -> tuple[int, int]:
     return start, start + (1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))) * size
 
 
-def _is_dense(view: _View, extent: int) -> bool:
-    _, shape, _, size = view
-    count = size
-    for n in shape:
-        count *= n
-    return count == extent
+def _nbytes(view: _View) -> int:
+    return math.prod(view[1]) * view[3]
+
+
+def _is_dense(view: _View) -> bool:
+    """Whether it fills its byte range, each element in a place of its own."""
+    _, shape, stride, _ = view
+    expected = 1
+    for step, count in sorted((s, n) for s, n in zip(stride, shape, strict=True) if n != 1):
+        if step != expected:
+            return False
+        expected *= count
+    return True
+
+
+def _interval(start: int, end: int) -> _View:
+    return start, (end - start,), (1,), 1
+
+
+def _normal(view: _View) -> _View:
+    """What fills its byte range is an interval of bytes, whatever its shape and type."""
+    return _interval(*_byte_range(view)) if _is_dense(view) else view
+
+
+def _without(view: _View, start: int, end: int) -> list[_View]:
+    first, last = _byte_range(view)
+    if _disjoint((first, last), (start, end)):
+        return [view]
+    if not _is_dense(view):
+        return []  # what is left of it has no simple shape: in doubt it is not known to be written
+    return [_interval(*piece) for piece in ((first, start), (end, last)) if piece[0] < piece[1]]
+
+
+def _contains(outer: _View, inner: _View) -> bool:
+    first, last = _byte_range(outer)
+    start, end = _byte_range(inner)
+    if not (first <= start and end <= last):
+        return False
+    return outer == inner or _is_dense(outer) or _join(outer, inner) == outer
+
+
+def _join(a: _View, b: _View) -> _View | None:
+    """The two as one, where they touch or overlap along one dimension and agree in all others."""
+    if a[2:] != b[2:]:
+        return None
+    if a[0] > b[0]:
+        a, b = b, a
+    (start, shape, stride, size), (other_start, other_shape, _, _) = a, b
+    differing = [d for d, (n, m) in enumerate(zip(shape, other_shape, strict=True)) if n != m]
+    if len(differing) > 1:
+        return None
+    for d in differing or range(len(shape)):
+        steps, rest = divmod(other_start - start, max(stride[d], 1) * size)
+        if rest == 0 and steps <= shape[d] and (stride[d] > 0 or other_start == start):
+            length = max(shape[d], steps + other_shape[d])
+            return start, (*shape[:d], length, *shape[d + 1 :]), stride, size
+    return a if a == b else None
 
 
 def _disjoint(a: tuple[int, int], b: tuple[int, int]) -> bool:

@@ -25,13 +25,13 @@ _HARMLESS = {
 
 
 @cache
-def roles_in_source(source: str) -> dict[str, Role]:
-    """Role of each parameter that is used as a pointer."""
+def roles_in_source(source: str, name: str) -> dict[str, Role]:
+    """Role of each parameter of the named function that is used as a pointer."""
     try:
         tree = ast.parse(textwrap.dedent(source))
     except SyntaxError:
         return {}
-    function = next((n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)), None)
+    function = next((n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name), None)
     if function is None:
         return {}
     tracer = _Tracer(
@@ -61,6 +61,8 @@ class _Tracer(ast.NodeVisitor):
         """Parameters whose address may be in the expression's value (not those it loads a value through)."""
         if isinstance(node, ast.Call) and _called(node) in (_READS | {"sum", "dot", "max", "min"}):
             return set()
+        if isinstance(node, ast.Attribute) and node.attr in ("dtype", "shape", "type"):
+            return set()
         found = set(self._carries.get(node.id, ())) if isinstance(node, ast.Name) else set()
         for child in ast.iter_child_nodes(node):
             found |= self._pointers(child)
@@ -77,7 +79,20 @@ class _Tracer(ast.NodeVisitor):
     def visit_Assign(self, node: ast.Assign) -> None:
         self.visit(node.value)
         for target in node.targets:
-            self._assign(target, self._pointers(node.value))
+            match target, node.value:
+                case ast.Tuple(elts=names), ast.Tuple(elts=values) if len(names) == len(values):
+                    for name, value in zip(names, values, strict=True):
+                        self._assign(name, self._pointers(value))
+                case _:
+                    self._assign(target, self._pointers(node.value))
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
+        self.visit(node.value)
+        self._assign(node.target, self._pointers(node.value))
+
+    def visit_For(self, node: ast.For) -> None:
+        self._assign(node.target, self._pointers(node.iter))
+        self.generic_visit(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         self.visit(node.value)
@@ -101,8 +116,8 @@ class _Tracer(ast.NodeVisitor):
         elif name in _WRITES:
             self._written |= first | receiver
         elif name.startswith("atomic_"):
-            self._read |= first
-            self._written |= first
+            self._read |= first | receiver
+            self._written |= first | receiver
         elif name not in _HARMLESS:
             anywhere = set().union(
                 receiver, *(self._pointers(a) for a in [*node.args, *[k.value for k in node.keywords]])

@@ -6,13 +6,15 @@ Compiled ones are launched by Inductor's wrapper and recorded there.
 from __future__ import annotations
 
 import inspect
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 
 from ..events import Arg, Site
-from .bus import BUS, LaunchPoint
+from .bus import BUS, LaunchPoint, own_fault, unseen
 from .describe import describe, plain
+from .kernel_signatures import declared_constexprs
 from .origins import caller_frames, caller_key
 from .patching import Patch
 from .triton_source import roles_in_source
@@ -35,6 +37,8 @@ class UserTriton:
         self._points: dict[Any, LaunchPoint] = {}
 
     def install(self) -> None:
+        if find_spec("triton") is None:
+            return  # no Triton, no Triton kernels
         for patch in self._patches:
             patch.install()
 
@@ -59,13 +63,21 @@ class UserTriton:
             bound = _bind(kernel, args, kwargs)
             if callable(grid):
                 grid = grid(bound)
-            passed, settings = _split(kernel, bound, kwargs)
-            flat = [_tensor_in(value) for value in passed.values()]
-            point = self._point(kernel, list(passed), flat, tuple(grid), settings)
             # Launched with the very same arguments; only the grid's function has been called already.
-            return BUS.run(point, flat, original, (kernel, *args), {"grid": grid, "warmup": warmup, **kwargs})
+            passed = {"grid": grid, "warmup": warmup, **kwargs}
+            try:
+                flat, point = unseen(self._look, kernel, bound, kwargs, grid)
+            except Exception:
+                BUS.finding(own_fault(f"looking at the arguments of {kernel}"))
+                return original(kernel, *args, **passed)
+            return BUS.run(point, flat, original, (kernel, *args), passed)
 
         return run
+
+    def _look(self, kernel: Any, bound: dict[str, Any], kwargs: dict[str, Any], grid: Any) -> Any:
+        passed, settings = _split(kernel, bound, kwargs)
+        flat = [_tensor_in(value) for value in passed.values()]
+        return flat, self._point(kernel, list(passed), flat, tuple(grid), settings)
 
     def _point(
         self, kernel: Any, names: list[str], flat: list[Any], grid: tuple[int, ...], settings: dict[str, Any]
@@ -93,8 +105,7 @@ def _split(
     kernel: Any, bound: dict[str, Any], kwargs: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the kernel is passed, and what it is specialised on: constexprs, num_warps and the like."""
-    annotations = getattr(kernel.fn, "__annotations__", {})
-    constant = {name for name in bound if "constexpr" in str(annotations.get(name, ""))}
+    constant = declared_constexprs(kernel)
     settings = {name: plain(bound[name]) for name in bound if name in constant}
     settings |= {name: plain(value) for name, value in kwargs.items() if name not in bound}
     return {name: value for name, value in bound.items() if name not in constant}, settings
@@ -112,7 +123,9 @@ def _type_name(tensor: torch.Tensor) -> str:
 
 def _key(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return tuple(value.shape), value.stride(), value.dtype, value.device, type(value)
+        strided = value.layout is torch.strided
+        stride = value.stride() if strided else value.layout
+        return tuple(value.shape), stride, value.dtype, value.device, type(value)
     return type(value)
 
 
@@ -127,9 +140,9 @@ def _hashable(value: Any) -> Any:
 def _make_point(
     kernel: Any, names: list[str], flat: list[Any], grid: tuple[int, ...], settings: dict[str, Any]
 ) -> LaunchPoint:
-    function = kernel.fn
+    name = str(kernel.fn.__name__)
     source = _source(kernel)
-    roles = roles_in_source(source)
+    roles = roles_in_source(source, name)
     args = tuple(
         Arg(name, roles.get(name, "inout"), describe(value, _type_name(value)))
         if isinstance(value, torch.Tensor)
@@ -138,7 +151,6 @@ def _make_point(
     )
     frames = caller_frames()
     device = next((a.tensor.device for a in args if a.tensor is not None), "")
-    name = str(function.__name__)
     site = Site(
         next(BUS.site_ids),
         BUS.kernel(name, "triton", "user", source, source_hash(source, name)),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,9 +15,9 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from ..events import Arg, Frame, Kernel, Role, Site
 from . import operators
-from .bus import BUS, Launch, LaunchPoint
+from .bus import BUS, Launch, LaunchPoint, own_fault, unseen
 from .describe import describe, flatten, plain
-from .kernel_signatures import cpp_arguments, triton_arguments
+from .kernel_signatures import cpp_arguments, launcher_arguments, triton_arguments, triton_constants
 from .operators import operator_args, operator_name
 from .origins import LineMap
 from .wrapper_source import ArgText, Callsite, KernelText, Wrapper
@@ -55,27 +57,42 @@ class WrapperLaunches:
         if text.maker == "triton":
             return self._triton(callsite, text, owner, None)
         if hasattr(owner, "picked_kernel"):
-            self._hook_sub_kernels(callsite, owner)
-            return target  # type: ignore[no-any-return]
+            return self._multi_kernel(callsite, owner)
         return self._positional(callsite, self._kernel(text, text.maker), [], lambda: target)
 
-    def _hook_sub_kernels(self, callsite: Callsite, multi_kernel: Any) -> None:
+    def _multi_kernel(self, callsite: Callsite, multi_kernel: Any) -> Callable[..., Any]:
         """A MultiKernel benchmarks its kernels and then runs the one it picked: that one is the launch."""
-        for kernel in multi_kernel.kernels:
+        launches: dict[int, Callable[..., Any]] = {}
+        for i, kernel in enumerate(multi_kernel.kernels):
             name = str(kernel.inductor_meta.get("kernel_name", callsite.path))
             text = self._wrapper.kernels.get(name, KernelText(name, "triton", ""))
-            kernel.run = self._triton(replace(callsite, args=()), text, kernel, kernel.run)
-            self.sub_kernels.append(kernel)
+            passed = tuple(a for part in multi_kernel.arg_index[i] for a in callsite.args[part])
+            run = partial(type(kernel).run, kernel)
+            launches[id(kernel)] = self._triton(replace(callsite, args=passed), text, kernel, run)
+            if kernel not in self.sub_kernels:  # equal kernels share one MultiKernel
+                kernel.run = partial(_run_sub_kernel, kernel)
+                self.sub_kernels.append(kernel)
+
+        def launch(*args: Any, **kwargs: Any) -> Any:
+            outer, _here.sub_launches = _here.sub_launches, launches
+            try:
+                return multi_kernel.run(*args, **kwargs)
+            finally:
+                _here.sub_launches = outer
+
+        return launch
 
     def _triton(self, callsite: Callsite, text: KernelText, owner: Any, run: Any) -> Callable[..., Any]:
-        kernel = self._kernel(text, "triton")
-        names = triton_arguments(owner, text.source)
+        producer = "user" if getattr(owner, "custom_kernel", False) else "inductor"
+        kernel = self._kernel(replace(text, name=owner.fn.__name__), "triton", producer)
+        names, extra = triton_arguments(owner, text.source), launcher_arguments(owner)
+        seal = _seal_triton(owner, [*(name for name, _ in names), *extra])
         return self._positional(
-            callsite, kernel, names, (lambda: run) if run else (lambda: owner.run), _seal_triton(owner)
+            callsite, kernel, names, (lambda: run) if run else (lambda: owner.run), seal, len(extra)
         )
 
-    def _kernel(self, text: KernelText, kind: str) -> Kernel:
-        return BUS.kernel(text.name, kind, "inductor", text.source, source_hash(text.source, text.name))
+    def _kernel(self, text: KernelText, kind: str, producer: str = "inductor") -> Kernel:
+        return BUS.kernel(text.name, kind, producer, text.source, source_hash(text.source, text.name))
 
     def _site(self, callsite: Callsite, kernel: Kernel, args: tuple[Arg, ...]) -> Site:
         device = next((a.tensor.device for a in args if a.tensor is not None), "")
@@ -85,6 +102,7 @@ class WrapperLaunches:
             made = {callsite.target, *(a.wrapper_name for a in args if a.role in ("out", "inout"))} - {""}
             later = (c for c in self._wrapper.callsites if c.line > callsite.line and made & _names(c))
             origin = next((f for c in later if (f := self._frames(c))), ())
+        origin = origin or self._lines.nearest_frames(callsite.line)
         return Site(next(BUS.site_ids), kernel, args, self._path, callsite.line, origin=origin, device=device)
 
     def _frames(self, callsite: Callsite) -> tuple[Frame, ...]:
@@ -106,8 +124,12 @@ class WrapperLaunches:
         names: list[tuple[str, Role]],
         func: Callable[[], Any],
         seal: Callable[[Site, Launch], Site] | None = None,
+        extra: int = 0,
     ) -> Callable[..., Any]:
-        """A generated kernel: its arguments are flat, and what it writes is among them."""
+        """A generated kernel: its arguments are flat, and what it writes is among them.
+
+        The last `extra` are for its launcher, not for the kernel.
+        """
         here, is_static = BUS.here, self._wrapper.is_static
         points: dict[Any, LaunchPoint] = {}
 
@@ -121,10 +143,11 @@ class WrapperLaunches:
             if here.muted or not BUS.listeners:
                 return func()(*args, **kwargs)
             key = None if is_static else tuple(_shape_key(a) for a in args)
-            point = points.get(key)
+            flat = args[: len(args) - extra] if extra else args
+            point = points.get(key) or _new_point(points, key, kernel, point_for, flat)
             if point is None:
-                point = points[key] = point_for(args)
-            return BUS.run(point, args, func(), args, kwargs)
+                return func()(*args, **kwargs)
+            return BUS.run(point, flat, func(), args, kwargs)
 
         return launch
 
@@ -161,18 +184,41 @@ class WrapperLaunches:
                 return func(*args, **kwargs)
             flat = flatten(args, kwargs)
             key = None if is_static else tuple(_shape_key(a) for a in flat)
-            point = points.get(key)
+            point = points.get(key) or _new_point(points, key, kernel, point_for, args, kwargs)
             if point is None:
-                point = points[key] = point_for(args, kwargs)
+                return func(*args, **kwargs)
             return BUS.run(point, flat, func, args, kwargs)
 
         return launch
+
+
+def _new_point(
+    points: dict[Any, LaunchPoint], key: Any, kernel: Kernel, make: Callable[..., LaunchPoint], *given: Any
+) -> LaunchPoint | None:
+    """None where the arguments cannot be described: the launch goes on unrecorded, and a finding says so."""
+    try:
+        return points.setdefault(key, make(*given))
+    except Exception:
+        BUS.finding(own_fault(f"describing {kernel.name}"))
+        return None
 
 
 def _names(callsite: Callsite) -> set[str]:
     """Every variable that a call in the wrapper is given."""
     texts = [*callsite.args, *callsite.kwargs.values()]
     return {text.name for text in texts} | {item.name for text in texts for item in text.items or ()}
+
+
+class _ThreadState(threading.local):
+    sub_launches: Mapping[int, Callable[..., Any]] = {}  # of the MultiKernel callsite that is running
+
+
+_here = _ThreadState()
+
+
+def _run_sub_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+    launch = _here.sub_launches.get(id(kernel)) or partial(type(kernel).run, kernel)
+    return launch(*args, **kwargs)
 
 
 def lookup(path: str, namespace: dict[str, Any]) -> Any:
@@ -248,20 +294,24 @@ def _birth(target: Callable[..., Any], path: str) -> Callable[..., Any]:
 
     def allocate(*args: Any, **kwargs: Any) -> Any:
         tensor = target(*args, **kwargs)
-        born(tensor)
+        unseen(born, tensor)
         return tensor
 
     return allocate
 
 
-def _seal_triton(owner: Any) -> Callable[[Site, Launch], Site]:
+def _seal_triton(owner: Any, names: list[str]) -> Callable[[Site, Launch], Site]:
     """After the first launch the autotuner has settled on a config, and the grid is known."""
 
     def seal(site: Site, launch: Launch) -> Site:
+        from torch._inductor.runtime.triton_heuristics import GridExpr
+
         launchers = getattr(owner, "launchers", None)
         config = launchers[0].config if launchers else owner.configs[0]
-        _, grid = owner._interpret_args_grid(launch.args, config)
-        settings = dict(config.kwargs) | {"num_warps": config.num_warps, "num_stages": config.num_stages}
+        passed = dict(zip(names, launch.args, strict=True))
+        grid = GridExpr.from_meta(owner.inductor_meta, config).eval_slow(passed)
+        settings = triton_constants(owner) | dict(config.kwargs)
+        settings |= {"num_warps": config.num_warps, "num_stages": config.num_stages}
         return replace(site, grid=tuple(int(n) for n in grid), config=settings)
 
     return seal

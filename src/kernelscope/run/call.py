@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +124,7 @@ class KernelCall:
     def stack_trace(self) -> str:
         """The user's lines as Python prints a stack, outermost first."""
         noted, _ = self._run.stack_traces.get(self._call.index, ("", None))
-        return noted or "".join(f'  File "{f.file}", line {f.line}, in {f.function}\n' for f in self.stack[::-1])
+        return noted or "".join(_trace_line(frame) for frame in reversed(self.stack))
 
     @property
     def fwd_stack_trace(self) -> str | None:
@@ -282,6 +283,13 @@ def _value(arg: Arg, scalars: Any) -> Any:
     if tensor is not None:
         return tensor
     return arg.value if arg.value is not None else next(scalars)
+
+
+def _trace_line(frame: Frame) -> str:
+    code = linecache.getline(frame.file, frame.line).strip()
+    return f'  File "{frame.file}", line {frame.line}, in {frame.function}\n' + (
+        f"    {code}\n" if code else ""
+    )
 
 
 def same_hash(a: Any, b: Any) -> bool:

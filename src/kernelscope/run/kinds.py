@@ -33,7 +33,7 @@ class OperatorNotes:
 
 
 class OperatorCall(KernelCall):
-    """One eager operator. With DebugMode's notes it reads like stock's entries: `op`, `args`, `kwargs` as passed.
+    """One eager operator. With DebugMode's notes `args` and `kwargs` are what was passed, as in stock's.
 
     `arg_names`, roles and hashes stay those of the flat list, in which a list of tensors is opened.
     """

@@ -1,0 +1,15 @@
+"""DebugMode: a listing of all that ran, with names, outputs and hashes; a thin face on a recording.
+
+from kernelscope.debug_mode import DebugMode
+
+with DebugMode() as debug_mode, DebugMode.log_tensor_hashes():
+    compiled(x)
+print(debug_mode.debug_string())
+"""
+
+from ..run import KernelCall as KernelCall
+from ..run import OperatorCall as OperatorCall
+from ..run import TritonKernelCall as _TritonKernelCall
+from .mode import DebugMode as DebugMode
+
+__all__ = ["DebugMode", "KernelCall", "OperatorCall", "_TritonKernelCall"]

@@ -1,0 +1,103 @@
+"""What stands between the calls in DebugMode's listing: ranges, modules, operators that launch nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..run.labels import call_text, output_text, tree_text
+
+REDISTRIBUTE = "redistribute_input"
+
+
+class Entry:
+    """One line of the listing that is not a launch."""
+
+    def __init__(self, call_depth: int, stack: tuple[str, str | None] = ("", None)) -> None:
+        self.call_depth = call_depth
+        self.stack_trace, self.fwd_stack_trace = stack
+        self.log: dict[str, Any] = {}
+        self.record: dict[str, Any] = {}
+
+    @property
+    def name(self) -> str:
+        """What two listings are aligned by."""
+        return self.render()
+
+    def render(self, attributes: Sequence[str] = ()) -> str:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return self.render()
+
+    def __iter__(self) -> Iterator[Any]:
+        """As stock's entries: what, args, kwargs, depth."""
+        yield from (self.render(), (), {}, self.call_depth)
+
+
+class Annotation(Entry):
+    """`[record function] …`, `[nn.Mod] …`, `[annotate] …`."""
+
+    def __init__(self, header: str, tag: Any, call_depth: int, stack: tuple[str, str | None]) -> None:
+        super().__init__(call_depth, stack)
+        self.header = header
+        self.tag = tag
+
+    def render(self, attributes: Sequence[str] = ()) -> str:
+        return f"[{self.header}] {self.tag}"
+
+
+class OperatorEntry(Entry):
+    """A function or operator that launches nothing itself: torch.nn.functional.linear, a view."""
+
+    def __init__(
+        self,
+        op: Any,
+        name: str,
+        described: tuple[tuple[Any, ...], dict[str, Any]],
+        original: tuple[tuple[Any, ...], dict[str, Any]] | None,
+        call_depth: int,
+        stack: tuple[str, str | None],
+    ) -> None:
+        super().__init__(call_depth, stack)
+        self.op = op
+        self._name = name
+        self._described = described
+        self.args, self.kwargs = original or described
+        self.output: Any = None
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def render(self, attributes: Sequence[str] = ()) -> str:
+        args, kwargs = self._described
+        return call_text(self._name, args, kwargs, attributes) + output_text(self.output, attributes)
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from (self.op, self.args, self.kwargs, self.call_depth)
+
+
+class Redistribution(Entry):
+    """A DTensor changes its placement."""
+
+    def __init__(self, arg: Any, placements: str, how: str, call_depth: int, stack: Any) -> None:
+        super().__init__(call_depth, stack)
+        self.arg = arg
+        self.placements = placements
+        self._how = how
+
+    def render(self, attributes: Sequence[str] = ()) -> str:
+        how = f" [{self._how}] " if self._how else ""
+        return f"{REDISTRIBUTE}{how}({tree_text(self.arg, attributes)}, {self.placements})"
+
+
+class OutputPlacement(Entry):
+    """Where the output of a DTensor operator lies."""
+
+    def __init__(self, placements: str, call_depth: int) -> None:
+        super().__init__(call_depth)
+        self.placements = placements
+
+    def render(self, attributes: Sequence[str] = ()) -> str:
+        return f"-> output: {self.placements}"

@@ -1,0 +1,194 @@
+"""The lines between the calls: who enters what, and operators that launch nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ..config import Config
+from ..probes.annotations import forward_trace, placements_text
+from ..probes.bus import Template
+from ..recording import Recording
+from ..run import KernelCall
+from ..run.labels import map_tree
+from .entries import Annotation, Entry, OperatorEntry, OutputPlacement, Redistribution
+from .labels import Labels, operator_label
+from .stacks import stack_here
+
+# Ranges that torch opens around compilation and benchmarking, not around the program's own work.
+_TORCHS_RANGES = ("CachingAutotuner.", "InductorBenchmarker.", "compile_fx.<locals>.")
+
+# What opens and closes a range is listed as the range.
+_RANGE_FUNCTIONS = ("torch._ops.profiler.", "profiler::")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Which lines a DebugMode wants, and what each shows."""
+
+    fake: bool
+    real: bool
+    local: bool
+    ranges: bool
+    outputs: bool
+    stacks: bool
+    originals: bool
+    ids: bool
+    attributes: tuple[str, ...]
+
+
+class Listing:
+    """Entries by the index of the call that follows them, and the depth at which the next line stands."""
+
+    def __init__(self, listed: Listed, config: Config) -> None:
+        self.listed = listed
+        self.depth = 0
+        self.labels = Labels(listed.attributes, ids=listed.ids)
+        self.recording = _ListedRecording(config, self)
+        self._entries: list[tuple[int, Entry]] = []
+        self._ranges: list[str] = []
+
+    def lines(self) -> Iterator[KernelCall | Entry]:
+        """Calls in order, with the entries between them."""
+        entries = iter(self._entries)
+        entry = next(entries, None)
+        for call in self.recording.run.calls:
+            while entry is not None and entry[0] <= call.index:
+                yield entry[1]
+                entry = next(entries, None)
+            yield call
+        if entry is not None:
+            yield entry[1]
+        yield from (e for _, e in entries)
+
+    def stack(self) -> tuple[str, str | None]:
+        """Where we are, and in the backward pass where its forward was."""
+        return (stack_here(), forward_trace()) if self.listed.stacks else ("", None)
+
+    def close(self) -> None:
+        self.depth = 0
+        self._ranges.clear()
+
+    def annotate(self, header: str, tag: Any, depth: int | None = None) -> None:
+        self._add(Annotation(header, tag, self.depth if depth is None else depth, self.stack()))
+
+    def _add(self, entry: Entry) -> None:
+        self._entries.append((self.recording.next_index, entry))
+
+    def _add_operator(self, func: Any, args: Any, kwargs: Any, depth: int) -> OperatorEntry:
+        described = self.labels.tree(tuple(args)), self.labels.tree(dict(kwargs))
+        original = (args, kwargs) if self.listed.originals else None
+        entry = OperatorEntry(func, operator_label(func), described, original, depth, self.stack())
+        self._add(entry)
+        return entry
+
+    def _note_output(self, entry: OperatorEntry, result: Any) -> None:
+        if self.listed.outputs:
+            entry.output = self.labels.tree(result)
+
+    # -- ranges, modules, functions --------------------------------------------------------------------
+
+    def leave(self) -> None:
+        self.depth = max(0, self.depth - 1)
+
+    def mark(self, kind: str, text: str) -> None:
+        if not self.listed.ranges or text.startswith(_TORCHS_RANGES):
+            return
+        if kind == "record_function":
+            self.annotate("record function", text)
+            self._ranges.append(text)
+            self.depth += 1
+        elif kind == "record_function end" and text in self._ranges:
+            self._ranges.remove(text)
+            self.leave()
+
+    def enter_module(self, name: str) -> None:
+        self.annotate("nn.Mod", name, self.depth + 1)
+        self.depth += 1
+
+    def watch_function(self, func: Any, args: Any, kwargs: Any, proceed: Callable[[], Any]) -> Any:
+        if operator_label(func).startswith(_RANGE_FUNCTIONS):
+            return proceed()
+        entry = self._add_operator(func, args, kwargs, self.depth)
+        self.depth += 1
+        try:
+            result = proceed()
+        finally:
+            self.leave()
+        self._note_output(entry, result)
+        return result
+
+    # -- operators that launch nothing (a bystander of the bus) ----------------------------------------
+
+    def passing(self, what: str, func: Any, args: Any, kwargs: Any) -> Callable[[Any], None] | None:
+        wanted = self.listed.fake if what == "fake" else self.listed.real
+        if not wanted or getattr(func, "namespace", "") == "prim":
+            return None
+        entry = self._add_operator(func, args, kwargs, self.depth + 1)
+        return lambda result: self._note_output(entry, result)
+
+    def unwrapping(self, func: Any, types: Any, args: Any, kwargs: Any) -> None:
+        names = {t.__name__ for t in types}
+        if "DTensor" in names:
+            self._add_operator(func, args, kwargs, self.depth)
+        elif ("LocalTensor" in names and self.listed.local) or (
+            "AsyncCollectiveTensor" in names and self.listed.real
+        ):
+            self._add_operator(func, args, kwargs, self.depth + 1)
+
+    # -- what DTensor's dispatch code tells ------------------------------------------------------------
+
+    @contextmanager
+    def record_redistribute_calls(
+        self,
+        arg: Any,
+        src_placement: Any,
+        dst_placement: Any,
+        transform_info_str: str | None = None,
+        is_explicit: bool = False,
+    ) -> Iterator[None]:
+        change = f"{_placements(src_placement)} -> {_placements(dst_placement)}"
+        placements = change if transform_info_str is None else f"trace: {transform_info_str}"
+        how = "implicit" if isinstance(arg, int) else "explicit" if is_explicit else ""
+        self._add(Redistribution(self.labels.tree(arg), placements, how, self.depth + 1, self.stack()))
+        self.depth += 1
+        try:
+            yield
+        finally:
+            self.leave()
+
+    def record_output_placements(self, output_spec: Any) -> None:
+        if self.listed.outputs:
+            self._add(OutputPlacement(_placements(output_spec), self.depth + 1))
+
+
+class _ListedRecording(Recording):
+    """A recording that passes profiler ranges on, and indents what a CUDA graph replays."""
+
+    def __init__(self, config: Config, listing: Listing) -> None:
+        super().__init__(config)
+        self._listing = listing
+
+    @property
+    def next_index(self) -> int:
+        """Of the call that comes next."""
+        calls = self.run.records_of_calls
+        return calls[-1].index + 1 if calls else 0
+
+    def mark(self, kind: str, text: str) -> None:
+        super().mark(kind, text)
+        self._listing.mark(kind, text)
+
+    def replayed(self, template: Template, replay: int, stream: int, graph_call: int) -> None:
+        count = len(self.run.records_of_calls)
+        super().replayed(template, replay, stream, graph_call)
+        for call in self.run.records_of_calls[count:]:
+            call.depth = self._listing.depth + 1
+
+
+def _placements(spec: Any) -> str:
+    if hasattr(spec, "placements"):
+        return placements_text(spec)
+    return str(map_tree(lambda s: placements_text(s) if hasattr(s, "placements") else s, spec))

@@ -1,0 +1,281 @@
+"""The class itself: flags, the listing, and the static context managers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from ..config import Config, Ops, strict_from_environment
+from ..probes.annotations import FunctionCalls, ModuleCalls, Redistributions
+from ..probes.bus import BUS
+from ..run import KernelCall, Run
+from .entries import Entry
+from .listing import Listed, Listing
+from .mismatches import hash_mismatches
+from .settings import SETTINGS, HashFunction, Hook, Request, checked_hook, hasher_for
+from .stacks import innermost_user_line
+from .witness import Witness
+
+
+class DebugMode:
+    """Lists everything that runs inside the block: kernels, operators, modules, ranges.
+
+    record_torchfunction     functions of torch's Python API, above the operators they call
+    record_faketensor        operators on fake tensors
+    record_realtensor        eager operators; without it only compiled code and Triton kernels are listed
+    record_tensor_attributes names of tensor attributes to show, such as ["requires_grad"]
+    record_nn_module         `[nn.Mod]` where a module outside compiled code is entered
+    store_original_args      keep the live arguments in `call.args`, and so their memory; those that a CUDA
+                             graph owns are described instead
+    record_stack_trace       the Python stack of each operator, and that of its forward in the backward pass
+    record_output            what each operator returned
+    record_ids               a number for each tensor: `t$0`
+    record_profiler_context  `[record function]` where a profiler range is entered
+    record_localtensor       operators on LocalTensors
+    record_triton_kernels    generated and Triton kernels; without it only operators are listed
+    run_compile_with_interpreter  has no effect, and says so: what ran is listed, and nothing runs differently
+
+    Example:
+        with DebugMode() as debug_mode, DebugMode.log_tensor_hashes():
+            compiled(x)
+        print(debug_mode.debug_string())
+    """
+
+    def __init__(
+        self,
+        *,
+        record_torchfunction: bool = False,
+        record_faketensor: bool = False,
+        record_realtensor: bool = True,
+        record_tensor_attributes: Sequence[str] | None = None,
+        record_nn_module: bool = False,
+        store_original_args: bool = False,
+        record_stack_trace: bool = False,
+        record_output: bool = True,
+        record_ids: bool = False,
+        record_profiler_context: bool = True,
+        record_localtensor: bool = True,
+        run_compile_with_interpreter: bool = False,
+        record_triton_kernels: bool = True,
+    ) -> None:
+        self.record_torchfunction = record_torchfunction
+        self.record_faketensor = record_faketensor
+        self.record_realtensor = record_realtensor
+        self.record_tensor_attributes = _names(record_tensor_attributes)
+        self.record_nn_module = record_nn_module
+        self.store_original_args = store_original_args
+        self.record_stack_trace = record_stack_trace
+        self.record_output = record_output
+        self.record_ids = record_ids
+        self.record_profiler_context = record_profiler_context
+        self.record_localtensor = record_localtensor
+        self.run_compile_with_interpreter = run_compile_with_interpreter
+        self.record_triton_kernels = record_triton_kernels
+        if run_compile_with_interpreter:
+            warnings.warn(
+                "run_compile_with_interpreter has no effect: kernelscope lists what really ran. Compiled "
+                "regions appear as kernels with the user's source lines, aot_eager regions as operators.",
+                stacklevel=2,
+            )
+        self._open: ExitStack | None = None
+        self._start_over()
+
+    # -- opening and closing ---------------------------------------------------------------------------
+
+    def __enter__(self) -> DebugMode:
+        if self._open is not None:
+            raise RuntimeError("this DebugMode is already open; use another one for the inner block")
+        with ExitStack() as stack:
+            if self.record_stack_trace:
+                stack.enter_context(torch.autograd.set_detect_anomaly(True, check_nan=False))
+            self._begin()
+            stack.callback(self._end)
+            # These outlive a reset(), which changes the listing.
+            stack.enter_context(Redistributions(lambda: self._listing))
+            if self.record_nn_module:
+                enter, leave = (
+                    (lambda name: self._listing.enter_module(name)),
+                    (lambda: self._listing.leave()),
+                )
+                stack.enter_context(ModuleCalls(enter, leave))
+            if self.record_torchfunction:
+                stack.enter_context(FunctionCalls(lambda *call: self._listing.watch_function(*call)))
+            self._open = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        opened, self._open = self._open, None
+        if opened is None:
+            raise RuntimeError("this DebugMode is not open")
+        opened.close()
+
+    def _begin(self) -> None:
+        self._listing.recording.open()
+        BUS.bystanders = (*BUS.bystanders, self._listing)
+        _OPEN.append(self)
+        SETTINGS.listeners.append(self._follow_settings)
+        self._follow_settings()
+
+    def _end(self) -> None:
+        SETTINGS.listeners.remove(self._follow_settings)
+        _OPEN.remove(self)
+        BUS.bystanders = tuple(b for b in BUS.bystanders if b is not self._listing)
+        self._listing.close()
+        self._listing.recording.close()
+
+    def reset(self) -> None:
+        """Forget everything listed so far; an open block goes on into an empty listing."""
+        earlier, is_open = self._listing, self._open is not None
+        self._start_over()
+        if is_open:
+            self._listing.recording.open()  # before the other closes, so that the probes stay where they are
+            BUS.bystanders = tuple(self._listing if b is earlier else b for b in BUS.bystanders)
+            earlier.recording.close()
+            self._follow_settings()
+
+    def _start_over(self) -> None:
+        listed = Listed(
+            fake=self.record_faketensor,
+            real=self.record_realtensor,
+            local=self.record_localtensor,
+            ranges=self.record_profiler_context,
+            outputs=self.record_output,
+            stacks=self.record_stack_trace,
+            originals=self.store_original_args,
+            ids=self.record_ids,
+            attributes=tuple(self.record_tensor_attributes),
+        )
+        self._listing = Listing(listed, self._config())
+        self._witness = Witness(self._listing)
+        self._listing.recording.observers.append(self._witness)
+
+    def _config(self) -> Config:
+        kinds: tuple[str, ...] = () if self.record_triton_kernels else ("op", "extern")
+        if not self.record_realtensor:
+            kinds = tuple(k for k in kinds or ("triton", "cpp", "extern", "gcu") if k != "op")
+        ops: Ops = "all" if self.record_realtensor or self.record_faketensor else "graph"
+        return Config(ops=ops, kind=kinds, strict=strict_from_environment())
+
+    def _follow_settings(self) -> None:
+        hashing = SETTINGS.hashing
+        self._listing.recording.fingerprinter = hashing.hasher if hashing is not None else None
+
+    # -- the listing -----------------------------------------------------------------------------------
+
+    @property
+    def run(self) -> Run:
+        """What was recorded: calls, kernels, graphs, findings."""
+        return self._listing.recording.run
+
+    @property
+    def operators(self) -> list[KernelCall | Entry]:
+        """Calls in order, and between them modules, ranges and operators that launch nothing."""
+        return list(self._listing.lines())
+
+    @property
+    def call_depth(self) -> int:
+        """How many modules, ranges and functions are being executed now."""
+        return self._listing.depth
+
+    @property
+    def logs(self) -> list[KernelCall | Entry]:
+        return self.operators
+
+    def debug_string(self, show_stack_trace: bool | None = None) -> str:
+        """One line a call, indented by depth; with the user's lines above them if asked."""
+        show = self.record_stack_trace if show_stack_trace is None else show_stack_trace
+        lines: list[str] = []
+        previous = ""
+        with torch._C.DisableTorchFunction():
+            for entry in self.operators:
+                indent = "  " * (entry.call_depth + 1)
+                where = innermost_user_line(entry.fwd_stack_trace or entry.stack_trace) if show else ""
+                if where and where != previous:
+                    lines += [*([""] if lines else []), f"{indent}# {where}"]
+                    previous = where
+                lines.append(indent + self._line(entry))
+        return "\n".join(lines)
+
+    def _line(self, entry: KernelCall | Entry) -> str:
+        attributes = self.record_tensor_attributes
+        if isinstance(entry, KernelCall):
+            return entry.line(attributes, show_inputs=entry.index in self._witness.inputs_shown)
+        return entry.render(attributes)
+
+    def __repr__(self) -> str:
+        state = "open" if self._open is not None else "closed"
+        return f"<DebugMode {state}, {len(self.run)} calls>"
+
+    @staticmethod
+    def _annotate(tag: Any) -> None:
+        """Put an `[annotate]` line into every open listing; nothing inside compiled code."""
+        if torch.compiler.is_compiling():
+            return
+        for mode in list(_OPEN):
+            mode._listing.annotate("annotate", tag)
+
+    # -- for every DebugMode that is open, and those opened inside -------------------------------------
+
+    @staticmethod
+    def record_outputs() -> AbstractContextManager[None]:
+        """Keep copies of what each call wrote in `call.record["output"]`, a list."""
+        return SETTINGS.asking(Request(keep_outputs=True))
+
+    @staticmethod
+    def log_tensor_hashes(
+        hash_fn: HashFunction | Sequence[HashFunction] = "norm", hash_inputs: bool = False
+    ) -> AbstractContextManager[None]:
+        """Hash every argument before and after each call; no device is waited for until a hash is read.
+
+        hash_fn      "norm" (L1 in float64), "bits" (64 bits over the bytes), "hash_tensor" (stock's name,
+                     "bits" here), a function of a tensor, or a list of these
+        hash_inputs  also show the inputs' hashes in `debug_string()`
+        """
+        return SETTINGS.asking(Request(hasher=hasher_for(hash_fn), hash_inputs=hash_inputs))
+
+    @staticmethod
+    def dispatch_hooks(
+        record_hook: Hook | None = None, log_hook: Hook | None = None, pre_log_hook: Hook | None = None
+    ) -> AbstractContextManager[None]:
+        """Functions to call at every operator, eager or called by compiled code; each returns a dict or None.
+
+        record_hook   (func, types, args, kwargs, result), its dict goes into `call.record`
+        log_hook      the same, its dict goes into `call.log` and is shown in `debug_string()`
+        pre_log_hook  (func, types, args, kwargs, call), called before the operator runs
+        """
+        return SETTINGS.asking(
+            Request(
+                record_hook=checked_hook("record_hook", record_hook),
+                log_hook=checked_hook("log_hook", log_hook),
+                pre_log_hook=checked_hook("pre_log_hook", pre_log_hook),
+            )
+        )
+
+    @staticmethod
+    def check_hash_mismatches(
+        logs1: Sequence[KernelCall | Entry], logs2: Sequence[KernelCall | Entry], compare_inputs: bool = False
+    ) -> list[dict[str, Any]]:
+        """Where the hashes of two listings differ, in order; NaN equals NaN.
+
+        Each dict has stock's keys (call_type, call, arg_name, pytree_path, hash1, hash2, rel_diff,
+        is_input_hash) and `difference`, a sentence. A call that only one listing has is an
+        entry too, and not an error.
+        """
+        return hash_mismatches(logs1, logs2, compare_inputs)
+
+
+_OPEN: list[DebugMode] = []
+
+
+def _names(given: Sequence[str] | None) -> list[str]:
+    names = list(given or ())
+    if isinstance(given, str) or not all(isinstance(n, str) for n in names):
+        raise TypeError(f"record_tensor_attributes takes a list of attribute names, not {given!r}")
+    return names

@@ -1,0 +1,31 @@
+"""Where in the program something happened, as text."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import traceback
+
+from ..probes.origins import is_users
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_LINE = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+), in (?P<name>.+)\n(?:    (?P<code>.*))?')
+
+
+def stack_here() -> str:
+    """The stack as Python prints it, without our own frames."""
+    walked = traceback.walk_stack(sys._getframe(1))
+    frames = traceback.StackSummary.extract(walked, lookup_lines=False)
+    own = [f for f in reversed(frames) if not f.filename.startswith(_OURS)]
+    return "".join(traceback.StackSummary.from_list(own).format())
+
+
+def innermost_user_line(trace: str | None) -> str:
+    """ "File: train.py:12 in step, code: loss.backward()", or "" when all of it is a library's."""
+    found = [m for m in _LINE.finditer(trace or "") if is_users(m["file"])]
+    if not found:
+        return ""
+    last = found[-1]
+    code = f", code: {last['code'].strip()}" if last["code"] else ""
+    return f"File: {last['file']}:{last['line']} in {last['name']}{code}"

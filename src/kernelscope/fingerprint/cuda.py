@@ -1,0 +1,142 @@
+"""The CUDA engine: all tensors of a call in one launch, on the current stream, without waiting."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+from .hashes import address as address_of
+
+_BLOCK = 1024
+_WARPS = 4
+_WORDS_A_PROGRAM = 4 * _BLOCK  # from here on a tensor gets another program …
+_PROGRAMS_AT_MOST = 132 * 16  # … up to here; then each takes more
+_DIMENSIONS = 6
+
+
+@cache
+def available() -> str:
+    """Why there is no engine, or nothing."""
+    if not torch.cuda.is_available():
+        return "no CUDA device"
+    if importlib.util.find_spec("triton") is None:
+        return "triton is not installed"
+    import triton
+
+    return "TRITON_INTERPRET is set" if triton.knobs.runtime.interpret else ""
+
+
+def accumulate(tensors: Sequence[torch.Tensor], log: int, device: int) -> list[bool]:
+    """Enqueue the sums of these tensors into consecutive entries from the address `log` on.
+
+    Tells for each whether it could be done; conjugate and negative views are left to the caller.
+    """
+    current = torch._C._cuda_getDevice()
+    if current != device:
+        with torch.cuda.device(device):
+            return accumulate(tensors, log, device)
+    engine = _engine(device)
+    stream = torch._C._cuda_getCurrentRawStream(device)
+    done: list[bool] = []
+    batch: list[int] = []
+    programs = 0
+    entry = log
+    for position, tensor in enumerate(tensors):
+        nbytes = tensor.nbytes
+        address = address_of(tensor)
+        if tensor.is_conj() or tensor.is_neg():
+            done.append(False)
+            nbytes = 0
+        elif tensor.is_contiguous() and not address % 8:
+            done.append(True)
+        else:
+            done.append(engine.strided(tensor, address, nbytes, log + 8 * position, stream))
+            nbytes = 0  # it keeps its place in the batch, with nothing to do there
+        programs += min(max(nbytes // (8 * _WORDS_A_PROGRAM), 1), _PROGRAMS_AT_MOST) if nbytes else 0
+        batch += (address, nbytes, programs)
+        if len(batch) == 3 * engine.at_once:
+            engine.flat(batch, programs, entry, stream)
+            entry, batch, programs = log + 8 * (position + 1), [], 0
+    if programs:
+        engine.flat(batch, programs, entry, stream)
+    return done
+
+
+@cache
+def _engine(device: int) -> _Engine:
+    return _Engine()
+
+
+class _Engine:
+    """The kernels, compiled for the current device once and then launched without Triton's own dispatch."""
+
+    def __init__(self) -> None:
+        from . import cuda_kernels
+
+        self.at_once = cuda_kernels.TENSORS_AT_ONCE
+        numbers = [0] * (1 + 3 * self.at_once)
+        self._flat = _compiled(cuda_kernels.flat, numbers, BLOCK=_BLOCK)
+        self._strided = {
+            width: _compiled(cuda_kernels.strided, [0] * (3 + 2 * _DIMENSIONS), WIDTH=width, BLOCK=_BLOCK)
+            for width in (1, 2, 4, 8)
+        }
+
+    def flat(self, batch: list[int], programs: int, log: int, stream: int) -> None:
+        batch += (0, 0, programs) * (self.at_once - len(batch) // 3)
+        _launch(self._flat, programs, stream, (log, *batch, _BLOCK))
+
+    def strided(self, tensor: torch.Tensor, address: int, nbytes: int, log: int, stream: int) -> bool:
+        size = tensor.element_size()
+        dims = _in_bytes(_collapsed(tensor), size)
+        if len(dims) > _DIMENSIONS:
+            return False
+        if nbytes:
+            width = _width(address, dims)
+            (run, _), *outer = dims
+            numbers = [n for dim in [(run // width, width), *outer] for n in dim]
+            numbers += (1, 0) * (_DIMENSIONS - len(dims))
+            programs = min(max(nbytes // (8 * _BLOCK), 1), _PROGRAMS_AT_MOST)
+            _launch(self._strided[width], programs, stream, (log, address, nbytes, *numbers, width, _BLOCK))
+        return True
+
+
+def _compiled(kernel: Any, numbers: list[int], **constants: int) -> Any:
+    return kernel.warmup(*numbers, **constants, grid=(1,), num_warps=_WARPS)
+
+
+def _launch(kernel: Any, programs: int, stream: int, args: tuple[int, ...]) -> None:
+    kernel.run(programs, 1, 1, stream, kernel.function, kernel.packed_metadata, None, None, None, *args)
+
+
+def _collapsed(tensor: torch.Tensor) -> list[tuple[int, int]]:
+    """Dimensions as (size, stride), innermost first, with neighbours that are one run merged."""
+    dims: list[tuple[int, int]] = []
+    for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride()), strict=True):
+        if size == 1:
+            continue
+        if dims and stride == dims[-1][0] * dims[-1][1]:
+            dims[-1] = (dims[-1][0] * size, dims[-1][1])
+        else:
+            dims.append((size, stride))
+    return dims or [(1, 1)]
+
+
+def _in_bytes(dims: list[tuple[int, int]], itemsize: int) -> list[tuple[int, int]]:
+    """The same in bytes, beginning with the run of bytes that lie beside each other."""
+    size, stride = dims[0]
+    outer = dims[1:] if stride == 1 else dims
+    run = size * itemsize if stride == 1 else itemsize
+    return [(run, 1), *((n, s * itemsize) for n, s in outer)]
+
+
+def _width(address: int, dims: list[tuple[int, int]]) -> int:
+    """The widest load that fits the base, the run and every outer stride."""
+    (run, _), *outer = dims
+    for width in (8, 4, 2):
+        if all(n % width == 0 for n in (address, run, *(stride for _, stride in outer))):
+            return width
+    return 1

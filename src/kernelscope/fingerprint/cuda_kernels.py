@@ -1,0 +1,132 @@
+"""The Triton kernels of the CUDA engine. Imported only where there is a GPU.
+
+Each adds the sum of the definition, over the words it looked at, to an entry of the log; sums are order-free,
+so any grid gives the same number. Addresses arrive as integers and nothing is specialised on, so that one
+compiled kernel serves every tensor.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from .definition import MIX_FIRST, MIX_SECOND, POSITION, SHIFT_FIRST, SHIFT_SECOND
+
+_FIRST = tl.constexpr(MIX_FIRST)
+_SECOND = tl.constexpr(MIX_SECOND)
+_POSITION = tl.constexpr(POSITION)
+_SHIFT_FIRST = tl.constexpr(SHIFT_FIRST)
+_SHIFT_SECOND = tl.constexpr(SHIFT_SECOND)
+
+TENSORS_AT_ONCE = 8
+_FLAT_NUMBERS = ["log"] + [f"{what}{i}" for i in range(TENSORS_AT_ONCE) for what in "pne"]
+_STRIDED_NUMBERS = ["log", "base", "nbytes"] + [f"{what}{i}" for i in range(6) for what in ("size", "stride")]
+
+
+@triton.jit
+def _mix(h):  # type: ignore[no-untyped-def]  # Triton reads annotations as code
+    h = h * _FIRST
+    h = h ^ (h >> _SHIFT_FIRST)
+    h = h * _SECOND
+    return h ^ (h >> _SHIFT_SECOND)
+
+
+@triton.jit(do_not_specialize=_FLAT_NUMBERS)  # type: ignore[untyped-decorator]
+def flat(
+    log: tl.int64,
+    p0: tl.int64, n0: tl.int64, e0: tl.int64,
+    p1: tl.int64, n1: tl.int64, e1: tl.int64,
+    p2: tl.int64, n2: tl.int64, e2: tl.int64,
+    p3: tl.int64, n3: tl.int64, e3: tl.int64,
+    p4: tl.int64, n4: tl.int64, e4: tl.int64,
+    p5: tl.int64, n5: tl.int64, e5: tl.int64,
+    p6: tl.int64, n6: tl.int64, e6: tl.int64,
+    p7: tl.int64, n7: tl.int64, e7: tl.int64,
+    BLOCK: tl.constexpr,
+) -> None:  # fmt: skip
+    """Up to eight contiguous tensors of n bytes at word-aligned addresses p; each has the programs below e"""
+    program = tl.program_id(0).to(tl.int64)
+    address, nbytes, first, end, which = p0, n0, e0 * 0, e0, 0
+    if program >= e0:
+        address, nbytes, first, end, which = p1, n1, e0, e1, 1
+    if program >= e1:
+        address, nbytes, first, end, which = p2, n2, e1, e2, 2
+    if program >= e2:
+        address, nbytes, first, end, which = p3, n3, e2, e3, 3
+    if program >= e3:
+        address, nbytes, first, end, which = p4, n4, e3, e4, 4
+    if program >= e4:
+        address, nbytes, first, end, which = p5, n5, e4, e5, 5
+    if program >= e5:
+        address, nbytes, first, end, which = p6, n6, e5, e6, 6
+    if program >= e6:
+        address, nbytes, first, end, which = p7, n7, e6, e7, 7
+    local = program - first
+    words = nbytes // 8
+    source = address.to(tl.pointer_type(tl.uint64))
+    lanes = tl.arange(0, BLOCK)
+    step = (end - first) * BLOCK
+    keys = (local * BLOCK + lanes + 1).to(tl.uint64) * _POSITION
+    key_step = step.to(tl.uint64) * _POSITION  # so that the loop adds where the definition multiplies
+    total = tl.zeros([BLOCK], tl.uint64)
+    for start in range(local * BLOCK, words, step):
+        here = start + lanes
+        inside = here < words
+        word = tl.load(source + here, mask=inside, other=0)
+        total += tl.where(inside, _mix(word ^ keys), 0)
+        keys += key_step
+    sum = tl.sum(total, 0)
+    left = nbytes - words * 8
+    if (local == 0) & (left > 0):
+        bytes = tl.arange(0, 8)
+        tail = address.to(tl.pointer_type(tl.uint8)) + words * 8
+        value = tl.load(tail + bytes, mask=bytes < left, other=0).to(tl.uint64) << (bytes * 8).to(tl.uint64)
+        word = tl.sum(value, 0)
+        sum += _mix(word ^ ((words + 1).to(tl.uint64) * _POSITION))
+    tl.atomic_add(log.to(tl.pointer_type(tl.int64)) + which, sum.to(tl.int64, bitcast=True), sem="relaxed")
+
+
+@triton.jit(do_not_specialize=_STRIDED_NUMBERS)  # type: ignore[untyped-decorator]
+def strided(
+    log: tl.int64, base: tl.int64, nbytes: tl.int64,
+    size0: tl.int64, stride0: tl.int64, size1: tl.int64, stride1: tl.int64,
+    size2: tl.int64, stride2: tl.int64, size3: tl.int64, stride3: tl.int64,
+    size4: tl.int64, stride4: tl.int64, size5: tl.int64, stride5: tl.int64,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+) -> None:  # fmt: skip
+    """One tensor of any layout: innermost dimension first, strides in bytes, loads of WIDTH bytes."""
+    words = (nbytes + 7) // 8
+    pieces = nbytes // WIDTH
+    lanes = tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], tl.uint64)
+    step = tl.num_programs(0).to(tl.int64) * BLOCK
+    for start in range(tl.program_id(0).to(tl.int64) * BLOCK, words, step):
+        here = start + lanes
+        word = tl.zeros([BLOCK], tl.uint64)
+        for part in tl.static_range(8 // WIDTH):
+            piece = here * (8 // WIDTH) + part
+            inside = piece < pieces
+            at = (piece % size0) * stride0
+            rest = piece // size0
+            at += (rest % size1) * stride1
+            rest = rest // size1
+            at += (rest % size2) * stride2
+            rest = rest // size2
+            at += (rest % size3) * stride3
+            rest = rest // size3
+            at += (rest % size4) * stride4
+            rest = rest // size4
+            at += (rest % size5) * stride5
+            if WIDTH == 8:
+                loaded = tl.load((base + at).to(tl.pointer_type(tl.uint64)), mask=inside, other=0)
+            elif WIDTH == 4:
+                loaded = tl.load((base + at).to(tl.pointer_type(tl.uint32)), mask=inside, other=0)
+            elif WIDTH == 2:
+                loaded = tl.load((base + at).to(tl.pointer_type(tl.uint16)), mask=inside, other=0)
+            else:
+                loaded = tl.load((base + at).to(tl.pointer_type(tl.uint8)), mask=inside, other=0)
+            word |= loaded.to(tl.uint64) << (8 * WIDTH * part)
+        mixed = _mix(word ^ ((here + 1).to(tl.uint64) * _POSITION))
+        total += tl.where(here < words, mixed, 0)
+    sum = tl.sum(total, 0)
+    tl.atomic_add(log.to(tl.pointer_type(tl.int64)), sum.to(tl.int64, bitcast=True), sem="relaxed")

@@ -1,0 +1,25 @@
+"""The CUDA engine's kernels compile for a GPU, on a machine without one."""
+
+from __future__ import annotations
+
+import pytest
+
+triton = pytest.importorskip("triton")
+
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.compiler import ASTSource  # noqa: E402
+
+from kernelscope.fingerprint import cuda_kernels  # noqa: E402
+
+KERNELS = [("flat", {"BLOCK": 1024}), *[("strided", {"WIDTH": w, "BLOCK": 1024}) for w in (1, 2, 4, 8)]]
+
+
+@pytest.mark.parametrize(("name", "constants"), KERNELS, ids=[f"{n}-{c}" for n, c in KERNELS])
+def test_compiles_for_hopper(name: str, constants: dict[str, int]) -> None:
+    kernel = getattr(cuda_kernels, name)
+    signature = {n: "constexpr" if n in constants else "i64" for n in kernel.arg_names}
+    positions = {(kernel.arg_names.index(n),): value for n, value in constants.items()}
+    compiled = triton.compile(ASTSource(kernel, signature, positions), target=GPUTarget("cuda", 90, 32))
+    width = 8 * constants.get("WIDTH", 8)
+    assert f"ld.global.b{width}" in compiled.asm["ptx"]
+    assert "red.global" in compiled.asm["ptx"] or "atom.global" in compiled.asm["ptx"]
