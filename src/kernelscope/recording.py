@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
@@ -64,7 +64,7 @@ class Recording:
         self.is_open = False
         _OPEN.remove(self)
         BUS.detach(self)
-        self.run.records_of_calls.sort(key=lambda call: call.index)  # threads append in any order
+        self.run.put_in_order()
         PROBES.release(operators=self.config.ops == "all")
 
     # -- what the bus says -----------------------------------------------------------------------------
@@ -264,7 +264,9 @@ def _readable_returns(launch: Launch) -> dict[int, torch.Tensor]:
 
 
 def _strings(given: str | Sequence[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
+    if isinstance(given, str):
+        return (given,)
+    return tuple(given) if isinstance(given, Iterable) else given  # which Config refuses
 
 
 def _plain(value: Any) -> Any:

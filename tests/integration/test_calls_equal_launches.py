@@ -332,3 +332,20 @@ def test_filters_leave_the_rest_untouched(program: Program) -> None:
     everything = recorded(program)
     only = recorded(program, kind="cpp")
     assert [c.kernel_name for c in only] == [c.kernel_name for c in everything if c.kind == "cpp"]
+
+
+def test_a_launch_that_cannot_be_described_still_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any) -> Any:
+        raise RuntimeError("planted")
+
+    compiled = torch.compile(lambda x, n: (x * n) @ x)
+    x = torch.ones(4, 4)
+    expected = compiled(x, 2)
+    monkeypatch.setattr("kernelscope.probes.wrapper_launches.operator_args", broken)
+    with kernelscope.record() as run:
+        assert torch.equal(compiled(x, 2), expected)
+    assert [c.kind for c in run.calls] == ["cpp"]
+    [finding] = run.findings
+    assert finding.kind == "recorder-error"
+    assert "extern_kernels.mm" in finding.message
+    assert "planted" in finding.message

@@ -100,6 +100,18 @@ def test_calls_read_while_threads_record_are_complete_afterwards(tiny: Program) 
     assert [c.index for c in run.calls] == list(range(len(run)))
 
 
+def test_calls_that_threads_appended_out_of_order(tiny: Program) -> None:
+    recording = Recording(Config())
+    recording.open()
+    for _ in range(4):
+        tiny(torch.ones(8))
+    calls = recording.run.records_of_calls
+    calls[0], calls[1] = calls[1], calls[0]  # as when the first thread was overtaken
+    assert len(recording.run.calls) == 4
+    recording.close()
+    assert [c.index for c in recording.run.calls] == [0, 1, 2, 3]
+
+
 def test_eager_operators_only_of_the_opening_thread(tiny: Program) -> None:
     def work() -> None:
         tiny(torch.ones(8)).cos()

@@ -6,7 +6,6 @@ imported, so this folder has a process of its own: `pytest tests/interpreted`.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -22,13 +21,11 @@ _reason_to_skip = ""
 
 def pytest_configure(config: pytest.Config) -> None:
     global _reason_to_skip
-    if importlib.util.find_spec("triton") is None:
-        _reason_to_skip = "needs triton"
-    elif "triton" in sys.modules and os.environ.get(SWITCH) != "1":
-        _reason_to_skip = f"triton was imported without {SWITCH}=1; run `pytest {HERE}` in its own process"
+    if "triton" in sys.modules and os.environ.get(SWITCH) != "1":
+        _reason_to_skip = f"triton was imported without {SWITCH}=1; run `pytest tests/{HERE.name}` on its own"
     elif not all(_is_ours(config, arg) for arg in config.args):
         # Setting the switch would interpret the other folders' kernels too.
-        _reason_to_skip = f"needs a process of its own: `pytest {HERE}`"
+        _reason_to_skip = f"needs a process of its own: `pytest tests/{HERE.name}`"
     else:
         _interpret_triton()
         config.addinivalue_line("filterwarnings", "ignore:Could not find an active CPU backend")
@@ -101,6 +98,7 @@ def inductor_triton() -> Iterator[None]:
     import torch._inductor.config
 
     torch._dynamo.reset()
-    with torch._inductor.config.patch(cpu_backend="triton"):
+    # Not from a cache, which would answer with the user's lines of whoever filled it.
+    with torch._inductor.config.patch(cpu_backend="triton", fx_graph_cache=False):
         yield
     torch._dynamo.reset()

@@ -17,7 +17,8 @@ class InterpretedEngine(cuda._Engine):
     def __init__(self) -> None:
         self.at_once = cuda_kernels.TENSORS_AT_ONCE
         self._flat = cuda_kernels.flat
-        self._strided = dict.fromkeys((1, 2, 4, 8), cuda_kernels.strided)
+        self._strided = lambda **how: cuda_kernels.strided
+        self._transposed = lambda **how: cuda_kernels.transposed
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +31,8 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "_BLOCK", 32)
     monkeypatch.setattr(cuda, "_WORDS_A_PROGRAM", 64)
     monkeypatch.setattr(cuda, "_PROGRAMS_AT_MOST", 3)
+    monkeypatch.setattr(cuda, "_TILE_ROWS", 4)
+    monkeypatch.setattr(cuda, "_TILE_WORDS", 2)
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0, raising=False)
 
@@ -52,6 +55,9 @@ def layouts(base: torch.Tensor) -> list[torch.Tensor]:
         base[::2],
         base[:96].view(8, 12).t(),
         base[:96].view(8, 12)[:, 2:10],
+        base[:96].view(2, 6, 8).transpose(1, 2),
+        base[:100].view(5, 20)[:4, 3:17].t(),
+        base[:96].view(2, 4, 3, 4)[:, ::2, 1:, ::3],
         base[:96].view(2, 4, 3, 4).permute(3, 1, 0, 2),
         base[:1].expand(17),
         base[:6].view(2, 3, 1).expand(2, 3, 5),

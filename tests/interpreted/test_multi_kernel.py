@@ -21,7 +21,7 @@ LOOPED, PERSISTENT = 0, 1  # the order in which Inductor lists them
 def multi_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     # Its cache is keyed by a hash that interpreted kernels do not have.
     monkeypatch.setenv("TORCHINDUCTOR_DISABLE_MULTI_KERNEL_CACHE", "1")
-    with torch._inductor.config.patch({"triton.multi_kernel": 1, "fx_graph_cache": False}):
+    with torch._inductor.config.patch({"triton.multi_kernel": 1}):
         yield
 
 

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 triton = pytest.importorskip("triton")
 
+import triton.language as tl  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
 from kernelscope.fingerprint import cuda_kernels  # noqa: E402
 
-KERNELS = [("flat", {"BLOCK": 1024}), *[("strided", {"WIDTH": w, "BLOCK": 1024}) for w in (1, 2, 4, 8)]]
+STRIDED = {"NUMBER": tl.uint32, "BLOCK": 1024}
+KERNELS = [
+    ("flat", {"BLOCK": 1024}),
+    ("strided", {"WIDTH": 8, "DIMS": 1, **STRIDED}),
+    ("strided", {"WIDTH": 4, "DIMS": 3, **STRIDED}),
+    ("strided", {"WIDTH": 2, "DIMS": 5, **STRIDED}),
+    ("transposed", {"WIDTH": 2, "ROWS": 64, "WORDS": 16}),
+    ("transposed", {"WIDTH": 8, "ROWS": 64, "WORDS": 16}),
+]
 
 
-@pytest.mark.parametrize(("name", "constants"), KERNELS, ids=[f"{n}-{c}" for n, c in KERNELS])
-def test_compiles_for_hopper(name: str, constants: dict[str, int]) -> None:
+@pytest.mark.parametrize(("name", "constants"), KERNELS, ids=[f"{n}-{i}" for i, (n, _) in enumerate(KERNELS)])
+def test_compiles_for_hopper(name: str, constants: dict[str, Any]) -> None:
     kernel = getattr(cuda_kernels, name)
     signature = {n: "constexpr" if n in constants else "i64" for n in kernel.arg_names}
     positions = {(kernel.arg_names.index(n),): value for n, value in constants.items()}

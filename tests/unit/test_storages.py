@@ -73,6 +73,9 @@ def test_live_contents_were_written_in_every_byte(steps: list[tuple[str, View]],
     tensor = at(checked.memory, asked)
     if checked.is_live(tensor):
         assert bytes_of(tensor) <= checked.written
+    for place in range(SIZE):
+        if checked.is_live(checked.memory[place : place + 1]):
+            assert place in checked.written
     if bytes_of(tensor) and not bytes_of(tensor) & checked.written:
         assert not checked.is_live(tensor)
 

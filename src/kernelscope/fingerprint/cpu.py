@@ -1,7 +1,7 @@
 """The fast engine for `bits` of CPU tensors: C++ that the system's compiler builds at first use.
 
-The library is kept in the user's cache folder. Where there is no compiler there is no engine, `available` says
-why, and the caller takes the path through torch operations, which gives the same numbers.
+The library is kept in the user's cache folder. Where there is no compiler there is no engine: `available`
+says why, and the caller takes the path through torch operations, which gives the same numbers.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import platform
 import shlex
 import shutil
 import stat
+import struct
 import subprocess
 import tempfile
 import threading
@@ -37,6 +38,8 @@ COMPILE_SECONDS = 120
 BYTES_PER_THREAD = 64 << 10
 MAX_DIMS = 64
 
+# Sizes and strides as bytes: a third of what making a ctypes array costs.
+_PACK = [struct.Struct(f"{2 * dims}q").pack for dims in range(MAX_DIMS + 1)]
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _data_address = torch._C._data_address  # type: ignore[attr-defined]
 
@@ -50,7 +53,7 @@ class Engine:
 
     def __init__(self, library: Path) -> None:
         free, held = ctypes.CDLL(str(library)), ctypes.PyDLL(str(library))
-        # Giving up the GIL for a microsecond can cost milliseconds when another thread is computing in Python.
+        # Giving up the GIL for a microsecond can cost milliseconds when another thread runs Python.
         self._sum_small, self._strided_small = _functions(held)
         self._sum_large, self._strided_large = _functions(free)
         # An OpenMP runtime that was used before a fork waits forever for its threads in the child.
@@ -73,7 +76,7 @@ class Engine:
         dims = tensor.dim()
         if dims > MAX_DIMS:
             return None
-        layout = (ctypes.c_int64 * (2 * dims))(*tensor.shape, *tensor.stride())
+        layout = _PACK[dims](*tensor.shape, *tensor.stride())
         if nbytes < 2 * BYTES_PER_THREAD:
             return self._strided_small(address, tensor.itemsize, dims, layout, 1)
         threads = self._threads(nbytes)
@@ -85,7 +88,7 @@ class Engine:
         expected = sum(mix(i ^ (i + 1) * POSITION & MASK64) for i in range(count)) & MASK64
         words = (ctypes.c_uint64 * count)(*range(count))
         pairs = (ctypes.c_uint64 * (2 * count))(*(i // 2 for i in range(2 * count)))
-        every_second = (ctypes.c_int64 * 2)(count, 2)
+        every_second = _PACK[1](count, 2)
         flat = self._sum_small(ctypes.addressof(words), 8 * count, 1)
         return flat == self._strided_small(ctypes.addressof(pairs), 8, 1, every_second, 1) == expected
 
@@ -96,7 +99,7 @@ class Engine:
 def _functions(library: ctypes.CDLL) -> tuple[Callable[..., int], Callable[..., int]]:
     flat, strided = library.kernelscope_sum, library.kernelscope_sum_strided
     flat.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int]
-    strided.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int, ctypes.c_void_p, ctypes.c_int]
+    strided.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int, ctypes.c_char_p, ctypes.c_int]
     flat.restype = strided.restype = ctypes.c_uint64
     return flat, strided
 
@@ -110,7 +113,7 @@ _uncached = ""
 def accumulate(tensor: torch.Tensor) -> int | None:
     """The definition's sum over the words of a plain CPU tensor, before the salt and the last mix.
 
-    None where this engine cannot tell: there is no compiler, or a lazy conjugate or negation is to be resolved.
+    None when there is no engine, or a lazy conjugate or negation would have to be resolved.
     """
     if _engine is not None:
         return _engine.accumulate(tensor)
@@ -118,7 +121,7 @@ def accumulate(tensor: torch.Tensor) -> int | None:
 
 
 def available() -> str:
-    """Empty when the engine works, otherwise why it does not; the first call may compile for a few seconds."""
+    """Empty when the engine works, otherwise why it does not; the first call may compile for seconds."""
     global _engine, _reason, _uncached
     if _reason is None:
         with _lock:
@@ -172,7 +175,7 @@ def check_private(folder: Path) -> None:
 
 
 def load(folder: Path, compilers: Sequence[str], defines: Sequence[str] = ()) -> Engine:
-    """The engine from this folder, compiled into it if it is not there; OSError when the folder is no good."""
+    """The engine from this folder, compiled if it is not there; OSError when the folder is no good."""
     compiler = _find(compilers)
     try:
         version = subprocess.run([*compiler, "--version"], capture_output=True, check=False).stdout

@@ -16,6 +16,8 @@ _WARPS = 4
 _WORDS_A_PROGRAM = 4 * _BLOCK  # from here on a tensor gets another program …
 _PROGRAMS_AT_MOST = 132 * 16  # … up to here; then each takes more
 _DIMENSIONS = 6
+_TILE_ROWS, _TILE_WORDS = 64, 16
+_STRIDED_NUMBERS = 3 + 2 * _DIMENSIONS
 
 
 @cache
@@ -51,7 +53,7 @@ def accumulate(tensors: Sequence[torch.Tensor], log: int, device: int) -> list[b
         if tensor.is_conj() or tensor.is_neg():
             done.append(False)
             nbytes = 0
-        elif tensor.is_contiguous() and not address % 8:
+        elif tensor.is_contiguous():
             done.append(True)
         else:
             done.append(engine.strided(tensor, address, nbytes, log + 8 * position, stream))
@@ -80,10 +82,8 @@ class _Engine:
         self.at_once = cuda_kernels.TENSORS_AT_ONCE
         numbers = [0] * (1 + 3 * self.at_once)
         self._flat = _compiled(cuda_kernels.flat, numbers, BLOCK=_BLOCK)
-        self._strided = {
-            width: _compiled(cuda_kernels.strided, [0] * (3 + 2 * _DIMENSIONS), WIDTH=width, BLOCK=_BLOCK)
-            for width in (1, 2, 4, 8)
-        }
+        self._strided = cache(lambda **how: _compiled(cuda_kernels.strided, [0] * _STRIDED_NUMBERS, **how))
+        self._transposed = cache(lambda **how: _compiled(cuda_kernels.transposed, [0] * 9, **how))
 
     def flat(self, batch: list[int], programs: int, log: int, stream: int) -> None:
         batch += (0, 0, programs) * (self.at_once - len(batch) // 3)
@@ -91,24 +91,48 @@ class _Engine:
 
     def strided(self, tensor: torch.Tensor, address: int, nbytes: int, log: int, stream: int) -> bool:
         size = tensor.element_size()
-        dims = _in_bytes(_collapsed(tensor), size)
+        dims = _collapsed(tensor)
+        if not nbytes:
+            return True
+        if size <= 8 and len(dims) in (2, 3) and dims[0][0] * size % 8 == 0 and dims[1][1] == 1:
+            self._launch_transposed(dims, address, nbytes, size, log, stream)
+            return True
+        dims = _in_bytes(dims, size)
         if len(dims) > _DIMENSIONS:
             return False
-        if nbytes:
-            width = _width(address, dims)
-            (run, _), *outer = dims
-            numbers = [n for dim in [(run // width, width), *outer] for n in dim]
-            numbers += (1, 0) * (_DIMENSIONS - len(dims))
-            programs = min(max(nbytes // (8 * _BLOCK), 1), _PROGRAMS_AT_MOST)
-            _launch(self._strided[width], programs, stream, (log, address, nbytes, *numbers, width, _BLOCK))
+        width = _width(address, dims)
+        (run, _), *outer = dims
+        numbers = [n for dim in [(run // width, width), *outer] for n in dim]
+        numbers += (1, 0) * (_DIMENSIONS - len(dims))
+        how = {"WIDTH": width, "DIMS": min(len(dims), 5), "NUMBER": _index_type(nbytes), "BLOCK": _BLOCK}
+        programs = min(max(nbytes // (8 * _BLOCK), 1), _PROGRAMS_AT_MOST)
+        _launch(self._strided(**how), programs, stream, (log, address, nbytes, *numbers, *how.values()))
         return True
 
+    def _launch_transposed(
+        self, dims: list[tuple[int, int]], address: int, nbytes: int, size: int, log: int, stream: int
+    ) -> None:
+        (columns, apart), (rows, _), *outer = dims
+        row_words = columns * size // 8
+        count, outer_stride = outer[0] if outer else (1, 0)
+        how = {"WIDTH": size, "ROWS": _TILE_ROWS, "WORDS": _TILE_WORDS}
+        tiles = count * -(-rows // _TILE_ROWS) * -(-row_words // _TILE_WORDS)
+        numbers = (row_words, apart * size, rows, row_words, count, outer_stride * size, rows * row_words)
+        programs = min(tiles, _PROGRAMS_AT_MOST)
+        _launch(self._transposed(**how), programs, stream, (log, address, *numbers, *how.values()))
 
-def _compiled(kernel: Any, numbers: list[int], **constants: int) -> Any:
+
+def _index_type(nbytes: int) -> Any:
+    import triton.language as tl
+
+    return tl.uint32 if nbytes < 1 << 31 else tl.int64
+
+
+def _compiled(kernel: Any, numbers: list[int], **constants: Any) -> Any:
     return kernel.warmup(*numbers, **constants, grid=(1,), num_warps=_WARPS)
 
 
-def _launch(kernel: Any, programs: int, stream: int, args: tuple[int, ...]) -> None:
+def _launch(kernel: Any, programs: int, stream: int, args: tuple[Any, ...]) -> None:
     kernel.run(programs, 1, 1, stream, kernel.function, kernel.packed_metadata, None, None, None, *args)
 
 

@@ -21,6 +21,9 @@ _SHIFT_SECOND = tl.constexpr(SHIFT_SECOND)
 TENSORS_AT_ONCE = 8
 _FLAT_NUMBERS = ["log"] + [f"{what}{i}" for i in range(TENSORS_AT_ONCE) for what in "pne"]
 _STRIDED_NUMBERS = ["log", "base", "nbytes"] + [f"{what}{i}" for i in range(6) for what in ("size", "stride")]
+_TRANSPOSED_NUMBERS = [
+    *("log", "base", "row_words", "stride", "rows", "rows_apart", "outer", "outer_stride", "outer_apart")
+]
 
 
 @triton.jit
@@ -44,7 +47,7 @@ def flat(
     p7: tl.int64, n7: tl.int64, e7: tl.int64,
     BLOCK: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Up to eight contiguous tensors of n bytes at word-aligned addresses p; each has the programs below e"""
+    """Up to eight contiguous tensors of n bytes at addresses p; each has the programs below e."""
     program = tl.program_id(0).to(tl.int64)
     address, nbytes, first, end, which = p0, n0, e0 * 0, e0, 0
     if program >= e0:
@@ -63,7 +66,10 @@ def flat(
         address, nbytes, first, end, which = p7, n7, e6, e7, 7
     local = program - first
     words = nbytes // 8
-    source = address.to(tl.pointer_type(tl.uint64))
+    # A load must not be misaligned, so two neighbouring words are shifted into one. The bytes that are read
+    # beyond the ends lie in words that the tensor has a part of.
+    shift = (address % 8).to(tl.uint64) * 8
+    source = (address - address % 8).to(tl.pointer_type(tl.uint64))
     lanes = tl.arange(0, BLOCK)
     step = (end - first) * BLOCK
     keys = (local * BLOCK + lanes + 1).to(tl.uint64) * _POSITION
@@ -73,6 +79,9 @@ def flat(
         here = start + lanes
         inside = here < words
         word = tl.load(source + here, mask=inside, other=0)
+        if shift > 0:
+            above = tl.load(source + here + 1, mask=inside, other=0)
+            word = (word >> shift) | (above << (64 - shift))
         total += tl.where(inside, _mix(word ^ keys), 0)
         keys += key_step
     sum = tl.sum(total, 0)
@@ -86,17 +95,31 @@ def flat(
     tl.atomic_add(log.to(tl.pointer_type(tl.int64)) + which, sum.to(tl.int64, bitcast=True), sem="relaxed")
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def _load(address, inside, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+    if WIDTH == 8:
+        return tl.load(address.to(tl.pointer_type(tl.uint64)), mask=inside, other=0)
+    if WIDTH == 4:
+        return tl.load(address.to(tl.pointer_type(tl.uint32)), mask=inside, other=0).to(tl.uint64)
+    if WIDTH == 2:
+        return tl.load(address.to(tl.pointer_type(tl.uint16)), mask=inside, other=0).to(tl.uint64)
+    return tl.load(address.to(tl.pointer_type(tl.uint8)), mask=inside, other=0).to(tl.uint64)
+
+
 @triton.jit(do_not_specialize=_STRIDED_NUMBERS)  # type: ignore[untyped-decorator]
 def strided(
     log: tl.int64, base: tl.int64, nbytes: tl.int64,
     size0: tl.int64, stride0: tl.int64, size1: tl.int64, stride1: tl.int64,
     size2: tl.int64, stride2: tl.int64, size3: tl.int64, stride3: tl.int64,
     size4: tl.int64, stride4: tl.int64, size5: tl.int64, stride5: tl.int64,
-    WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    WIDTH: tl.constexpr, DIMS: tl.constexpr, NUMBER: tl.constexpr, BLOCK: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One tensor of any layout: innermost dimension first, strides in bytes, loads of WIDTH bytes."""
+    """One tensor of any layout: innermost dimension first, strides in bytes, loads of WIDTH bytes.
+
+    NUMBER is the type of indices: a 64-bit division costs as much as all the rest.
+    """
     words = (nbytes + 7) // 8
-    pieces = nbytes // WIDTH
+    pieces = (nbytes // WIDTH).to(NUMBER)
     lanes = tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], tl.uint64)
     step = tl.num_programs(0).to(tl.int64) * BLOCK
@@ -104,29 +127,71 @@ def strided(
         here = start + lanes
         word = tl.zeros([BLOCK], tl.uint64)
         for part in tl.static_range(8 // WIDTH):
-            piece = here * (8 // WIDTH) + part
+            piece = (here * (8 // WIDTH) + part).to(NUMBER)
             inside = piece < pieces
-            at = (piece % size0) * stride0
-            rest = piece // size0
-            at += (rest % size1) * stride1
-            rest = rest // size1
-            at += (rest % size2) * stride2
-            rest = rest // size2
-            at += (rest % size3) * stride3
-            rest = rest // size3
-            at += (rest % size4) * stride4
-            rest = rest // size4
-            at += (rest % size5) * stride5
-            if WIDTH == 8:
-                loaded = tl.load((base + at).to(tl.pointer_type(tl.uint64)), mask=inside, other=0)
-            elif WIDTH == 4:
-                loaded = tl.load((base + at).to(tl.pointer_type(tl.uint32)), mask=inside, other=0)
-            elif WIDTH == 2:
-                loaded = tl.load((base + at).to(tl.pointer_type(tl.uint16)), mask=inside, other=0)
+            rest = piece
+            at = tl.zeros([BLOCK], tl.int64)
+            if DIMS > 1:
+                at += (rest % size0.to(NUMBER)).to(tl.int64) * stride0
+                rest = rest // size0.to(NUMBER)
             else:
-                loaded = tl.load((base + at).to(tl.pointer_type(tl.uint8)), mask=inside, other=0)
-            word |= loaded.to(tl.uint64) << (8 * WIDTH * part)
+                at += rest.to(tl.int64) * stride0
+            if DIMS > 2:
+                at += (rest % size1.to(NUMBER)).to(tl.int64) * stride1
+                rest = rest // size1.to(NUMBER)
+            elif DIMS == 2:
+                at += rest.to(tl.int64) * stride1
+            if DIMS > 3:
+                at += (rest % size2.to(NUMBER)).to(tl.int64) * stride2
+                rest = rest // size2.to(NUMBER)
+            elif DIMS == 3:
+                at += rest.to(tl.int64) * stride2
+            if DIMS > 4:
+                at += (rest % size3.to(NUMBER)).to(tl.int64) * stride3
+                rest = rest // size3.to(NUMBER)
+                at += (rest % size4.to(NUMBER)).to(tl.int64) * stride4
+                at += (rest // size4.to(NUMBER)).to(tl.int64) * stride5
+            elif DIMS == 4:
+                at += rest.to(tl.int64) * stride3
+            word |= _load(base + at, inside, WIDTH) << (8 * WIDTH * part)
         mixed = _mix(word ^ ((here + 1).to(tl.uint64) * _POSITION))
         total += tl.where(here < words, mixed, 0)
     sum = tl.sum(total, 0)
+    tl.atomic_add(log.to(tl.pointer_type(tl.int64)), sum.to(tl.int64, bitcast=True), sem="relaxed")
+
+
+@triton.jit(do_not_specialize=_TRANSPOSED_NUMBERS)  # type: ignore[untyped-decorator]
+def transposed(
+    log: tl.int64, base: tl.int64,
+    row_words: tl.int64, stride: tl.int64, rows: tl.int64, rows_apart: tl.int64,
+    outer: tl.int64, outer_stride: tl.int64, outer_apart: tl.int64,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr,
+) -> None:  # fmt: skip
+    """A tensor whose innermost dimension is not the one that is contiguous in memory.
+
+    Elements have WIDTH bytes. Those of a row lie `stride` bytes apart and make up row_words words; rows lie
+    WIDTH bytes apart in memory, and rows_apart words in logical order. Tiles are read along the rows, which
+    coalesces.
+    """
+    row_tiles = (rows + ROWS - 1) // ROWS
+    word_tiles = (row_words + WORDS - 1) // WORDS
+    r = tl.arange(0, ROWS).to(tl.int64)[:, None]
+    w = tl.arange(0, WORDS).to(tl.int64)[None, :]
+    total = tl.zeros([ROWS, WORDS], tl.uint64)
+    for tile in range(
+        tl.program_id(0).to(tl.int64), outer * row_tiles * word_tiles, tl.num_programs(0).to(tl.int64)
+    ):
+        of_outer = tile // (row_tiles * word_tiles)
+        rest = tile - of_outer * (row_tiles * word_tiles)
+        row = (rest // word_tiles) * ROWS + r
+        place = (rest % word_tiles) * WORDS + w
+        inside = (row < rows) & (place < row_words)
+        word = tl.zeros([ROWS, WORDS], tl.uint64)
+        for part in tl.static_range(8 // WIDTH):
+            at = of_outer * outer_stride + row * WIDTH + (place * (8 // WIDTH) + part) * stride
+            word |= _load(base + at, inside, WIDTH) << (8 * WIDTH * part)
+        index = of_outer * outer_apart + row * rows_apart + place
+        mixed = _mix(word ^ ((index + 1).to(tl.uint64) * _POSITION))
+        total += tl.where(inside, mixed, 0)
+    sum = tl.sum(tl.sum(total, 1), 0)
     tl.atomic_add(log.to(tl.pointer_type(tl.int64)), sum.to(tl.int64, bitcast=True), sem="relaxed")

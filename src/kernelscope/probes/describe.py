@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,15 +24,22 @@ def describe(tensor: torch.Tensor, type_name: str = "Tensor", unread: str = "") 
 
 def _described(tensor: torch.Tensor, type_name: str, unread: str) -> TensorSpec:
     unread = unread or why_not(tensor) or ""
-    strided = tensor.layout is torch.strided
+    shape, stride = geometry(tensor)
     return TensorSpec(
         dtype=str(tensor.dtype).removeprefix("torch."),
-        shape=tuple(_number(n) for n in tensor.shape),
-        stride=tuple(_number(n) for n in tensor.stride()) if strided else (),
+        shape=tuple(_number(n) for n in shape),
+        stride=tuple(_number(n) for n in stride),
         device=str(tensor.device),
         type=type_name,
         unread=unread,
     )
+
+
+def geometry(tensor: torch.Tensor) -> tuple[Sequence[int], Sequence[int]]:
+    """Shape and strides, as far as a tensor of this kind has them."""
+    if tensor.is_nested and type(tensor) in _PLAIN:
+        return (-1,) * tensor.dim(), ()
+    return tensor.shape, tensor.stride() if tensor.layout is torch.strided else ()
 
 
 def _number(n: Any) -> int:
@@ -49,6 +56,8 @@ def parts(tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     names, _ = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
     for name in names:
         inner = getattr(tensor, name)
+        if not isinstance(inner, torch.Tensor):
+            continue  # a DTensor also names its mesh
         if is_subclass(inner):
             yield from ((f"{name}.{path}", part) for path, part in parts(inner))
         else:

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..events import Site
 from ..fingerprint.fingerprinter import why_not
 from .bus import BUS, LaunchPoint, own_fault, unseen
-from .describe import flatten
+from .describe import flatten, geometry
 from .operators import (
     is_birth,
     is_view,
@@ -156,15 +156,7 @@ class _OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its 
 
 def _key(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        strided = value.layout is torch.strided
-        return (
-            value.shape,
-            value.stride() if strided else None,
-            value.dtype,
-            value.device,
-            type(value),
-            value.layout,
-        )
+        return geometry(value), value.dtype, value.device, type(value), value.layout
     return type(value)
 
 

@@ -47,9 +47,7 @@ def triton_arguments(kernel: Any, source: str = "") -> list[tuple[str, Role]]:
     signature: dict[str, Any] = kernel.triton_meta["signature"]
     constexprs = declared_constexprs(kernel.fn)
     kinds = {name: str(kind) for name, kind in signature.items() if name not in constexprs}
-    if getattr(
-        kernel, "custom_kernel", False
-    ):  # a user's: its names tell nothing, and Inductor tells no roles
+    if is_users_own(kernel):  # Inductor does not say what it writes, and its names need not either
         roles = roles_in_source(source, kernel.fn.__name__)
         return [(n, roles.get(n, "inout") if _is_pointer(kind) else "scalar") for n, kind in kinds.items()]
     mutated = set(getattr(kernel, "mutated_arg_names", ()) or ())
@@ -57,6 +55,11 @@ def triton_arguments(kernel: Any, source: str = "") -> list[tuple[str, Role]]:
     return [
         (n, _triton_role(n, mutated, text) if _is_pointer(kind) else "scalar") for n, kind in kinds.items()
     ]
+
+
+def is_users_own(kernel: Any) -> bool:
+    """Whether a `CachingAutotuner` runs a kernel that the user wrote."""
+    return bool(getattr(kernel, "custom_kernel", False))
 
 
 def triton_constants(kernel: Any) -> dict[str, Any]:

@@ -25,9 +25,15 @@ def resolve(path: str) -> tuple[Any, str]:
         holder = getattr(holder, name, _ABSENT)
         if holder is _ABSENT:
             raise moved(path)
-    if not hasattr(holder, last):
+    if not _has(holder, last):
         raise moved(path)
     return holder, last
+
+
+def _has(holder: Any, name: str) -> bool:
+    if isinstance(holder, type):  # not hasattr: every class can be called, through its metaclass
+        return any(name in vars(base) for base in holder.__mro__)
+    return hasattr(holder, name)
 
 
 def moved(path: str) -> MovedTarget:

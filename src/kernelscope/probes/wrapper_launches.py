@@ -17,7 +17,13 @@ from ..events import Arg, Frame, Kernel, Role, Site
 from . import operators
 from .bus import BUS, Launch, LaunchPoint, own_fault, unseen
 from .describe import describe, flatten, plain
-from .kernel_signatures import cpp_arguments, launcher_arguments, triton_arguments, triton_constants
+from .kernel_signatures import (
+    cpp_arguments,
+    is_users_own,
+    launcher_arguments,
+    triton_arguments,
+    triton_constants,
+)
 from .operators import operator_args, operator_name
 from .origins import LineMap
 from .wrapper_source import ArgText, Callsite, KernelText, Wrapper
@@ -83,7 +89,7 @@ class WrapperLaunches:
         return launch
 
     def _triton(self, callsite: Callsite, text: KernelText, owner: Any, run: Any) -> Callable[..., Any]:
-        producer = "user" if getattr(owner, "custom_kernel", False) else "inductor"
+        producer = "user" if is_users_own(owner) else "inductor"
         kernel = self._kernel(replace(text, name=owner.fn.__name__), "triton", producer)
         names, extra = triton_arguments(owner, text.source), launcher_arguments(owner)
         seal = _seal_triton(owner, [*(name for name, _ in names), *extra])

@@ -11,6 +11,7 @@ from .call import KernelCall
 from .findings import findings_in
 from .kinds import OperatorNotes, view_of
 from .labels import TensorLabel
+from .listing import listing
 
 
 class Run:
@@ -47,6 +48,11 @@ class Run:
         for position in range(len(self._views), len(calls)):
             self._views.append(view_of(self, calls[position]))
         return list(self._views)
+
+    def put_in_order(self) -> None:
+        """Threads append calls in any order; the views made so far stand in that order too."""
+        self.records_of_calls.sort(key=lambda call: call.index)
+        self._views.clear()
 
     def select(
         self,
@@ -101,8 +107,6 @@ class Run:
         return iter(self.calls)
 
     def __str__(self) -> str:
-        from ..views.terminal import listing
-
         return listing(self)
 
     def __repr__(self) -> str:

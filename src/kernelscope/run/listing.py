@@ -9,7 +9,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..run import KernelCall, Run
+    from .call import KernelCall
+    from .run import Run
 
 _WIDEST_NAME = 60
 _ROLE_MARKS = {"out": "→", "inout": "↔"}

@@ -1,1 +1,0 @@
-"""How results are shown. A view never computes."""
