@@ -26,6 +26,7 @@ PATCH_TARGETS = [
         for name in ("Benchmarker", "TritonBenchmarker", "InductorBenchmarker", "TorchProfilerBenchmarker")
     ),
     ("torch._inductor.runtime.benchmarking", "Benchmarker", ("benchmark_gpu_with_cuda_graph",)),
+    ("torch.autograd.profiler", "record_function", ("__enter__", "__exit__")),
     ("torch.cuda.graphs", "CUDAGraph", ("replay", "capture_begin", "capture_end")),
     ("triton.runtime.jit", "KernelInterface", ("__getitem__",)),
     ("triton.runtime.jit", "JITFunction", ("run", "__getitem__")),

@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 Values = Literal["off", "hash"]
 Ops = Literal["graph", "all"]
+Verify = Literal["", "reread"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +21,13 @@ class Config:
     ops: Ops = "graph"
     kernel: tuple[str, ...] = ()  # globs; empty records all
     kind: tuple[str, ...] = ()
+    verify: Verify = ""
     strict: bool = True  # a moved hook target is an error, not a warning
 
     def __post_init__(self) -> None:
         _check("values", self.values, get_args(Values))
         _check("ops", self.ops, get_args(Ops))
+        _check("verify", self.verify, get_args(Verify))
         for name in ("kernel", "kind"):
             given = getattr(self, name)
             if not (isinstance(given, tuple) and all(isinstance(g, str) for g in given)):

@@ -19,7 +19,8 @@ import torch
 from . import __version__
 from .config import Config, place_from_environment, strict_from_environment
 from .events import Call, Finding, GraphCall, Kernel, Mark, RunInfo
-from .fingerprint.fingerprinter import Fingerprinter, NotFingerprintable, why_not
+from .fingerprint.fingerprinter import Fingerprinter
+from .fingerprint.versions import Tensors, Versions
 from .probes import PROBES
 from .probes.bus import BUS, Launch, Template
 from .run import Run
@@ -43,7 +44,7 @@ class Recording:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.run = Run(_run_info(config))
-        self.fingerprinter = Fingerprinter() if config.values == "hash" else None
+        self.versions = Versions(Fingerprinter()) if config.values == "hash" else None
         self.observers: list[Observer] = []
         self.is_open = False
         self._indices = itertools.count()
@@ -93,10 +94,9 @@ class Recording:
             launch.dead,
         )  # by position: names would cost as much again
         self.run.records_of_calls.append(call)
-        hasher = self.fingerprinter
-        if hasher is not None:
-            call.hasher = hasher
-            call.pre = self._fingerprint(hasher, {i: flat[i] for i in point.tensors if i not in launch.dead})
+        if self.versions is not None:
+            call.hasher = self.versions.hasher
+            call.pre = self._take(launch, _versions_before(launch))
         for observer in self.observers:
             observer.before(call, launch)
         return call
@@ -113,10 +113,12 @@ class Recording:
             call.storages += tuple(s.id for s in made)
             call.epochs += tuple(s.epoch - 1 for s in made)
             call.offsets += tuple(int(t.storage_offset()) for t in returned.values())
-        if call.hasher is not None:
-            unread = set(launch.dead) - point.written
-            tensors = {i: launch.flat[i] for i in point.tensors if i not in unread}
-            call.post = self._fingerprint(call.hasher, tensors | returned)
+        if call.pre is not None and self.versions is not None and call.hasher is self.versions.hasher:
+            # What it only read is as it was, unless we are told to make sure or the code is the user's own.
+            reread = point.is_opaque or self.config.verify == "reread"
+            left = _versions_after(launch, returned, reread)
+            unread = {i: slot for i, slot in call.pre.items() if i not in left}
+            call.post = unread | self._take(launch, left, reread=True)
         for observer in self.observers:
             observer.after(call, launch)
 
@@ -139,7 +141,7 @@ class Recording:
             offsets=template.offsets,
         )
         self.run.records_of_calls.append(call)
-        if self.fingerprinter is not None:
+        if self.versions is not None:
             self.finding(_NO_VALUES_IN_REPLAYS)
 
     def graph_call(self, graph_call: GraphCall) -> None:
@@ -172,14 +174,10 @@ class Recording:
             )
         return wanted
 
-    def _fingerprint(self, hasher: Fingerprinter, tensors: dict[int, torch.Tensor]) -> dict[int, int]:
+    def _take(self, launch: Launch, tensors: Tensors, *, reread: bool = False) -> dict[int, int]:
+        assert self.versions is not None
         with BUS.mute():
-            try:
-                slots = hasher.take(list(tensors.values()))
-            except NotFingerprintable:  # memory that was there when the site was described has been freed
-                tensors = {i: t for i, t in tensors.items() if why_not(t) is None}
-                slots = hasher.take(list(tensors.values()))
-            return dict(zip(tensors, slots, strict=True))
+            return self.versions.take(launch.graph_call, tensors, reread=reread)
 
 
 def record(
@@ -188,6 +186,7 @@ def record(
     ops: str = "graph",
     kernel: str | Sequence[str] = (),
     kind: str | Sequence[str] = (),
+    verify: str = "",
 ) -> AbstractContextManager[Run]:
     """Record every kernel call made inside the block.
 
@@ -195,6 +194,8 @@ def record(
     ops     "graph" for compiled code and Triton kernels, "all" for eager operators as well
     kernel  record only kernels whose name matches one of these globs
     kind    record only these kinds: "triton", "cpp", "extern", "op"
+    verify  "reread" hashes every argument before and after every launch, even when nothing can have
+            changed it, and so finds writes that nobody owns up to
 
     Example:
         with kernelscope.record(values="hash") as run:
@@ -206,6 +207,7 @@ def record(
         ops=ops,  # type: ignore[arg-type]
         kernel=_strings(kernel),
         kind=_strings(kind),
+        verify=verify,  # type: ignore[arg-type]
         strict=strict_from_environment(),
     )
     return _recorded(config)
@@ -250,6 +252,33 @@ def _close_copies() -> None:
             recording.is_open = False
         _OPEN.clear()
         PROBES.forget_in_child()
+
+
+def _versions_before(launch: Launch) -> Tensors:
+    """What the launch finds: its inputs, and what it writes over, where that means anything."""
+    point, flat, stream = launch.point, launch.flat, launch.stream
+    found = zip(point.tensors, launch.storage_ids, launch.epochs, launch.offsets, point.views, strict=True)
+    return {
+        i: ((storage, epoch, offset, view, stream), flat[i])
+        for i, storage, epoch, offset, view in found
+        if i not in launch.dead
+    }
+
+
+def _versions_after(launch: Launch, returned: dict[int, torch.Tensor], reread: bool) -> Tensors:
+    """What the launch left behind: what it wrote and returned, and with `reread` everything it was given."""
+    point, stream = launch.point, launch.stream
+    left: Tensors = {}
+    touched = {launch.storage_ids[place] for _, place in point.outputs}  # an input may lie in written memory
+    for place, i in enumerate(point.tensors):
+        if i in point.written or (i not in launch.dead and (reread or launch.storage_ids[place] in touched)):
+            storage, offset = launch.storages[place], launch.offsets[place]
+            left[i] = ((storage.id, storage.epoch, offset, point.views[place], stream), launch.flat[i])
+    made = launch.storages[len(point.tensors) :]
+    for (i, tensor), storage in zip(returned.items(), made, strict=True):
+        view = id(launch.site.args[i].tensor)
+        left[i] = ((storage.id, storage.epoch, int(tensor.storage_offset()), view, stream), tensor)
+    return left
 
 
 def _readable_returns(launch: Launch) -> dict[int, torch.Tensor]:

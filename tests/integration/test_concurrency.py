@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._inductor.output_code import CompiledFxGraph
 
 import kernelscope
 from kernelscope.probes.bus import BUS
@@ -196,6 +197,19 @@ def test_reopened_while_another_thread_is_still_inside_the_graph(
             assert torch.equal(compiled(torch.ones(8)), expected)
         assert len(run.select(kernel="*.gate.*")) == 1
     assert not run.findings
+    assert not leftovers()
+
+
+def test_a_call_that_looked_up_its_method_before_the_recording_closed(
+    tiny: Program, leftovers: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread may be between finding the hooked method and calling it."""
+    with kernelscope.record() as run:
+        hooked = CompiledFxGraph.__call__
+    with monkeypatch.context() as patch:
+        patch.setattr(CompiledFxGraph, "__call__", hooked)
+        tiny(torch.ones(8))
+    assert len(run) == 0
     assert not leftovers()
 
 

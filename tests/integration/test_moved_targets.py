@@ -14,6 +14,7 @@ import kernelscope
 from kernelscope.probes import PROBES
 from kernelscope.probes.patching import MovedTarget, Patch, resolve
 from kernelscope.recording import Config, Recording
+from tests.conftest import PATCH_TARGETS
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="triton is not installed")
@@ -46,6 +47,19 @@ TARGETS = [
 def test_every_probe_is_covered() -> None:
     named = {t.values[0] if hasattr(t, "values") else t[0] for t in TARGETS}
     assert {type(p).__name__ for p in PROBES._always} | {"EagerOperators"} == named
+
+
+def test_the_check_for_leftovers_knows_every_target() -> None:
+    """What tests/conftest.py looks at after each test is what the probes replace."""
+    known = {f"{owner}.{name}" for _, owner, names in PATCH_TARGETS for name in names}
+    with kernelscope.record():
+        replaced = {
+            f"{patch._holder.__name__}.{patch._name}"
+            for probe in PROBES._always
+            for patch in probe._patches  # type: ignore[attr-defined]
+        }
+    assert len(replaced) > 10
+    assert replaced <= known
 
 
 def take_away(monkeypatch: pytest.MonkeyPatch, target: str) -> None:

@@ -72,7 +72,7 @@ def test_pointwise() -> None:
     "reduce", [lambda x: x.sum(1), lambda x: x.amax(0), lambda x: x.sum()], ids=["rows", "columns", "all"]
 )
 def test_reduction(reduce: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    x = torch.randn(5, 6)
+    x = torch.randn(12, 16)
     with kernelscope.record(values="hash") as run:
         out = torch.compile(reduce)(x)
     assert_as_written(run)
@@ -93,7 +93,7 @@ def two_kernels(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_kernels_come_in_order_and_hand_over_their_values() -> None:
-    x = torch.randn(6, 5)
+    x = torch.randn(10, 12)
     with kernelscope.record(values="hash") as run:
         rows, _ = torch.compile(two_kernels)(x)
     assert_as_written(run)
@@ -105,7 +105,7 @@ def test_kernels_come_in_order_and_hand_over_their_values() -> None:
 
 def test_a_function_compiled_before_and_called_three_times() -> None:
     compiled = torch.compile(two_kernels)
-    x = torch.randn(6, 5)
+    x = torch.randn(10, 12)
     compiled(x)
     with kernelscope.record(values="hash") as run:
         for _ in range(3):

@@ -111,6 +111,7 @@ def test_a_call_that_is_not_chosen_is_left_alone() -> None:
         ("assert_size_stride(arg0_1, (s77, ), (1, ), 'input')", False),
         ("assert_size_stride(arg0_1, (8, ), (1, ), 'input')", True),
         ("buf0 = alloc_from_pool(pool0, 0, torch.float32, (s0, ), (1, ))", False),
+        ("buf0 = alloc_from_pool(pool0, 0, torch.float32, (8, ), (1, ))", True),
         ("buf0 = reinterpret_tensor(arg0_1, (u0, 2), (2, 1), 0)", False),
         ("kernel(arg0_1, s77)", True),
     ],

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ..config import Config, Ops, strict_from_environment
+from ..fingerprint.versions import Versions
 from ..probes.annotations import FunctionCalls, ModuleCalls, Redistributions
 from ..probes.bus import BUS
 from ..run import KernelCall, Run
@@ -161,11 +162,12 @@ class DebugMode:
         if not self.record_realtensor:
             kinds = tuple(k for k in kinds or ("triton", "cpp", "extern", "gcu") if k != "op")
         ops: Ops = "all" if self.record_realtensor or self.record_faketensor else "graph"
-        return Config(ops=ops, kind=kinds, strict=strict_from_environment())
+        return Config(ops=ops, kind=kinds, verify="reread", strict=strict_from_environment())
 
     def _follow_settings(self) -> None:
         hashing = SETTINGS.hashing
-        self._listing.recording.fingerprinter = hashing.hasher if hashing is not None else None
+        hasher = hashing.hasher if hashing is not None else None
+        self._listing.recording.versions = Versions(hasher) if hasher is not None else None
 
     # -- the listing -----------------------------------------------------------------------------------
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from kernelscope.fingerprint import cuda, definition, hashes
+from kernelscope.fingerprint import cpu, cuda, definition, hashes
 from kernelscope.fingerprint.definition import MASK64
 from kernelscope.fingerprint.hashes import missing_memory, quiet, reason_against, why_not
 from kernelscope.fingerprint.log import DeviceLog, HostLog
@@ -65,6 +66,8 @@ class Fingerprinter:
         self.kinds: tuple[Kind, ...] = tuple(kinds)
         self._bits = "bits" in self.kinds
         self._norm = "norm" in self.kinds
+        if self._bits:
+            cpu.available()  # may compile the engine, once on a machine, so that the first launch need not
         self._callables = {i: kind for i, kind in enumerate(self.kinds) if not isinstance(kind, str)}
         self._lock = threading.Lock()
         self._host = HostLog()
@@ -103,7 +106,7 @@ class Fingerprinter:
         if device.type == "cpu":
             return [self._take_on_host(tensor) for tensor in tensors]
         number, log = self._log_of.get(device) or self._new_log(device)
-        salts = [definition.salt(hashes.DTYPE_NAMES[t.dtype], t.nbytes) for t in tensors]
+        salts = [_salt(t.dtype, t.nbytes) for t in tensors]
         with self._lock:
             first = log.reserve(salts)
             if device.type == "cuda":
@@ -129,10 +132,12 @@ class Fingerprinter:
     def _take_on_host(self, tensor: torch.Tensor) -> Slot:
         bits, norm = 0, 0.0
         if self._bits:
-            total = torch.zeros(1, dtype=torch.int64, device="cpu")
-            hashes.sum_into(tensor, total)
-            salt = definition.salt(hashes.DTYPE_NAMES[tensor.dtype], tensor.nbytes)
-            bits = definition.mix(int(total.item()) & MASK64 ^ salt)
+            total = cpu.accumulate(tensor)
+            if total is None:  # no compiler here, or a lazy conjugate
+                out = torch.zeros(1, dtype=torch.int64, device="cpu")
+                hashes.sum_into(tensor, out)
+                total = int(out.item()) & MASK64
+            bits = definition.mix(total ^ _salt(tensor.dtype, tensor.nbytes))
         with self._lock:
             slot = self._host.append(bits, norm)
         if self._norm:
@@ -180,6 +185,11 @@ class Fingerprinter:
             with quiet():
                 value = self._values[slot, place] = value.item()
         return value
+
+
+@lru_cache(maxsize=1 << 16)
+def _salt(dtype: torch.dtype, nbytes: int) -> int:
+    return definition.salt(hashes.DTYPE_NAMES[dtype], nbytes)
 
 
 def _call(function: Callable[[torch.Tensor], object], tensor: torch.Tensor) -> object:

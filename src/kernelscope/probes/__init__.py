@@ -45,7 +45,6 @@ class Probes:
         with self._lock:
             try:
                 if self._users == 0:
-                    BUS.renew()
                     for probe in self._always:
                         self._install(probe, strict)
                 else:

@@ -32,8 +32,8 @@ class LaunchPoint:
     """A site as a probe knows it: what a launch there needs in order to be recorded quickly."""
 
     __slots__ = (
-        "cuda_index", "is_leaf", "is_static", "outputs", "return_names", "returns", "scalars", "seal",
-        "sealed", "site", "tensors", "unwritten_returns", "written",
+        "cuda_index", "is_leaf", "is_opaque", "is_static", "outputs", "return_names", "returns", "scalars",
+        "seal", "sealed", "site", "tensors", "unwritten_returns", "views", "written",
     )  # fmt: skip
 
     def __init__(
@@ -42,6 +42,7 @@ class LaunchPoint:
         *,
         is_static: bool = True,
         is_leaf: bool = False,
+        is_opaque: bool = False,
         returns: bool = False,
         seal: Callable[[Site, Launch], Site] | None = None,
         return_names: tuple[str, ...] = (),
@@ -50,6 +51,7 @@ class LaunchPoint:
         self.site = site
         self.is_static = is_static  # every call here has the same shapes, also of what it returns
         self.is_leaf = is_leaf  # what it runs inside is part of it (not so for a custom operator)
+        self.is_opaque = is_opaque  # the user's own code: what it declares to write may not be all
         self.returns = returns  # its outputs are new tensors, known only afterwards
         self.seal = seal  # completes the site after its first launch (an autotuned config)
         self.return_names = return_names
@@ -58,6 +60,7 @@ class LaunchPoint:
         self.tensors = tuple(
             i for i, a in enumerate(site.args) if a.tensor is not None and not a.tensor.unread
         )
+        self.views = tuple(id(site.args[i].tensor) for i in self.tensors)  # specs are interned
         self.written = frozenset(i for i in self.tensors if site.args[i].role in ("out", "inout"))
         self.outputs = tuple((i, place) for place, i in enumerate(self.tensors) if i in self.written)
         self.scalars = tuple(i for i, a in enumerate(site.args) if a.tensor is None and a.value is None)
@@ -170,17 +173,13 @@ class Bus:
                 self.storages.clear()
                 self._kernels = {}
 
-    def renew(self) -> None:
-        """Probes are about to be installed: what the threads are in the middle of was not seen."""
-        self.here = _ThreadState()
-
     def forget(self) -> None:
         """In a forked child: nobody listens, and the weak references are its own copies."""
         self.listeners = ()
         self.bystanders = ()
         self.storages = Storages()
+        self.here = _ThreadState()
         self._lock = threading.Lock()
-        self.renew()
 
     @contextmanager
     def mute(self) -> Iterator[None]:

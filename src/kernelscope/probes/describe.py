@@ -15,6 +15,9 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _WHOLE = frozenset({*_PLAIN, int, float, bool, str, type(None), torch.dtype, torch.device})
 
 
+_SPECS: dict[TensorSpec, TensorSpec] = {}
+
+
 def describe(tensor: torch.Tensor, type_name: str = "Tensor", unread: str = "") -> TensorSpec:
     if torch._C._len_torch_function_stack() or type(tensor) not in _PLAIN:
         with torch._C.DisableTorchFunction():  # nobody but us asked
@@ -25,7 +28,7 @@ def describe(tensor: torch.Tensor, type_name: str = "Tensor", unread: str = "") 
 def _described(tensor: torch.Tensor, type_name: str, unread: str) -> TensorSpec:
     unread = unread or why_not(tensor) or ""
     shape, stride = geometry(tensor)
-    return TensorSpec(
+    spec = TensorSpec(
         dtype=str(tensor.dtype).removeprefix("torch."),
         shape=tuple(_number(n) for n in shape),
         stride=tuple(_number(n) for n in stride),
@@ -33,6 +36,7 @@ def _described(tensor: torch.Tensor, type_name: str, unread: str) -> TensorSpec:
         type=type_name,
         unread=unread,
     )
+    return _SPECS.setdefault(spec, spec)  # equal ones are one object, to be compared by identity
 
 
 def geometry(tensor: torch.Tensor) -> tuple[Sequence[int], Sequence[int]]:

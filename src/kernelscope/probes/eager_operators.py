@@ -147,6 +147,7 @@ class _OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its 
             point = self._points[key] = LaunchPoint(
                 site,
                 is_static=False,
+                is_opaque=getattr(func, "namespace", "") != "aten",
                 returns=True,
                 return_names=return_names(func),
                 unwritten_returns=unwritten_returns(func),

@@ -162,7 +162,7 @@ def _make_point(
         origin=frames,
         device=device,
     )
-    return LaunchPoint(site, is_leaf=True)
+    return LaunchPoint(site, is_leaf=True, is_opaque=True)
 
 
 def _source(kernel: Any) -> str:

@@ -143,7 +143,8 @@ class WrapperLaunches:
             texts = [*callsite.args, *[ArgText("", False)] * (len(args) - len(callsite.args))]
             described = tuple(_positional_arg(i, v, texts[i], names) for i, v in enumerate(args))
             site = self._site(callsite, kernel, described)
-            return LaunchPoint(site, is_static=is_static, is_leaf=True, seal=seal)
+            opaque = kernel.producer != "inductor"
+            return LaunchPoint(site, is_static=is_static, is_leaf=True, is_opaque=opaque, seal=seal)
 
         def launch(*args: Any, **kwargs: Any) -> Any:
             if here.muted or not BUS.listeners:
@@ -180,6 +181,7 @@ class WrapperLaunches:
                 site,
                 is_static=is_static,
                 is_leaf=is_leaf,
+                is_opaque=not is_leaf,
                 returns=True,
                 return_names=operators.return_names(described_by),
                 unwritten_returns=operators.unwritten_returns(described_by),

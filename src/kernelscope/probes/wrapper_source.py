@@ -16,7 +16,7 @@ from types import CodeType
 
 HOOK_PREFIX = "_kernelscope_"  # one underscore: two would be mangled inside a class
 _NOT_THE_PROGRAM = {"benchmark_compiled_module", "get_args", "recursively_apply_fns", "__init__"}
-_SHAPED = {"assert_size_stride", "reinterpret_tensor", "alloc_from_pool"}
+_SHAPES_AT = {"assert_size_stride": 1, "reinterpret_tensor": 1, "alloc_from_pool": 3}  # size, then stride
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +178,8 @@ class _Marker(ast.NodeTransformer):
 
     def _note_shapes(self, path: str, node: ast.Call) -> None:
         name = path.rpartition(".")[2]
-        if name in _SHAPED:
-            sizes = node.args[1:3]
-        elif name.startswith("empty_strided"):
-            sizes = node.args[:2]
-        else:
-            return
+        first = 0 if name.startswith("empty_strided") else _SHAPES_AT.get(name)
+        sizes = node.args[first : first + 2] if first is not None else []
         if any(isinstance(part, ast.Name) for size in sizes for part in ast.walk(size)):
             self._wrapper.is_static = False
 

@@ -1,0 +1,65 @@
+"""Each version of a tensor is fingerprinted once.
+
+A version is a view of a storage after a known number of writes. It is only taken for known while one
+execution of a compiled graph lasts: there every write is a recorded call. Between graphs anything may have
+happened, so there everything is read again.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TypeAlias
+
+import torch
+
+from .fingerprinter import Fingerprinter, NotFingerprintable, Slot, why_not
+
+# Storage, writes seen, offset, view, stream: a fingerprint taken on another stream may still be under way.
+Version: TypeAlias = tuple[int, int, int, int, int]
+Tensors: TypeAlias = dict[int, tuple[Version, torch.Tensor]]
+
+
+class _Known(threading.local):
+    graph_call = -1
+    slots: dict[Version, Slot] | None = None
+
+
+class Versions:
+    """Fingerprints, remembered by version."""
+
+    def __init__(self, hasher: Fingerprinter) -> None:
+        self.hasher = hasher
+        self._known = _Known()
+
+    def take(self, graph_call: int, tensors: Tensors, *, reread: bool = False) -> dict[int, Slot]:
+        """A slot for each tensor, by the same keys; those whose memory is gone are left out."""
+        known = self._slots(graph_call)
+        taken: dict[int, Slot] = {}
+        missing: list[int] = []
+        for i, (version, _) in tensors.items():
+            slot = None if reread or known is None else known.get(version)
+            if slot is None:
+                missing.append(i)
+            else:
+                taken[i] = slot
+        if missing:
+            for i, slot in self._read(missing, tensors).items():
+                taken[i] = slot
+                if known is not None:
+                    known[tensors[i][0]] = slot
+        return taken
+
+    def _slots(self, graph_call: int) -> dict[Version, Slot] | None:
+        if graph_call < 0:
+            return None
+        known = self._known
+        if known.graph_call != graph_call or known.slots is None:
+            known.graph_call, known.slots = graph_call, {}
+        return known.slots
+
+    def _read(self, wanted: list[int], tensors: Tensors) -> dict[int, Slot]:
+        try:
+            return dict(zip(wanted, self.hasher.take_known([tensors[i][1] for i in wanted]), strict=True))
+        except NotFingerprintable:  # memory that was there when the site was described has been freed
+            there = [i for i in wanted if why_not(tensors[i][1]) is None]
+            return dict(zip(there, self.hasher.take([tensors[i][1] for i in there]), strict=True))
