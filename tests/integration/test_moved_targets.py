@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from tests.conftest import PATCH_TARGETS
 
 import kernelscope
 from kernelscope.probes import PROBES
 from kernelscope.probes.patching import MovedTarget, Patch, resolve
 from kernelscope.recording import Config, Recording
-from tests.conftest import PATCH_TARGETS
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="triton is not installed")

@@ -229,9 +229,10 @@ def test_users_function_mode_sees_only_the_programs_calls(training: Training) ->
     program()
     bare = program()
     assert bare, "the compiled backward should have called something of torch's"
-    for values, ops in MODES:
-        with kernelscope.record(values=values, ops=ops) as run:
-            assert program() == bare, (values, ops)
+    # Not ops="all": through any dispatch mode, torch hands an operator that C++ called to function modes too.
+    for values in ("off", "hash"):
+        with kernelscope.record(values=values) as run:
+            assert program() == bare, values
         assert len(run)
 
 
