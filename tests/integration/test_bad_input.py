@@ -272,7 +272,7 @@ def test_a_fault_of_the_recorder_is_a_finding_and_not_the_users(monkeypatch: pyt
     places: list[tuple[Any, str]] = [
         (Recording, "before"),
         (Recording, "after"),
-        (Recording, "_fingerprint"),
+        (Recording, "_take"),
         (bus.Storages, "of"),
         (bus, "describe"),
         (eager_operators, "operator_args"),

@@ -225,9 +225,6 @@ def other(x: Tensor) -> Tensor:
     return torch.erf(x) @ x
 
 
-@pytest.mark.xfail(
-    reason="two functions with the same graph share one cache entry, which has the stack of the first"
-)
 def test_two_functions_with_the_same_graph() -> None:
     torch.compile(one)(torch.ones(8, 8))
     with kernelscope.record() as run:

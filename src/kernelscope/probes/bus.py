@@ -143,7 +143,6 @@ class _ThreadState(threading.local):
     in_graph = 0
     backward = False
     optimizer = 0
-    step_graphs: frozenset[int] = frozenset()  # of a compiled optimizer, run since the last step
     launch: Launch | None = None
 
 

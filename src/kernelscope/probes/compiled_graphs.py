@@ -21,7 +21,7 @@ import torch
 
 from ..events import Direction, Finding, Graph
 from .bus import BUS, own_fault
-from .origins import LineMap
+from .origins import LineMap, compiled_user_code
 from .patching import Patch
 from .wrapper_launches import WrapperLaunches, is_launch
 from .wrapper_source import read_wrapper
@@ -66,7 +66,9 @@ class CompiledGraphs:
         self._still_running: dict[int, _HookedWrapper] = {}  # on another thread, when the recording closed
         self._running: Counter[int] = Counter()
         self._graphs: dict[int, _Known] = {}  # by id of the CompiledFxGraph
+        self._step_graphs: set[int] = set()  # of a compiled optimizer, run since the last step
         self._compile_ids: dict[int, str] = {}
+        self._codes: dict[Any, CodeType | None] = {}  # the user's, by Inductor's number of the graph
         self._ids = itertools.count()
         self._is_on = False
         self._lock = threading.Lock()
@@ -89,6 +91,8 @@ class CompiledGraphs:
                     wrapper.drop_hooks()
             self._hooked.clear()
             self._graphs.clear()
+            self._codes.clear()
+            self._step_graphs.clear()
 
     def forget_lock(self) -> None:
         """In a forked child: the thread that held it is gone."""
@@ -110,7 +114,7 @@ class CompiledGraphs:
             try:
                 result = original(compiled, inputs)
                 if graph is not None and optimizes:
-                    _count_step(graph)
+                    self._count_step(graph)
                 return result
             finally:
                 here.graph_call, here.in_graph, here.backward = before
@@ -153,6 +157,13 @@ class CompiledGraphs:
                 if late is not None and key not in self._hooked:
                     late.drop_hooks()
 
+    def _count_step(self, graph: Graph) -> None:
+        """A compiled optimizer step has no profiler range. It may be several graphs, each run once."""
+        if not self._step_graphs or graph.id in self._step_graphs:
+            self._step_graphs.clear()
+            BUS.step()
+        self._step_graphs.add(graph.id)
+
     def _hook_or_say(self, compiled: Any) -> tuple[Graph | None, _HookedWrapper | None]:
         try:
             return self._hook(compiled)
@@ -190,7 +201,7 @@ class CompiledGraphs:
             compiled.source_code, path, lambda called, kernels: is_launch(called, namespace, kernels)
         )
         linemap = compiled.cache_linemap or []
-        launches = WrapperLaunches(text, path, namespace, LineMap(linemap))
+        launches = WrapperLaunches(text, path, namespace, LineMap(linemap, self._user_code(compiled)))
         hooked = self._hooked[id(namespace)] = _HookedWrapper(
             namespace, text.aot_name, optimizes=any(_OPTIMIZERS in (trace or "") for _, trace in linemap)
         )
@@ -204,6 +215,13 @@ class CompiledGraphs:
                 hooked.replaced.append((function, function.__code__))
                 function.__code__ = code
         return hooked
+
+    def _user_code(self, compiled: Any) -> CodeType | None:
+        """What was compiled: a forward graph is called from it, its backward graph from autograd's engine."""
+        number = compiled.fx_kwargs.get("graph_id")
+        if _direction(compiled) != "backward":
+            self._codes[number] = compiled_user_code()
+        return self._codes.get(number)
 
 
 def _namespace_of(compiled: Any) -> dict[str, Any] | None:
@@ -222,15 +240,6 @@ def _functions(namespace: dict[str, Any]) -> Iterator[FunctionType]:
             yield value
         elif isinstance(value, type) and value.__module__ == namespace.get("__name__"):
             yield from (m for m in vars(value).values() if isinstance(m, FunctionType))
-
-
-def _count_step(graph: Graph) -> None:
-    """A compiled optimizer step has no profiler range. It may be several graphs, each of which runs once."""
-    here = BUS.here
-    if not here.step_graphs or graph.id in here.step_graphs:
-        here.step_graphs = frozenset()
-        BUS.step()
-    here.step_graphs |= {graph.id}
 
 
 def _direction(compiled: Any) -> Direction:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import os
 import re
@@ -10,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from types import CodeType
 
 import torch
 
@@ -44,9 +46,16 @@ def user_first(frames: Sequence[Frame]) -> tuple[Frame, ...]:
 
 
 class LineMap:
-    """Wrapper line to the user's stack, as Inductor keeps it beside the generated code."""
+    """Wrapper line to the user's stack, as Inductor keeps it beside the generated code.
 
-    def __init__(self, linemap: Sequence[tuple[int, str | None]] | None) -> None:
+    `compiled` is the user's code that the graph was made from, where that is known. The stack may be
+    another's: a graph from Inductor's cache has the stack of whoever compiled an equal one first.
+    """
+
+    def __init__(
+        self, linemap: Sequence[tuple[int, str | None]] | None, compiled: CodeType | None = None
+    ) -> None:
+        self._compiled = compiled
         # Several entries may stand before one line: the last is the line's own, so their order matters.
         entries = sorted((e for e in linemap or () if isinstance(e[0], int)), key=lambda e: e[0])
         self._lines = [line for line, _ in entries]
@@ -76,7 +85,10 @@ class LineMap:
         if position < 0:
             return ()
         found = _TRACE_LINE.finditer(self._traces[position])
-        frames = [_where_it_is_now(Frame(m["file"], int(m["line"]), m["function"]), m["text"]) for m in found]
+        traced = [(Frame(m["file"], int(m["line"]), m["function"]), m["text"]) for m in found]
+        frames = [_where_it_is_now(frame, text) for frame, text in traced]
+        if frames and self._compiled is not None:
+            frames[0] = _in_code(frames[0], traced[0][1], self._compiled)
         return user_first(frames[::-1])
 
 
@@ -87,6 +99,28 @@ def _where_it_is_now(frame: Frame, text: str | None) -> Frame:
         return frame
     same = [number for number, line in enumerate(lines, start=1) if line.strip() == text]
     return replace(frame, line=min(same, key=lambda n: abs(n - frame.line))) if same else frame
+
+
+def _in_code(frame: Frame, text: str | None, code: CodeType) -> Frame:
+    """The same line in the code that was really compiled, when the trace tells of its twin."""
+    first = code.co_firstlineno
+    # Dynamo's own code objects know few lines, so the extent of the function is taken from its text.
+    lines = inspect.getblock(linecache.getlines(code.co_filename)[first - 1 :])
+    if not lines or (frame.file == code.co_filename and first <= frame.line < first + len(lines)):
+        return frame
+    same = [first + i for i, line in enumerate(lines) if line.strip() == text]
+    return Frame(code.co_filename, same[0] if same else first, code.co_name)
+
+
+def compiled_user_code() -> CodeType | None:
+    """The innermost code of the user's on the stack now, if it is what Dynamo made of it."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if _is_users_file(code.co_filename):
+            return code if any(name.startswith("__compiled_fn") for name in code.co_names) else None
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
 
 
 def caller_frames(limit: int = 32) -> tuple[Frame, ...]:
