@@ -61,7 +61,8 @@ def accumulate(tensors: Sequence[torch.Tensor], log: int, device: int) -> list[b
         programs += min(max(nbytes // (8 * _WORDS_A_PROGRAM), 1), _PROGRAMS_AT_MOST) if nbytes else 0
         batch += (address, nbytes, programs)
         if len(batch) == 3 * engine.at_once:
-            engine.flat(batch, programs, entry, stream)
+            if programs:
+                engine.flat(batch, programs, entry, stream)
             entry, batch, programs = log + 8 * (position + 1), [], 0
     if programs:
         engine.flat(batch, programs, entry, stream)

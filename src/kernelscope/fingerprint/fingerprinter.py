@@ -86,13 +86,12 @@ class Fingerprinter:
 
     def take_known(self, tensors: Sequence[torch.Tensor]) -> list[Slot]:
         """The same for tensors of a kind that `why_not` has accepted: only their memory is looked at."""
-        with quiet():
+        with torch._C.DisableTorchFunction():
             for tensor in tensors:
                 if (reason := missing_memory(tensor)) is not None:
                     raise NotFingerprintable(f"cannot fingerprint this tensor: {reason}")
-            devices = {tensor.device for tensor in tensors}
-            if len(devices) == 1:
-                slots = self._take_on(devices.pop(), tensors)
+            if len({tensor.get_device() for tensor in tensors}) == 1:  # of the CPU: -1
+                slots = self._take_on(tensors[0].device, tensors)
             else:
                 slots = [slot for tensor in tensors for slot in self._take_on(tensor.device, [tensor])]
         if self._callables:
@@ -115,8 +114,9 @@ class Fingerprinter:
             self._sum_on_device(log, first, tensors)
         slots = [(number << _DEVICE_SHIFT) + row for row in range(first, first + len(tensors))]
         if self._norm:
-            for row, (slot, tensor) in enumerate(zip(slots, tensors, strict=True), first):
-                self._norm_into(tensor, log.norm_entry(row), slot)
+            with quiet():
+                for row, (slot, tensor) in enumerate(zip(slots, tensors, strict=True), first):
+                    self._norm_into(tensor, log.norm_entry(row), slot)
         with self._lock:
             log.written(first)
         return slots
@@ -125,25 +125,29 @@ class Fingerprinter:
         done = [False] * len(tensors)
         if log.device.type == "cuda" and not cuda.available():
             done = cuda.accumulate(tensors, log.address(first), log.device.index)
-        for row, tensor in enumerate(tensors, first):
-            if not done[row - first]:
-                hashes.sum_into(tensor, log.sum_entry(row))
+        if not all(done):
+            with quiet():
+                for row, tensor in enumerate(tensors, first):
+                    if not done[row - first]:
+                        hashes.sum_into(tensor, log.sum_entry(row))
 
     def _take_on_host(self, tensor: torch.Tensor) -> Slot:
         bits, norm = 0, 0.0
         if self._bits:
             total = cpu.accumulate(tensor)
             if total is None:  # no compiler here, or a lazy conjugate
-                out = torch.zeros(1, dtype=torch.int64, device="cpu")
-                hashes.sum_into(tensor, out)
-                total = int(out.item()) & MASK64
+                with quiet():
+                    out = torch.zeros(1, dtype=torch.int64, device="cpu")
+                    hashes.sum_into(tensor, out)
+                    total = int(out.item()) & MASK64
             bits = definition.mix(total ^ _salt(tensor.dtype, tensor.nbytes))
         with self._lock:
             slot = self._host.append(bits, norm)
         if self._norm:
-            out = torch.zeros(1, dtype=torch.float64, device="cpu")
-            self._norm_into(tensor, out, slot)
-            self._host.set_norm(slot, out.item())
+            with quiet():
+                out = torch.zeros(1, dtype=torch.float64, device="cpu")
+                self._norm_into(tensor, out, slot)
+                self._host.set_norm(slot, out.item())
         return slot
 
     def _norm_into(self, tensor: torch.Tensor, out: torch.Tensor, slot: Slot) -> None:

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 import torch
 
 from .definition import MASK64, mix
+from .hashes import quiet
 
 CHUNK_ROWS = 8192
 
@@ -97,7 +98,7 @@ class DeviceLog:
     def _zeros(self, dtype: torch.dtype) -> torch.Tensor:
         pool = nullcontext() if self._pool is None else torch.cuda.use_mem_pool(self._pool, self.device)
         # A tensor born in inference mode could not be written to outside of it.
-        with pool, torch.inference_mode(False):
+        with quiet(), pool, torch.inference_mode(False):
             return torch.zeros(CHUNK_ROWS, dtype=dtype, device=self.device)
 
     def address(self, row: int) -> int:
