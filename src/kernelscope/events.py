@@ -111,6 +111,21 @@ class GraphCall:
 
     index: int
     graph: Graph
+    thread: int = 0
+    stream: int = 0
+    phase: Phase = "forward"
+    step: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Familiar:
+    """A place in a graph whose launches are all alike: what the first one showed holds for the others."""
+
+    site: Site
+    dead: tuple[int, ...]
+
+
+Brief = tuple[Familiar, int, int]  # a launch in few words: its place, its graph call, when
 
 
 @dataclass(slots=True)

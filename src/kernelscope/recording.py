@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
@@ -18,7 +19,7 @@ import torch
 
 from . import __version__
 from .config import Config, place_from_environment, strict_from_environment
-from .events import Call, Finding, GraphCall, Kernel, Mark, RunInfo
+from .events import Brief, Call, Finding, GraphCall, Kernel, Mark, RunInfo
 from .fingerprint.fingerprinter import Fingerprinter
 from .fingerprint.versions import Tensors, Versions
 from .probes import PROBES
@@ -93,7 +94,7 @@ class Recording:
             launch.offsets,
             launch.dead,
         )  # by position: names would cost as much again
-        self.run.records_of_calls.append(call)
+        self.run.entries.append(call)
         if self.versions is not None:
             call.hasher = self.versions.hasher
             call.pre = self._take(launch, _versions_before(launch))
@@ -108,7 +109,7 @@ class Recording:
             return
         point = launch.point
         returned = _readable_returns(launch) if launch.returned else {}
-        if returned:
+        if returned and launch.is_tracked:
             made = launch.storages[len(point.tensors) :]
             call.storages += tuple(s.id for s in made)
             call.epochs += tuple(s.epoch - 1 for s in made)
@@ -140,12 +141,21 @@ class Recording:
             epochs=tuple(s.epoch for s in template.storages),
             offsets=template.offsets,
         )
-        self.run.records_of_calls.append(call)
+        self.run.entries.append(call)
         if self.versions is not None:
             self.finding(_NO_VALUES_IN_REPLAYS)
 
+    def brief_log(self) -> list[Any] | None:
+        """Where a launch can be noted in few words, if that is enough here."""
+        config = self.config
+        enough = config.values == "off" and not (config.kernel or config.kind or self.observers)
+        return self.run.entries if enough else None
+
+    def brief_failed(self, entry: Brief, error: BaseException) -> None:
+        self.run.errors_of_briefs[id(entry)] = f"{type(error).__name__}: {error}"
+
     def graph_call(self, graph_call: GraphCall) -> None:
-        self.run.graph_calls[graph_call.index] = graph_call
+        self.run.graph_calls[graph_call.index] = replace(graph_call, step=self._steps)
 
     def mark(self, kind: str, text: str) -> None:
         self.run.marks.append(Mark(len(self.run), kind, text))

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from ..events import Arg, Finding, Graph, GraphCall, Kernel, Phase, Site
+from ..events import Arg, Brief, Familiar, Finding, Graph, GraphCall, Kernel, Phase, Site
 from .describe import describe, plain, returned_tensors
 from .storages import Storage, Storages
 
@@ -32,8 +32,9 @@ class LaunchPoint:
     """A site as a probe knows it: what a launch there needs in order to be recorded quickly."""
 
     __slots__ = (
-        "cuda_index", "is_leaf", "is_opaque", "is_static", "outputs", "return_names", "returns", "scalars",
-        "seal", "sealed", "site", "tensors", "unwritten_returns", "views", "written",
+        "cuda_index", "familiar", "is_leaf", "is_opaque", "is_static", "is_wrappers", "outputs",
+        "return_names", "returns", "scalars", "seal", "sealed", "site", "tensors", "unwritten_returns",
+        "views", "written",
     )  # fmt: skip
 
     def __init__(
@@ -43,6 +44,7 @@ class LaunchPoint:
         is_static: bool = True,
         is_leaf: bool = False,
         is_opaque: bool = False,
+        is_wrappers: bool = False,
         returns: bool = False,
         seal: Callable[[Site, Launch], Site] | None = None,
         return_names: tuple[str, ...] = (),
@@ -52,6 +54,8 @@ class LaunchPoint:
         self.is_static = is_static  # every call here has the same shapes, also of what it returns
         self.is_leaf = is_leaf  # what it runs inside is part of it (not so for a custom operator)
         self.is_opaque = is_opaque  # the user's own code: what it declares to write may not be all
+        self.is_wrappers = is_wrappers  # a line of a wrapper: each execution does there what the first did
+        self.familiar: Familiar | None = None  # from the first launch on, if all launches here are alike
         self.returns = returns  # its outputs are new tensors, known only afterwards
         self.seal = seal  # completes the site after its first launch (an autotuned config)
         self.return_names = return_names
@@ -72,9 +76,9 @@ class Launch:
     """One launch while it happens: its point, and the live arguments."""
 
     __slots__ = (
-        "args", "calls", "captured", "dead", "epochs", "error", "flat", "func", "graph_call", "kwargs",
-        "offsets", "outer", "phase", "point", "result", "returned", "site", "start_ns", "storage_ids",
-        "storages", "stream",
+        "args", "calls", "captured", "dead", "epochs", "error", "flat", "func", "graph_call", "is_tracked",
+        "kwargs", "offsets", "outer", "phase", "point", "result", "returned", "site", "start_ns",
+        "storage_ids", "storages", "stream",
     )  # fmt: skip
 
     point: LaunchPoint
@@ -83,6 +87,7 @@ class Launch:
     func: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    is_tracked: bool  # whether its storages are known
     storages: list[Storage]  # of the point's tensors, in their order
     storage_ids: tuple[int, ...]  # theirs
     epochs: tuple[int, ...]  # theirs, before the launch
@@ -123,6 +128,8 @@ class Listener(Protocol):
     def after(self, launch: Launch, call: Any) -> None: ...
     def replayed(self, template: Template, replay: int, stream: int, graph_call: int) -> None: ...
     def graph_call(self, graph_call: GraphCall) -> None: ...
+    def brief_log(self) -> list[Any] | None: ...
+    def brief_failed(self, entry: Brief, error: BaseException) -> None: ...
     def mark(self, kind: str, text: str) -> None: ...
     def finding(self, finding: Finding) -> None: ...
     def step(self) -> None: ...
@@ -155,6 +162,7 @@ class Bus:
         self.storages = Storages()
         self.here = _ThreadState()
         self.capture: list[Template] | None = None  # of the CUDA graph that is being captured
+        self.brief: Callable[[Brief], Any] | None = None  # notes a launch, while no recording wants more
         self._graph_calls = itertools.count()
         self.site_ids = itertools.count()
         self._kernels: dict[tuple[str, str, str], Kernel] = {}
@@ -164,10 +172,12 @@ class Bus:
     def attach(self, listener: Listener) -> None:
         with self._lock:
             self.listeners = (*self.listeners, listener)
+            self.look_again()
 
     def detach(self, listener: Listener) -> None:
         with self._lock:
             self.listeners = tuple(each for each in self.listeners if each is not listener)
+            self.look_again()
             if not self.listeners:
                 self.storages.clear()
                 self._kernels = {}
@@ -176,6 +186,7 @@ class Bus:
         """In a forked child: nobody listens, and the weak references are its own copies."""
         self.listeners = ()
         self.bystanders = ()
+        self.brief = None
         self.storages = Storages()
         self.here = _ThreadState()
         self._lock = threading.Lock()
@@ -198,12 +209,32 @@ class Bus:
             known = kernels.setdefault(key, made)  # another thread may have been faster
         return known
 
-    def graph_call(self, graph: Graph) -> int:
-        """A compiled graph starts to execute."""
-        index = next(self._graph_calls)
+    def look_again(self) -> None:
+        """Whether every recording can do with brief notes may have changed."""
+        logs = [listener.brief_log() for listener in self.listeners]
+        if not logs or self.capture is not None or any(log is None for log in logs):
+            self.brief = None
+        elif len(logs) == 1:
+            self.brief = logs[0].append if logs[0] is not None else None
+        else:
+            notes = [log.append for log in logs if log is not None]
+            self.brief = lambda entry: [note(entry) for note in notes]
+
+    def capturing(self, templates: list[Template] | None) -> None:
+        """A CUDA graph's capture begins, or with None has ended."""
+        self.capture = templates
+        self.look_again()
+
+    def brief_failed(self, entry: Brief, error: BaseException) -> None:
         for listener in self.listeners:
-            listener.graph_call(GraphCall(index, graph))
-        return index
+            listener.brief_failed(entry, error)
+
+    def graph_call(self, graph: Graph, phase: Phase, stream: int) -> int:
+        """A compiled graph starts to execute."""
+        call = GraphCall(next(self._graph_calls), graph, threading.get_ident(), stream, phase)
+        for listener in self.listeners:
+            listener.graph_call(call)
+        return call.index
 
     def replayed(self, templates: list[Template], replay: int) -> None:
         """A CUDA graph was replayed: each launch of its capture has executed once more."""
@@ -303,7 +334,12 @@ class Bus:
         launch.phase = self.phase()
         launch.start_ns = monotonic_ns()
         launch.stream, launch.captured = _stream(point, kwargs) if point.cuda_index >= 0 else (0, False)
-        self._look_at_tensors(launch, point, flat)
+        if self.brief is not None and point.familiar is not None:
+            launch.is_tracked, launch.storages, launch.dead = False, [], point.familiar.dead
+            launch.storage_ids = launch.epochs = launch.offsets = ()
+        else:
+            launch.is_tracked = True
+            self._look_at_tensors(launch, point, flat)
         launch.calls = {}
         for listener in self.listeners:
             try:
@@ -346,14 +382,17 @@ class Bus:
 
     def _complete(self, launch: Launch) -> None:
         point = launch.point
-        for i, place in point.outputs:
-            self.storages.wrote(launch.flat[i], launch.storages[place])
+        if launch.is_tracked:
+            for i, place in point.outputs:
+                self.storages.wrote(launch.flat[i], launch.storages[place])
         if launch.error is not None:
             return
         seal, point.seal = point.seal, None
         if seal is not None:
             point.site = seal(point.site, launch)
         launch.site = self._with_returns(launch) if point.returns else point.site
+        if point.is_wrappers and point.is_static and point.familiar is None and launch.is_tracked:
+            point.familiar = Familiar(launch.site, launch.dead)
 
     def _with_returns(self, launch: Launch) -> Site:
         point = launch.point
@@ -363,6 +402,8 @@ class Bus:
         named = [(n, t) for n, t in returned_tensors(launch.result, point.return_names) if id(t) not in given]
         launch.returned = [tensor for _, tensor in named]
         site = self._site_returning(launch, named)
+        if not launch.is_tracked:
+            return site
         for arg, tensor in zip(site.args[len(point.site.args) :], launch.returned, strict=True):
             if arg.tensor is None or not arg.tensor.unread:
                 storage = self.storages.of(tensor)

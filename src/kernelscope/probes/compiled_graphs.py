@@ -13,9 +13,10 @@ import sys
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -23,24 +24,59 @@ from ..events import Direction, Finding, Graph
 from .bus import BUS, own_fault
 from .origins import LineMap, compiled_user_code
 from .patching import Patch
-from .wrapper_launches import WrapperLaunches, is_launch
-from .wrapper_source import read_wrapper
+from .wrapper_launches import WrapperLaunches, is_birth, is_launch, lookup
+from .wrapper_source import KernelText, Wrapper, read_wrapper
 
 _CALL = "torch._inductor.output_code:CompiledFxGraph.__call__"
 _POST_COMPILE = "torch._inductor.output_code:CompiledFxGraph.post_compile"
+Codes: TypeAlias = dict[tuple[str, int], CodeType]  # by qualified name and first line
 _OPTIMIZERS = os.path.join(os.path.dirname(torch.__file__), "optim", "")
 
 
 class _HookedWrapper:
     """One wrapper module while its launches are hooked."""
 
-    def __init__(self, namespace: dict[str, Any], aot_name: str, *, optimizes: bool) -> None:
+    def __init__(
+        self,
+        namespace: dict[str, Any],
+        text: Wrapper,
+        launches: WrapperLaunches,
+        *,
+        optimizes: bool,
+        is_cuda: bool,
+    ) -> None:
         self.namespace = namespace
-        self.aot_name = aot_name
+        self.aot_name = text.aot_name
         self.optimizes = optimizes  # it is the step of a torch optimizer, compiled
+        self.is_cuda = is_cuda
         self.replaced: list[tuple[FunctionType, CodeType]] = []
+        self._text = text
+        self._launches = launches
+        self._is_brief = False
+        self._brief_codes: Codes = {}
         self.added: list[str] = []
         self.sub_kernels: list[Any] = []
+
+    def hook(self) -> None:
+        for callsite in self._text.callsites:
+            self.namespace[callsite.hook] = self._launches.hook(callsite)
+            self.added.append(callsite.hook)
+        self.sub_kernels = self._launches.sub_kernels
+        self.replaced = [(function, function.__code__) for function in _functions(self.namespace)]
+        self._use(self._text.codes)
+
+    def follow(self, brief: bool, read: Callable[[], Codes]) -> None:
+        """While notes will do, and every launch has been looked at once, allocations are not watched."""
+        brief = brief and self._text.is_static and not self._launches.unfamiliar
+        if brief != self._is_brief:
+            self._is_brief = brief
+            if brief and not self._brief_codes:
+                self._brief_codes = read()
+            self._use(self._brief_codes if brief else self._text.codes)
+
+    def _use(self, codes: Codes) -> None:
+        for function, original in self.replaced:
+            function.__code__ = codes.get((original.co_qualname, original.co_firstlineno), original)
 
     def restore(self) -> None:
         for function, code in self.replaced:
@@ -102,15 +138,22 @@ class CompiledGraphs:
         here = BUS.here
 
         def call(compiled: Any, inputs: Any) -> Any:
-            if here.muted:
-                return original(compiled, inputs)
-            graph, wrapper = self._enter(compiled)
             before = here.graph_call, here.in_graph, here.backward
-            here.graph_call = BUS.graph_call(graph) if graph is not None else -1
+            if here.muted:
+                here.graph_call = -1
+                try:
+                    return original(compiled, inputs)
+                finally:
+                    here.graph_call = before[0]
+            graph, wrapper = self._enter(compiled)
             here.in_graph += 1
             here.backward = graph is not None and graph.direction == "backward"
             optimizes = wrapper is not None and wrapper.optimizes and not here.optimizer
             here.optimizer += optimizes
+            here.graph_call = -1
+            if graph is not None and wrapper is not None:
+                stream = torch.cuda.current_stream().cuda_stream if wrapper.is_cuda else 0
+                here.graph_call = BUS.graph_call(graph, BUS.phase(), stream)
             try:
                 result = original(compiled, inputs)
                 if graph is not None and optimizes:
@@ -145,6 +188,10 @@ class CompiledGraphs:
             _, graph, wrapper = known
             if wrapper is not None:
                 self._running[id(wrapper.namespace)] += 1
+                try:
+                    wrapper.follow(BUS.brief is not None, partial(_codes_without_births, compiled, wrapper))
+                except Exception:
+                    BUS.finding(own_fault("changing to brief notes"))
             return graph, wrapper
 
     def _leave(self, wrapper: _HookedWrapper) -> None:
@@ -203,17 +250,13 @@ class CompiledGraphs:
         linemap = compiled.cache_linemap or []
         launches = WrapperLaunches(text, path, namespace, LineMap(linemap, self._user_code(compiled)))
         hooked = self._hooked[id(namespace)] = _HookedWrapper(
-            namespace, text.aot_name, optimizes=any(_OPTIMIZERS in (trace or "") for _, trace in linemap)
+            namespace,
+            text,
+            launches,
+            optimizes=any(_OPTIMIZERS in (trace or "") for _, trace in linemap),
+            is_cuda="cuda" in compiled.device_types,
         )
-        for callsite in text.callsites:
-            namespace[callsite.hook] = launches.hook(callsite)
-            hooked.added.append(callsite.hook)
-        hooked.sub_kernels = launches.sub_kernels
-        for function in _functions(namespace):
-            code = text.codes.get((function.__code__.co_qualname, function.__code__.co_firstlineno))
-            if code is not None:
-                hooked.replaced.append((function, function.__code__))
-                function.__code__ = code
+        hooked.hook()
         return hooked
 
     def _user_code(self, compiled: Any) -> CodeType | None:
@@ -222,6 +265,16 @@ class CompiledGraphs:
         if _direction(compiled) != "backward":
             self._codes[number] = compiled_user_code()
         return self._codes.get(number)
+
+
+def _codes_without_births(compiled: Any, wrapper: _HookedWrapper) -> Codes:
+    namespace = wrapper.namespace
+    path = str(namespace.get("__file__", "<wrapper>"))
+
+    def choose(called: str, kernels: Mapping[str, KernelText]) -> bool:
+        return is_launch(called, namespace, kernels) and not is_birth(called, lookup(called, namespace))
+
+    return read_wrapper(compiled.source_code, path, choose).codes
 
 
 def _namespace_of(compiled: Any) -> dict[str, Any] | None:

@@ -35,20 +35,21 @@ class CudaGraphs:
     def remove(self) -> None:
         for patch in reversed(self._patches):
             patch.remove()
-        BUS.capture = None
+        BUS.capturing(None)
         self._templates.clear()
         self._replays.clear()
 
     def _around_begin(self, original: Any) -> Any:
         def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> Any:
-            BUS.capture = self._templates[graph] = []
+            self._templates[graph] = []
+            BUS.capturing(self._templates[graph])
             return original(graph, *args, **kwargs)
 
         return capture_begin
 
     def _around_end(self, original: Any) -> Any:
         def capture_end(graph: Any) -> Any:
-            BUS.capture = None
+            BUS.capturing(None)
             return original(graph)
 
         return capture_end

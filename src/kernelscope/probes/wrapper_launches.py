@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from time import monotonic_ns
 from typing import Any
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
-from ..events import Arg, Frame, Kernel, Role, Site
+from ..events import Arg, Familiar, Frame, Kernel, Role, Site
 from . import operators
 from .bus import BUS, Launch, LaunchPoint, own_fault, unseen
 from .describe import describe, flatten, plain
@@ -40,6 +42,7 @@ class WrapperLaunches:
         self._path = path
         self._namespace = namespace
         self._lines = lines
+        self.unfamiliar: set[str] = set()  # hooks of launches that have not been seen yet
         self.sub_kernels: list[Any] = []  # of MultiKernels: their `run` is hooked on the object itself
 
     def hook(self, callsite: Callsite) -> Callable[..., Any]:
@@ -144,17 +147,54 @@ class WrapperLaunches:
             described = tuple(_positional_arg(i, v, texts[i], names) for i, v in enumerate(args))
             site = self._site(callsite, kernel, described)
             opaque = kernel.producer != "inductor"
-            return LaunchPoint(site, is_static=is_static, is_leaf=True, is_opaque=opaque, seal=seal)
+            return LaunchPoint(
+                site, is_static=is_static, is_leaf=True, is_opaque=opaque, is_wrappers=True, seal=seal
+            )
 
-        def launch(*args: Any, **kwargs: Any) -> Any:
+        def launch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, LaunchPoint | None]:
             if here.muted or not BUS.listeners:
-                return func()(*args, **kwargs)
+                return func()(*args, **kwargs), None
             key = None if is_static else tuple(_shape_key(a) for a in args)
             flat = args[: len(args) - extra] if extra else args
             point = points.get(key) or _new_point(points, key, kernel, point_for, flat)
             if point is None:
-                return func()(*args, **kwargs)
-            return BUS.run(point, flat, func(), args, kwargs)
+                return func()(*args, **kwargs), None
+            return BUS.run(point, flat, func(), args, kwargs), point
+
+        return self._briefly(callsite, func, launch)
+
+    def _briefly(
+        self,
+        callsite: Callsite,
+        func: Callable[[], Any],
+        in_full: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, LaunchPoint | None]],
+    ) -> Callable[..., Any]:
+        """The first launch is looked at closely; from then on, if nobody wants values, a note will do.
+
+        On this path every tenth of a microsecond counts: a training step can have a thousand launches and
+        no time to spare on the host.
+        """
+        here = BUS.here
+        familiar: Familiar | None = None
+        is_plain = not _interprets()
+        self.unfamiliar.add(callsite.hook)
+
+        def launch(*args: Any, **kwargs: Any) -> Any:
+            nonlocal familiar
+            if familiar is not None and (note := BUS.brief) is not None and here.graph_call >= 0:
+                entry = (familiar, here.graph_call, monotonic_ns())
+                note(entry)
+                try:
+                    return func()(*args, **kwargs)
+                except BaseException as error:
+                    BUS.brief_failed(entry, error)
+                    raise
+            result, point = in_full(args, kwargs)
+            if point is not None and point.familiar is not None:
+                self.unfamiliar.discard(callsite.hook)
+                if point.is_leaf and not point.scalars and is_plain:
+                    familiar = point.familiar
+            return result
 
         return launch
 
@@ -182,22 +222,29 @@ class WrapperLaunches:
                 is_static=is_static,
                 is_leaf=is_leaf,
                 is_opaque=not is_leaf,
+                is_wrappers=True,
                 returns=True,
                 return_names=operators.return_names(described_by),
                 unwritten_returns=operators.unwritten_returns(described_by),
             )
 
-        def launch(*args: Any, **kwargs: Any) -> Any:
+        def launch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, LaunchPoint | None]:
             if here.muted or not BUS.listeners:
-                return func(*args, **kwargs)
+                return func(*args, **kwargs), None
             flat = flatten(args, kwargs)
             key = None if is_static else tuple(_shape_key(a) for a in flat)
             point = points.get(key) or _new_point(points, key, kernel, point_for, args, kwargs)
             if point is None:
-                return func(*args, **kwargs)
-            return BUS.run(point, flat, func, args, kwargs)
+                return func(*args, **kwargs), None
+            return BUS.run(point, flat, func, args, kwargs), point
 
-        return launch
+        return self._briefly(callsite, lambda: func, launch)
+
+
+def _interprets() -> bool:
+    """Whether Triton's interpreter launches, which is a launch of a user's kernel inside ours."""
+    triton = sys.modules.get("triton")
+    return triton is not None and bool(triton.knobs.runtime.interpret)
 
 
 def _new_point(

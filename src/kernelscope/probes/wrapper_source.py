@@ -157,7 +157,8 @@ class _Marker(ast.NodeTransformer):
             return node
         receiver = [node.func.value] if path.startswith(".") and isinstance(node.func, ast.Attribute) else []
         node.args = [*receiver, *node.args]
-        hook = f"{HOOK_PREFIX}{len(self._wrapper.callsites)}"
+        # Named by its place, so that it has the same name however many other calls are hooked.
+        hook = f"{HOOK_PREFIX}{node.lineno}_{node.col_offset}_{node.end_col_offset}"
         args = tuple(_arg_text(a) for a in node.args)
         kwargs = {k.arg: _arg_text(k.value) for k in node.keywords if k.arg}
         self._wrapper.callsites.append(Callsite(hook, node.lineno, path, args, kwargs, target))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ..events import Call, Finding, Graph, GraphCall, Kernel, Mark, RunInfo
+from ..events import Brief, Call, Finding, Graph, GraphCall, Kernel, Mark, RunInfo
 from .call import KernelCall
 from .findings import findings_in
 from .kinds import OperatorNotes, view_of
@@ -26,7 +26,11 @@ class Run:
 
     def __init__(self, info: RunInfo) -> None:
         self.info = info
-        self.records_of_calls: list[Call] = []
+        self.entries: list[Call | Brief] = []  # as recorded; `records_of_calls` spells them out
+        self.errors_of_briefs: dict[int, str] = {}  # by id of the entry
+        self._spelled_out = 0
+        self._has_briefs = False
+        self._places: dict[int, int] = {}  # of calls that were numbered before the briefs among them were
         self.graph_calls: dict[int, GraphCall] = {}
         self.noted: list[Finding] = []
         self.marks: list[Mark] = []
@@ -42,6 +46,37 @@ class Run:
         self._derived: tuple[int, list[Finding]] = (0, [])
 
     @property
+    def records_of_calls(self) -> list[Call]:
+        """Every call in full."""
+        entries: list[Any] = self.entries
+        for place in range(self._spelled_out, len(entries)):
+            entry = entries[place]
+            if isinstance(entry, tuple):
+                entries[place] = self._in_full(place, entry)
+                self._has_briefs = True
+            elif self._has_briefs:
+                self._places[entry.index] = place
+                entry.index, entry.parent = place, self._places.get(entry.parent, entry.parent)
+            self._spelled_out = place + 1
+        return entries
+
+    def _in_full(self, index: int, entry: Brief) -> Call:
+        familiar, graph_call, when = entry
+        about = self.graph_calls[graph_call]
+        return Call(
+            index,
+            familiar.site,
+            graph_call,
+            about.step,
+            thread=about.thread,
+            stream=about.stream,
+            phase=about.phase,
+            start_ns=when,
+            dead=familiar.dead,
+            error=self.errors_of_briefs.pop(id(entry), ""),
+        )
+
+    @property
     def calls(self) -> list[KernelCall]:
         """Every launch, in order of execution."""
         calls = self.records_of_calls
@@ -51,8 +86,9 @@ class Run:
 
     def put_in_order(self) -> None:
         """Threads append calls in any order; the views made so far stand in that order too."""
-        self.records_of_calls.sort(key=lambda call: call.index)
-        self._views.clear()
+        if not any(isinstance(entry, tuple) for entry in self.entries):
+            self.records_of_calls.sort(key=lambda call: call.index)
+            self._views.clear()
 
     def select(
         self,
@@ -95,13 +131,13 @@ class Run:
     def findings(self) -> list[Finding]:
         """What was noticed while recording, and what the hashes show; reading may wait for the device."""
         count, derived = self._derived
-        if count != len(self.records_of_calls):
+        if count != len(self.entries):
             derived = list(findings_in(self.calls))
-            self._derived = (len(self.records_of_calls), derived)
+            self._derived = (len(self.entries), derived)
         return [*self.noted, *derived]
 
     def __len__(self) -> int:
-        return len(self.records_of_calls)
+        return len(self.entries)
 
     def __iter__(self) -> Iterator[KernelCall]:
         return iter(self.calls)
