@@ -14,7 +14,6 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from types import CodeType, FunctionType
 from typing import Any, TypeAlias
 
@@ -163,7 +162,7 @@ class CompiledGraphs:
                 here.graph_call, here.in_graph, here.backward = before
                 here.optimizer -= optimizes
                 if wrapper is not None:
-                    self._leave(wrapper)
+                    self._leave(wrapper, compiled)
 
         return call
 
@@ -188,15 +187,14 @@ class CompiledGraphs:
             _, graph, wrapper = known
             if wrapper is not None:
                 self._running[id(wrapper.namespace)] += 1
-                try:
-                    wrapper.follow(BUS.brief is not None, partial(_codes_without_births, compiled, wrapper))
-                except Exception:
-                    BUS.finding(own_fault("changing to brief notes"))
+                _follow(wrapper, compiled)
             return graph, wrapper
 
-    def _leave(self, wrapper: _HookedWrapper) -> None:
+    def _leave(self, wrapper: _HookedWrapper, compiled: Any) -> None:
         key = id(wrapper.namespace)
         with self._lock:
+            if self._is_on:
+                _follow(wrapper, compiled)  # now, in the first execution, which is slow anyway
             self._running[key] -= 1
             if not self._running[key]:
                 del self._running[key]
@@ -244,9 +242,7 @@ class CompiledGraphs:
         return graph, wrapper
 
     def _hook_wrapper(self, compiled: Any, namespace: dict[str, Any], path: str) -> _HookedWrapper:
-        text = read_wrapper(
-            compiled.source_code, path, lambda called, kernels: is_launch(called, namespace, kernels)
-        )
+        text = _read(compiled.source_code, namespace, births=True)
         linemap = compiled.cache_linemap or []
         launches = WrapperLaunches(text, path, namespace, LineMap(linemap, self._user_code(compiled)))
         hooked = self._hooked[id(namespace)] = _HookedWrapper(
@@ -267,14 +263,37 @@ class CompiledGraphs:
         return self._codes.get(number)
 
 
-def _codes_without_births(compiled: Any, wrapper: _HookedWrapper) -> Codes:
-    namespace = wrapper.namespace
+def _follow(wrapper: _HookedWrapper, compiled: Any) -> None:
+    try:
+        source, namespace = compiled.source_code, wrapper.namespace
+        wrapper.follow(BUS.brief is not None, lambda: _read(source, namespace, births=False).codes)
+    except Exception:
+        BUS.finding(own_fault("changing to brief notes"))
+
+
+_TEXTS: dict[
+    tuple[str, bool], tuple[str, Wrapper]
+] = {}  # a long one takes a second to read
+_TEXTS_AT_MOST = 256
+
+
+def _read(source: str, namespace: dict[str, Any], *, births: bool) -> Wrapper:
+    """The wrapper's text with its launches hooked, and its allocations too if asked for."""
     path = str(namespace.get("__file__", "<wrapper>"))
+    known = _TEXTS.get((path, births))
+    if known is not None and known[0] == source:
+        return known[1]
 
     def choose(called: str, kernels: Mapping[str, KernelText]) -> bool:
-        return is_launch(called, namespace, kernels) and not is_birth(called, lookup(called, namespace))
+        return is_launch(called, namespace, kernels) and (
+            births or not is_birth(called, lookup(called, namespace))
+        )
 
-    return read_wrapper(compiled.source_code, path, choose).codes
+    wrapper = read_wrapper(source, path, choose)
+    while len(_TEXTS) >= _TEXTS_AT_MOST:
+        del _TEXTS[next(iter(_TEXTS))]
+    _TEXTS[path, births] = source, wrapper
+    return wrapper
 
 
 def _namespace_of(compiled: Any) -> dict[str, Any] | None:
