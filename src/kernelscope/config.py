@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal, get_args
@@ -33,9 +33,19 @@ class Config:
             if not (isinstance(given, tuple) and all(isinstance(g, str) for g in given)):
                 raise TypeError(f"record({name}=…) takes a string or a list of strings, not {given!r}")
 
+        if self.kind == ("op",) and self.ops != "all":
+            raise ValueError("record(kind='op') records eager operators, which need ops='all'")
+
     def changed(self) -> dict[str, object]:
         """The settings that differ from their defaults."""
         return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+
+
+def strings(given: str | Iterable[str]) -> tuple[str, ...]:
+    """One string or several; anything else is left for `Config` to refuse."""
+    if isinstance(given, str):
+        return (given,)
+    return tuple(given) if isinstance(given, Iterable) else given
 
 
 def _check(name: str, given: object, allowed: tuple[str, ...]) -> None:

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -18,8 +18,8 @@ from typing import Any, Protocol
 import torch
 
 from . import __version__
-from .config import Config, place_from_environment, strict_from_environment
-from .events import Brief, Call, Finding, GraphCall, Kernel, Mark, RunInfo
+from .config import Config, place_from_environment, strict_from_environment, strings
+from .events import Brief, Call, Finding, Graph, GraphCall, Kernel, Mark, RunInfo
 from .fingerprint.fingerprinter import Fingerprinter
 from .fingerprint.versions import Tensors, Versions
 from .probes import PROBES
@@ -52,6 +52,7 @@ class Recording:
         self._steps = 0
         self._counts_steps_itself = False
         self._wanted: dict[int, bool] = {}
+        self._graphs: dict[int, Graph] = {}  # as this run numbers them, by the process's number
 
     def open(self) -> None:
         _watch_forks()
@@ -67,6 +68,7 @@ class Recording:
         _OPEN.remove(self)
         BUS.detach(self)
         self.run.put_in_order()
+        self._say_when_filtered_out()
         PROBES.release(operators=self.config.ops == "all")
 
     # -- what the bus says -----------------------------------------------------------------------------
@@ -97,7 +99,8 @@ class Recording:
         self.run.entries.append(call)
         if self.versions is not None:
             call.hasher = self.versions.hasher
-            call.pre = self._take(launch, _versions_before(launch))
+            reread = self.config.verify == "reread"
+            call.pre = self._take(launch, _versions_before(launch), reread=reread)
         for observer in self.observers:
             observer.before(call, launch)
         return call
@@ -118,7 +121,9 @@ class Recording:
             # What it only read is as it was, unless we are told to make sure or the code is the user's own.
             reread = point.is_opaque or self.config.verify == "reread"
             left = _versions_after(launch, returned, reread)
-            unread = {i: slot for i, slot in call.pre.items() if i not in left}
+            unread = {i: slot for i, slot in call.pre.items() if i not in left and i not in point.written}
+            if point.is_opaque:
+                self.versions.forget()  # it may have written to anything
             call.post = unread | self._take(launch, left, reread=True)
         for observer in self.observers:
             observer.after(call, launch)
@@ -155,7 +160,11 @@ class Recording:
         self.run.errors_of_briefs[id(entry)] = f"{type(error).__name__}: {error}"
 
     def graph_call(self, graph_call: GraphCall) -> None:
-        self.run.graph_calls[graph_call.index] = replace(graph_call, step=self._steps)
+        graph = graph_call.graph
+        own = self._graphs.get(graph.id)
+        if own is None:
+            own = self._graphs[graph.id] = replace(graph, id=len(self._graphs))  # numbered within the run
+        self.run.graph_calls[graph_call.index] = replace(graph_call, graph=own, step=self._steps)
 
     def mark(self, kind: str, text: str) -> None:
         self.run.marks.append(Mark(len(self.run), kind, text))
@@ -170,6 +179,17 @@ class Recording:
         if by_user or not self._counts_steps_itself:
             self._steps += 1
             self.mark("step", str(self._steps))
+
+    def _say_when_filtered_out(self) -> None:
+        config = self.config
+        if (config.kernel or config.kind) and not len(self.run) and self._wanted:
+            self.finding(
+                Finding(
+                    "nothing-matched",
+                    f"{len(self._wanted)} kernels ran and none matched kernel={list(config.kernel)}, kind="
+                    f"{list(config.kind)}; kernel takes globs of whole names, kind triton, cpp, extern or op",
+                )
+            )
 
     # -- its own work ----------------------------------------------------------------------------------
 
@@ -215,8 +235,8 @@ def record(
     config = Config(
         values=values,  # type: ignore[arg-type]  # checked by Config
         ops=ops,  # type: ignore[arg-type]
-        kernel=_strings(kernel),
-        kind=_strings(kind),
+        kernel=strings(kernel),
+        kind=strings(kind),
         verify=verify,  # type: ignore[arg-type]
         strict=strict_from_environment(),
     )
@@ -281,6 +301,8 @@ def _versions_after(launch: Launch, returned: dict[int, torch.Tensor], reread: b
     left: Tensors = {}
     touched = {launch.storage_ids[place] for _, place in point.outputs}  # an input may lie in written memory
     for place, i in enumerate(point.tensors):
+        if i in point.written and point.is_pending:
+            continue  # a collective is under way; its wait is the write
         if i in point.written or (i not in launch.dead and (reread or launch.storage_ids[place] in touched)):
             storage, offset = launch.storages[place], launch.offsets[place]
             left[i] = ((storage.id, storage.epoch, offset, point.views[place], stream), launch.flat[i])
@@ -300,12 +322,6 @@ def _readable_returns(launch: Launch) -> dict[int, torch.Tensor]:
         for i, (tensor, spec) in enumerate(zip(launch.returned, specs, strict=True))
         if spec is not None and not spec.unread
     }
-
-
-def _strings(given: str | Sequence[str]) -> tuple[str, ...]:
-    if isinstance(given, str):
-        return (given,)
-    return tuple(given) if isinstance(given, Iterable) else given  # which Config refuses
 
 
 def _plain(value: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import linecache
 import os
 import subprocess
 import sys
@@ -230,3 +231,23 @@ def test_two_functions_with_the_same_graph() -> None:
     with kernelscope.record() as run:
         torch.compile(other)(torch.ones(8, 8))
     assert {c.origin.function for c in run.calls if c.origin} == {"other"}
+
+
+def test_a_module_made_of_the_library_alone_has_the_callers_line() -> None:
+    model = torch.compile(torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.GELU()))
+    step = torch.compile(torch.optim.SGD(model.parameters()).step)
+    with kernelscope.record() as run:
+        model(torch.ones(2, 16)).sum().backward()
+        step()
+    texts = {linecache.getline(c.origin.file, c.origin.line).strip() for c in run.calls if c.origin}
+    assert all(c.origin is not None for c in run.calls)
+    assert texts == {"model(torch.ones(2, 16)).sum().backward()", "step()"}
+
+
+def test_graphs_are_numbered_within_a_run() -> None:
+    f = torch.compile(lambda x: x.sin() + 2)
+    for _ in range(2):
+        with kernelscope.record() as run:
+            f(torch.ones(3))
+        assert [g.id for g in run.graphs] == [0]
+        assert run.select(graph=0) == run.calls

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import kernelscope
+from kernelscope.fingerprint import fingerprint
 from kernelscope.fingerprint.fingerprinter import Fingerprinter
 from kernelscope.run import Run
 
@@ -124,3 +125,30 @@ def test_a_custom_operator_is_not_trusted() -> None:
     changed = sly_call.post_hashes[0]
     assert changed != sly_call.pre_hashes[0]
     assert changed in after.pre_hashes.values(), "who reads it next gets the changed value"
+
+
+HIDDEN: dict[str, torch.Tensor] = {}
+
+
+@pytest.mark.parametrize("verify", ["", "reread"])
+def test_a_write_behind_the_graphs_back(verify: str) -> None:
+    @torch.library.custom_op(f"kernelscope_versions::hidden{len(verify)}", mutates_args=())
+    def hidden(x: torch.Tensor) -> torch.Tensor:
+        HIDDEN["p"].add_(1)
+        return x + 1
+
+    @hidden.register_fake
+    def _(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x)
+
+    @torch.compile
+    def f(p: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return p @ p, hidden(x) @ p
+
+    p = HIDDEN["p"] = torch.zeros(4, 4)
+    with kernelscope.record(values="hash", verify=verify) as run:
+        f(p, torch.ones(4, 4))
+    first, last = run.select(kernel="extern_kernels.mm")
+    assert not run.findings, "no innocent kernel is accused"
+    assert first.pre_hashes[1] == fingerprint(torch.zeros(4, 4)).bits
+    assert last.pre_hashes[1] == fingerprint(torch.ones(4, 4)).bits

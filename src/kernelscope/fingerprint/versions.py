@@ -49,6 +49,10 @@ class Versions:
                     known[tensors[i][0]] = slot
         return taken
 
+    def forget(self) -> None:
+        """Something may have been written behind our back."""
+        self._known.slots = None
+
     def _slots(self, graph_call: int) -> dict[Version, Slot] | None:
         if graph_call < 0:
             return None

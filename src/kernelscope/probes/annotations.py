@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Protocol
 
 import torch
+from torch._guards import TracingContext
 from torch.overrides import TorchFunctionMode
 
 from .bus import BUS, Launch
@@ -72,7 +73,7 @@ class FunctionCalls(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if BUS.here.muted or torch.compiler.is_compiling():
+        if BUS.here.muted or torch.compiler.is_compiling() or TracingContext.try_get() is not None:
             return func(*args, **kwargs)
         return self._watch(func, args, kwargs, lambda: func(*args, **kwargs))
 

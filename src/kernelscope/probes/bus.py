@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from functools import partial
 from time import monotonic_ns
@@ -32,7 +32,7 @@ class LaunchPoint:
     """A site as a probe knows it: what a launch there needs in order to be recorded quickly."""
 
     __slots__ = (
-        "cuda_index", "familiar", "is_leaf", "is_opaque", "is_static", "is_wrappers", "outputs",
+        "cuda_index", "familiar", "is_leaf", "is_opaque", "is_pending", "is_static", "is_wrappers", "outputs",
         "return_names", "returns", "scalars", "seal", "sealed", "site", "tensors", "unwritten_returns",
         "views", "written",
     )  # fmt: skip
@@ -44,16 +44,18 @@ class LaunchPoint:
         is_static: bool = True,
         is_leaf: bool = False,
         is_opaque: bool = False,
+        is_pending: bool = False,
         is_wrappers: bool = False,
         returns: bool = False,
         seal: Callable[[Site, Launch], Site] | None = None,
         return_names: tuple[str, ...] = (),
-        unwritten_returns: Callable[[Launch], frozenset[str]] | None = None,
+        unwritten_returns: Callable[[Launch], Container[str]] | None = None,
     ) -> None:
         self.site = site
         self.is_static = is_static  # every call here has the same shapes, also of what it returns
         self.is_leaf = is_leaf  # what it runs inside is part of it (not so for a custom operator)
         self.is_opaque = is_opaque  # the user's own code: what it declares to write may not be all
+        self.is_pending = is_pending  # an asynchronous collective: what it writes is there after its wait
         self.is_wrappers = is_wrappers  # a line of a wrapper: each execution does there what the first did
         self.familiar: Familiar | None = None  # from the first launch on, if all launches here are alike
         self.returns = returns  # its outputs are new tensors, known only afterwards
@@ -385,6 +387,8 @@ class Bus:
         if launch.is_tracked:
             for i, place in point.outputs:
                 self.storages.wrote(launch.flat[i], launch.storages[place])
+                if point.is_pending:
+                    self.storages.born(launch.flat[i])
         if launch.error is not None:
             return
         seal, point.seal = point.seal, None

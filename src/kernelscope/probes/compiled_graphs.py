@@ -19,9 +19,9 @@ from typing import Any, TypeAlias
 
 import torch
 
-from ..events import Direction, Finding, Graph
+from ..events import Direction, Finding, Frame, Graph
 from .bus import BUS, own_fault
-from .origins import LineMap, compiled_user_code
+from .origins import LineMap, caller_frames, compiled_user_code
 from .patching import Patch
 from .wrapper_launches import WrapperLaunches, is_birth, is_launch, lookup
 from .wrapper_source import KernelText, Wrapper, read_wrapper
@@ -103,7 +103,8 @@ class CompiledGraphs:
         self._graphs: dict[int, _Known] = {}  # by id of the CompiledFxGraph
         self._step_graphs: set[int] = set()  # of a compiled optimizer, run since the last step
         self._compile_ids: dict[int, str] = {}
-        self._codes: dict[Any, CodeType | None] = {}  # the user's, by Inductor's number of the graph
+        # The user's, by Inductor's number of the graph.
+        self._codes: dict[Any, tuple[CodeType | None, tuple[Frame, ...]]] = {}
         self._ids = itertools.count()
         self._is_on = False
         self._lock = threading.Lock()
@@ -224,7 +225,7 @@ class CompiledGraphs:
                 Finding(
                     "unseen-graph",
                     f"a compiled graph (cache key {name}) has no Python wrapper, so its launches are not "
-                    "recorded (cpp_wrapper and AOTInductor run without Python between kernels)",
+                    "recorded; compile without cpp_wrapper to see them",
                 )
             )
             return None, None
@@ -244,7 +245,8 @@ class CompiledGraphs:
     def _hook_wrapper(self, compiled: Any, namespace: dict[str, Any], path: str) -> _HookedWrapper:
         text = _read(compiled.source_code, namespace, births=True)
         linemap = compiled.cache_linemap or []
-        launches = WrapperLaunches(text, path, namespace, LineMap(linemap, self._user_code(compiled)))
+        code, callers = self._called_from(compiled)
+        launches = WrapperLaunches(text, path, namespace, LineMap(linemap, code), callers)
         hooked = self._hooked[id(namespace)] = _HookedWrapper(
             namespace,
             text,
@@ -255,12 +257,15 @@ class CompiledGraphs:
         hooked.hook()
         return hooked
 
-    def _user_code(self, compiled: Any) -> CodeType | None:
-        """What was compiled: a forward graph is called from it, its backward graph from autograd's engine."""
+    def _called_from(self, compiled: Any) -> tuple[CodeType | None, tuple[Frame, ...]]:
+        """What was compiled, and who called it.
+
+        A forward graph is called from there, its backward graph from autograd's engine.
+        """
         number = compiled.fx_kwargs.get("graph_id")
         if _direction(compiled) != "backward":
-            self._codes[number] = compiled_user_code()
-        return self._codes.get(number)
+            self._codes[number] = compiled_user_code(), caller_frames(limit=100)
+        return self._codes.get(number) or (None, caller_frames(limit=100))
 
 
 def _follow(wrapper: _HookedWrapper, compiled: Any) -> None:
@@ -271,9 +276,7 @@ def _follow(wrapper: _HookedWrapper, compiled: Any) -> None:
         BUS.finding(own_fault("changing to brief notes"))
 
 
-_TEXTS: dict[
-    tuple[str, bool], tuple[str, Wrapper]
-] = {}  # a long one takes a second to read
+_TEXTS: dict[tuple[str, bool], tuple[str, Wrapper]] = {}  # a long one takes a second to read
 _TEXTS_AT_MOST = 256
 
 

@@ -16,6 +16,7 @@ from ..fingerprint.fingerprinter import why_not
 from .bus import BUS, LaunchPoint, own_fault, unseen
 from .describe import flatten, geometry
 from .operators import (
+    is_async_collective,
     is_birth,
     is_view,
     operator_args,
@@ -148,6 +149,7 @@ class _OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its 
                 site,
                 is_static=False,
                 is_opaque=getattr(func, "namespace", "") != "aten",
+                is_pending=is_async_collective(func),
                 returns=True,
                 return_names=return_names(func),
                 unwritten_returns=unwritten_returns(func),

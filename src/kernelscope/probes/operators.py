@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import torch
@@ -87,6 +87,8 @@ def _named(
         names = _signature_names(func, len(args))
         named: list[tuple[str, Role, Any]] = [(n, "in", v) for n, v in zip(names, args, strict=True)]
         return named + [(k, "out" if k == "out" else "in", v) for k, v in kwargs.items()]
+    if _is_wait(func):
+        return [("tensor", "inout", args[0])]  # when a collective's result comes into being
     declared = {a.name: a for a in overload._schema.arguments}
     names = [a.name for a in overload._schema.arguments if not a.kwarg_only][: len(args)]
     return [
@@ -109,8 +111,28 @@ def return_names(func: Any) -> tuple[str, ...]:
     return tuple(n or f"result{i}" for i, n in enumerate(names)) if any(names) else ()
 
 
-def unwritten_returns(func: Any) -> Callable[[Launch], frozenset[str]] | None:
-    """Attention kernels return the state of a generator that they touch only when there is dropout."""
+def is_async_collective(func: Any) -> bool:
+    """A collective that only begins: its result is there after `wait_tensor`."""
+    return getattr(func, "namespace", "") in _COLLECTIVES and not _is_wait(func)
+
+
+def _is_wait(func: Any) -> bool:
+    return getattr(func, "namespace", "") in _COLLECTIVES and "wait_tensor" in str(func)
+
+
+class _Everything:
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+def unwritten_returns(func: Any) -> Callable[[Launch], Container[str]] | None:
+    """What an operator returns without having written it.
+
+    Attention kernels return the state of a generator that they touch only when there is dropout; an
+    asynchronous collective returns memory that somebody else is going to write.
+    """
+    if is_async_collective(func):
+        return lambda launch: _Everything()
     if not isinstance(func, OpOverload):
         return None
     random = frozenset(return_names(func)) & _RANDOM_STATE
@@ -120,13 +142,14 @@ def unwritten_returns(func: Any) -> Callable[[Launch], frozenset[str]] | None:
     if place is None:
         return None
 
-    def unwritten(launch: Launch) -> frozenset[str]:
+    def unwritten(launch: Launch) -> Container[str]:
         given = launch.args[place] if place < len(launch.args) else launch.kwargs.get("dropout_p", 0.0)
         return frozenset() if given else random
 
     return unwritten
 
 
+_COLLECTIVES = ("_c10d_functional", "c10d_functional")
 _RANDOM_STATE = frozenset({"philox_seed", "philox_offset", "rng_state", "unused", "debug_attn_mask"})
 
 

@@ -22,6 +22,7 @@ _TRACE_LINE = re.compile(
     r"(?:\n {4}[ \t]*(?P<text>.+?)[ \t]*)?$",
     re.MULTILINE,
 )
+_MADE_UP = ("<frozen", "<eval_with_key>", "<torch", "<__array_function__", "<decorator")
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -36,7 +37,8 @@ def _library_folders() -> tuple[str, ...]:
 
 
 def is_users(file: str) -> bool:
-    return not file.startswith(_library_folders()) and not file.startswith("<")
+    # Code from a terminal or a notebook is the user's; code that Python or torch made up is not.
+    return not file.startswith((*_library_folders(), *_MADE_UP))
 
 
 def user_first(frames: Sequence[Frame]) -> tuple[Frame, ...]:

@@ -27,7 +27,7 @@ from .kernel_signatures import (
     triton_constants,
 )
 from .operators import operator_args, operator_name
-from .origins import LineMap
+from .origins import LineMap, is_users
 from .wrapper_source import ArgText, Callsite, KernelText, Wrapper
 
 # Methods of a local tensor that launch a kernel; the wrapper calls them without going through a global.
@@ -37,11 +37,19 @@ LOCAL_LAUNCHES = {".zero_", ".copy_", ".fill_"}
 class WrapperLaunches:
     """Builds the hooks of one wrapper module."""
 
-    def __init__(self, wrapper: Wrapper, path: str, namespace: dict[str, Any], lines: LineMap) -> None:
+    def __init__(
+        self,
+        wrapper: Wrapper,
+        path: str,
+        namespace: dict[str, Any],
+        lines: LineMap,
+        callers: tuple[Frame, ...] = (),
+    ) -> None:
         self._wrapper = wrapper
         self._path = path
         self._namespace = namespace
         self._lines = lines
+        self._callers = callers  # the user's lines that called the graph
         self.unfamiliar: set[str] = set()  # hooks of launches that have not been seen yet
         self.sub_kernels: list[Any] = []  # of MultiKernels: their `run` is hooked on the object itself
 
@@ -112,7 +120,18 @@ class WrapperLaunches:
             later = (c for c in self._wrapper.callsites if c.line > callsite.line and made & _names(c))
             origin = next((f for c in later if (f := self._frames(c))), ())
         origin = origin or self._lines.nearest_frames(callsite.line)
-        return Site(next(BUS.site_ids), kernel, args, self._path, callsite.line, origin=origin, device=device)
+        if not origin or not is_users(origin[0].file):
+            origin = self._callers + origin  # torch's own modules leave no line of the user's in the graph
+        return Site(
+            next(BUS.site_ids),
+            kernel,
+            args,
+            self._path,
+            callsite.line,
+            origin=origin,
+            device=device,
+            collective=next((str(a.value) for a in args if a.name == "group_name"), ""),
+        )
 
     def _frames(self, callsite: Callsite) -> tuple[Frame, ...]:
         text = self._wrapper.kernels.get(callsite.path)
@@ -222,6 +241,7 @@ class WrapperLaunches:
                 is_static=is_static,
                 is_leaf=is_leaf,
                 is_opaque=not is_leaf,
+                is_pending=operators.is_async_collective(described_by),
                 is_wrappers=True,
                 returns=True,
                 return_names=operators.return_names(described_by),

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 
 HOOK_PREFIX = "_kernelscope_"  # one underscore: two would be mangled inside a class
+_SYMBOL = re.compile(r"[su]\d+")  # a size that is known only when the graph runs
 _NOT_THE_PROGRAM = {"benchmark_compiled_module", "get_args", "recursively_apply_fns", "__init__"}
 _SHAPES_AT = {"assert_size_stride": 1, "reinterpret_tensor": 1, "alloc_from_pool": 3}  # size, then stride
 
@@ -137,6 +138,8 @@ class _Marker(ast.NodeTransformer):
         self._locals = {a.arg for a in function.args.args} | {
             n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
         }
+        if any(_SYMBOL.fullmatch(name) for name in self._locals):
+            self._wrapper.is_static = False
         function.body = [self.visit(statement) for statement in function.body]
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+from ..config import strings
 from ..events import Brief, Call, Finding, Graph, GraphCall, Kernel, Mark, RunInfo
 from .call import KernelCall
 from .findings import findings_in
@@ -62,19 +63,13 @@ class Run:
 
     def _in_full(self, index: int, entry: Brief) -> Call:
         familiar, graph_call, when = entry
-        about = self.graph_calls[graph_call]
-        return Call(
-            index,
-            familiar.site,
-            graph_call,
-            about.step,
-            thread=about.thread,
-            stream=about.stream,
-            phase=about.phase,
-            start_ns=when,
-            dead=familiar.dead,
-            error=self.errors_of_briefs.pop(id(entry), ""),
-        )
+        error = self.errors_of_briefs.pop(id(entry), "")
+        call = Call(index, familiar.site, graph_call, start_ns=when, dead=familiar.dead, error=error)
+        about = self.graph_calls.get(graph_call)
+        if about is not None:  # its execution began inside the recording
+            call.step, call.phase = about.step, about.phase
+            call.thread, call.stream = about.thread, about.stream
+        return call
 
     @property
     def calls(self) -> list[KernelCall]:
@@ -93,22 +88,20 @@ class Run:
     def select(
         self,
         *,
-        kernel: str = "*",
-        kind: str | None = None,
+        kernel: str | Sequence[str] = "*",
+        kind: str | Sequence[str] = (),
         graph: int | str | None = None,
         step: int | None = None,
         phase: str | None = None,
     ) -> list[KernelCall]:
-        """Calls by kernel name (glob), kind, graph (its id, AOT name or compile id), step and phase."""
+        """Calls by kernel name (globs), kind, graph (its id, AOT name or compile id), step and phase."""
+        globs, kinds = strings(kernel), strings(kind)
         return [
             c
             for c in self.calls
-            if fnmatchcase(c.kernel_name, kernel)
-            and (kind is None or c.kind == kind)
-            and (
-                graph is None
-                or (c.graph is not None and graph in (c.graph.id, c.graph.name, c.graph.compile_id))
-            )
+            if any(fnmatchcase(c.kernel_name, glob) for glob in globs)
+            and (not kinds or c.kind in kinds)
+            and (graph is None or _is_graph(c.graph, graph))
             and (step is None or c.step == step)
             and (phase is None or c.phase == phase)
         ]
@@ -147,3 +140,7 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<Run {len(self)} calls, {len(self.graphs)} graphs, {len(self.kernels)} kernels>"
+
+
+def _is_graph(graph: Graph | None, wanted: int | str) -> bool:
+    return graph is not None and wanted in (graph.id, graph.name, graph.compile_id)
