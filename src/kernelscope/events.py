@@ -57,7 +57,8 @@ class Arg:
     role: Role  # as declared by name, constness or schema: a claim
     tensor: TensorSpec | None = None
     wrapper_name: str = ""  # what the calling code named it: buf3, arg0_1
-    value: Any = None  # a non-tensor argument that is the same at every call
+    value: Any = None  # of a non-tensor argument that is the same at every call
+    varies: bool = False  # a non-tensor argument whose value stands in the call
     returned: bool = False
 
 

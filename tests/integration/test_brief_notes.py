@@ -179,3 +179,18 @@ def test_a_branch_that_comes_late() -> None:
     ]
     assert by_flag[0] == by_flag[1] == by_flag[2] == by_flag[5]
     assert by_flag[3] == by_flag[4] != by_flag[0]
+
+
+def test_a_literal_none_is_a_constant_like_any_other() -> None:
+    conv = torch.nn.Conv2d(2, 3, 3, bias=False)
+    compiled = torch.compile(conv)
+    x = torch.randn(1, 2, 8, 8)
+    with kernelscope.record() as run, torch.no_grad():
+        compiled(x)
+        compiled(x)
+        assert isinstance(run.entries[-1], tuple), "it was noted"
+    [first, second] = run.select(kernel="extern_kernels.convolution")
+    assert facts(first) == facts(second)
+    given = dict(zip(second.arg_names, second.args, strict=True))
+    assert given["bias"] is None
+    assert given["stride"] == (1, 1)

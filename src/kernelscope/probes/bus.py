@@ -69,7 +69,7 @@ class LaunchPoint:
         self.views = tuple(id(site.args[i].tensor) for i in self.tensors)  # specs are interned
         self.written = frozenset(i for i in self.tensors if site.args[i].role in ("out", "inout"))
         self.outputs = tuple((i, place) for place, i in enumerate(self.tensors) if i in self.written)
-        self.scalars = tuple(i for i, a in enumerate(site.args) if a.tensor is None and a.value is None)
+        self.scalars = tuple(i for i, a in enumerate(site.args) if a.varies)
         kind, _, number = site.device.partition(":")
         self.cuda_index = int(number or 0) if kind == "cuda" else -1
 

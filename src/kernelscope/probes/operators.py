@@ -75,6 +75,7 @@ def operator_args(
                     tensor=describe(tensor, kind) if tensor is not None else None,
                     wrapper_name=wrapper_names[i] if i < len(wrapper_names) else "",
                     value=plain(flat[i]) if tensor is None and constant(i) else None,
+                    varies=tensor is None and not constant(i),
                 )
             )
     return flat, tuple(described)

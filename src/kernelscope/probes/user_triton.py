@@ -146,7 +146,7 @@ def _make_point(
     args = tuple(
         Arg(name, roles.get(name, "inout"), describe(value, _type_name(value)))
         if isinstance(value, torch.Tensor)
-        else Arg(name, "scalar")
+        else Arg(name, "scalar", varies=True)
         for name, value in zip(names, flat, strict=True)
     )
     frames = caller_frames()

@@ -200,8 +200,8 @@ class WrapperLaunches:
 
         def launch(*args: Any, **kwargs: Any) -> Any:
             nonlocal familiar
-            if familiar is not None and (note := BUS.brief) is not None and here.graph_call >= 0:
-                entry = (familiar, here.graph_call, monotonic_ns())
+            if familiar is not None and (note := BUS.brief) is not None and (inside := here.graph_call) >= 0:
+                entry = (familiar, inside, monotonic_ns())
                 note(entry)
                 try:
                     return func()(*args, **kwargs)
@@ -336,7 +336,9 @@ def _positional_arg(i: int, value: Any, text: ArgText, names: list[tuple[str, Ro
     )
     if isinstance(value, torch.Tensor):
         return Arg(name, role if role != "scalar" else "in", describe(value), text.name)
-    return Arg(name, "scalar", None, text.name, plain(value) if text.literal else None)
+    if text.literal:
+        return Arg(name, "scalar", None, text.name, plain(value))
+    return Arg(name, "scalar", None, text.name, varies=True)
 
 
 def _shape_key(value: Any) -> Any:

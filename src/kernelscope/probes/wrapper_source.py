@@ -196,6 +196,8 @@ def _arg_text(node: ast.expr) -> ArgText:
         isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant)
     ):
         return ArgText("", True)
+    if isinstance(node, ast.Attribute) and ast.unparse(node).startswith("torch."):
+        return ArgText("", True)  # torch.float32
     if isinstance(node, ast.Call) and node.args:  # reinterpret_tensor(buf0, …), our own hooks
         return ArgText(_arg_text(node.args[0]).name, False)
     return ArgText(ast.unparse(node), False)

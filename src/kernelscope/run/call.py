@@ -282,7 +282,7 @@ def _value(arg: Arg, scalars: Any) -> Any:
     tensor: TensorSpec | None = arg.tensor
     if tensor is not None:
         return tensor
-    return arg.value if arg.value is not None else next(scalars)
+    return next(scalars) if arg.varies else arg.value
 
 
 def _trace_line(frame: Frame) -> str:
