@@ -23,7 +23,8 @@ from .events import Brief, Call, Finding, Graph, GraphCall, Kernel, Mark, RunInf
 from .fingerprint.fingerprinter import Fingerprinter
 from .fingerprint.versions import Tensors, Versions
 from .probes import PROBES
-from .probes.bus import BUS, Launch, Template
+from .probes.bus import BUS
+from .probes.launch import Launch, Template
 from .run import Run
 
 _NO_VALUES_IN_REPLAYS = Finding(

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..config import Config
 from ..probes.annotations import forward_trace, placements_text
-from ..probes.bus import Template
+from ..probes.launch import Template
 from ..recording import Recording
 from ..run import KernelCall
 from ..run.labels import map_tree

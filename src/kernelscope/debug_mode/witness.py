@@ -10,7 +10,8 @@ import torch
 from ..events import Call, Finding
 from ..fingerprint.hashes import quiet
 from ..probes.annotations import in_graph_pool
-from ..probes.bus import BUS, Launch
+from ..probes.bus import BUS
+from ..probes.launch import Launch
 from ..run.kinds import OperatorNotes, view_of
 from .labels import operator_label
 from .listing import Listing

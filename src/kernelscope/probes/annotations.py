@@ -15,7 +15,8 @@ import torch
 from torch._guards import TracingContext
 from torch.overrides import TorchFunctionMode
 
-from .bus import BUS, Launch
+from .bus import BUS
+from .launch import Launch
 from .patching import Patch
 
 _REDISTRIBUTES = ("torch.distributed.tensor._dispatch", "torch.distributed.tensor._redistribute")

@@ -10,7 +10,8 @@ import weakref
 from typing import Any
 
 from ..events import Finding
-from .bus import BUS, Template
+from .bus import BUS
+from .launch import Template
 from .patching import Patch
 
 _GRAPH = "torch.cuda:CUDAGraph"

@@ -13,8 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..events import Site
 from ..fingerprint.fingerprinter import why_not
-from .bus import BUS, LaunchPoint, own_fault, unseen
+from .bus import BUS, own_fault, unseen
 from .describe import flatten, geometry
+from .launch import LaunchPoint
 from .operators import (
     is_async_collective,
     is_birth,

@@ -10,8 +10,8 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from ..events import Arg, Role
-from .bus import Launch
 from .describe import describe, flat_names, flatten, plain
+from .launch import Launch
 
 Operator = OpOverload | OpOverloadPacket | HigherOrderOperator
 

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 from ..events import Arg, Site
-from .bus import BUS, LaunchPoint, own_fault, unseen
+from .bus import BUS, own_fault, unseen
 from .describe import describe, plain
 from .kernel_signatures import declared_constexprs
+from .launch import LaunchPoint
 from .origins import caller_frames, caller_key
 from .patching import Patch
 from .triton_source import roles_in_source

@@ -17,7 +17,7 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from ..events import Arg, Familiar, Frame, Kernel, Role, Site
 from . import operators
-from .bus import BUS, Launch, LaunchPoint, own_fault, unseen
+from .bus import BUS, own_fault, unseen
 from .describe import describe, flatten, plain
 from .kernel_signatures import (
     cpp_arguments,
@@ -26,6 +26,7 @@ from .kernel_signatures import (
     triton_arguments,
     triton_constants,
 )
+from .launch import Launch, LaunchPoint
 from .operators import operator_args, operator_name
 from .origins import LineMap, is_users
 from .wrapper_source import ArgText, Callsite, KernelText, Wrapper

@@ -1,0 +1,130 @@
+"""A launch on its way from a probe to the recordings: the place, the live arguments, and who hears of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import Any, Protocol
+
+import torch
+
+from ..events import Arg, Brief, Familiar, Finding, GraphCall, Phase, Site
+from .describe import plain
+from .storages import Storage
+
+
+class LaunchPoint:
+    """A site as a probe knows it: what a launch there needs in order to be recorded quickly."""
+
+    __slots__ = (
+        "cuda_index", "familiar", "is_leaf", "is_opaque", "is_pending", "is_static", "is_wrappers", "outputs",
+        "return_names", "returns", "scalars", "seal", "sealed", "site", "tensors", "unwritten_returns",
+        "views", "written",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        is_static: bool = True,
+        is_leaf: bool = False,
+        is_opaque: bool = False,
+        is_pending: bool = False,
+        is_wrappers: bool = False,
+        returns: bool = False,
+        seal: Callable[[Site, Launch], Site] | None = None,
+        return_names: tuple[str, ...] = (),
+        unwritten_returns: Callable[[Launch], Container[str]] | None = None,
+    ) -> None:
+        self.site = site
+        self.is_static = is_static  # every call here has the same shapes, also of what it returns
+        self.is_leaf = is_leaf  # what it runs inside is part of it (not so for a custom operator)
+        self.is_opaque = is_opaque  # the user's own code: what it declares to write may not be all
+        self.is_pending = is_pending  # an asynchronous collective: what it writes is there after its wait
+        self.is_wrappers = is_wrappers  # a line of a wrapper: each execution does there what the first did
+        self.familiar: Familiar | None = None  # from the first launch on, if all launches here are alike
+        self.returns = returns  # its outputs are new tensors, known only afterwards
+        self.seal = seal  # completes the site after its first launch (an autotuned config)
+        self.return_names = return_names
+        self.unwritten_returns = unwritten_returns  # names of what it returns without having written it
+        self.sealed: dict[tuple[Arg, ...], Site] = {}  # by what was returned
+        self.tensors = tuple(
+            i for i, a in enumerate(site.args) if a.tensor is not None and not a.tensor.unread
+        )
+        self.views = tuple(id(site.args[i].tensor) for i in self.tensors)  # specs are interned
+        self.written = frozenset(i for i in self.tensors if site.args[i].role in ("out", "inout"))
+        self.outputs = tuple((i, place) for place, i in enumerate(self.tensors) if i in self.written)
+        self.scalars = tuple(i for i, a in enumerate(site.args) if a.varies)
+        kind, _, number = site.device.partition(":")
+        self.cuda_index = int(number or 0) if kind == "cuda" else -1
+
+
+class Launch:
+    """One launch while it happens: its point, and the live arguments."""
+
+    __slots__ = (
+        "args", "calls", "captured", "dead", "epochs", "error", "flat", "func", "graph_call", "is_tracked",
+        "kwargs", "offsets", "outer", "phase", "point", "result", "returned", "site", "start_ns",
+        "storage_ids", "storages", "stream",
+    )  # fmt: skip
+
+    point: LaunchPoint
+    site: Site  # the point's, completed once the launch is over
+    flat: Any  # argument values in the order of the site's args
+    func: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    is_tracked: bool  # whether its storages are known
+    storages: list[Storage]  # of the point's tensors, in their order
+    storage_ids: tuple[int, ...]  # theirs
+    epochs: tuple[int, ...]  # theirs, before the launch
+    offsets: tuple[int, ...]  # of the point's tensors
+    dead: tuple[int, ...]  # written arguments whose prior contents were uninitialised
+    result: Any
+    returned: list[torch.Tensor]
+    stream: int
+    phase: Phase
+    graph_call: int
+    start_ns: int
+    captured: bool
+    outer: Launch | None  # the launch that this one happens inside of
+    error: BaseException | None
+    calls: dict[Listener, Any]  # what each recording made of it
+
+
+class Template:
+    """A launch seen while a CUDA graph was being captured: it executes at each replay."""
+
+    __slots__ = ("offsets", "phase", "scalars", "site", "storages", "written")
+
+    def __init__(self, launch: Launch) -> None:
+        point, flat = launch.point, launch.flat
+        self.site = launch.site
+        self.phase = launch.phase
+        self.scalars = tuple(plain(flat[i]) for i in point.scalars)
+        self.storages = launch.storages
+        self.written = [launch.storages[place] for _, place in point.outputs]
+        self.written += launch.storages[len(point.tensors) :]
+        self.offsets = launch.offsets + tuple(int(t.storage_offset()) for t in launch.returned)
+
+
+class Listener(Protocol):
+    """What a recording is to the bus."""
+
+    def before(self, launch: Launch) -> Any: ...
+    def after(self, launch: Launch, call: Any) -> None: ...
+    def replayed(self, template: Template, replay: int, stream: int, graph_call: int) -> None: ...
+    def graph_call(self, graph_call: GraphCall) -> None: ...
+    def brief_log(self) -> list[Any] | None: ...
+    def brief_failed(self, entry: Brief, error: BaseException) -> None: ...
+    def mark(self, kind: str, text: str) -> None: ...
+    def finding(self, finding: Finding) -> None: ...
+    def step(self) -> None: ...
+
+
+class Bystander(Protocol):
+    """Hears of operators that launch nothing: views, allocations, fake tensors, subclasses unwrapping."""
+
+    def passing(self, what: str, func: Any, args: Any, kwargs: Any) -> Callable[[Any], None] | None:
+        """Called before; what it returns is called with the result."""
+
+    def unwrapping(self, func: Any, types: Any, args: Any, kwargs: Any) -> None: ...
