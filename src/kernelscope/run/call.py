@@ -200,7 +200,7 @@ class KernelCall:
     def _hashes(self, slots: dict[int, int] | None) -> dict[int, Any]:
         if not slots:
             return {}
-        return {i: self._call.hasher.read(slot) for i, slot in slots.items()}
+        return {i: self._call.hasher.read(slots[i]) for i in sorted(slots)}
 
     @property
     def modified_args(self) -> set[int]:
