@@ -182,7 +182,6 @@ class Mark:
     index: int  # of the call that comes next
     kind: str
     text: str
-    depth: int = 0
 
 
 @dataclass(frozen=True, slots=True)

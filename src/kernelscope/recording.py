@@ -24,6 +24,7 @@ from .fingerprint.fingerprinter import Fingerprinter
 from .fingerprint.versions import Tensors, Versions
 from .probes import PROBES
 from .probes.bus import BUS
+from .probes.describe import plain
 from .probes.launch import Launch, Template
 from .run import Run
 
@@ -91,7 +92,7 @@ class Recording:
             launch.phase,
             launch.start_ns,
             outer.index if outer is not None else -1,
-            tuple([_plain(flat[i]) for i in point.scalars]) if point.scalars else (),
+            tuple([plain(flat[i]) for i in point.scalars]) if point.scalars else (),
             launch.storage_ids,
             launch.epochs,
             launch.offsets,
@@ -181,17 +182,6 @@ class Recording:
             self._steps += 1
             self.mark("step", str(self._steps))
 
-    def _say_when_filtered_out(self) -> None:
-        config = self.config
-        if (config.kernel or config.kind) and not len(self.run) and self._wanted:
-            self.finding(
-                Finding(
-                    "nothing-matched",
-                    f"{len(self._wanted)} kernels ran and none matched kernel={list(config.kernel)}, kind="
-                    f"{list(config.kind)}; kernel takes globs of whole names, kind triton, cpp, extern or op",
-                )
-            )
-
     # -- its own work ----------------------------------------------------------------------------------
 
     def _wants(self, kernel: Kernel) -> bool:
@@ -204,6 +194,17 @@ class Recording:
                 and (not config.kernel or any(fnmatchcase(kernel.name, glob) for glob in config.kernel))
             )
         return wanted
+
+    def _say_when_filtered_out(self) -> None:
+        config = self.config
+        if (config.kernel or config.kind) and not len(self.run) and self._wanted:
+            self.finding(
+                Finding(
+                    "nothing-matched",
+                    f"{len(self._wanted)} kernels ran and none matched kernel={list(config.kernel)}, kind="
+                    f"{list(config.kind)}; kernel takes globs of whole names, kind triton, cpp, extern or op",
+                )
+            )
 
     def _take(self, launch: Launch, tensors: Tensors, *, reread: bool = False) -> dict[int, int]:
         assert self.versions is not None
@@ -226,7 +227,7 @@ def record(
     kernel  record only kernels whose name matches one of these globs
     kind    record only these kinds: "triton", "cpp", "extern", "op"
     verify  "reread" hashes every argument before and after every launch, even when nothing can have
-            changed it, and so finds writes that nobody owns up to
+            changed it, and so finds what generated kernels write without declaring it
 
     Example:
         with kernelscope.record(values="hash") as run:
@@ -323,14 +324,6 @@ def _readable_returns(launch: Launch) -> dict[int, torch.Tensor]:
         for i, (tensor, spec) in enumerate(zip(launch.returned, specs, strict=True))
         if spec is not None and not spec.unread
     }
-
-
-def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | float | complex | str):
-        return value
-    from .probes.describe import plain
-
-    return plain(value)
 
 
 def _run_info(config: Config) -> RunInfo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from ..run.labels import call_text, output_text, tree_text
 REDISTRIBUTE = "redistribute_input"
 
 
-class Entry:
+class Entry(ABC):
     """One line of the listing that is not a launch."""
 
     def __init__(self, call_depth: int, stack: tuple[str, str | None] = ("", None)) -> None:
@@ -24,8 +25,8 @@ class Entry:
         """What two listings are aligned by."""
         return self.render()
 
-    def render(self, attributes: Sequence[str] = ()) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def render(self, attributes: Sequence[str] = ()) -> str: ...
 
     def __repr__(self) -> str:
         return self.render()

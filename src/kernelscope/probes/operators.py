@@ -13,8 +13,6 @@ from ..events import Arg, Role
 from .describe import describe, flat_names, flatten, plain
 from .launch import Launch
 
-Operator = OpOverload | OpOverloadPacket | HigherOrderOperator
-
 
 def overload_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpOverload | None:
     """The overload whose schema describes this call, where there is one."""
