@@ -15,7 +15,8 @@ import torch
 
 Count = Callable[[], int]  # of the calls logged so far
 
-STEPS = 5  # timed in one recording
+LEAST_STEPS, LEAST_SECONDS = 5, 0.35  # timed in one recording
+SETTLING = 2  # steps after the first, which has filled the processor's caches with other things
 SPAN = "kernelscope: steps"
 DEAR = 1.5  # a variant that makes a step so many times longer gets fewer steps and rounds
 WAITS = {
@@ -34,7 +35,8 @@ class Variant:
     seconds: list[float] = field(default_factory=list)
     ratios: list[float] = field(default_factory=list)
     calls: int = 0  # in one step
-    steps: int = STEPS
+    steps: int = LEAST_STEPS
+    first_seconds: list[float] = field(default_factory=list)  # of the first step in a recording
     every: int = 1  # takes part in each n-th round
     waits: float | None = None  # of the host for the device, in one step
     peak: int | None = None  # bytes
@@ -57,17 +59,21 @@ class Bench:
     def __init__(self, step: Callable[[], None], device: str) -> None:
         self._step = step
         self._wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
+        self._steps = LEAST_STEPS
         self.bare_seconds: list[float] = []
 
     def warm_up(self, variants: list[Variant]) -> None:
         """Let every variant compile what it needs, and find out which are dear."""
         for _ in range(3):
             bare = self._bare()
+        self._steps = max(LEAST_STEPS, round(LEAST_SECONDS / bare))
         for variant in variants:
             self._watched(variant, steps=1)
             seconds = self._watched(variant, steps=1)
+            variant.steps = self._steps
             if seconds > DEAR * bare:
                 variant.steps, variant.every = 1, 4
+            variant.first_seconds.clear()  # those compiled
 
     def rounds(self, variants: list[Variant], count: int) -> None:
         """Fill in each variant's times, and their ratios to the bare steps right before and after."""
@@ -84,11 +90,14 @@ class Bench:
 
     def _bare(self) -> float:
         self._step()
-        return self._seconds_per_step(STEPS)
+        return self._seconds_per_step(self._steps)
 
     def _watched(self, variant: Variant, steps: int) -> float:
         with variant.watch() as count:
-            self._step()  # the first step in a recording looks at each kernel closely, once
+            # The first step in a recording looks at each kernel closely, once.
+            variant.first_seconds.append(self._seconds_per_step(1))
+            for _ in range(SETTLING if steps > 1 else 0):
+                self._step()
             first = count()
             seconds = self._seconds_per_step(steps)
             variant.calls = (count() - first) // steps

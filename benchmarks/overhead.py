@@ -106,6 +106,7 @@ def result_of(variant: Variant) -> dict[str, Any]:
         "ms": 1000 * statistics.median(variant.seconds),
         "ratio": variant.ratio,
         "quartiles": variant.quartiles,
+        "first_ms": 1000 * statistics.median(variant.first_seconds or variant.seconds),
         "rounds": len(variant.seconds),
         "calls": variant.calls,
         "waits": variant.waits,
@@ -140,14 +141,18 @@ def versions() -> str:
 def table(result: dict[str, Any]) -> str:
     """The result as Markdown that also reads well in a terminal."""
     bare = result["variants"]["bare"]
-    head = ["", "step", "× bare", "quartiles", "calls a step"]
+    head = ["", "step", "× bare", "quartiles", "first step", "calls a step"]
     cuda = result["device"] == "cuda"
     rows = []
     for variant in result["variants"].values():
         low, high = variant["quartiles"]
         is_bare = variant is bare
         row = [variant["name"], f"{variant['ms']:.1f} ms", "1" if is_bare else f"{variant['ratio']:.2f}"]
-        row += ["", ""] if is_bare else [f"{low:.2f} – {high:.2f}", str(variant["calls"])]
+        row += (
+            ["", "", ""]
+            if is_bare
+            else [f"{low:.2f} – {high:.2f}", f"{variant['first_ms']:.0f} ms", str(variant["calls"])]
+        )
         if cuda:
             more = (variant["peak"] - bare["peak"]) / 2**20
             row += [

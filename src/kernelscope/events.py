@@ -7,6 +7,7 @@ a `Site` is written once, a `Call` is small and written for every launch.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from struct import Struct
 from typing import Any, Literal
 
 Kind = str  # "triton", "cpp", "extern", "op", "gcu"; backends may add theirs
@@ -126,7 +127,10 @@ class Familiar:
     dead: tuple[int, ...]
 
 
-Brief = tuple[Familiar, int, int]  # a launch in few words: its place, its graph call, when
+# A launch in few words: the number of its place, its graph call, when. Bytes, because a million objects
+# that Python's garbage collector had to look at would slow the program down.
+Brief = bytes
+BRIEF = Struct("<qqq")
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -19,7 +19,7 @@ import torch
 
 from . import __version__
 from .config import Config, place_from_environment, strict_from_environment, strings
-from .events import Brief, Call, Finding, Graph, GraphCall, Kernel, Mark, RunInfo
+from .events import BRIEF, Brief, Call, Finding, Graph, GraphCall, Kernel, Mark, RunInfo
 from .fingerprint.fingerprinter import Fingerprinter
 from .fingerprint.versions import Tensors, Versions
 from .probes import PROBES
@@ -62,6 +62,7 @@ class Recording:
         self.is_open = True
         _OPEN.append(self)
         BUS.attach(self)
+        self.run.familiars = BUS.familiars
 
     def close(self) -> None:
         if not self.is_open:  # a forked child has closed its copy already
@@ -152,14 +153,31 @@ class Recording:
         if self.versions is not None:
             self.finding(_NO_VALUES_IN_REPLAYS)
 
-    def brief_log(self) -> list[Any] | None:
-        """Where a launch can be noted in few words, if that is enough here."""
+    @property
+    def notes_will_do(self) -> bool:
         config = self.config
-        enough = config.values == "off" and not (config.kernel or config.kind or self.observers)
-        return self.run.entries if enough else None
+        return config.values == "off" and not (config.kernel or config.kind or self.observers)
 
-    def brief_failed(self, entry: Brief, error: BaseException) -> None:
-        self.run.errors_of_briefs[id(entry)] = f"{type(error).__name__}: {error}"
+    @property
+    def note(self) -> Callable[[Brief], None]:
+        return self.run.entries.append if self.notes_will_do else self._note_if_wanted
+
+    def _note_if_wanted(self, entry: Brief) -> None:
+        """This recording opened while a graph was executing under one that needs notes only."""
+        if self._wants(self.run.familiars[BRIEF.unpack(entry)[0]].site.kernel):
+            self.run.entries.append(entry)
+
+    def note_failed(self, graph_call: int, line: int, error: BaseException) -> None:
+        for entry in reversed(self.run.entries):
+            if isinstance(entry, Call):
+                if entry.graph_call == graph_call:
+                    return  # a launch that was watched came after the last note
+                continue
+            number, noted_in, _ = BRIEF.unpack(entry)
+            if noted_in == graph_call:
+                if self.run.familiars[number].site.line == line:
+                    self.run.errors_of_briefs[id(entry)] = f"{type(error).__name__}: {error}"
+                return
 
     def graph_call(self, graph_call: GraphCall) -> None:
         graph = graph_call.graph

@@ -64,7 +64,7 @@ def test_a_noted_call_tells_what_the_first_told(step: Callable[[], None]) -> Non
         for _ in range(3):
             step()
         count = len(run) // 3
-        assert isinstance(run.entries[-1], tuple), "it was noted"
+        assert isinstance(run.entries[-1], bytes), "it was noted"
     first, second, third = ([facts(c) for c in run.calls[i * count : (i + 1) * count]] for i in range(3))
     assert first == second == third
     assert [c.index for c in run.calls] == list(range(3 * count))
@@ -188,9 +188,53 @@ def test_a_literal_none_is_a_constant_like_any_other() -> None:
     with kernelscope.record() as run, torch.no_grad():
         compiled(x)
         compiled(x)
-        assert isinstance(run.entries[-1], tuple), "it was noted"
+        assert isinstance(run.entries[-1], bytes), "it was noted"
     [first, second] = run.select(kernel="extern_kernels.convolution")
     assert facts(first) == facts(second)
     given = dict(zip(second.arg_names, second.args, strict=True))
     assert given["bias"] is None
     assert given["stride"] == (1, 1)
+
+
+OPEN_IN_THE_MIDDLE: dict[str, Any] = {}
+
+
+@torch.library.custom_op("kernelscope_brief::opens", mutates_args=())
+def opens(x: torch.Tensor) -> torch.Tensor:
+    for values in OPEN_IN_THE_MIDDLE:
+        recording = kernelscope.record(values=values, kind="extern" if values == "hash" else ())
+        OPEN_IN_THE_MIDDLE[values] = recording, recording.__enter__()
+    return x + 1
+
+
+@opens.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def test_a_recording_that_opens_while_a_graph_makes_notes() -> None:
+    @torch.compile
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return (opens(x.sin()).cos() @ w).softmax(1)
+
+    x, w = torch.randn(8, 8), torch.randn(8, 8)
+    with kernelscope.record() as run:
+        f(x, w)
+        f(x, w)
+        OPEN_IN_THE_MIDDLE.update(off=None, hash=None)
+        try:
+            f(x, w)
+        finally:
+            (first, notes), (second, hashes) = OPEN_IN_THE_MIDDLE.values()
+            OPEN_IN_THE_MIDDLE.clear()
+        f(x, w)
+        second.__exit__(None, None, None)
+        first.__exit__(None, None, None)
+    once = len(run) // 4
+    names = [c.kernel_name for c in run.calls]
+    opened = names.index("kernelscope_brief.opens.default")
+    assert [c.kernel_name for c in notes.calls] == names[opened + 1 : once] + names[:once]
+    whole = [c for c in hashes.calls if c.post_hashes]
+    assert {c.kind for c in hashes.calls} == {"extern"}
+    assert [c.kernel_name for c in whole] == [c.kernel_name for c in run.select(kind="extern")][: len(whole)]
+    assert len(hashes) == len(whole) + 1, "the matrix product of the execution that it came into"

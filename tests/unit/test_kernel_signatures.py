@@ -19,7 +19,7 @@ def test_names_and_roles() -> None:
         "                       const float* in_ptr1,\n                       bfloat16* out_ptr1,\n"
         "                       const int64_t ks0,\n                       const double ks1"
     )
-    assert cpp_arguments(source) == [
+    assert list(cpp_arguments(source)) == [
         ("in_out_ptr0", "inout"), ("in_ptr0", "in"), ("in_ptr1", "in"), ("out_ptr1", "out"),
         ("ks0", "scalar"), ("ks1", "scalar"),
     ]  # fmt: skip
@@ -49,18 +49,18 @@ def test_accumulation_reads_what_it_writes(body: str) -> None:
     ],
 )
 def test_what_others_do_is_not_its_own(body: str) -> None:
-    assert cpp_arguments(kernel("float* out_ptr0", body)) == [("out_ptr0", "out")]
+    assert cpp_arguments(kernel("float* out_ptr0", body)) == (("out_ptr0", "out"),)
 
 
 @pytest.mark.parametrize("params", ["", "void", "  "])
 def test_no_arguments(params: str) -> None:
-    assert cpp_arguments(kernel(params)) == []
+    assert cpp_arguments(kernel(params)) == ()
 
 
 def test_a_source_without_signature_has_no_names() -> None:
-    assert cpp_arguments("int helper(float* a) { return 1; }") == []
+    assert cpp_arguments("int helper(float* a) { return 1; }") == ()
 
 
 def test_the_signature_of_the_kernel_not_of_a_helper() -> None:
     source = "static inline float twice(const float* x) { return *x; }\n" + kernel("float* out_ptr0")
-    assert cpp_arguments(source) == [("out_ptr0", "out")]
+    assert list(cpp_arguments(source)) == [("out_ptr0", "out")]

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from kernelscope.probes.wrapper_source import HOOK_PREFIX, ArgText, KernelText, Wrapper, read_wrapper
+from kernelscope.probes.wrapper_source import (
+    HOOK_PREFIX,
+    NOTES,
+    ArgText,
+    KernelText,
+    Wrapper,
+    read_wrapper,
+)
 
 SOURCE = """
 # AOT ID: ['3_forward']
@@ -185,3 +193,58 @@ def test_marked_code_calls_the_same_in_the_same_order() -> None:
         ["empty_strided_cpu"], ["extern_kernels.addmm"], ["torch.ops.mylib.both.default"],
         ["cpp_fused_relu_0"], [".copy_"], [".zero_"],
     ]  # fmt: skip
+
+
+def test_notes_stand_before_launches_that_stay_as_they_were(wrapper: Wrapper) -> None:
+    """The text behind a note runs exactly what the wrapper said, receiver and all."""
+    log: list[Any] = []
+
+    class Thing:
+        def __init__(self, name: str) -> None:
+            self._name = name
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Thing:
+            log.append((self._name, len(args)))
+            return Thing("made")
+
+        def __getattr__(self, name: str) -> Thing:
+            return Thing(name)
+
+        def __getitem__(self, key: Any) -> Thing:
+            return self
+
+    class Bus:
+        def note(self, entry: Any) -> None:
+            log.append(entry)
+
+    noted = frozenset(c.hook for c in wrapper.callsites)
+    text = read_wrapper(SOURCE, "wrapper.py", everything, noted)
+    names = {c.familiar: c.path for c in text.callsites}
+    here = types.SimpleNamespace(graph_call=7)
+    thing = Thing("given")
+    namespace: dict[str, Any] = names | {
+        "extern_kernels": thing, "torch": thing, "cpp_fused_relu_0": Thing("cpp"),
+        "empty_strided_cpu": Thing("empty"), "reinterpret_tensor": lambda *args: thing,
+        **dict(zip(NOTES, (Bus(), here, lambda: 5, lambda *entry: entry), strict=True)),
+    }  # fmt: skip
+    code = next(code for (name, _), code in text.codes.items() if name == "Runner.call")
+    call = types.FunctionType(code, namespace)
+    call(None, [thing, thing])
+    assert log == [
+        ("empty_strided_cpu", 7, 5), ("empty", 3), ("extern_kernels.addmm", 7, 5), ("addmm", 3),
+        ("torch.ops.mylib.both.default", 7, 5), ("default", 4), ("cpp_fused_relu_0", 7, 5), ("cpp", 2),
+        (".copy_", 7, 5), ("copy_", 2), (".zero_", 7, 5), ("zero_", 0),
+    ]  # fmt: skip
+    before = len(log)
+    here.graph_call = -1
+    call(None, [thing, thing])
+    assert not any(entry[1:] == (-1, 5) for entry in log[before:]), "outside of a graph nothing is noted"
+
+
+def test_a_launch_inside_an_expression_keeps_its_hook() -> None:
+    source = "def call(args):\n    x = outer(inner(1))\n    return launch(x)\n"
+    hooks = frozenset(c.hook for c in read_wrapper(source, "w.py", everything).callsites)
+    text = read_wrapper(source, "w.py", everything, hooks)
+    [code] = text.codes.values()
+    assert {c.hook for c in text.callsites} <= set(code.co_names)
+    assert not {c.familiar for c in text.callsites} & set(code.co_names)

@@ -47,7 +47,10 @@ class Bus:
         self.storages = Storages()
         self.here = _ThreadState()
         self.capture: list[Template] | None = None  # of the CUDA graph that is being captured
-        self.brief: Callable[[Brief], Any] | None = None  # notes a launch, while no recording wants more
+        self.notes_will_do = False  # no recording wants more of a familiar launch than a note
+        self.note: Callable[[Brief], Any] = _ignore
+        self.familiars: list[Familiar] = []  # by the number that a note has for it
+        self.before_capture: Callable[[], None] | None = None
         self._graph_calls = itertools.count()
         self.site_ids = itertools.count()
         self._kernels: dict[tuple[str, str, str], Kernel] = {}
@@ -65,13 +68,13 @@ class Bus:
             self.look_again()
             if not self.listeners:
                 self.storages.clear()
-                self._kernels = {}
+                self._kernels, self.familiars = {}, []
 
     def forget(self) -> None:
         """In a forked child: nobody listens, and the weak references are its own copies."""
         self.listeners = ()
         self.bystanders = ()
-        self.brief = None
+        self.notes_will_do, self.note = False, _ignore
         self.storages = Storages()
         self.here = _ThreadState()
         self._lock = threading.Lock()
@@ -94,25 +97,34 @@ class Bus:
             known = kernels.setdefault(key, made)  # another thread may have been faster
         return known
 
+    def number(self, familiar: Familiar) -> int:
+        """What a note calls this place."""
+        with self._lock:
+            self.familiars.append(familiar)
+            return len(self.familiars) - 1
+
     def look_again(self) -> None:
-        """Whether every recording can do with brief notes may have changed."""
-        logs = [listener.brief_log() for listener in self.listeners]
-        if not logs or self.capture is not None or any(log is None for log in logs):
-            self.brief = None
-        elif len(logs) == 1:
-            self.brief = logs[0].append if logs[0] is not None else None
+        """Whether every recording can do with notes may have changed."""
+        listeners = self.listeners
+        self.notes_will_do = (
+            bool(listeners) and self.capture is None and all(each.notes_will_do for each in listeners)
+        )
+        if len(listeners) == 1:
+            self.note = listeners[0].note
         else:
-            notes = [log.append for log in logs if log is not None]
-            self.brief = lambda entry: [note(entry) for note in notes]
+            self.note = (lambda entry: [each.note(entry) for each in listeners]) if listeners else _ignore
 
     def capturing(self, templates: list[Template] | None) -> None:
         """A CUDA graph's capture begins, or with None has ended."""
         self.capture = templates
         self.look_again()
+        if templates is not None and self.before_capture is not None:
+            self.before_capture()
 
-    def brief_failed(self, entry: Brief, error: BaseException) -> None:
+    def note_failed(self, graph_call: int, line: int, error: BaseException) -> None:
+        """A compiled graph raised; if a noted launch did it, its note stands last and has that line."""
         for listener in self.listeners:
-            listener.brief_failed(entry, error)
+            listener.note_failed(graph_call, line, error)
 
     def graph_call(self, graph: Graph, phase: Phase, stream: int) -> int:
         """A compiled graph starts to execute."""
@@ -219,7 +231,7 @@ class Bus:
         launch.phase = self.phase()
         launch.start_ns = monotonic_ns()
         launch.stream, launch.captured = _stream(point, kwargs) if point.cuda_index >= 0 else (0, False)
-        if self.brief is not None and point.familiar is not None:
+        if self.notes_will_do and point.familiar is not None:
             launch.is_tracked, launch.storages, launch.dead = False, [], point.familiar.dead
             launch.storage_ids = launch.epochs = launch.offsets = ()
         else:
@@ -312,6 +324,10 @@ class Bus:
         if returns not in point.sealed:
             point.sealed[returns] = point.site.with_returns(next(self.site_ids), returns)
         return point.sealed[returns]
+
+
+def _ignore(entry: Brief) -> None:
+    """A graph that was running when the last recording closed still makes its notes."""
 
 
 def _stream(point: LaunchPoint, kwargs: dict[str, Any]) -> tuple[int, bool]:

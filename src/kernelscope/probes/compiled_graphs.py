@@ -11,20 +11,22 @@ import itertools
 import os
 import sys
 import threading
+import traceback
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from time import monotonic_ns
 from types import CodeType, FunctionType
 from typing import Any, TypeAlias
 
 import torch
 
-from ..events import Direction, Finding, Frame, Graph
+from ..events import BRIEF, Direction, Finding, Frame, Graph
 from .bus import BUS, own_fault
 from .origins import LineMap, caller_frames, compiled_user_code
 from .patching import Patch
 from .wrapper_launches import WrapperLaunches, is_birth, is_launch, lookup
-from .wrapper_source import KernelText, Wrapper, read_wrapper
+from .wrapper_source import NOTES, KernelText, Wrapper, read_wrapper
 
 _CALL = "torch._inductor.output_code:CompiledFxGraph.__call__"
 _POST_COMPILE = "torch._inductor.output_code:CompiledFxGraph.post_compile"
@@ -38,6 +40,7 @@ class _HookedWrapper:
     def __init__(
         self,
         namespace: dict[str, Any],
+        source: str,
         text: Wrapper,
         launches: WrapperLaunches,
         *,
@@ -45,6 +48,7 @@ class _HookedWrapper:
         is_cuda: bool,
     ) -> None:
         self.namespace = namespace
+        self.source = source
         self.aot_name = text.aot_name
         self.optimizes = optimizes  # it is the step of a torch optimizer, compiled
         self.is_cuda = is_cuda
@@ -64,18 +68,32 @@ class _HookedWrapper:
         self.replaced = [(function, function.__code__) for function in _functions(self.namespace)]
         self._use(self._text.codes)
 
-    def follow(self, brief: bool, read: Callable[[], Codes]) -> None:
-        """While notes will do, and every launch has been looked at once, allocations are not watched."""
+    def follow(self, brief: bool) -> None:
+        """While notes will do, and every launch has been looked at once, nothing more is hooked."""
         brief = brief and self._text.is_static and not self._launches.unfamiliar
         if brief != self._is_brief:
-            self._is_brief = brief
             if brief and not self._brief_codes:
-                self._brief_codes = read()
+                self._prepare_notes()
+            self._is_brief = brief
             self._use(self._brief_codes if brief else self._text.codes)
+
+    def _prepare_notes(self) -> None:
+        notable = self._launches.notable
+        used: dict[str, Any] = dict(zip(NOTES, (BUS, BUS.here, monotonic_ns, BRIEF.pack), strict=True))
+        used |= {name: BUS.number(familiar) for name, familiar in notable.values()}
+        self.namespace.update(used)
+        self.added += used
+        self._brief_codes = _read(self.source, self.namespace, births=False, noted=frozenset(notable)).codes
 
     def _use(self, codes: Codes) -> None:
         for function, original in self.replaced:
             function.__code__ = codes.get((original.co_qualname, original.co_firstlineno), original)
+
+    def line_in(self, error: BaseException) -> int:
+        """The line of this wrapper that an exception came from."""
+        frames = traceback.walk_tb(error.__traceback__)
+        lines = [line for frame, line in frames if frame.f_globals is self.namespace]
+        return lines[-1] if lines else 0
 
     def restore(self) -> None:
         for function, code in self.replaced:
@@ -113,10 +131,12 @@ class CompiledGraphs:
         for patch in self._patches:
             patch.install()
         self._is_on = True
+        BUS.before_capture = self._hook_everything
 
     def remove(self) -> None:
         for patch in reversed(self._patches):
             patch.remove()
+        BUS.before_capture = None
         with self._lock:
             self._is_on = False
             for key, wrapper in self._hooked.items():
@@ -129,6 +149,12 @@ class CompiledGraphs:
             self._graphs.clear()
             self._codes.clear()
             self._step_graphs.clear()
+
+    def _hook_everything(self) -> None:
+        """A CUDA graph is about to be captured, maybe inside a graph that has been entered already."""
+        with self._lock:
+            for wrapper in self._hooked.values():
+                _follow(wrapper)
 
     def forget_lock(self) -> None:
         """In a forked child: the thread that held it is gone."""
@@ -159,11 +185,15 @@ class CompiledGraphs:
                 if graph is not None and optimizes:
                     self._count_step(graph)
                 return result
+            except BaseException as error:
+                if wrapper is not None:
+                    BUS.note_failed(here.graph_call, wrapper.line_in(error), error)
+                raise
             finally:
                 here.graph_call, here.in_graph, here.backward = before
                 here.optimizer -= optimizes
                 if wrapper is not None:
-                    self._leave(wrapper, compiled)
+                    self._leave(wrapper)
 
         return call
 
@@ -188,14 +218,14 @@ class CompiledGraphs:
             _, graph, wrapper = known
             if wrapper is not None:
                 self._running[id(wrapper.namespace)] += 1
-                _follow(wrapper, compiled)
+                _follow(wrapper)
             return graph, wrapper
 
-    def _leave(self, wrapper: _HookedWrapper, compiled: Any) -> None:
+    def _leave(self, wrapper: _HookedWrapper) -> None:
         key = id(wrapper.namespace)
         with self._lock:
             if self._is_on:
-                _follow(wrapper, compiled)  # now, in the first execution, which is slow anyway
+                _follow(wrapper)  # now, in the first execution, which is slow anyway
             self._running[key] -= 1
             if not self._running[key]:
                 del self._running[key]
@@ -249,6 +279,7 @@ class CompiledGraphs:
         launches = WrapperLaunches(text, path, namespace, LineMap(linemap, code), callers)
         hooked = self._hooked[id(namespace)] = _HookedWrapper(
             namespace,
+            compiled.source_code,
             text,
             launches,
             optimizes=any(_OPTIMIZERS in (trace or "") for _, trace in linemap),
@@ -268,22 +299,24 @@ class CompiledGraphs:
         return self._codes.get(number) or (None, caller_frames(limit=100))
 
 
-def _follow(wrapper: _HookedWrapper, compiled: Any) -> None:
+def _follow(wrapper: _HookedWrapper) -> None:
     try:
-        source, namespace = compiled.source_code, wrapper.namespace
-        wrapper.follow(BUS.brief is not None, lambda: _read(source, namespace, births=False).codes)
+        wrapper.follow(BUS.notes_will_do)
     except Exception:
         BUS.finding(own_fault("changing to brief notes"))
 
 
-_TEXTS: dict[tuple[str, bool], tuple[str, Wrapper]] = {}  # a long one takes a second to read
+_TEXTS: dict[tuple[str, bool, frozenset[str]], tuple[str, Wrapper]] = {}  # a long one takes a second to read
 _TEXTS_AT_MOST = 256
 
 
-def _read(source: str, namespace: dict[str, Any], *, births: bool) -> Wrapper:
-    """The wrapper's text with its launches hooked, and its allocations too if asked for."""
+def _read(
+    source: str, namespace: dict[str, Any], *, births: bool, noted: frozenset[str] = frozenset()
+) -> Wrapper:
+    """The wrapper's text with its launches hooked or noted, and its allocations hooked if asked for."""
     path = str(namespace.get("__file__", "<wrapper>"))
-    known = _TEXTS.get((path, births))
+    key = path, births, noted
+    known = _TEXTS.get(key)
     if known is not None and known[0] == source:
         return known[1]
 
@@ -292,10 +325,10 @@ def _read(source: str, namespace: dict[str, Any], *, births: bool) -> Wrapper:
             births or not is_birth(called, lookup(called, namespace))
         )
 
-    wrapper = read_wrapper(source, path, choose)
+    wrapper = read_wrapper(source, path, choose, noted)
     while len(_TEXTS) >= _TEXTS_AT_MOST:
         del _TEXTS[next(iter(_TEXTS))]
-    _TEXTS[path, births] = source, wrapper
+    _TEXTS[key] = source, wrapper
     return wrapper
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from ..events import Role
@@ -17,13 +18,14 @@ _CPP_ACCUMULATES = (
 )
 
 
-def cpp_arguments(source: str) -> list[tuple[str, Role]]:
+@lru_cache(maxsize=4096)
+def cpp_arguments(source: str) -> tuple[tuple[str, Role], ...]:
     """Names and roles from the `extern "C"` signature of an Inductor C++ kernel."""
     found = _CPP_SIGNATURE.search(source)
     if found is None:
-        return []
+        return ()
     params = [" ".join(p.split()) for p in found["params"].split(",")]
-    return [_cpp_argument(p, source) for p in params if p and p != "void"]
+    return tuple(_cpp_argument(p, source) for p in params if p and p != "void")
 
 
 def _cpp_argument(param: str, source: str) -> tuple[str, Role]:
@@ -38,7 +40,7 @@ def _cpp_argument(param: str, source: str) -> tuple[str, Role]:
     return name, "out"
 
 
-def triton_arguments(kernel: Any, source: str = "") -> list[tuple[str, Role]]:
+def triton_arguments(kernel: Any, source: str = "") -> tuple[tuple[str, Role], ...]:
     """Names and roles of the kernel's arguments that a `CachingAutotuner` is launched with.
 
     All of its signature but the declared constexprs. Those that are only specialised there (None, a size
@@ -49,12 +51,14 @@ def triton_arguments(kernel: Any, source: str = "") -> list[tuple[str, Role]]:
     kinds = {name: str(kind) for name, kind in signature.items() if name not in constexprs}
     if is_users_own(kernel):  # Inductor does not say what it writes, and its names need not either
         roles = roles_in_source(source, kernel.fn.__name__)
-        return [(n, roles.get(n, "inout") if _is_pointer(kind) else "scalar") for n, kind in kinds.items()]
+        return tuple(
+            (n, roles.get(n, "inout") if _is_pointer(kind) else "scalar") for n, kind in kinds.items()
+        )
     mutated = set(getattr(kernel, "mutated_arg_names", ()) or ())
     text = source or str(getattr(kernel.fn, "src", ""))
-    return [
+    return tuple(
         (n, _triton_role(n, mutated, text) if _is_pointer(kind) else "scalar") for n, kind in kinds.items()
-    ]
+    )
 
 
 def is_users_own(kernel: Any) -> bool:

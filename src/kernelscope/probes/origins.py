@@ -10,7 +10,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from types import CodeType
 
 import torch
@@ -90,8 +90,24 @@ class LineMap:
         traced = [(Frame(m["file"], int(m["line"]), m["function"]), m["text"]) for m in found]
         frames = [_where_it_is_now(frame, text) for frame, text in traced]
         if frames and self._compiled is not None:
-            frames[0] = _in_code(frames[0], traced[0][1], self._compiled)
+            frames[0] = self._in_code(frames[0], traced[0][1], self._compiled)
         return user_first(frames[::-1])
+
+    def _in_code(self, frame: Frame, text: str | None, code: CodeType) -> Frame:
+        """The same line in the code that was really compiled, when the trace tells of its twin."""
+        first, lines = code.co_firstlineno, self._compiled_lines
+        if not lines or (frame.file == code.co_filename and first <= frame.line < first + len(lines)):
+            return frame
+        same = [first + i for i, line in enumerate(lines) if line.strip() == text]
+        return Frame(code.co_filename, same[0] if same else first, code.co_name)
+
+    @cached_property
+    def _compiled_lines(self) -> list[str]:
+        """Dynamo's own code objects know few lines, so the extent of a function is taken from its text."""
+        code = self._compiled
+        if code is None:
+            return []
+        return inspect.getblock(linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :])
 
 
 def _where_it_is_now(frame: Frame, text: str | None) -> Frame:
@@ -101,17 +117,6 @@ def _where_it_is_now(frame: Frame, text: str | None) -> Frame:
         return frame
     same = [number for number, line in enumerate(lines, start=1) if line.strip() == text]
     return replace(frame, line=min(same, key=lambda n: abs(n - frame.line))) if same else frame
-
-
-def _in_code(frame: Frame, text: str | None, code: CodeType) -> Frame:
-    """The same line in the code that was really compiled, when the trace tells of its twin."""
-    first = code.co_firstlineno
-    # Dynamo's own code objects know few lines, so the extent of the function is taken from its text.
-    lines = inspect.getblock(linecache.getlines(code.co_filename)[first - 1 :])
-    if not lines or (frame.file == code.co_filename and first <= frame.line < first + len(lines)):
-        return frame
-    same = [first + i for i, line in enumerate(lines) if line.strip() == text]
-    return Frame(code.co_filename, same[0] if same else first, code.co_name)
 
 
 def compiled_user_code() -> CodeType | None:

@@ -6,10 +6,10 @@ import hashlib
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from time import monotonic_ns
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import torch
@@ -52,6 +52,7 @@ class WrapperLaunches:
         self._lines = lines
         self._callers = callers  # the user's lines that called the graph
         self.unfamiliar: set[str] = set()  # hooks of launches that have not been seen yet
+        self.notable: dict[str, tuple[str, Familiar]] = {}  # by hook: what a note of it says, and its name
         self.sub_kernels: list[Any] = []  # of MultiKernels: their `run` is hooked on the object itself
 
     def hook(self, callsite: Callsite) -> Callable[..., Any]:
@@ -76,7 +77,7 @@ class WrapperLaunches:
             return self._triton(callsite, text, owner, None)
         if hasattr(owner, "picked_kernel"):
             return self._multi_kernel(callsite, owner)
-        return self._positional(callsite, self._kernel(text, text.maker), [], lambda: target)
+        return self._positional(callsite, self._kernel(text, text.maker), (), lambda: target)
 
     def _multi_kernel(self, callsite: Callsite, multi_kernel: Any) -> Callable[..., Any]:
         """A MultiKernel benchmarks its kernels and then runs the one it picked: that one is the launch."""
@@ -138,19 +139,21 @@ class WrapperLaunches:
         text = self._wrapper.kernels.get(callsite.path)
         if text is None or text.maker != "cpp_pybinding":
             return self._lines.frames(callsite.line)
-        launches = [c.line for c in self._wrapper.callsites if not self._is_birth(c)]
-        previous = max((line for line in launches if line < callsite.line), default=0)
+        place = bisect_left(self._lines_of_launches, callsite.line)
+        previous = self._lines_of_launches[place - 1] if place else 0
         following = self._wrapper.statement_after(callsite.line)
         return self._lines.frames_of_group(callsite.line, previous, following)
 
-    def _is_birth(self, callsite: Callsite) -> bool:
-        return is_birth(callsite.path, lookup(callsite.path, self._namespace))
+    @cached_property
+    def _lines_of_launches(self) -> list[int]:
+        called = ((c.line, c.path) for c in self._wrapper.callsites)
+        return sorted(line for line, path in called if not is_birth(path, lookup(path, self._namespace)))
 
     def _positional(
         self,
         callsite: Callsite,
         kernel: Kernel,
-        names: list[tuple[str, Role]],
+        names: Sequence[tuple[str, Role]],
         func: Callable[[], Any],
         seal: Callable[[Site, Launch], Site] | None = None,
         extra: int = 0,
@@ -181,39 +184,23 @@ class WrapperLaunches:
                 return func()(*args, **kwargs), None
             return BUS.run(point, flat, func(), args, kwargs), point
 
-        return self._briefly(callsite, func, launch)
+        return self._once_familiar(callsite, launch)
 
-    def _briefly(
+    def _once_familiar(
         self,
         callsite: Callsite,
-        func: Callable[[], Any],
-        in_full: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, LaunchPoint | None]],
+        run: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, LaunchPoint | None]],
     ) -> Callable[..., Any]:
-        """The first launch is looked at closely; from then on, if nobody wants values, a note will do.
-
-        On this path every tenth of a microsecond counts: a training step can have a thousand launches and
-        no time to spare on the host.
-        """
-        here = BUS.here
-        familiar: Familiar | None = None
+        """The first launch is looked at closely; after it, if nobody wants values, a note will do."""
         is_plain = not _interprets()
         self.unfamiliar.add(callsite.hook)
 
         def launch(*args: Any, **kwargs: Any) -> Any:
-            nonlocal familiar
-            if familiar is not None and (note := BUS.brief) is not None and (inside := here.graph_call) >= 0:
-                entry = (familiar, inside, monotonic_ns())
-                note(entry)
-                try:
-                    return func()(*args, **kwargs)
-                except BaseException as error:
-                    BUS.brief_failed(entry, error)
-                    raise
-            result, point = in_full(args, kwargs)
-            if point is not None and point.familiar is not None:
+            result, point = run(args, kwargs)
+            if point is not None and point.familiar is not None and callsite.hook in self.unfamiliar:
                 self.unfamiliar.discard(callsite.hook)
                 if point.is_leaf and not point.scalars and is_plain:
-                    familiar = point.familiar
+                    self.notable[callsite.hook] = callsite.familiar, point.familiar
             return result
 
         return launch
@@ -259,7 +246,7 @@ class WrapperLaunches:
                 return func(*args, **kwargs), None
             return BUS.run(point, flat, func, args, kwargs), point
 
-        return self._briefly(callsite, lambda: func, launch)
+        return self._once_familiar(callsite, launch)
 
 
 def _interprets() -> bool:
@@ -324,6 +311,7 @@ def is_launch(path: str, namespace: dict[str, Any], kernels: Mapping[str, Kernel
     return isinstance(target, HigherOrderOperator)
 
 
+@lru_cache(maxsize=4096)
 def source_hash(source: str, name: str) -> str:
     """Equal for two kernels that differ only in Inductor's numbering (`…_0`, `…_3`)."""
     base = re.sub(r"_\d+$", "", name)
@@ -331,7 +319,7 @@ def source_hash(source: str, name: str) -> str:
     return hashlib.sha256(normal.encode()).hexdigest()[:16] if source else ""
 
 
-def _positional_arg(i: int, value: Any, text: ArgText, names: list[tuple[str, Role]]) -> Arg:
+def _positional_arg(i: int, value: Any, text: ArgText, names: Sequence[tuple[str, Role]]) -> Arg:
     name, role = (
         names[i] if i < len(names) else (f"arg{i}", "inout" if isinstance(value, torch.Tensor) else "scalar")
     )

@@ -2,7 +2,8 @@
 
 Needs no torch: a wrapper is text. Each call that `choose` picks is rewritten to call a global of our own,
 so that every launch knows its place in the source without looking at the stack, and calls that go through
-no global (`workspace_0.zero_()`) are seen as well.
+no global (`workspace_0.zero_()`) are seen as well. Where a note will do, the call stays as it is and a
+statement before it makes the note.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ from dataclasses import dataclass, field
 from types import CodeType
 
 HOOK_PREFIX = "_kernelscope_"  # one underscore: two would be mangled inside a class
+# The globals that a note uses.
+NOTES = ("_kernelscope_bus", "_kernelscope_here", "_kernelscope_now", "_kernelscope_brief")
+_GRAPH_CALL = "_kernelscope_graph_call"
+# Nothing more than this, because it stands before each of a thousand launches.
+_NOTE = f"if {_GRAPH_CALL} >= 0: {NOTES[0]}.note({NOTES[3]}({{familiar}}, {_GRAPH_CALL}, {NOTES[2]}()))"
 _SYMBOL = re.compile(r"[su]\d+")  # a size that is known only when the graph runs
 _NOT_THE_PROGRAM = {"benchmark_compiled_module", "get_args", "recursively_apply_fns", "__init__"}
 _SHAPES_AT = {"assert_size_stride": 1, "reinterpret_tensor": 1, "alloc_from_pool": 3}  # size, then stride
@@ -39,6 +45,11 @@ class Callsite:
     args: tuple[ArgText, ...]
     kwargs: dict[str, ArgText]
     target: str  # what its result is assigned to
+
+    @property
+    def familiar(self) -> str:
+        """The global with the number that a note of this call names."""
+        return f"{self.hook}_familiar"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +83,18 @@ class Wrapper:
 Choose = Callable[[str, Mapping[str, KernelText]], bool]
 
 
-def read_wrapper(source: str, filename: str, choose: Choose) -> Wrapper:
-    """Parse a wrapper; `choose` says for a called path and the known kernels whether to hook the call."""
+def read_wrapper(source: str, filename: str, choose: Choose, noted: frozenset[str] = frozenset()) -> Wrapper:
+    """Parse a wrapper; `choose` says for a called path and the known kernels whether to hook the call.
+
+    The hooks named in `noted` are replaced by notes, where a call is a statement of its own.
+    """
     tree = ast.parse(source, filename)
     wrapper = Wrapper(aot_name=_aot_name(source))
     for statement in tree.body:
         kernel = _kernel_definition(statement)
         if kernel is not None:
             wrapper.kernels[kernel.name] = kernel
-    marker = _Marker(wrapper, choose)
+    marker = _Marker(wrapper, choose, noted)
     for function in _functions(tree):
         wrapper.statements += _statements(function)
         marker.mark(function)
@@ -128,9 +142,10 @@ def _codes(code: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:
 
 
 class _Marker(ast.NodeTransformer):
-    def __init__(self, wrapper: Wrapper, choose: Choose) -> None:
+    def __init__(self, wrapper: Wrapper, choose: Choose, noted: frozenset[str]) -> None:
         self._wrapper = wrapper
         self._choose = choose
+        self._noted = noted
         self._locals: set[str] = set()
         self._target = ""
 
@@ -140,14 +155,37 @@ class _Marker(ast.NodeTransformer):
         }
         if any(_SYMBOL.fullmatch(name) for name in self._locals):
             self._wrapper.is_static = False
-        function.body = [self.visit(statement) for statement in function.body]
+        self.generic_visit(function)
+        if self._noted:
+            read = ast.parse(f"{_GRAPH_CALL} = {NOTES[1]}.graph_call").body[0]
+            function.body.insert(0, _at(read, function.body[0]))
 
-    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+    def visit_Assign(self, node: ast.Assign) -> ast.AST | list[ast.stmt]:
         self._target = ast.unparse(node.targets[0])
         try:
-            return self.generic_visit(node)
+            return self._statement(node)
         finally:
             self._target = ""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | list[ast.stmt]:
+        return self._statement(node)
+
+    def _statement(self, node: ast.Assign | ast.Expr) -> ast.AST | list[ast.stmt]:
+        """A launch that is a statement can be noted by another one before it."""
+        launched, before = node.value, len(self._wrapper.callsites)
+        called = launched.func if isinstance(launched, ast.Call) else None
+        self.generic_visit(node)
+        inside = self._wrapper.callsites[before:]
+        if called is None or len(inside) != 1 or inside[0].hook not in self._noted:
+            return node
+        assert isinstance(launched, ast.Call)
+        if not isinstance(launched.func, ast.Name) or launched.func.id != inside[0].hook:
+            return node  # it is an argument that launches
+        launched.func = called
+        if inside[0].path.startswith("."):
+            del launched.args[0]  # the receiver
+        note = ast.parse(_NOTE.format(familiar=inside[0].familiar)).body[0]
+        return [_at(note, node), node]
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         target, self._target = self._target, ""  # it belongs to the outermost call only
@@ -186,6 +224,12 @@ class _Marker(ast.NodeTransformer):
         sizes = node.args[first : first + 2] if first is not None else []
         if any(isinstance(part, ast.Name) for size in sizes for part in ast.walk(size)):
             self._wrapper.is_static = False
+
+
+def _at(statement: ast.stmt, place: ast.stmt) -> ast.stmt:
+    for node in ast.walk(statement):
+        ast.copy_location(node, place)
+    return statement
 
 
 def _arg_text(node: ast.expr) -> ArgText:

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from ..config import strings
-from ..events import Brief, Call, Finding, Graph, GraphCall, Kernel, Mark, RunInfo
+from ..events import BRIEF, Brief, Call, Familiar, Finding, Graph, GraphCall, Kernel, Mark, RunInfo
 from .call import KernelCall
 from .findings import findings_in
 from .kinds import OperatorNotes, view_of
@@ -27,6 +27,7 @@ class Run:
 
     def __init__(self, info: RunInfo) -> None:
         self.info = info
+        self.familiars: Sequence[Familiar] = ()  # what the numbers in briefs stand for
         self.entries: list[Call | Brief] = []  # as recorded; `records_of_calls` spells them out
         self.errors_of_briefs: dict[int, str] = {}  # by id of the entry
         self._spelled_out = 0
@@ -52,7 +53,7 @@ class Run:
         entries: list[Any] = self.entries
         for place in range(self._spelled_out, len(entries)):
             entry = entries[place]
-            if isinstance(entry, tuple):
+            if isinstance(entry, bytes):
                 entries[place] = self._in_full(place, entry)
                 self._has_briefs = True
             elif self._has_briefs:
@@ -62,7 +63,8 @@ class Run:
         return entries
 
     def _in_full(self, index: int, entry: Brief) -> Call:
-        familiar, graph_call, when = entry
+        number, graph_call, when = BRIEF.unpack(entry)
+        familiar = self.familiars[number]
         error = self.errors_of_briefs.pop(id(entry), "")
         call = Call(index, familiar.site, graph_call, start_ns=when, dead=familiar.dead, error=error)
         about = self.graph_calls.get(graph_call)
@@ -81,7 +83,7 @@ class Run:
 
     def put_in_order(self) -> None:
         """Threads append calls in any order; the views made so far stand in that order too."""
-        if not any(isinstance(entry, tuple) for entry in self.entries):
+        if not any(isinstance(entry, bytes) for entry in self.entries):
             self.records_of_calls.sort(key=lambda call: call.index)
             self._views.clear()
 
