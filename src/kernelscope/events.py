@@ -125,6 +125,12 @@ class Familiar:
 
     site: Site
     dead: tuple[int, ...]
+    # Where its fingerprints are, counted from the first of its graph call; None where they are not planned.
+    pre: dict[int, int] | None = None
+    post: dict[int, int] | None = None
+    storages: tuple[int, ...] = ()  # numbered within the graph call
+    epochs: tuple[int, ...] = ()
+    offsets: tuple[int, ...] = ()
 
 
 # A launch in few words: the number of its place, its graph call, when. Bytes, because a million objects

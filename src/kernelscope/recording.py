@@ -19,13 +19,14 @@ import torch
 
 from . import __version__
 from .config import Config, place_from_environment, strict_from_environment, strings
-from .events import BRIEF, Brief, Call, Finding, Graph, GraphCall, Kernel, Mark, RunInfo
+from .events import BRIEF, Brief, Call, Familiar, Finding, Graph, GraphCall, Kernel, Mark, RunInfo
 from .fingerprint.fingerprinter import Fingerprinter
+from .fingerprint.plans import CannotPlan, Plan, plan
 from .fingerprint.versions import Tensors, Versions
 from .probes import PROBES
-from .probes.bus import BUS
+from .probes.bus import BUS, own_fault
 from .probes.describe import plain
-from .probes.launch import Launch, Template
+from .probes.launch import GraphReadings, Launch, Template
 from .run import Run
 
 _NO_VALUES_IN_REPLAYS = Finding(
@@ -48,6 +49,7 @@ class Recording:
         self.config = config
         self.run = Run(_run_info(config))
         self.versions = Versions(Fingerprinter()) if config.values == "hash" else None
+        self.run.hasher = self.versions.hasher if self.versions is not None else None
         self.observers: list[Observer] = []
         self.is_open = False
         self._indices = itertools.count()
@@ -159,8 +161,32 @@ class Recording:
         return config.values == "off" and not (config.kernel or config.kind or self.observers)
 
     @property
+    def planner(self) -> Recording | None:
+        """Itself, if from a graph's first execution it is known what to fingerprint in the next ones."""
+        config = self.config
+        whole = not (config.kernel or config.kind or config.verify or self.observers)
+        return self if config.values == "hash" and whole else None
+
+    def readings(self, graph_call: int, launches: int) -> GraphReadings | None:
+        if self.versions is None or self.versions.hasher.taken_the_long_way:
+            return None
+        calls: list[Call] = []
+        for entry in itertools.islice(reversed(self.run.entries), 2 * launches + 1000):
+            if isinstance(entry, Call) and entry.graph_call == graph_call:
+                calls.append(entry)
+        return readings_of(calls[::-1]) if len(calls) == launches else None
+
+    def plan(self, readings: GraphReadings, flushes: Sequence[Sequence[int]]) -> PlannedGraph | None:
+        assert self.versions is not None
+        try:
+            made = plan(self.versions.hasher, readings.tensors, flushes, _flush_failed)
+        except CannotPlan:
+            return None
+        return PlannedGraph(made, self.run)
+
+    @property
     def note(self) -> Callable[[Brief], None]:
-        return self.run.entries.append if self.notes_will_do else self._note_if_wanted
+        return self.run.entries.append if self.notes_will_do or self.planner else self._note_if_wanted
 
     def _note_if_wanted(self, entry: Brief) -> None:
         """This recording opened while a graph was executing under one that needs notes only."""
@@ -302,6 +328,53 @@ def _close_copies() -> None:
             recording.is_open = False
         _OPEN.clear()
         PROBES.forget_in_child()
+
+
+class PlannedGraph:
+    """A plan whose executions the run knows of."""
+
+    def __init__(self, made: Plan, run: Run) -> None:
+        self.flushes = made.flushes
+        self._plan = made
+        self._first_slots = run.first_slots
+
+    def begin(self, graph_call: int) -> Any:
+        execution, self._first_slots[graph_call] = self._plan.begin()
+        return execution
+
+
+def _flush_failed() -> None:
+    BUS.finding(own_fault("fingerprinting as planned"))
+
+
+def readings_of(calls: list[Call]) -> GraphReadings | None:
+    """What these calls, one execution of a graph, fingerprinted and where; None if that was incomplete."""
+    readings = GraphReadings()
+    numbers: dict[int, int] = {}  # by slot
+    storages: dict[int, int] = {}
+    for call in calls:
+        site = call.site
+        if call.pre is None or call.post is None or call.error or site.id in readings.familiars:
+            return None
+        for slots, taken in ((call.pre, readings.before), (call.post, readings.after)):
+            new = taken[site.id] = []
+            for i, slot in slots.items():
+                if slot not in numbers:
+                    spec = site.args[i].tensor
+                    assert spec is not None
+                    numbers[slot] = len(numbers)
+                    readings.tensors.append(spec)
+                    new.append((i, numbers[slot]))
+        readings.familiars[site.id] = Familiar(
+            site,
+            call.dead,
+            {i: numbers[slot] for i, slot in call.pre.items()},
+            {i: numbers[slot] for i, slot in call.post.items()},
+            tuple(storages.setdefault(s, len(storages)) for s in call.storages),
+            call.epochs,
+            call.offsets,
+        )
+    return readings
 
 
 def _versions_before(launch: Launch) -> Tensors:

@@ -233,6 +233,7 @@ def test_users_function_mode_sees_only_the_programs_calls(training: Training) ->
     for values in ("off", "hash"):
         with kernelscope.record(values=values) as run:
             assert program() == bare, values
+            assert program() == bare, values
         assert len(run)
 
 

@@ -26,7 +26,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     def launch(kernel: Any, programs: int, stream: int, args: tuple[int, ...]) -> None:
         kernel[(programs,)](*args)
 
-    monkeypatch.setattr(cuda, "_engine", lambda device: InterpretedEngine())
+    monkeypatch.setattr(cuda, "engine", lambda device: InterpretedEngine())
     monkeypatch.setattr(cuda, "_launch", launch)
     monkeypatch.setattr(cuda, "_BLOCK", 32)
     monkeypatch.setattr(cuda, "_WORDS_A_PROGRAM", 64)

@@ -12,7 +12,7 @@ import triton.language as tl  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from kernelscope.fingerprint import cuda_kernels  # noqa: E402
+from kernelscope.fingerprint import cuda_kernels, cuda_plan_kernel  # noqa: E402
 
 STRIDED = {"NUMBER": tl.uint32, "BLOCK": 1024}
 KERNELS = [
@@ -22,12 +22,13 @@ KERNELS = [
     ("strided", {"WIDTH": 2, "DIMS": 5, **STRIDED}),
     ("transposed", {"WIDTH": 2, "ROWS": 64, "WORDS": 16}),
     ("transposed", {"WIDTH": 8, "ROWS": 64, "WORDS": 16}),
+    ("planned", {"BLOCK": 1024, "ROWS": 64, "WORDS": 16}),
 ]
 
 
 @pytest.mark.parametrize(("name", "constants"), KERNELS, ids=[f"{n}-{i}" for i, (n, _) in enumerate(KERNELS)])
 def test_compiles_for_hopper(name: str, constants: dict[str, Any]) -> None:
-    kernel = getattr(cuda_kernels, name)
+    kernel = getattr(cuda_plan_kernel if name == "planned" else cuda_kernels, name)
     signature = {n: "constexpr" if n in constants else "i64" for n in kernel.arg_names}
     positions = {(kernel.arg_names.index(n),): value for n, value in constants.items()}
     compiled = triton.compile(ASTSource(kernel, signature, positions), target=GPUTarget("cuda", 90, 32))

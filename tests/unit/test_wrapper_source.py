@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from kernelscope.probes import wrapper_source
 from kernelscope.probes.wrapper_source import (
     HOOK_PREFIX,
-    NOTES,
     ArgText,
     KernelText,
     Wrapper,
@@ -225,7 +225,8 @@ def test_notes_stand_before_launches_that_stay_as_they_were(wrapper: Wrapper) ->
     namespace: dict[str, Any] = names | {
         "extern_kernels": thing, "torch": thing, "cpp_fused_relu_0": Thing("cpp"),
         "empty_strided_cpu": Thing("empty"), "reinterpret_tensor": lambda *args: thing,
-        **dict(zip(NOTES, (Bus(), here, lambda: 5, lambda *entry: entry), strict=True)),
+        wrapper_source.BUS: Bus(), wrapper_source.HERE: here,
+        wrapper_source.NOW: lambda: 5, wrapper_source.BRIEF: lambda *entry: entry,
     }  # fmt: skip
     code = next(code for (name, _), code in text.codes.items() if name == "Runner.call")
     call = types.FunctionType(code, namespace)

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import functools
 import hashlib
+import math
 import os
 import platform
 import shlex
@@ -82,6 +83,24 @@ class Engine:
         threads = self._threads(nbytes)
         return self._strided_large(address, tensor.itemsize, dims, layout, threads)
 
+    def sum_of(
+        self, shape: Sequence[int], stride: Sequence[int], itemsize: int, is_flat: bool
+    ) -> Callable[[int], int]:
+        """The sum of a tensor of this layout, given its address."""
+        nbytes = math.prod(shape) * itemsize
+        is_small = nbytes < 2 * BYTES_PER_THREAD
+        if not nbytes:
+            return lambda address: 0
+        if is_flat:
+            flat = self._sum_small if is_small else self._sum_large
+            return lambda address: flat(address, nbytes, self._threads(nbytes) or 1)
+        dims = len(shape)
+        if dims > MAX_DIMS:
+            raise EngineError(f"a tensor of {dims} dimensions")
+        layout = _PACK[dims](*shape, *stride)
+        strided = self._strided_small if is_small else self._strided_large
+        return lambda address: strided(address, itemsize, dims, layout, self._threads(nbytes) or 1)
+
     def computes(self) -> bool:
         """Whether it agrees with the definition, on plain memory: this may run inside any torch mode."""
         count = 100
@@ -118,6 +137,11 @@ def accumulate(tensor: torch.Tensor) -> int | None:
     if _engine is not None:
         return _engine.accumulate(tensor)
     return None if available() else accumulate(tensor)
+
+
+def engine() -> Engine | None:
+    """The engine, or None; then `available` says why."""
+    return None if available() else _engine
 
 
 def available() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -41,7 +42,7 @@ def accumulate(tensors: Sequence[torch.Tensor], log: int, device: int) -> list[b
     if current != device:
         with torch.cuda.device(device):
             return accumulate(tensors, log, device)
-    engine = _engine(device)
+    kernels = engine(device)
     stream = torch._C._cuda_getCurrentRawStream(device)
     done: list[bool] = []
     batch: list[int] = []
@@ -56,21 +57,22 @@ def accumulate(tensors: Sequence[torch.Tensor], log: int, device: int) -> list[b
         elif tensor.is_contiguous():
             done.append(True)
         else:
-            done.append(engine.strided(tensor, address, nbytes, log + 8 * position, stream))
+            layout = Layout(tensor.shape, tensor.stride(), tensor.element_size())
+            done.append(kernels.strided(layout, address, log + 8 * position, stream))
             nbytes = 0  # it keeps its place in the batch, with nothing to do there
-        programs += min(max(nbytes // (8 * _WORDS_A_PROGRAM), 1), _PROGRAMS_AT_MOST) if nbytes else 0
+        programs += _programs_of_flat(nbytes)
         batch += (address, nbytes, programs)
-        if len(batch) == 3 * engine.at_once:
+        if len(batch) == 3 * kernels.at_once:
             if programs:
-                engine.flat(batch, programs, entry, stream)
+                kernels.flat(batch, programs, entry, stream)
             entry, batch, programs = log + 8 * (position + 1), [], 0
     if programs:
-        engine.flat(batch, programs, entry, stream)
+        kernels.flat(batch, programs, entry, stream)
     return done
 
 
 @cache
-def _engine(device: int) -> _Engine:
+def engine(device: int) -> _Engine:
     return _Engine()
 
 
@@ -90,15 +92,16 @@ class _Engine:
         batch += (0, 0, programs) * (self.at_once - len(batch) // 3)
         _launch(self._flat, programs, stream, (log, *batch, _BLOCK))
 
-    def strided(self, tensor: torch.Tensor, address: int, nbytes: int, log: int, stream: int) -> bool:
-        size = tensor.element_size()
-        dims = _collapsed(tensor)
+    def strided(self, layout: Layout, address: int, log: int, stream: int) -> bool:
+        nbytes, size = layout.nbytes, layout.itemsize
         if not nbytes:
             return True
-        if size <= 8 and len(dims) in (2, 3) and dims[0][0] * size % 8 == 0 and dims[1][1] == 1:
-            self._launch_transposed(dims, address, nbytes, size, log, stream)
+        if layout.is_transposed:
+            how = {"WIDTH": size, "ROWS": _TILE_ROWS, "WORDS": _TILE_WORDS}
+            args = (log, address, *layout.transposed_numbers, *how.values())
+            _launch(self._transposed(**how), layout.programs, stream, args)
             return True
-        dims = _in_bytes(dims, size)
+        dims = layout.dims_in_bytes
         if len(dims) > _DIMENSIONS:
             return False
         width = _width(address, dims)
@@ -106,21 +109,59 @@ class _Engine:
         numbers = [n for dim in [(run // width, width), *outer] for n in dim]
         numbers += (1, 0) * (_DIMENSIONS - len(dims))
         how = {"WIDTH": width, "DIMS": min(len(dims), 5), "NUMBER": _index_type(nbytes), "BLOCK": _BLOCK}
-        programs = min(max(nbytes // (8 * _BLOCK), 1), _PROGRAMS_AT_MOST)
-        _launch(self._strided(**how), programs, stream, (log, address, nbytes, *numbers, *how.values()))
+        args = (log, address, nbytes, *numbers, *how.values())
+        _launch(self._strided(**how), layout.programs, stream, args)
         return True
 
-    def _launch_transposed(
-        self, dims: list[tuple[int, int]], address: int, nbytes: int, size: int, log: int, stream: int
-    ) -> None:
-        (columns, apart), (rows, _), *outer = dims
-        row_words = columns * size // 8
+
+class Layout:
+    """How a tensor's elements lie, and what the kernels want to know about it."""
+
+    def __init__(self, shape: Sequence[int], stride: Sequence[int], itemsize: int) -> None:
+        self.itemsize = itemsize
+        self.nbytes = math.prod(shape) * itemsize
+        self.dims = dims = _collapsed(shape, stride)
+        self.is_flat = not self.nbytes or (len(dims) == 1 and dims[0][1] == 1)
+        # Its innermost dimension is not the one that is contiguous in memory, and rows are whole words.
+        self.is_transposed = (
+            itemsize <= 8 and len(dims) in (2, 3) and dims[0][0] * itemsize % 8 == 0 and dims[1][1] == 1
+        )
+
+    @property
+    def transposed_numbers(self) -> tuple[int, ...]:
+        (columns, apart), (rows, _), *outer = self.dims
+        row_words = columns * self.itemsize // 8
         count, outer_stride = outer[0] if outer else (1, 0)
-        how = {"WIDTH": size, "ROWS": _TILE_ROWS, "WORDS": _TILE_WORDS}
-        tiles = count * -(-rows // _TILE_ROWS) * -(-row_words // _TILE_WORDS)
-        numbers = (row_words, apart * size, rows, row_words, count, outer_stride * size, rows * row_words)
-        programs = min(tiles, _PROGRAMS_AT_MOST)
-        _launch(self._transposed(**how), programs, stream, (log, address, *numbers, *how.values()))
+        apart, outer_stride = apart * self.itemsize, outer_stride * self.itemsize
+        return row_words, apart, rows, row_words, count, outer_stride, rows * row_words
+
+    @property
+    def dims_in_bytes(self) -> list[tuple[int, int]]:
+        return _in_bytes(self.dims, self.itemsize)
+
+    @property
+    def numbers_in_words(self) -> tuple[int, ...] | None:
+        """Sizes and strides of up to four dimensions, the first in whole words, if it can be put so."""
+        dims = self.dims_in_bytes
+        if len(dims) > 4 or _width(0, dims) != 8 or self.nbytes >= 1 << 31:
+            return None
+        (run, _), *outer = dims
+        return (*(n for dim in [(run // 8, 8), *outer] for n in dim), *(1, 0) * (4 - len(dims)))
+
+    @property
+    def programs(self) -> int:
+        """How many programs of a kernel share the work."""
+        if self.is_flat:
+            return _programs_of_flat(self.nbytes)
+        if self.is_transposed:
+            row_words, _, rows, _, count, _, _ = self.transposed_numbers
+            tiles = count * -(-rows // _TILE_ROWS) * -(-row_words // _TILE_WORDS)
+            return min(tiles, _PROGRAMS_AT_MOST)
+        return min(max(self.nbytes // (8 * _BLOCK), 1), _PROGRAMS_AT_MOST)
+
+
+def _programs_of_flat(nbytes: int) -> int:
+    return min(max(nbytes // (8 * _WORDS_A_PROGRAM), 1), _PROGRAMS_AT_MOST) if nbytes else 0
 
 
 def _index_type(nbytes: int) -> Any:
@@ -137,10 +178,10 @@ def _launch(kernel: Any, programs: int, stream: int, args: tuple[Any, ...]) -> N
     kernel.run(programs, 1, 1, stream, kernel.function, kernel.packed_metadata, None, None, None, *args)
 
 
-def _collapsed(tensor: torch.Tensor) -> list[tuple[int, int]]:
+def _collapsed(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
     """Dimensions as (size, stride), innermost first, with neighbours that are one run merged."""
     dims: list[tuple[int, int]] = []
-    for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride()), strict=True):
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
         if size == 1:
             continue
         if dims and stride == dims[-1][0] * dims[-1][1]:

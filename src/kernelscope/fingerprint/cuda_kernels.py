@@ -118,12 +118,25 @@ def strided(
 
     NUMBER is the type of indices: a 64-bit division costs as much as all the rest.
     """
+    sum = strided_sum(
+        base, nbytes, tl.program_id(0).to(tl.int64), tl.num_programs(0).to(tl.int64),
+        size0, stride0, size1, stride1, size2, stride2, size3, stride3, size4, stride4, stride5,
+        WIDTH, DIMS, NUMBER, BLOCK,
+    )  # fmt: skip
+    tl.atomic_add(log.to(tl.pointer_type(tl.int64)), sum.to(tl.int64, bitcast=True), sem="relaxed")
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def strided_sum(  # type: ignore[no-untyped-def]
+    base, nbytes, program, programs,
+    size0, stride0, size1, stride1, size2, stride2, size3, stride3, size4, stride4, stride5,
+    WIDTH: tl.constexpr, DIMS: tl.constexpr, NUMBER: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     words = (nbytes + 7) // 8
     pieces = (nbytes // WIDTH).to(NUMBER)
     lanes = tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], tl.uint64)
-    step = tl.num_programs(0).to(tl.int64) * BLOCK
-    for start in range(tl.program_id(0).to(tl.int64) * BLOCK, words, step):
+    for start in range(program * BLOCK, words, programs * BLOCK):
         here = start + lanes
         word = tl.zeros([BLOCK], tl.uint64)
         for part in tl.static_range(8 // WIDTH):
@@ -156,8 +169,7 @@ def strided(
             word |= _load(base + at, inside, WIDTH) << (8 * WIDTH * part)
         mixed = _mix(word ^ ((here + 1).to(tl.uint64) * _POSITION))
         total += tl.where(here < words, mixed, 0)
-    sum = tl.sum(total, 0)
-    tl.atomic_add(log.to(tl.pointer_type(tl.int64)), sum.to(tl.int64, bitcast=True), sem="relaxed")
+    return tl.sum(total, 0)
 
 
 @triton.jit(do_not_specialize=_TRANSPOSED_NUMBERS)  # type: ignore[untyped-decorator]
@@ -173,14 +185,24 @@ def transposed(
     WIDTH bytes apart in memory, and rows_apart words in logical order. Tiles are read along the rows, which
     coalesces.
     """
+    sum = transposed_sum(
+        base, tl.program_id(0).to(tl.int64), tl.num_programs(0).to(tl.int64),
+        row_words, stride, rows, rows_apart, outer, outer_stride, outer_apart, WIDTH, ROWS, WORDS,
+    )  # fmt: skip
+    tl.atomic_add(log.to(tl.pointer_type(tl.int64)), sum.to(tl.int64, bitcast=True), sem="relaxed")
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def transposed_sum(  # type: ignore[no-untyped-def]
+    base, program, programs, row_words, stride, rows, rows_apart, outer, outer_stride, outer_apart,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr,
+):  # fmt: skip
     row_tiles = (rows + ROWS - 1) // ROWS
     word_tiles = (row_words + WORDS - 1) // WORDS
     r = tl.arange(0, ROWS).to(tl.int64)[:, None]
     w = tl.arange(0, WORDS).to(tl.int64)[None, :]
     total = tl.zeros([ROWS, WORDS], tl.uint64)
-    for tile in range(
-        tl.program_id(0).to(tl.int64), outer * row_tiles * word_tiles, tl.num_programs(0).to(tl.int64)
-    ):
+    for tile in range(program, outer * row_tiles * word_tiles, programs):
         of_outer = tile // (row_tiles * word_tiles)
         rest = tile - of_outer * (row_tiles * word_tiles)
         row = (rest // word_tiles) * ROWS + r
@@ -193,5 +215,4 @@ def transposed(
         index = of_outer * outer_apart + row * rows_apart + place
         mixed = _mix(word ^ ((index + 1).to(tl.uint64) * _POSITION))
         total += tl.where(inside, mixed, 0)
-    sum = tl.sum(tl.sum(total, 1), 0)
-    tl.atomic_add(log.to(tl.pointer_type(tl.int64)), sum.to(tl.int64, bitcast=True), sem="relaxed")
+    return tl.sum(tl.sum(total, 1), 0)

@@ -69,8 +69,9 @@ class Fingerprinter:
         if self._bits:
             cpu.available()  # may compile the engine, once on a machine, so that the first launch need not
         self._callables = {i: kind for i, kind in enumerate(self.kinds) if not isinstance(kind, str)}
+        self.taken_the_long_way = 0  # how often no engine could do it
         self._lock = threading.Lock()
-        self._host = HostLog()
+        self.host_log = HostLog()
         self._devices: list[DeviceLog] = []
         self._log_of: dict[torch.device, tuple[int, DeviceLog]] = {}
         # What did not go to a log, by slot and place in `kinds`: results of callables, and failures.
@@ -104,15 +105,15 @@ class Fingerprinter:
     def _take_on(self, device: torch.device, tensors: Sequence[torch.Tensor]) -> list[Slot]:
         if device.type == "cpu":
             return [self._take_on_host(tensor) for tensor in tensors]
-        number, log = self._log_of.get(device) or self._new_log(device)
-        salts = [_salt(t.dtype, t.nbytes) for t in tensors]
+        number, log = self.log_of(device)
+        salts = [salt(t.dtype, t.nbytes) for t in tensors]
         with self._lock:
             first = log.reserve(salts)
             if device.type == "cuda":
                 log.let_stream_write(first, torch._C._cuda_getCurrentRawStream(device.index))
         if self._bits:
             self._sum_on_device(log, first, tensors)
-        slots = [(number << _DEVICE_SHIFT) + row for row in range(first, first + len(tensors))]
+        slots = [self.slot(number, row) for row in range(first, first + len(tensors))]
         if self._norm:
             with quiet():
                 for row, (slot, tensor) in enumerate(zip(slots, tensors, strict=True), first):
@@ -129,6 +130,7 @@ class Fingerprinter:
             with quiet():
                 for row, tensor in enumerate(tensors, first):
                     if not done[row - first]:
+                        self.taken_the_long_way += 1
                         hashes.sum_into(tensor, log.sum_entry(row))
 
     def _take_on_host(self, tensor: torch.Tensor) -> Slot:
@@ -136,18 +138,19 @@ class Fingerprinter:
         if self._bits:
             total = cpu.accumulate(tensor)
             if total is None:  # no compiler here, or a lazy conjugate
+                self.taken_the_long_way += 1
                 with quiet():
                     out = torch.zeros(1, dtype=torch.int64, device="cpu")
                     hashes.sum_into(tensor, out)
                     total = int(out.item()) & MASK64
-            bits = definition.mix(total ^ _salt(tensor.dtype, tensor.nbytes))
+            bits = definition.mix(total ^ salt(tensor.dtype, tensor.nbytes))
         with self._lock:
-            slot = self._host.append(bits, norm)
+            slot = self.host_log.append(bits, norm)
         if self._norm:
             with quiet():
                 out = torch.zeros(1, dtype=torch.float64, device="cpu")
                 self._norm_into(tensor, out, slot)
-                self._host.set_norm(slot, out.item())
+                self.host_log.set_norm(slot, out.item())
         return slot
 
     def _norm_into(self, tensor: torch.Tensor, out: torch.Tensor, slot: Slot) -> None:
@@ -156,7 +159,25 @@ class Fingerprinter:
         except TypeError as error:
             self._values[slot, self.kinds.index("norm")] = HashFailure("norm", str(error))
 
-    def _new_log(self, device: torch.device) -> tuple[int, DeviceLog]:
+    def slot(self, number: int, row: int) -> Slot:
+        return (number << _DEVICE_SHIFT) + row
+
+    def reserve_on_host(self, rows: int) -> int:
+        with self._lock:
+            return self.host_log.reserve(rows)
+
+    def reserve_on_device(self, log: DeviceLog, salts: Sequence[int], stream: int) -> int:
+        """Rows that this stream is going to write to."""
+        with self._lock:
+            row = log.reserve(salts)
+            log.let_stream_write(row, stream)
+            return row
+
+    def log_of(self, device: torch.device) -> tuple[int, DeviceLog]:
+        """The log of a device, and its number."""
+        known = self._log_of.get(device)
+        if known is not None:
+            return known
         with self._lock:
             if device not in self._log_of:
                 self._devices.append(DeviceLog(device, norm=self._norm))
@@ -166,7 +187,7 @@ class Fingerprinter:
     def read(self, slot: Slot) -> object:
         """The value in a slot, or a tuple of them when there are several kinds; may wait for the device."""
         number, row = slot >> _DEVICE_SHIFT, slot & _ROW_MASK
-        logs: list[HostLog | DeviceLog] = [self._host, *self._devices]
+        logs: list[HostLog | DeviceLog] = [self.host_log, *self._devices]
         if slot < 0 or number >= len(logs) or row >= logs[number].rows:
             raise IndexError(f"no fingerprint was taken into slot {slot}")
         values = tuple(self._read(slot, place, logs[number], row) for place in range(len(self.kinds)))
@@ -192,7 +213,7 @@ class Fingerprinter:
 
 
 @lru_cache(maxsize=1 << 16)
-def _salt(dtype: torch.dtype, nbytes: int) -> int:
+def salt(dtype: torch.dtype, nbytes: int) -> int:
     return definition.salt(hashes.DTYPE_NAMES[dtype], nbytes)
 
 

@@ -7,7 +7,8 @@ that may still be queued; dtype and length are mixed in when a row is read.
 from __future__ import annotations
 
 from array import array
-from contextlib import nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
@@ -33,6 +34,16 @@ class HostLog:
         self._norms.append(norm)
         return len(self._bits) - 1
 
+    def reserve(self, rows: int) -> int:
+        """Room for as many neighbouring rows; they begin as zero."""
+        first = len(self._bits)
+        self._bits.frombytes(bytes(8 * rows))
+        self._norms.frombytes(bytes(8 * rows))
+        return first
+
+    def set_bits(self, row: int, bits: int) -> None:
+        self._bits[row] = bits
+
     def set_norm(self, row: int, norm: float) -> None:
         self._norms[row] = norm
 
@@ -43,7 +54,7 @@ class HostLog:
         return self._norms[row]
 
 
-class _Chunk:
+class Chunk:
     """One piece of a device log, and the newest copy of it on the host."""
 
     def __init__(self, values: torch.Tensor) -> None:
@@ -68,24 +79,26 @@ class _Chunk:
 class DeviceLog:
     """Fingerprints of one device's tensors. The owner holds its lock around every method."""
 
+    rows_at_once = CHUNK_ROWS
+
     def __init__(self, device: torch.device, *, norm: bool) -> None:
         self.device = device
         self.rows = 0
         self._salts = array("Q")
-        self._sums: list[_Chunk] = []
-        self._norms: list[_Chunk] | None = [] if norm else None
+        self._sums: list[Chunk] = []
+        self._norms: list[Chunk] | None = [] if norm else None
         # Memory that nobody used before: a block from the common pool may still be written to by kernels
         # that are queued on the stream it was freed on, while we write to it from another stream.
         self._pool = torch.cuda.MemPool() if device.type == "cuda" else None
 
-    def reserve(self, salts: list[int]) -> int:
+    def reserve(self, salts: Sequence[int]) -> int:
         """Room for as many neighbouring rows; they begin as zero."""
         left = -self.rows % CHUNK_ROWS
         if left < len(salts):
             self._skip(left)
-            self._sums.append(_Chunk(self._zeros(torch.int64)))
+            self._sums.append(Chunk(self._zeros(torch.int64)))
             if self._norms is not None:
-                self._norms.append(_Chunk(self._zeros(torch.float64)))
+                self._norms.append(Chunk(self._zeros(torch.float64)))
         row = self.rows
         self._salts.extend(salts)
         self.rows += len(salts)
@@ -96,10 +109,23 @@ class DeviceLog:
         self.rows += rows
 
     def _zeros(self, dtype: torch.dtype) -> torch.Tensor:
-        pool = nullcontext() if self._pool is None else torch.cuda.use_mem_pool(self._pool, self.device)
         # A tensor born in inference mode could not be written to outside of it.
-        with quiet(), pool, torch.inference_mode(False):
+        with quiet(), self._own_memory(), torch.inference_mode(False):
             return torch.zeros(CHUNK_ROWS, dtype=dtype, device=self.device)
+
+    def _own_memory(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._pool is None else torch.cuda.use_mem_pool(self._pool, self.device)
+
+    def on_device(self, numbers: Sequence[int]) -> tuple[torch.Tensor, torch.cuda.Event]:
+        """A copy of these beside the log, made without waiting, and when it will be there."""
+        with quiet(), self._own_memory(), torch.inference_mode(False):
+            pinned = torch.tensor(numbers, dtype=torch.int64, device="cpu").pin_memory()
+            copy = pinned.to(self.device, non_blocking=True)
+            return copy, torch.cuda.current_stream(self.device).record_event()
+
+    def chunk(self, row: int) -> Chunk:
+        """The piece of the log that a row is in: who writes there without `written` counts it there."""
+        return self._sums[row // CHUNK_ROWS]
 
     def address(self, row: int) -> int:
         return self._sums[row // CHUNK_ROWS].address + 8 * (row % CHUNK_ROWS)
@@ -136,7 +162,7 @@ class DeviceLog:
         assert self._norms is not None
         return float(self._read(self._norms[row // CHUNK_ROWS], row))
 
-    def _read(self, chunk: _Chunk, row: int) -> int | float:
+    def _read(self, chunk: Chunk, row: int) -> int | float:
         if chunk.is_stale:
             # Wait once for all streams of the device, then copy every chunk that has news.
             torch.accelerator.synchronize(self.device)

@@ -20,7 +20,7 @@ import torch
 
 from ..events import Arg, Brief, Familiar, Finding, Graph, GraphCall, Kernel, Phase, Site
 from .describe import describe, returned_tensors
-from .launch import Bystander, Launch, LaunchPoint, Listener, Template
+from .launch import Bystander, Launch, LaunchPoint, Listener, Planner, Template
 from .storages import Storages
 
 NOT_WRITTEN = "not written"
@@ -32,6 +32,7 @@ _Result = TypeVar("_Result")
 class _ThreadState(threading.local):
     muted = 0  # the recorder's own work, autotuning, compilation
     graph_call = -1
+    execution: Any = None  # of a graph whose fingerprints are planned
     in_graph = 0
     backward = False
     optimizer = 0
@@ -48,6 +49,7 @@ class Bus:
         self.here = _ThreadState()
         self.capture: list[Template] | None = None  # of the CUDA graph that is being captured
         self.notes_will_do = False  # no recording wants more of a familiar launch than a note
+        self.planner: Planner | None = None  # the only recording, if its hashes can be planned
         self.note: Callable[[Brief], Any] = _ignore
         self.familiars: list[Familiar] = []  # by the number that a note has for it
         self.before_capture: Callable[[], None] | None = None
@@ -74,7 +76,7 @@ class Bus:
         """In a forked child: nobody listens, and the weak references are its own copies."""
         self.listeners = ()
         self.bystanders = ()
-        self.notes_will_do, self.note = False, _ignore
+        self.notes_will_do, self.planner, self.note = False, None, _ignore
         self.storages = Storages()
         self.here = _ThreadState()
         self._lock = threading.Lock()
@@ -109,8 +111,10 @@ class Bus:
         self.notes_will_do = (
             bool(listeners) and self.capture is None and all(each.notes_will_do for each in listeners)
         )
+        self.planner = None
         if len(listeners) == 1:
             self.note = listeners[0].note
+            self.planner = listeners[0].planner if self.capture is None else None
         else:
             self.note = (lambda entry: [each.note(entry) for each in listeners]) if listeners else _ignore
 

@@ -1,8 +1,8 @@
 """Inductor's graphs: every launch of their Python wrappers, also of graphs compiled before the recording.
 
 One hook sees them all: a compiled graph is called through `CompiledFxGraph.__call__`, cold or from a cache,
-forward and backward. On first sight the functions of its wrapper module get code in which each launch calls
-a hook; closing the last recording puts the original code objects back.
+forward and backward. On first sight the functions of its wrapper module get code that tells of each launch;
+closing the last recording puts the original code objects back.
 """
 
 from __future__ import annotations
@@ -11,102 +11,24 @@ import itertools
 import os
 import sys
 import threading
-import traceback
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from time import monotonic_ns
-from types import CodeType, FunctionType
-from typing import Any, TypeAlias
+from types import CodeType
+from typing import Any
 
 import torch
 
-from ..events import BRIEF, Direction, Finding, Frame, Graph
-from .bus import BUS, own_fault
+from ..events import Direction, Finding, Frame, Graph
+from .bus import BUS, own_fault, unseen
+from .hooked_wrapper import HookedWrapper, read_with_births
 from .origins import LineMap, caller_frames, compiled_user_code
 from .patching import Patch
-from .wrapper_launches import WrapperLaunches, is_birth, is_launch, lookup
-from .wrapper_source import NOTES, KernelText, Wrapper, read_wrapper
+from .wrapper_launches import WrapperLaunches
 
 _CALL = "torch._inductor.output_code:CompiledFxGraph.__call__"
 _POST_COMPILE = "torch._inductor.output_code:CompiledFxGraph.post_compile"
-Codes: TypeAlias = dict[tuple[str, int], CodeType]  # by qualified name and first line
 _OPTIMIZERS = os.path.join(os.path.dirname(torch.__file__), "optim", "")
-
-
-class _HookedWrapper:
-    """One wrapper module while its launches are hooked."""
-
-    def __init__(
-        self,
-        namespace: dict[str, Any],
-        source: str,
-        text: Wrapper,
-        launches: WrapperLaunches,
-        *,
-        optimizes: bool,
-        is_cuda: bool,
-    ) -> None:
-        self.namespace = namespace
-        self.source = source
-        self.aot_name = text.aot_name
-        self.optimizes = optimizes  # it is the step of a torch optimizer, compiled
-        self.is_cuda = is_cuda
-        self.replaced: list[tuple[FunctionType, CodeType]] = []
-        self._text = text
-        self._launches = launches
-        self._is_brief = False
-        self._brief_codes: Codes = {}
-        self.added: list[str] = []
-        self.sub_kernels: list[Any] = []
-
-    def hook(self) -> None:
-        for callsite in self._text.callsites:
-            self.namespace[callsite.hook] = self._launches.hook(callsite)
-            self.added.append(callsite.hook)
-        self.sub_kernels = self._launches.sub_kernels
-        self.replaced = [(function, function.__code__) for function in _functions(self.namespace)]
-        self._use(self._text.codes)
-
-    def follow(self, brief: bool) -> None:
-        """While notes will do, and every launch has been looked at once, nothing more is hooked."""
-        brief = brief and self._text.is_static and not self._launches.unfamiliar
-        if brief != self._is_brief:
-            if brief and not self._brief_codes:
-                self._prepare_notes()
-            self._is_brief = brief
-            self._use(self._brief_codes if brief else self._text.codes)
-
-    def _prepare_notes(self) -> None:
-        notable = self._launches.notable
-        used: dict[str, Any] = dict(zip(NOTES, (BUS, BUS.here, monotonic_ns, BRIEF.pack), strict=True))
-        used |= {name: BUS.number(familiar) for name, familiar in notable.values()}
-        self.namespace.update(used)
-        self.added += used
-        self._brief_codes = _read(self.source, self.namespace, births=False, noted=frozenset(notable)).codes
-
-    def _use(self, codes: Codes) -> None:
-        for function, original in self.replaced:
-            function.__code__ = codes.get((original.co_qualname, original.co_firstlineno), original)
-
-    def line_in(self, error: BaseException) -> int:
-        """The line of this wrapper that an exception came from."""
-        frames = traceback.walk_tb(error.__traceback__)
-        lines = [line for frame, line in frames if frame.f_globals is self.namespace]
-        return lines[-1] if lines else 0
-
-    def restore(self) -> None:
-        for function, code in self.replaced:
-            function.__code__ = code
-        for kernel in self.sub_kernels:
-            vars(kernel).pop("run", None)
-
-    def drop_hooks(self) -> None:
-        for name in self.added:
-            self.namespace.pop(name, None)
-
-
-_Known = tuple[Any, Graph | None, _HookedWrapper | None]  # a weak reference to it, and what it runs
+_Known = tuple[Any, Graph | None, HookedWrapper | None]  # a weak reference to it, and what it runs
 
 
 class CompiledGraphs:
@@ -115,8 +37,8 @@ class CompiledGraphs:
     def __init__(self) -> None:
         self._patches = [Patch(_CALL, self._around_call), Patch(_POST_COMPILE, self._around_post_compile)]
         # By id of the module's namespace, which the value keeps.
-        self._hooked: dict[int, _HookedWrapper] = {}
-        self._still_running: dict[int, _HookedWrapper] = {}  # on another thread, when the recording closed
+        self._hooked: dict[int, HookedWrapper] = {}
+        self._still_running: dict[int, HookedWrapper] = {}  # on another thread, when the recording closed
         self._running: Counter[int] = Counter()
         self._graphs: dict[int, _Known] = {}  # by id of the CompiledFxGraph
         self._step_graphs: set[int] = set()  # of a compiled optimizer, run since the last step
@@ -164,19 +86,19 @@ class CompiledGraphs:
         here = BUS.here
 
         def call(compiled: Any, inputs: Any) -> Any:
-            before = here.graph_call, here.in_graph, here.backward
+            before = here.graph_call, here.execution, here.in_graph, here.backward
             if here.muted:
                 here.graph_call = -1
                 try:
                     return original(compiled, inputs)
                 finally:
                     here.graph_call = before[0]
-            graph, wrapper = self._enter(compiled)
+            graph, wrapper = self._enter(compiled, inputs)
             here.in_graph += 1
             here.backward = graph is not None and graph.direction == "backward"
             optimizes = wrapper is not None and wrapper.optimizes and not here.optimizer
             here.optimizer += optimizes
-            here.graph_call = -1
+            here.graph_call, here.execution = -1, None
             if graph is not None and wrapper is not None:
                 stream = torch.cuda.current_stream().cuda_stream if wrapper.is_cuda else 0
                 here.graph_call = BUS.graph_call(graph, BUS.phase(), stream)
@@ -190,10 +112,11 @@ class CompiledGraphs:
                     BUS.note_failed(here.graph_call, wrapper.line_in(error), error)
                 raise
             finally:
-                here.graph_call, here.in_graph, here.backward = before
+                ended = here.graph_call
+                here.graph_call, here.execution, here.in_graph, here.backward = before
                 here.optimizer -= optimizes
                 if wrapper is not None:
-                    self._leave(wrapper)
+                    self._leave(wrapper, ended)
 
         return call
 
@@ -208,7 +131,7 @@ class CompiledGraphs:
 
         return post_compile
 
-    def _enter(self, compiled: Any) -> tuple[Graph | None, _HookedWrapper | None]:
+    def _enter(self, compiled: Any, inputs: Any) -> tuple[Graph | None, HookedWrapper | None]:
         with self._lock:
             if not self._is_on:  # removed since this thread looked the method up
                 return None, None
@@ -219,13 +142,14 @@ class CompiledGraphs:
             if wrapper is not None:
                 self._running[id(wrapper.namespace)] += 1
                 _follow(wrapper)
+                unseen(wrapper.look_at, inputs)
             return graph, wrapper
 
-    def _leave(self, wrapper: _HookedWrapper) -> None:
+    def _leave(self, wrapper: HookedWrapper, graph_call: int) -> None:
         key = id(wrapper.namespace)
         with self._lock:
             if self._is_on:
-                _follow(wrapper)  # now, in the first execution, which is slow anyway
+                _follow(wrapper, graph_call)  # now, in the first execution, which is slow anyway
             self._running[key] -= 1
             if not self._running[key]:
                 del self._running[key]
@@ -240,14 +164,14 @@ class CompiledGraphs:
             BUS.step()
         self._step_graphs.add(graph.id)
 
-    def _hook_or_say(self, compiled: Any) -> tuple[Graph | None, _HookedWrapper | None]:
+    def _hook_or_say(self, compiled: Any) -> tuple[Graph | None, HookedWrapper | None]:
         try:
             return self._hook(compiled)
         except Exception:
             BUS.finding(own_fault("hooking a compiled graph, whose launches are not recorded"))
             return None, None
 
-    def _hook(self, compiled: Any) -> tuple[Graph | None, _HookedWrapper | None]:
+    def _hook(self, compiled: Any) -> tuple[Graph | None, HookedWrapper | None]:
         namespace = _namespace_of(compiled)
         if namespace is None:
             name = compiled._fx_graph_cache_key or "?"
@@ -272,12 +196,12 @@ class CompiledGraphs:
         )
         return graph, wrapper
 
-    def _hook_wrapper(self, compiled: Any, namespace: dict[str, Any], path: str) -> _HookedWrapper:
-        text = _read(compiled.source_code, namespace, births=True)
+    def _hook_wrapper(self, compiled: Any, namespace: dict[str, Any], path: str) -> HookedWrapper:
+        text = read_with_births(compiled.source_code, namespace)
         linemap = compiled.cache_linemap or []
         code, callers = self._called_from(compiled)
         launches = WrapperLaunches(text, path, namespace, LineMap(linemap, code), callers)
-        hooked = self._hooked[id(namespace)] = _HookedWrapper(
+        hooked = self._hooked[id(namespace)] = HookedWrapper(
             namespace,
             compiled.source_code,
             text,
@@ -299,37 +223,11 @@ class CompiledGraphs:
         return self._codes.get(number) or (None, caller_frames(limit=100))
 
 
-def _follow(wrapper: _HookedWrapper) -> None:
+def _follow(wrapper: HookedWrapper, ended: int = -1) -> None:
     try:
-        wrapper.follow(BUS.notes_will_do)
+        unseen(wrapper.follow, ended)
     except Exception:
-        BUS.finding(own_fault("changing to brief notes"))
-
-
-_TEXTS: dict[tuple[str, bool, frozenset[str]], tuple[str, Wrapper]] = {}  # a long one takes a second to read
-_TEXTS_AT_MOST = 256
-
-
-def _read(
-    source: str, namespace: dict[str, Any], *, births: bool, noted: frozenset[str] = frozenset()
-) -> Wrapper:
-    """The wrapper's text with its launches hooked or noted, and its allocations hooked if asked for."""
-    path = str(namespace.get("__file__", "<wrapper>"))
-    key = path, births, noted
-    known = _TEXTS.get(key)
-    if known is not None and known[0] == source:
-        return known[1]
-
-    def choose(called: str, kernels: Mapping[str, KernelText]) -> bool:
-        return is_launch(called, namespace, kernels) and (
-            births or not is_birth(called, lookup(called, namespace))
-        )
-
-    wrapper = read_wrapper(source, path, choose, noted)
-    while len(_TEXTS) >= _TEXTS_AT_MOST:
-        del _TEXTS[next(iter(_TEXTS))]
-    _TEXTS[key] = source, wrapper
-    return wrapper
+        BUS.finding(own_fault("changing how a graph is watched"))
 
 
 def _namespace_of(compiled: Any) -> dict[str, Any] | None:
@@ -340,14 +238,6 @@ def _namespace_of(compiled: Any) -> dict[str, Any] | None:
         function = getattr(compiled.current_callable, "__func__", compiled.current_callable)
     namespace = getattr(function, "__globals__", None)
     return namespace if namespace is not None and "async_compile" in compiled.source_code else None
-
-
-def _functions(namespace: dict[str, Any]) -> Iterator[FunctionType]:
-    for value in list(namespace.values()):
-        if isinstance(value, FunctionType) and value.__globals__ is namespace:
-            yield value
-        elif isinstance(value, type) and value.__module__ == namespace.get("__name__"):
-            yield from (m for m in vars(value).values() if isinstance(m, FunctionType))
 
 
 def _direction(compiled: Any) -> Direction:

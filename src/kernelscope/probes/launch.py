@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from typing import Any, Protocol
 
 import torch
 
-from ..events import Arg, Brief, Familiar, Finding, GraphCall, Phase, Site
+from ..events import Arg, Brief, Familiar, Finding, GraphCall, Phase, Site, TensorSpec
 from .describe import plain
 from .storages import Storage
 
@@ -107,6 +107,35 @@ class Template:
         self.offsets = launch.offsets + tuple(int(t.storage_offset()) for t in launch.returned)
 
 
+class GraphReadings:
+    """What one execution of a graph fingerprinted, so that the next can do the same without looking."""
+
+    def __init__(self) -> None:
+        self.tensors: list[TensorSpec] = []  # by their number
+        self.before: dict[int, list[tuple[int, int]]] = {}  # by site: argument, number of the tensor
+        self.after: dict[int, list[tuple[int, int]]] = {}
+        self.familiars: dict[int, Familiar] = {}  # by site, with numbers for slots
+
+
+class GraphPlan(Protocol):
+    """Fingerprints one execution after another."""
+
+    @property
+    def flushes(self) -> Sequence[Callable[..., None]]: ...
+
+    def begin(self, graph_call: int) -> Any:
+        """What the flushes of this execution are given."""
+
+
+class Planner(Protocol):
+    """A recording whose fingerprints can be planned."""
+
+    def readings(self, graph_call: int, launches: int) -> GraphReadings | None:
+        """What that execution, which has just ended, fingerprinted; None if the next may differ."""
+
+    def plan(self, readings: GraphReadings, flushes: Sequence[Sequence[int]]) -> GraphPlan | None: ...
+
+
 class Listener(Protocol):
     """What a recording is to the bus."""
 
@@ -117,6 +146,10 @@ class Listener(Protocol):
     @property
     def notes_will_do(self) -> bool:
         """Whether a note is enough of a familiar launch."""
+
+    @property
+    def planner(self) -> Planner | None:
+        """Itself, if it wants hashes that can be planned."""
 
     @property
     def note(self) -> Callable[[Brief], None]:

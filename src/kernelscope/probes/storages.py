@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterable
 from threading import Lock
 from typing import Any
 
@@ -106,6 +107,16 @@ class Storages:
         if view == _interval(0, tensor.untyped_storage().nbytes()):
             storage.unwritten = False
             storage.written.clear()
+
+    def touch(self, tensors: Iterable[Any]) -> None:
+        """What is known of these may have been written to."""
+        for tensor in tensors:
+            storage = (
+                self.known(tensor.untyped_storage()._cdata) if isinstance(tensor, torch.Tensor) else None
+            )
+            if storage is not None:
+                storage.epoch += 1
+                storage.unwritten = False
 
     def is_live(self, tensor: torch.Tensor, storage: Storage, *, reading: bool = False) -> bool:
         """Whether the contents are known to be somebody's values and not leftovers of the allocator.

@@ -29,6 +29,7 @@ from .kernel_signatures import (
 from .launch import Launch, LaunchPoint
 from .operators import operator_args, operator_name
 from .origins import LineMap, is_users
+from .planned_source import address_of
 from .wrapper_source import ArgText, Callsite, KernelText, Wrapper
 
 # Methods of a local tensor that launch a kernel; the wrapper calls them without going through a global.
@@ -51,8 +52,11 @@ class WrapperLaunches:
         self._namespace = namespace
         self._lines = lines
         self._callers = callers  # the user's lines that called the graph
+        self.count = 0
         self.unfamiliar: set[str] = set()  # hooks of launches that have not been seen yet
         self.notable: dict[str, tuple[str, Familiar]] = {}  # by hook: what a note of it says, and its name
+        # By hook: a variable for each argument and returned tensor, and the expression with its address.
+        self.addresses: dict[str, list[tuple[str, str] | None]] = {}
         self.sub_kernels: list[Any] = []  # of MultiKernels: their `run` is hooked on the object itself
 
     def hook(self, callsite: Callsite) -> Callable[..., Any]:
@@ -168,6 +172,7 @@ class WrapperLaunches:
         def point_for(args: tuple[Any, ...]) -> LaunchPoint:
             texts = [*callsite.args, *[ArgText("", False)] * (len(args) - len(callsite.args))]
             described = tuple(_positional_arg(i, v, texts[i], names) for i, v in enumerate(args))
+            self.addresses[callsite.hook] = [address_of(text.node) for text in texts]
             site = self._site(callsite, kernel, described)
             opaque = kernel.producer != "inductor"
             return LaunchPoint(
@@ -194,12 +199,16 @@ class WrapperLaunches:
         """The first launch is looked at closely; after it, if nobody wants values, a note will do."""
         is_plain = not _interprets()
         self.unfamiliar.add(callsite.hook)
+        self.count += 1
 
         def launch(*args: Any, **kwargs: Any) -> Any:
             result, point = run(args, kwargs)
             if point is not None and point.familiar is not None and callsite.hook in self.unfamiliar:
                 self.unfamiliar.discard(callsite.hook)
                 if point.is_leaf and not point.scalars and is_plain:
+                    given = len(point.site.args)
+                    returned = _returned_addresses(callsite.target, result, flatten(args, kwargs))
+                    self.addresses[callsite.hook] = self.addresses[callsite.hook][:given] + returned
                     self.notable[callsite.hook] = callsite.familiar, point.familiar
             return result
 
@@ -220,6 +229,7 @@ class WrapperLaunches:
         def point_for(args: tuple[Any, ...], kwargs: dict[str, Any]) -> LaunchPoint:
             texts = list(_flat_texts(callsite, args, kwargs))
             names = [t.name for t in texts]
+            self.addresses[callsite.hook] = [address_of(text.node) for text in texts]
             _, described = operator_args(
                 described_by, args, kwargs, lambda i: i < len(texts) and texts[i].literal, names
             )
@@ -247,6 +257,22 @@ class WrapperLaunches:
             return BUS.run(point, flat, func, args, kwargs), point
 
         return self._once_familiar(callsite, launch)
+
+
+def _returned_addresses(target: str, result: Any, given: list[Any]) -> list[tuple[str, str] | None]:
+    """Where the wrapper finds what a launch returned, in the order of the site's arguments."""
+    if isinstance(result, torch.Tensor):
+        results, places = [result], ["{}"]
+    elif isinstance(result, tuple | list):
+        results, places = list(result), [f"{{}}[{i}]" for i in range(len(result))]
+    else:
+        return []
+    known = {id(value) for value in given}
+    return [
+        (target, place) if target.isidentifier() else None
+        for value, place in zip(results, places, strict=True)
+        if isinstance(value, torch.Tensor) and id(value) not in known
+    ]
 
 
 def _interprets() -> bool:

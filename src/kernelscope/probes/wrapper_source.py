@@ -14,16 +14,18 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import CodeType
+from typing import TypeAlias
 
 HOOK_PREFIX = "_kernelscope_"  # one underscore: two would be mangled inside a class
-# The globals that a note uses.
-NOTES = ("_kernelscope_bus", "_kernelscope_here", "_kernelscope_now", "_kernelscope_brief")
-_GRAPH_CALL = "_kernelscope_graph_call"
-# Nothing more than this, because it stands before each of a thousand launches.
-_NOTE = f"if {_GRAPH_CALL} >= 0: {NOTES[0]}.note({NOTES[3]}({{familiar}}, {_GRAPH_CALL}, {NOTES[2]}()))"
+# The globals that a note uses, and the local.
+BUS, HERE, NOW, BRIEF = "_kernelscope_bus", "_kernelscope_here", "_kernelscope_now", "_kernelscope_brief"
+GRAPH_CALL = "_kernelscope_graph_call"
 _SYMBOL = re.compile(r"[su]\d+")  # a size that is known only when the graph runs
 _NOT_THE_PROGRAM = {"benchmark_compiled_module", "get_args", "recursively_apply_fns", "__init__"}
 _SHAPES_AT = {"assert_size_stride": 1, "reinterpret_tensor": 1, "alloc_from_pool": 3}  # size, then stride
+
+
+Codes: TypeAlias = dict[tuple[str, int], CodeType]  # by qualified name and first line
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class ArgText:
     name: str  # the variable in it: buf3 for reinterpret_tensor(buf3, …)
     literal: bool
     items: tuple[ArgText, ...] | None = None  # of a list or tuple display
+    node: ast.expr | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ class Wrapper:
     is_static: bool = True  # every shape in it is a number
     kernels: dict[str, KernelText] = field(default_factory=dict)
     callsites: list[Callsite] = field(default_factory=list)
-    codes: dict[tuple[str, int], CodeType] = field(default_factory=dict)  # (qualname, first line) -> code
+    codes: Codes = field(default_factory=dict)
     statements: list[tuple[int, bool]] = field(default_factory=list)  # (line, whether it ends its function)
 
     def statement_after(self, line: int) -> int | None:
@@ -95,12 +98,12 @@ def read_wrapper(source: str, filename: str, choose: Choose, noted: frozenset[st
         if kernel is not None:
             wrapper.kernels[kernel.name] = kernel
     marker = _Marker(wrapper, choose, noted)
-    for function in _functions(tree):
+    for function in program_functions(tree):
         wrapper.statements += _statements(function)
         marker.mark(function)
     wrapper.statements.sort()
     ast.fix_missing_locations(tree)
-    wrapper.codes = dict(_codes(compile(tree, filename, "exec", dont_inherit=True)))
+    wrapper.codes = dict(codes_in(compile(tree, filename, "exec", dont_inherit=True)))
     return wrapper
 
 
@@ -120,7 +123,7 @@ def _kernel_definition(statement: ast.stmt) -> KernelText | None:
     return None
 
 
-def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
+def program_functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
     for node in tree.body:
         members = node.body if isinstance(node, ast.ClassDef) else [node]
         for member in members:
@@ -134,11 +137,16 @@ def _statements(function: ast.FunctionDef) -> Iterator[tuple[int, bool]]:
             yield node.lineno, isinstance(node, ast.Return)
 
 
-def _codes(code: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:
+def codes_in(code: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield (constant.co_qualname, constant.co_firstlineno), constant
-            yield from _codes(constant)
+            yield from codes_in(constant)
+
+
+def hook_name(call: ast.Call) -> str:
+    """Named by its place, so that it has the same name however many other calls are hooked."""
+    return f"{HOOK_PREFIX}{call.lineno}_{call.col_offset}_{call.end_col_offset}"
 
 
 class _Marker(ast.NodeTransformer):
@@ -157,8 +165,7 @@ class _Marker(ast.NodeTransformer):
             self._wrapper.is_static = False
         self.generic_visit(function)
         if self._noted:
-            read = ast.parse(f"{_GRAPH_CALL} = {NOTES[1]}.graph_call").body[0]
-            function.body.insert(0, _at(read, function.body[0]))
+            function.body[:0] = at(f"{GRAPH_CALL} = {HERE}.graph_call", function.body[0])
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST | list[ast.stmt]:
         self._target = ast.unparse(node.targets[0])
@@ -184,8 +191,7 @@ class _Marker(ast.NodeTransformer):
         launched.func = called
         if inside[0].path.startswith("."):
             del launched.args[0]  # the receiver
-        note = ast.parse(_NOTE.format(familiar=inside[0].familiar)).body[0]
-        return [_at(note, node), node]
+        return [*at(in_a_graph(note(inside[0].familiar)), node), node]
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         target, self._target = self._target, ""  # it belongs to the outermost call only
@@ -198,8 +204,7 @@ class _Marker(ast.NodeTransformer):
             return node
         receiver = [node.func.value] if path.startswith(".") and isinstance(node.func, ast.Attribute) else []
         node.args = [*receiver, *node.args]
-        # Named by its place, so that it has the same name however many other calls are hooked.
-        hook = f"{HOOK_PREFIX}{node.lineno}_{node.col_offset}_{node.end_col_offset}"
+        hook = hook_name(node)
         args = tuple(_arg_text(a) for a in node.args)
         kwargs = {k.arg: _arg_text(k.value) for k in node.keywords if k.arg}
         self._wrapper.callsites.append(Callsite(hook, node.lineno, path, args, kwargs, target))
@@ -226,10 +231,23 @@ class _Marker(ast.NodeTransformer):
             self._wrapper.is_static = False
 
 
-def _at(statement: ast.stmt, place: ast.stmt) -> ast.stmt:
-    for node in ast.walk(statement):
-        ast.copy_location(node, place)
-    return statement
+def note(familiar: str) -> str:
+    """The statement that notes a launch: nothing more, because a graph may have a thousand of them."""
+    return f"{BUS}.note({BRIEF}({familiar}, {GRAPH_CALL}, {NOW}()))"
+
+
+def in_a_graph(*statements: str) -> str:
+    """These, unless the wrapper is run for another purpose than the program's own."""
+    return f"if {GRAPH_CALL} >= 0: " + "; ".join(statements)
+
+
+def at(text: str, place: ast.stmt) -> list[ast.stmt]:
+    """Statements that have the line of another one."""
+    statements = ast.parse(text).body
+    for statement in statements:
+        for node in ast.walk(statement):
+            ast.copy_location(node, place)
+    return statements
 
 
 def _arg_text(node: ast.expr) -> ArgText:
@@ -243,5 +261,5 @@ def _arg_text(node: ast.expr) -> ArgText:
     if isinstance(node, ast.Attribute) and ast.unparse(node).startswith("torch."):
         return ArgText("", True)  # torch.float32
     if isinstance(node, ast.Call) and node.args:  # reinterpret_tensor(buf0, …), our own hooks
-        return ArgText(_arg_text(node.args[0]).name, False)
-    return ArgText(ast.unparse(node), False)
+        return ArgText(_arg_text(node.args[0]).name, False, node=node)
+    return ArgText(ast.unparse(node), False, node=node)

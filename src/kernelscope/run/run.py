@@ -14,6 +14,8 @@ from .kinds import OperatorNotes, view_of
 from .labels import TensorLabel
 from .listing import listing
 
+_STORAGE_BITS = 24  # a graph call that was planned numbers its storages itself
+
 
 class Run:
     """Everything that one recording saw: `calls`, `kernels`, `graphs`, `findings`.
@@ -30,6 +32,8 @@ class Run:
         self.familiars: Sequence[Familiar] = ()  # what the numbers in briefs stand for
         self.entries: list[Call | Brief] = []  # as recorded; `records_of_calls` spells them out
         self.errors_of_briefs: dict[int, str] = {}  # by id of the entry
+        self.first_slots: dict[int, int] = {}  # by graph call, where its fingerprints were planned
+        self.hasher: Any = None  # reads slots
         self._spelled_out = 0
         self._has_briefs = False
         self._places: dict[int, int] = {}  # of calls that were numbered before the briefs among them were
@@ -67,6 +71,13 @@ class Run:
         familiar = self.familiars[number]
         error = self.errors_of_briefs.pop(id(entry), "")
         call = Call(index, familiar.site, graph_call, start_ns=when, dead=familiar.dead, error=error)
+        first = self.first_slots.get(graph_call)
+        if first is not None and familiar.pre is not None and familiar.post is not None:
+            call.hasher = self.hasher
+            call.pre = {i: first + slot for i, slot in familiar.pre.items()}
+            call.post = None if error else {i: first + slot for i, slot in familiar.post.items()}
+            call.storages = tuple((graph_call + 1 << _STORAGE_BITS) + s for s in familiar.storages)
+            call.epochs, call.offsets = familiar.epochs, familiar.offsets
         about = self.graph_calls.get(graph_call)
         if about is not None:  # its execution began inside the recording
             call.step, call.phase = about.step, about.phase

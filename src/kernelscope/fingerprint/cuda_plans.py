@@ -1,0 +1,127 @@
+"""Planned fingerprints on a GPU: a flush is a launch or two, with little but addresses to pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any, TypeAlias
+
+import torch
+
+from . import cuda
+from .cuda import Layout
+
+Execution: TypeAlias = tuple[int, int, Any]  # address of the first row, stream, piece of the log
+Flush: TypeAlias = Callable[..., None]  # given an execution and addresses
+
+
+class Together:
+    """A few tensors in one launch; what is the same each time stands in a table on the device."""
+
+    def __init__(self, places: Sequence[int], rows: Sequence[int], layouts: Sequence[Layout]) -> None:
+        from . import cuda_plan_kernel
+
+        self._places = tuple(places)  # among the addresses of the flush
+        self._alone = [Alone(p, r, n) for p, r, n in zip(places, rows, layouts, strict=True)]
+        # Words are loaded whole from these, so that they have to be aligned.
+        self._wants_aligned = any(not (layout.is_flat or layout.is_transposed) for layout in layouts)
+        self._programs = 0
+        ends: list[int] = []
+        entries: list[int] = []
+        for row, layout in zip(rows, layouts, strict=True):
+            kind, *numbers = _numbers(layout)
+            entry = [kind, row, layout.nbytes, self._programs, layout.programs, *numbers]
+            entries += entry + [0] * (cuda_plan_kernel.ENTRY - len(entry))
+            self._programs += layout.programs
+            ends.append(self._programs)
+        unused = cuda_plan_kernel.TENSORS_AT_ONCE - len(rows)
+        self.table = [*ends, *[self._programs] * unused, *entries, *[0] * (cuda_plan_kernel.ENTRY * unused)]
+        self._unused = (0,) * unused
+
+    def bind(self, table: int, device: int) -> Flush:
+        kernel = _kernel(device)
+        run, function, metadata = kernel.run, kernel.function, kernel.packed_metadata
+        programs, places, wants_aligned = self._programs, self._places, self._wants_aligned
+        rest = (*self._unused, *_how().values())
+        is_all = places == tuple(range(len(places)))
+        alone = [part.bind(0, device) for part in self._alone]
+
+        def flush(execution: Execution, *addresses: int) -> None:
+            log, stream, chunk = execution
+            given = addresses if is_all and len(addresses) == len(places) else [addresses[p] for p in places]
+            if not all(given):
+                raise ValueError("a tensor has no memory")
+            if wants_aligned and any(address % 8 for address in given):
+                for one in alone:
+                    one(execution, *addresses)
+                return
+            run(programs, 1, 1, stream, function, metadata, None, None, None, table, log, *given, *rest)
+            chunk.writes += 1  # counted after the write is enqueued
+
+        return flush
+
+
+class Alone:
+    """A tensor whose layout the kernel for several does not know."""
+
+    table: Sequence[int] = ()
+
+    def __init__(self, place: int, row: int, layout: Layout) -> None:
+        self._place = place
+        self._row = row
+        self._layout = layout
+
+    def bind(self, table: int, device: int) -> Flush:
+        place, offset, layout, kernels = self._place, 8 * self._row, self._layout, cuda.engine(device)
+
+        def flush(execution: Execution, *addresses: int) -> None:
+            log, stream, chunk = execution
+            if not addresses[place]:
+                raise ValueError("a tensor has no memory")
+            if layout.is_flat:
+                batch = [addresses[place], layout.nbytes, layout.programs]
+                kernels.flat(batch, layout.programs, log + offset, stream)
+            elif not kernels.strided(layout, addresses[place], log + offset, stream):
+                raise ValueError(f"{len(layout.dims)} dimensions that do not collapse")
+            chunk.writes += 1
+
+        return flush
+
+
+def parts_of_flush(rows: Sequence[int], layouts: Sequence[Layout]) -> Iterator[Together | Alone]:
+    """The launches that fingerprint the tensors of these rows."""
+    from .cuda_plan_kernel import TENSORS_AT_ONCE
+
+    wanted = [(place, row) for place, row in enumerate(rows) if layouts[row].nbytes]
+    known = [(place, row) for place, row in wanted if _numbers(layouts[row])]
+    for i in range(0, len(known), TENSORS_AT_ONCE):
+        some = known[i : i + TENSORS_AT_ONCE]
+        yield Together([p for p, _ in some], [r for _, r in some], [layouts[r] for _, r in some])
+    yield from (Alone(place, row, layouts[row]) for place, row in wanted if not _numbers(layouts[row]))
+
+
+def _numbers(layout: Layout) -> list[int]:
+    """The kind of a layout and what the kernel must know of it; nothing when it does not know that kind."""
+    from . import cuda_plan_kernel
+
+    if layout.is_flat:
+        return [cuda_plan_kernel.FLAT]
+    if layout.is_transposed:
+        kinds = {2: cuda_plan_kernel.TRANSPOSED_2, 4: cuda_plan_kernel.TRANSPOSED_4}
+        kind = kinds.get(layout.itemsize)
+        return [] if kind is None else [kind, *layout.transposed_numbers]
+    numbers = layout.numbers_in_words
+    return [cuda_plan_kernel.STRIDED, *numbers] if numbers is not None else []
+
+
+def _how() -> dict[str, int]:
+    return {"BLOCK": cuda._BLOCK, "ROWS": cuda._TILE_ROWS, "WORDS": cuda._TILE_WORDS}
+
+
+@cache
+def _kernel(device: int) -> Any:
+    from . import cuda_plan_kernel
+
+    with torch.cuda.device(device):
+        numbers = [0] * (2 + cuda_plan_kernel.TENSORS_AT_ONCE)
+        return cuda._compiled(cuda_plan_kernel.planned, numbers, **_how())

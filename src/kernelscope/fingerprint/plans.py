@@ -1,0 +1,161 @@
+"""Fingerprints that are known in advance: the same tensors, laid out alike, each time a graph executes.
+
+A plan has a row for every tensor that one execution fingerprints. An execution reserves them all at once;
+then each flush takes some of them, given nothing but where they lie.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import torch
+
+from ..events import TensorSpec
+from . import cpu, cuda
+from .cuda import Layout
+from .cuda_plans import parts_of_flush
+from .definition import mix
+from .fingerprinter import Fingerprinter, Slot, salt
+
+Flush: TypeAlias = Callable[..., None]  # given an execution, and the addresses of its tensors
+Flushes: TypeAlias = Sequence[Sequence[int]]  # rows of tensors
+
+
+class CannotPlan(Exception):
+    """Why these tensors have to be looked at each time."""
+
+
+class Plan(Protocol):
+    """The fingerprints of one graph, taken by one fingerprinter."""
+
+    flushes: list[Callable[..., None]]  # given an execution, and tensors with the addresses of its own
+
+    def begin(self) -> tuple[Any, Slot]:
+        """Reserve the rows of one execution: what its flushes are given, and the slot of the first row."""
+
+
+def plan(
+    hasher: Fingerprinter, tensors: Sequence[TensorSpec], flushes: Flushes, failed: Callable[[], None]
+) -> Plan:
+    """Prepare to fingerprint these tensors, in these groups; a flush calls `failed` instead of raising."""
+    if hasher.kinds != ("bits",):
+        raise CannotPlan("more than bits is wanted")
+    devices = {spec.device for spec in tensors}
+    if len(devices) != 1:
+        raise CannotPlan(f"the tensors are on {sorted(devices) or 'no device'}")
+    device = torch.device(devices.pop())
+    dtypes = [getattr(torch, spec.dtype) for spec in tensors]
+    layouts = [Layout(s.shape, s.stride, d.itemsize) for s, d in zip(tensors, dtypes, strict=True)]
+    salts = array("Q", [salt(d, layout.nbytes) for d, layout in zip(dtypes, layouts, strict=True)])
+    made: Plan
+    if device.type == "cpu":
+        made = _HostPlan(hasher, tensors, layouts, salts, flushes)
+    elif device.type == "cuda":
+        made = _CudaPlan(hasher, device, layouts, salts, flushes)
+    else:
+        raise CannotPlan(f"the tensors are on {device}")
+    made.flushes = [_guarded(flush, failed) for flush in made.flushes]
+    return made
+
+
+def _guarded(flush: Flush, failed: Callable[[], None]) -> Callable[..., None]:
+    modes = torch._C._len_torch_function_stack
+
+    def guarded(execution: Any, *tensors: torch.Tensor) -> None:
+        try:
+            if modes():  # the user's, which see data_ptr() as well
+                with torch._C.DisableTorchFunction():
+                    flush(execution, *[tensor.data_ptr() for tensor in tensors])
+            else:
+                flush(execution, *[tensor.data_ptr() for tensor in tensors])
+        except Exception:
+            failed()
+
+    return guarded
+
+
+class _HostPlan:
+    def __init__(
+        self,
+        hasher: Fingerprinter,
+        tensors: Sequence[TensorSpec],
+        layouts: Sequence[Layout],
+        salts: array[int],
+        flushes: Flushes,
+    ) -> None:
+        engine = cpu.engine()
+        if engine is None:
+            raise CannotPlan(cpu.available())
+        self._hasher = hasher
+        self._salts = salts
+        sums = [
+            engine.sum_of(spec.shape, spec.stride, layout.itemsize, layout.is_flat)
+            for spec, layout in zip(tensors, layouts, strict=True)
+        ]
+        self.flushes = [self._flush([(row, sums[row], salts[row]) for row in rows]) for rows in flushes]
+
+    def begin(self) -> tuple[Any, Slot]:
+        first = self._hasher.reserve_on_host(len(self._salts))
+        return first, first
+
+    def _flush(self, todo: list[tuple[int, Callable[[int], int], int]]) -> Flush:
+        log = self._hasher.host_log
+
+        def flush(first: int, *addresses: int) -> None:
+            for (row, sum_at, salted), address in zip(todo, addresses, strict=True):
+                log.set_bits(first + row, mix(sum_at(address) ^ salted))
+
+        return flush
+
+
+class _CudaPlan:
+    def __init__(
+        self,
+        hasher: Fingerprinter,
+        device: torch.device,
+        layouts: Sequence[Layout],
+        salts: array[int],
+        flushes: Flushes,
+    ) -> None:
+        if reason := cuda.available():
+            raise CannotPlan(reason)
+        self._hasher = hasher
+        self._salts = salts
+        self._device = device.index
+        self._number, self._log = hasher.log_of(device)
+        if len(salts) > self._log.rows_at_once:
+            raise CannotPlan(f"{len(salts)} fingerprints in one graph are too many")
+        parts = [list(parts_of_flush(rows, layouts)) for rows in flushes]
+        numbers = [n for flush in parts for part in flush for n in part.table] or [0]
+        self._table, self._ready = self._log.on_device(numbers)
+        self._streams = {torch._C._cuda_getCurrentRawStream(self._device)}
+        at = self._table.data_ptr()
+        self.flushes = []
+        for flush in parts:
+            bound = []
+            for part in flush:
+                bound.append(part.bind(at, self._device))
+                at += 8 * len(part.table)
+            self.flushes.append(_one_after_another(bound))
+
+    def begin(self) -> tuple[Any, Slot]:
+        stream = torch._C._cuda_getCurrentRawStream(self._device)
+        if stream not in self._streams:
+            torch.cuda.current_stream(self._device).wait_event(self._ready)
+            self._streams.add(stream)
+        row = self._hasher.reserve_on_device(self._log, self._salts, stream)
+        execution = self._log.address(row), stream, self._log.chunk(row)
+        return execution, self._hasher.slot(self._number, row)
+
+
+def _one_after_another(parts: list[Flush]) -> Flush:
+    if len(parts) == 1:
+        return parts[0]
+
+    def flush(execution: Any, *addresses: int) -> None:
+        for part in parts:
+            part(execution, *addresses)
+
+    return flush

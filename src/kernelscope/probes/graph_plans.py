@@ -1,0 +1,99 @@
+"""From the first execution of a graph to code that fingerprints the next ones as it did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .bus import BUS
+from .launch import GraphPlan, GraphReadings, Planner
+from .planned_source import BEGIN, FLUSH, PlannedLaunch, PlannedSource, Read, Unplannable, plan_source
+from .wrapper_launches import WrapperLaunches
+from .wrapper_source import Codes
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPlan:
+    """A wrapper's planned code, and the globals that it uses."""
+
+    codes: Codes
+    globals: dict[str, Any]
+    writes_inputs: bool
+
+
+def prepare(
+    planner: Planner, graph_call: int, launches: WrapperLaunches, source: str, path: str
+) -> PreparedPlan | None:
+    """A plan like the execution that has just ended, or None where the next may differ."""
+    readings = planner.readings(graph_call, len(launches.notable))
+    if readings is None:
+        return None
+    try:
+        planned = _source(source, path, dict(_launches(launches, readings)))
+    except Unplannable:
+        return None
+    plan = planner.plan(readings, planned.flushes)
+    if plan is None:
+        return None
+    names = {
+        _name(hook): BUS.number(readings.familiars[familiar.site.id])
+        for hook, (_, familiar) in launches.notable.items()
+    }
+    flushes = {f"{FLUSH}{i}": flush for i, flush in enumerate(plan.flushes)}
+    return PreparedPlan(planned.codes, names | flushes | {BEGIN: _beginner(plan)}, planned.writes_inputs)
+
+
+def _name(hook: str) -> str:
+    return f"{hook}_planned"
+
+
+def _launches(launches: WrapperLaunches, readings: GraphReadings) -> Iterator[tuple[str, PlannedLaunch]]:
+    for hook, (_, familiar) in launches.notable.items():
+        site, addresses = familiar.site, launches.addresses[hook]
+        if site.id not in readings.familiars:
+            raise Unplannable(f"{site.kernel.name} was not seen")
+
+        def read(argument: int, number: int, addresses: Any = addresses) -> Read:
+            address = addresses[argument] if argument < len(addresses) else None
+            if address is None:
+                raise Unplannable("an argument is not a variable or a view of one")
+            return Read(number, *address)
+
+        written = [i for i, arg in enumerate(site.args) if arg.role in ("out", "inout") and arg.tensor]
+        yield (
+            hook,
+            PlannedLaunch(
+                _name(hook),
+                tuple(read(*reading) for reading in readings.before[site.id]),
+                tuple(read(*reading) for reading in readings.after[site.id]),
+                frozenset(read(i, -1).variable for i in written),
+            ),
+        )
+
+
+_SOURCES: dict[str, tuple[str, dict[str, PlannedLaunch], PlannedSource]] = {}
+_SOURCES_AT_MOST = 128
+
+
+def _source(source: str, path: str, launches: dict[str, PlannedLaunch]) -> PlannedSource:
+    known = _SOURCES.get(path)
+    if known is not None and known[0] == source and known[1] == launches:
+        return known[2]
+    planned = plan_source(source, path, launches)
+    while len(_SOURCES) >= _SOURCES_AT_MOST:
+        del _SOURCES[next(iter(_SOURCES))]
+    _SOURCES[path] = source, launches, planned
+    return planned
+
+
+def _beginner(plan: GraphPlan) -> Any:
+    here = BUS.here
+
+    def begin(graph_call: int) -> Any:
+        """What the flushes of this execution are given; the functions of a partitioned graph share it."""
+        if graph_call >= 0 and here.execution is None:
+            here.execution = plan.begin(graph_call)
+        return here.execution
+
+    return begin

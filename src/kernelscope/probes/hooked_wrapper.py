@@ -1,0 +1,186 @@
+"""One wrapper module while it is watched, and the three ways to watch it.
+
+Its functions run the code that suits what the recordings want: every launch and allocation hooked; or, once
+each launch has been looked at, notes of them; or notes, and fingerprints as planned from the first execution.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Mapping
+from time import monotonic_ns
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+
+from ..events import BRIEF
+from . import wrapper_source
+from .bus import BUS
+from .graph_plans import PreparedPlan, prepare
+from .launch import Planner
+from .wrapper_launches import WrapperLaunches, is_birth, is_launch, lookup
+from .wrapper_source import Codes, KernelText, Wrapper, read_wrapper
+
+
+class HookedWrapper:
+    """One wrapper module while its launches are watched."""
+
+    def __init__(
+        self,
+        namespace: dict[str, Any],
+        source: str,
+        text: Wrapper,
+        launches: WrapperLaunches,
+        *,
+        optimizes: bool,
+        is_cuda: bool,
+    ) -> None:
+        self.namespace = namespace
+        self.aot_name = text.aot_name
+        self.optimizes = optimizes  # it is the step of a torch optimizer, compiled
+        self.is_cuda = is_cuda
+        self._source = source
+        self._text = text
+        self._launches = launches
+        self._originals: list[tuple[FunctionType, CodeType]] = []
+        self._in_use: Codes = {}
+        self._notes: Codes = {}
+        self._plan: PreparedPlan | None = None
+        self._planner: Planner | None = None  # whose plan it is, or who could not make one
+        self._aliases: tuple[int, ...] | None = None  # which inputs shared memory when it was planned
+        self._added: set[str] = set()
+        self._sub_kernels: list[Any] = []
+
+    def hook(self) -> None:
+        self._add({callsite.hook: self._launches.hook(callsite) for callsite in self._text.callsites})
+        self._sub_kernels = self._launches.sub_kernels
+        self._originals = [(function, function.__code__) for function in _functions(self.namespace)]
+        self._use(self._text.codes)
+
+    def follow(self, ended: int = -1) -> None:
+        """Do as the recordings want it now; `ended` is the execution that has just taken place."""
+        planner, is_known = BUS.planner, self._text.is_static and not self._launches.unfamiliar
+        if planner is not self._planner:
+            self._plan, self._planner = None, None
+        if is_known and BUS.notes_will_do:
+            self._notes = self._notes or self._with_notes()
+            self._use(self._notes)
+            return
+        if is_known and planner is not None and self._planner is None and ended >= 0:
+            self._planner = planner
+            self._plan = self._planned(planner, ended)
+        self._use(self._plan.codes if self._plan is not None else self._text.codes)
+
+    def look_at(self, inputs: Any) -> None:
+        """A plan holds for as long as the inputs share memory in the way they did when it was made."""
+        planner = BUS.planner
+        if planner is None or (planner is self._planner and (not self._plan or not self._plan.writes_inputs)):
+            return
+        aliases = _aliases(inputs)
+        if self._plan is None:
+            self._aliases = aliases
+        elif aliases is None or aliases != self._aliases:
+            self._plan = None
+            self._use(self._text.codes)
+        else:
+            BUS.storages.touch(inputs)
+
+    def _with_notes(self) -> Codes:
+        notable = self._launches.notable
+        self._add(_noted_with() | {name: BUS.number(familiar) for name, familiar in notable.values()})
+        return _read(self._source, self.namespace, births=False, noted=frozenset(notable)).codes
+
+    def _planned(self, planner: Planner, graph_call: int) -> PreparedPlan | None:
+        if len(self._launches.notable) != self._launches.count or self._aliases is None:
+            return None
+        path = str(self.namespace.get("__file__", "<wrapper>"))
+        plan = prepare(planner, graph_call, self._launches, self._source, path)
+        if plan is not None:
+            self._add(_noted_with() | plan.globals)
+        return plan
+
+    def _add(self, names: Mapping[str, Any]) -> None:
+        self.namespace.update(names)
+        self._added.update(names)
+
+    def _use(self, codes: Codes) -> None:
+        if codes is not self._in_use:
+            self._in_use = codes
+            for function, original in self._originals:
+                function.__code__ = codes.get((original.co_qualname, original.co_firstlineno), original)
+
+    def line_in(self, error: BaseException) -> int:
+        """The line of this wrapper that an exception came from."""
+        frames = traceback.walk_tb(error.__traceback__)
+        lines = [line for frame, line in frames if frame.f_globals is self.namespace]
+        return lines[-1] if lines else 0
+
+    def restore(self) -> None:
+        for function, code in self._originals:
+            function.__code__ = code
+        for kernel in self._sub_kernels:
+            vars(kernel).pop("run", None)
+
+    def drop_hooks(self) -> None:
+        for name in self._added:
+            self.namespace.pop(name, None)
+
+
+def _noted_with() -> dict[str, Any]:
+    return {
+        wrapper_source.BUS: BUS,
+        wrapper_source.HERE: BUS.here,
+        wrapper_source.NOW: monotonic_ns,
+        wrapper_source.BRIEF: BRIEF.pack,
+    }
+
+
+def _aliases(inputs: Any) -> tuple[int, ...] | None:
+    """For each input the first one in the same memory, or None where that cannot be told."""
+    seen: dict[int, int] = {}
+    try:
+        return tuple(
+            seen.setdefault(value.untyped_storage()._cdata, i) if isinstance(value, torch.Tensor) else -1
+            for i, value in enumerate(inputs)
+        )
+    except (NotImplementedError, RuntimeError):  # a sparse tensor has no storage
+        return None
+
+
+_TEXTS: dict[tuple[str, bool, frozenset[str]], tuple[str, Wrapper]] = {}  # a long one takes a second to read
+_TEXTS_AT_MOST = 256
+
+
+def read_with_births(source: str, namespace: dict[str, Any]) -> Wrapper:
+    """The wrapper's text with its launches and allocations hooked."""
+    return _read(source, namespace, births=True)
+
+
+def _read(
+    source: str, namespace: dict[str, Any], *, births: bool, noted: frozenset[str] = frozenset()
+) -> Wrapper:
+    path = str(namespace.get("__file__", "<wrapper>"))
+    key = path, births, noted
+    known = _TEXTS.get(key)
+    if known is not None and known[0] == source:
+        return known[1]
+
+    def choose(called: str, kernels: Mapping[str, KernelText]) -> bool:
+        return is_launch(called, namespace, kernels) and (
+            births or not is_birth(called, lookup(called, namespace))
+        )
+
+    wrapper = read_wrapper(source, path, choose, noted)
+    while len(_TEXTS) >= _TEXTS_AT_MOST:
+        del _TEXTS[next(iter(_TEXTS))]
+    _TEXTS[key] = source, wrapper
+    return wrapper
+
+
+def _functions(namespace: dict[str, Any]) -> Iterator[FunctionType]:
+    for value in list(namespace.values()):
+        if isinstance(value, FunctionType) and value.__globals__ is namespace:
+            yield value
+        elif isinstance(value, type) and value.__module__ == namespace.get("__name__"):
+            yield from (m for m in vars(value).values() if isinstance(m, FunctionType))

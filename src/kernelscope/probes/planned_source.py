@@ -1,0 +1,188 @@
+"""A wrapper with its fingerprints written into it.
+
+A graph of fixed shapes reads and writes the same buffers in the same order at every execution, so after the
+first one it is known which fingerprints the next ones need, and where. Here the wrapper's text gets a
+statement before each launch that takes what the launch before it left and what this one finds, all at once.
+Needs no torch: a wrapper is text.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from .wrapper_source import (
+    GRAPH_CALL,
+    HERE,
+    Codes,
+    at,
+    codes_in,
+    hook_name,
+    in_a_graph,
+    note,
+    program_functions,
+)
+
+BEGIN = "_kernelscope_begin"
+EXECUTION = "_kernelscope_execution"
+FLUSH = "_kernelscope_flush_"  # and its number
+_BRANCHES = ast.If | ast.For | ast.While | ast.Try | ast.Match | ast.FunctionDef
+
+
+class Unplannable(Exception):
+    """Why this wrapper's fingerprints have to be taken launch by launch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A tensor to fingerprint: its number in the plan, and how the wrapper can say where it lies."""
+
+    number: int
+    variable: str
+    address: str = "{}"  # the expression around the variable that has the same address as the tensor
+
+    @property
+    def expression(self) -> str:
+        return self.address.format(self.variable)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedLaunch:
+    """What one launch finds and leaves, where that is not known already."""
+
+    familiar: str  # the global that its note names
+    before: tuple[Read, ...]
+    after: tuple[Read, ...]
+    writes: frozenset[str]  # variables
+
+
+@dataclass(slots=True)
+class PlannedSource:
+    """The new code, and what the statements in it fingerprint."""
+
+    codes: Codes = field(default_factory=dict)
+    flushes: list[tuple[int, ...]] = field(default_factory=list)  # numbers of tensors, by number of the flush
+    writes_inputs: bool = False  # the graph writes to memory that it was given
+
+
+def plan_source(source: str, filename: str, launches: Mapping[str, PlannedLaunch]) -> PlannedSource:
+    """The wrapper with all of these launches (by their hooks) noted and fingerprinted."""
+    tree = ast.parse(source, filename)
+    writer = _Writer(launches, {f.name for f in program_functions(tree)})
+    for function in program_functions(tree):
+        writer.write(function)
+    if writer.left:
+        raise Unplannable(f"{len(writer.left)} launches are not statements of their own")
+    ast.fix_missing_locations(tree)
+    writer.planned.codes = dict(codes_in(compile(tree, filename, "exec", dont_inherit=True)))
+    return writer.planned
+
+
+def address_of(node: ast.expr | None) -> tuple[str, str] | None:
+    """A variable, and the expression around it that has the address of this one."""
+    match node:
+        case ast.Name(id=name):
+            return name, "{}"
+        case ast.Call(func=ast.Name(id="reinterpret_tensor"), args=[base, _, _, offset]):
+            found = address_of(base)
+            if found is None or (isinstance(offset, ast.Constant) and offset.value == 0):
+                return found
+            rest = ", ".join(ast.unparse(a) for a in node.args[1:])
+            return found[0], f"reinterpret_tensor({found[1]}, {rest})"
+        case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=int(place))):
+            return name, f"{{}}[{place}]"
+    return None
+
+
+class _Writer:
+    def __init__(self, launches: Mapping[str, PlannedLaunch], functions: set[str]) -> None:
+        self.planned = PlannedSource()
+        self.left = set(launches)
+        self._launches = launches
+        self._functions = functions
+        self._pending: list[Read] = []
+        self._given: set[str] = set()  # variables whose memory came from outside the graph
+
+    def write(self, function: ast.FunctionDef) -> None:
+        if any(isinstance(node, _BRANCHES) for node in ast.walk(function) if node is not function):
+            raise Unplannable(f"{function.name} has branches")
+        self._given = {a.arg for a in function.args.args}
+        first = function.body[0]
+        body = [*self._block(function.body), *self._flush(function.body[-1])]
+        start = f"{GRAPH_CALL} = {HERE}.graph_call; {EXECUTION} = {BEGIN}({GRAPH_CALL})"
+        function.body = [*at(start, first), *body]
+
+    def _block(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
+        written: list[ast.stmt] = []
+        for statement in body:
+            if isinstance(statement, ast.With):
+                written += self._flush(statement)
+                statement.body = [*self._block(statement.body), *self._flush(statement.body[-1])]
+                written.append(statement)
+            else:
+                written += self._statement(statement)
+        return written
+
+    def _statement(self, statement: ast.stmt) -> Iterator[ast.stmt]:
+        launch = self._launch(statement)
+        if launch is not None:
+            self._pending += launch.before
+            yield from self._flush(statement, launch)
+            yield statement
+            self._pending = list(launch.after)
+            self.planned.writes_inputs |= bool(launch.writes & self._given)
+            return
+        if self._is_in_the_way(statement):
+            yield from self._flush(statement)
+        yield statement
+        self._follow(statement)
+
+    def _launch(self, statement: ast.stmt) -> PlannedLaunch | None:
+        call = statement.value if isinstance(statement, ast.Assign | ast.Expr) else None
+        if not isinstance(call, ast.Call):
+            return None
+        hook = hook_name(call)
+        self.left.discard(hook)
+        return self._launches.get(hook)
+
+    def _follow(self, statement: ast.stmt) -> None:
+        """What is pending under one name may go on under another; so may memory from outside."""
+        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+            return
+        match statement.targets[0], address_of(statement.value):
+            case ast.Name(id=name), (variable, address):
+                if variable in self._given:
+                    self._given.add(name)
+                if address == "{}":
+                    self._pending = [
+                        replace(read, variable=name) if read.variable == variable else read
+                        for read in self._pending
+                    ]
+            case ast.Tuple(elts=names), (variable, _) if variable in self._given:
+                self._given |= {n.id for n in names if isinstance(n, ast.Name)}
+
+    def _is_in_the_way(self, statement: ast.stmt) -> bool:
+        """Whether what is pending has to be read before this."""
+        if isinstance(statement, ast.Return):
+            return True
+        pending = {read.variable for read in self._pending}
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and node.id in pending and not isinstance(node.ctx, ast.Load):
+                return True
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in self._functions:
+                return True
+        return False
+
+    def _flush(self, place: ast.stmt, launch: PlannedLaunch | None = None) -> Iterator[ast.stmt]:
+        """Take what is pending, and make the note of the launch that comes next."""
+        lines = []
+        if self._pending:
+            tensors = ", ".join(read.expression for read in self._pending)
+            lines.append(f"{FLUSH}{len(self.planned.flushes)}({EXECUTION}, {tensors})")
+            self.planned.flushes.append(tuple(read.number for read in self._pending))
+            self._pending = []
+        if launch is not None:
+            lines.append(note(launch.familiar))
+        if lines:
+            yield from at(in_a_graph(*lines), place)
