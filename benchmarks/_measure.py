@@ -18,7 +18,7 @@ Count = Callable[[], int]  # of the calls logged so far
 LEAST_STEPS, LEAST_SECONDS = 5, 0.35  # timed in one recording
 SETTLING = 2  # steps after the first, which has filled the processor's caches with other things
 SPAN = "kernelscope: steps"
-DEAR = 1.5  # a variant that makes a step so many times longer gets fewer steps and rounds
+DEAR = 3  # a variant that makes a step so many times longer gets fewer steps and rounds
 WAITS = {
     *("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy", "cudaMemcpy2D"),
     *("cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize"),
@@ -69,7 +69,7 @@ class Bench:
         self._steps = max(LEAST_STEPS, round(LEAST_SECONDS / bare))
         for variant in variants:
             self._watched(variant, steps=1)
-            seconds = self._watched(variant, steps=1)
+            seconds = self._watched(variant, steps=2)
             variant.steps = self._steps
             if seconds > DEAR * bare:
                 variant.steps, variant.every = 1, 4

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import re
 import statistics
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -40,8 +42,8 @@ MOST_MEMORY = 64 << 20  # hashes, more than bare
 
 
 @contextmanager
-def ours(values: str, ops: str) -> Iterator[Count]:
-    with kernelscope.record(values=values, ops=ops) as run:
+def ours(values: str, ops: str, verify: str = "") -> Iterator[Count]:
+    with kernelscope.record(values=values, ops=ops, verify=verify) as run:
         yield lambda: len(run)
 
 
@@ -55,7 +57,10 @@ def stock(hashes: bool, inputs: bool) -> Iterator[Count]:
 def variants() -> list[Variant]:
     return [
         Variant("kernelscope, metadata", "off-graph", partial(ours, "off", "graph")),
-        Variant("kernelscope, hashes before and after", "hash-graph", partial(ours, "hash", "graph")),
+        Variant("kernelscope, hashes, each version once", "hash-graph", partial(ours, "hash", "graph")),
+        Variant(
+            "kernelscope, hashes, all before and after", "reread", partial(ours, "hash", "graph", "reread")
+        ),
         Variant('kernelscope, metadata, ops="all"', "off-all", partial(ours, "off", "all")),
         Variant('kernelscope, hashes, ops="all"', "hash-all", partial(ours, "hash", "all")),
         Variant("stock DebugMode, metadata", "stock", partial(stock, False, False)),
@@ -82,7 +87,10 @@ def measure(workload: Workload, rounds: int, watched: list[Variant]) -> dict[str
                 "stock-hash"
             ):  # it waits at every launch, and its trace takes minutes
                 bench.waits(variant)
+    say("bytes fingerprinted")
     return {
+        "floors": {v.key: floor_of(v, workload) for v in watched if v.key in ("hash-graph", "reread")},
+        "copy_gb_s": copy_bandwidth(workload.device),
         "workload": workload.description,
         "device": workload.device,
         "kernels": kernels,
@@ -91,6 +99,51 @@ def measure(workload: Workload, rounds: int, watched: list[Variant]) -> dict[str
         "versions": versions(),
         "variants": {variant.key: result_of(variant) for variant in every},
     }
+
+
+def floor_of(variant: Variant, workload: Workload) -> dict[str, float]:
+    """What a step fingerprints: the bytes, and how many tensors they are."""
+    with kernelscope.record(values="hash", verify="reread" if variant.key == "reread" else "") as run:
+        workload.step()
+        first = len(run)
+        workload.step()
+    sizes: dict[int, int] = {}  # by slot
+    for call in run.records_of_calls[first:]:
+        for slots in (call.pre, call.post):
+            for i, slot in (slots or {}).items():
+                tensor = call.site.args[i].tensor
+                if tensor is not None:
+                    sizes[slot] = math.prod(tensor.shape) * getattr(torch, tensor.dtype).itemsize
+    return {"gb": sum(sizes.values()) / 1e9, "tensors": len(sizes)}
+
+
+def copy_bandwidth(device: str) -> float:
+    """GB/s that a large copy moves, what it reads and what it writes."""
+    source = torch.ones((1 << 30 if device == "cuda" else 1 << 26) // 4, device=device)
+    target, wait = torch.empty_like(source), torch.cuda.synchronize if device == "cuda" else lambda: None
+    times = []
+    for _ in range(12):
+        wait()
+        start = time.perf_counter()
+        target.copy_(source)
+        wait()
+        times.append(time.perf_counter() - start)
+    return 2 * source.nbytes / statistics.median(times[2:]) / 1e9
+
+
+def floors(result: dict[str, Any]) -> list[str]:
+    """For each way to hash: what it reads, how long a copy of as much takes, and what it added."""
+    lines = []
+    for key, floor in result["floors"].items():
+        variant, speed = result["variants"][key], result["copy_gb_s"]
+        least = floor["gb"] / speed * 1000
+        added = (variant["ratio"] - 1) * result["variants"]["bare"]["ms"]
+        lines.append(
+            f"- {variant['name'].removeprefix('kernelscope, ')}: {floor['tensors']} tensors, "
+            f"{floor['gb']:.2f} GB a step; at the {speed:.0f} GB/s of a copy {least:.1f} ms, "
+            f"and {added:.1f} ms were added: {added / least:.1f}×"
+        )
+    return lines
 
 
 def counts(workload: Workload) -> dict[str, int]:
@@ -171,6 +224,7 @@ def table(result: dict[str, Any]) -> str:
             f"- versions: {result['versions']}",
             f"- rounds: {max(v['rounds'] for k, v in result['variants'].items() if k != 'bare')}"
             f" (dear variants: {min(v['rounds'] for v in result['variants'].values())})",
+            *floors(result),
             "",
             *(
                 "| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |"

@@ -164,7 +164,7 @@ class Recording:
     def planner(self) -> Recording | None:
         """Itself, if from a graph's first execution it is known what to fingerprint in the next ones."""
         config = self.config
-        whole = not (config.kernel or config.kind or config.verify or self.observers)
+        whole = config.verify in ("", "reread") and not (config.kernel or config.kind or self.observers)
         return self if config.values == "hash" and whole else None
 
     def readings(self, graph_call: int, launches: int) -> GraphReadings | None:

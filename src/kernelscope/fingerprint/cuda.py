@@ -12,12 +12,12 @@ import torch
 
 from .hashes import address as address_of
 
-_BLOCK = 1024
+_BLOCK = 512  # with more, a program has so many registers that too few programs fit on the device
 _WARPS = 4
-_WORDS_A_PROGRAM = 4 * _BLOCK  # from here on a tensor gets another program …
+_WORDS_A_PROGRAM = 2 * _BLOCK  # from here on a tensor gets another program …
 _PROGRAMS_AT_MOST = 132 * 16  # … up to here; then each takes more
 _DIMENSIONS = 6
-_TILE_ROWS, _TILE_WORDS = 64, 16
+_TILE_ROWS, _TILE_WORDS = 32, 16
 _STRIDED_NUMBERS = 3 + 2 * _DIMENSIONS
 
 
@@ -171,6 +171,7 @@ def _index_type(nbytes: int) -> Any:
 
 
 def _compiled(kernel: Any, numbers: list[int], **constants: Any) -> Any:
+    """The kernel for the current device; among the constants may be options of the compiler."""
     return kernel.warmup(*numbers, **constants, grid=(1,), num_warps=_WARPS)
 
 

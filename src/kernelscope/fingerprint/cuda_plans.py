@@ -11,7 +11,11 @@ import torch
 from . import cuda
 from .cuda import Layout
 
-Execution: TypeAlias = tuple[int, int, Any]  # address of the first row, stream, piece of the log
+# All layouts together want 96, and then too few programs fit on the device to hide how far memory is.
+_REGISTERS = 64
+
+# Address of the first row, stream, piece of the log, slot of the first row.
+Execution: TypeAlias = tuple[int, int, Any, int]
 Flush: TypeAlias = Callable[..., None]  # given an execution and addresses
 
 
@@ -47,10 +51,8 @@ class Together:
         alone = [part.bind(0, device) for part in self._alone]
 
         def flush(execution: Execution, *addresses: int) -> None:
-            log, stream, chunk = execution
+            log, stream, chunk, _ = execution
             given = addresses if is_all and len(addresses) == len(places) else [addresses[p] for p in places]
-            if not all(given):
-                raise ValueError("a tensor has no memory")
             if wants_aligned and any(address % 8 for address in given):
                 for one in alone:
                     one(execution, *addresses)
@@ -75,9 +77,7 @@ class Alone:
         place, offset, layout, kernels = self._place, 8 * self._row, self._layout, cuda.engine(device)
 
         def flush(execution: Execution, *addresses: int) -> None:
-            log, stream, chunk = execution
-            if not addresses[place]:
-                raise ValueError("a tensor has no memory")
+            log, stream, chunk, _ = execution
             if layout.is_flat:
                 batch = [addresses[place], layout.nbytes, layout.programs]
                 kernels.flat(batch, layout.programs, log + offset, stream)
@@ -124,4 +124,4 @@ def _kernel(device: int) -> Any:
 
     with torch.cuda.device(device):
         numbers = [0] * (2 + cuda_plan_kernel.TENSORS_AT_ONCE)
-        return cuda._compiled(cuda_plan_kernel.planned, numbers, **_how())
+        return cuda._compiled(cuda_plan_kernel.planned, numbers, **_how(), maxnreg=_REGISTERS)

@@ -159,6 +159,10 @@ class Fingerprinter:
         except TypeError as error:
             self._values[slot, self.kinds.index("norm")] = HashFailure("norm", str(error))
 
+    def fail(self, slot: Slot, why: str) -> None:
+        """Nothing was written into this slot."""
+        self._values[slot, 0] = HashFailure(str(self.kinds[0]), why)
+
     def slot(self, number: int, row: int) -> Slot:
         return (number << _DEVICE_SHIFT) + row
 

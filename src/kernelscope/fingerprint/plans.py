@@ -32,8 +32,11 @@ class Plan(Protocol):
 
     flushes: list[Callable[..., None]]  # given an execution, and tensors with the addresses of its own
 
-    def begin(self) -> tuple[Any, Slot]:
-        """Reserve the rows of one execution: what its flushes are given, and the slot of the first row."""
+    def begin(self) -> tuple[tuple[Any, ...], Slot]:
+        """Reserve the rows of one execution: what its flushes are given, and the slot of the first row.
+
+        That slot is also the last of what the flushes are given.
+        """
 
 
 def plan(
@@ -56,24 +59,41 @@ def plan(
         made = _CudaPlan(hasher, device, layouts, salts, flushes)
     else:
         raise CannotPlan(f"the tensors are on {device}")
-    made.flushes = [_guarded(flush, failed) for flush in made.flushes]
+    made.flushes = [
+        _guarded(flush, hasher, [row for row in rows if layouts[row].nbytes], failed)
+        for flush, rows in zip(made.flushes, flushes, strict=True)
+    ]
     return made
 
 
-def _guarded(flush: Flush, failed: Callable[[], None]) -> Callable[..., None]:
+def _guarded(
+    flush: Flush, hasher: Fingerprinter, rows: Sequence[int], failed: Callable[[], None]
+) -> Callable[..., None]:
     modes = torch._C._len_torch_function_stack
+    with_memory = len(rows)  # an empty tensor has no address
 
     def guarded(execution: Any, *tensors: torch.Tensor) -> None:
         try:
             if modes():  # the user's, which see data_ptr() as well
                 with torch._C.DisableTorchFunction():
-                    flush(execution, *[tensor.data_ptr() for tensor in tensors])
+                    addresses = [tensor.data_ptr() for tensor in tensors]
             else:
-                flush(execution, *[tensor.data_ptr() for tensor in tensors])
-        except Exception:
+                addresses = [tensor.data_ptr() for tensor in tensors]
+            if 0 in addresses and len(addresses) - addresses.count(0) < with_memory:
+                _give_up(hasher, execution, rows, "its memory, or that of a tensor beside it, is gone")
+            else:
+                flush(execution, *addresses)
+        except Exception as error:
+            _give_up(hasher, execution, rows, str(error))
             failed()
 
     return guarded
+
+
+def _give_up(hasher: Fingerprinter, execution: Any, rows: Sequence[int], why: str) -> None:
+    *_, first = execution
+    for row in rows:
+        hasher.fail(first + row, why)
 
 
 class _HostPlan:
@@ -96,14 +116,15 @@ class _HostPlan:
         ]
         self.flushes = [self._flush([(row, sums[row], salts[row]) for row in rows]) for rows in flushes]
 
-    def begin(self) -> tuple[Any, Slot]:
+    def begin(self) -> tuple[tuple[Any, ...], Slot]:
         first = self._hasher.reserve_on_host(len(self._salts))
-        return first, first
+        return (first,), first
 
     def _flush(self, todo: list[tuple[int, Callable[[int], int], int]]) -> Flush:
         log = self._hasher.host_log
 
-        def flush(first: int, *addresses: int) -> None:
+        def flush(execution: tuple[int], *addresses: int) -> None:
+            first = execution[0]
             for (row, sum_at, salted), address in zip(todo, addresses, strict=True):
                 log.set_bits(first + row, mix(sum_at(address) ^ salted))
 
@@ -140,14 +161,14 @@ class _CudaPlan:
                 at += 8 * len(part.table)
             self.flushes.append(_one_after_another(bound))
 
-    def begin(self) -> tuple[Any, Slot]:
+    def begin(self) -> tuple[tuple[Any, ...], Slot]:
         stream = torch._C._cuda_getCurrentRawStream(self._device)
         if stream not in self._streams:
             torch.cuda.current_stream(self._device).wait_event(self._ready)
             self._streams.add(stream)
         row = self._hasher.reserve_on_device(self._log, self._salts, stream)
-        execution = self._log.address(row), stream, self._log.chunk(row)
-        return execution, self._hasher.slot(self._number, row)
+        slot = self._hasher.slot(self._number, row)
+        return (self._log.address(row), stream, self._log.chunk(row), slot), slot
 
 
 def _one_after_another(parts: list[Flush]) -> Flush:
