@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 Values = Literal["off", "hash"]
 Ops = Literal["graph", "all"]
-Verify = Literal["", "reread"]
+Verify = Literal["", "reread", "poison"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,6 +162,7 @@ class Call:
     depth: int = 0
     pre: dict[int, int] | None = None  # argument index -> fingerprint slot
     post: dict[int, int] | None = None
+    poison: dict[int, int] | None = None  # of outputs that were filled with a sentinel before the launch
     hasher: Any = None  # reads the slots
     error: str = ""  # the exception that the kernel raised
 

@@ -21,6 +21,7 @@ from . import __version__
 from .config import Config, place_from_environment, strict_from_environment, strings
 from .events import BRIEF, Brief, Call, Familiar, Finding, Graph, GraphCall, Kernel, Mark, RunInfo
 from .fingerprint.fingerprinter import Fingerprinter
+from .fingerprint.hashes import poison, quiet
 from .fingerprint.plans import CannotPlan, Plan, plan
 from .fingerprint.versions import Tensors, Versions
 from .probes import PROBES
@@ -106,6 +107,8 @@ class Recording:
             call.hasher = self.versions.hasher
             reread = self.config.verify == "reread"
             call.pre = self._take(launch, _versions_before(launch), reread=reread)
+            if self.config.verify == "poison" and launch.dead:
+                call.poison = self._poison(launch)
         for observer in self.observers:
             observer.before(call, launch)
         return call
@@ -250,6 +253,27 @@ class Recording:
                 )
             )
 
+    def _poison(self, launch: Launch) -> dict[int, int]:
+        """Fill the outputs that hold nothing yet, so that one that is never written shows.
+
+        Only memory that this execution of the graph allocated: of that it is sure that it holds nothing.
+        """
+        assert self.versions is not None
+        point = launch.point
+        filled = [
+            i
+            for place, i in enumerate(point.tensors)
+            if i in launch.dead
+            and i in point.written
+            and launch.storages[place].born_in == launch.graph_call >= 0
+            and launch.flat[i].numel()
+        ]
+        with BUS.mute(), quiet():
+            for i in filled:
+                poison(launch.flat[i])
+            slots = self.versions.hasher.take([launch.flat[i] for i in filled]) if filled else []
+        return dict(zip(filled, slots, strict=True))
+
     def _take(self, launch: Launch, tensors: Tensors, *, reread: bool = False) -> dict[int, int]:
         assert self.versions is not None
         with BUS.mute():
@@ -271,13 +295,16 @@ def record(
     kernel  record only kernels whose name matches one of these globs
     kind    record only these kinds: "triton", "cpp", "extern", "op"
     verify  "reread" hashes every argument before and after every launch, even when nothing can have
-            changed it, and so finds what generated kernels write without declaring it
+            changed it, and so finds what generated kernels write without declaring it; "poison" fills
+            outputs that hold nothing yet, and so finds those that a kernel declares and never writes
 
     Example:
         with kernelscope.record(values="hash") as run:
             model(x).sum().backward()
         print(run)
     """
+    if verify and values == "off":
+        raise ValueError(f"record(verify={verify!r}) compares hashes; it needs values='hash'")
     config = Config(
         values=values,  # type: ignore[arg-type]  # checked by Config
         ops=ops,  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ _View = tuple[int, tuple[int, ...], tuple[int, ...], int]
 class Storage:
     """One storage: `epoch` counts the writes seen."""
 
-    __slots__ = ("epoch", "id", "unwritten", "version", "written")
+    __slots__ = ("born_in", "epoch", "id", "unwritten", "version", "written")
 
     def __init__(self, id: int) -> None:
         self.id = id
@@ -32,6 +32,7 @@ class Storage:
         self.unwritten = False  # born under our eyes, and not known to be wholly written since
         self.version = 0  # autograd's counter at birth: a bump betrays a write that no probe saw
         self.written: list[_View] = []
+        self.born_in = -1  # the graph call whose wrapper allocated it
 
 
 class Storages:
@@ -72,9 +73,10 @@ class Storages:
                 _Memory._free_weak_ref(key)
             self._known.clear()
 
-    def born(self, tensor: torch.Tensor) -> None:
+    def born(self, tensor: torch.Tensor, graph_call: int = -1) -> None:
         """Fresh memory: its contents mean nothing until somebody writes them."""
         storage = self.of(tensor)
+        storage.born_in = graph_call
         storage.unwritten = True
         storage.version = _version(tensor)
         storage.written.clear()

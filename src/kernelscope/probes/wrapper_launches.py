@@ -382,11 +382,15 @@ def _method(name: str) -> Callable[..., Any]:
 
 
 def _birth(target: Callable[..., Any], path: str) -> Callable[..., Any]:
-    born = BUS.storages.born_in_pool if path.endswith("alloc_from_pool") else BUS.storages.born
+    storages, here = BUS.storages, BUS.here
+    is_pool = path.endswith("alloc_from_pool")
 
     def allocate(*args: Any, **kwargs: Any) -> Any:
         tensor = target(*args, **kwargs)
-        unseen(born, tensor)
+        if is_pool:
+            unseen(storages.born_in_pool, tensor)
+        else:
+            unseen(storages.born, tensor, here.graph_call)
         return tensor
 
     return allocate

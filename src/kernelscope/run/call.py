@@ -197,6 +197,11 @@ class KernelCall:
     def post_hashes(self) -> dict[int, Any]:
         return self._hashes(self._call.post)
 
+    @property
+    def poison_hashes(self) -> dict[int, Any]:
+        """With verify="poison": the hashes of outputs after they were filled with a sentinel."""
+        return self._hashes(self._call.poison)
+
     def _hashes(self, slots: dict[int, int] | None) -> dict[int, Any]:
         if not slots:
             return {}

@@ -11,6 +11,7 @@ from .call import KernelCall
 def findings_in(calls: Iterable[KernelCall]) -> Iterator[Finding]:
     for call in calls:
         yield from undeclared_writes(call)
+        yield from missing_writes(call)
 
 
 def undeclared_writes(call: KernelCall) -> Iterator[Finding]:
@@ -30,3 +31,18 @@ def undeclared_writes(call: KernelCall) -> Iterator[Finding]:
             kernel=call.kernel_name,
             arg=name,
         )
+
+
+def missing_writes(call: KernelCall) -> Iterator[Finding]:
+    """Declared outputs that still hold the sentinel they were filled with."""
+    poison, post = call.poison_hashes, call.post_hashes
+    for i in sorted(poison.keys() & post.keys()):
+        if poison[i] == post[i]:
+            name = call.arg_names[i]
+            yield Finding(
+                "never-written",
+                f"{call.kernel_name} declares {name} as an output and wrote nothing to it",
+                call=call.index,
+                kernel=call.kernel_name,
+                arg=name,
+            )
