@@ -117,6 +117,7 @@ class GraphCall:
     stream: int = 0
     phase: Phase = "forward"
     step: int = 0
+    parent: int = -1  # key of the call that executed it
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ BRIEF = Struct("<qqq")
 class Call:
     """One launch at a site, or one operator."""
 
-    index: int
+    index: int  # its place in the run; known when the run is read
     site: Site
     graph_call: int = -1
     step: int = 0
@@ -152,7 +153,7 @@ class Call:
     stream: int = 0
     phase: Phase = "other"
     start_ns: int = 0
-    parent: int = -1
+    parent: int = -1  # key of the call that made it
     scalars: tuple[Any, ...] = ()
     storages: tuple[int, ...] = ()  # one entry per tensor argument, in the order of the site's tensors
     epochs: tuple[int, ...] = ()
@@ -165,6 +166,7 @@ class Call:
     poison: dict[int, int] | None = None  # of outputs that were filled with a sentinel before the launch
     hasher: Any = None  # reads the slots
     error: str = ""  # the exception that the kernel raised
+    key: int = -1  # its number while it was recorded; a note has none
 
 
 @dataclass(frozen=True, slots=True)

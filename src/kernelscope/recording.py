@@ -53,7 +53,7 @@ class Recording:
         self.run.hasher = self.versions.hasher if self.versions is not None else None
         self.observers: list[Observer] = []
         self.is_open = False
-        self._indices = itertools.count()
+        self._keys = itertools.count()
         self._steps = 0
         self._counts_steps_itself = False
         self._wanted: dict[int, bool] = {}
@@ -64,8 +64,9 @@ class Recording:
         PROBES.acquire(operators=self.config.ops == "all", strict=self.config.strict)
         self.is_open = True
         _OPEN.append(self)
-        BUS.attach(self)
         self.run.familiars = BUS.familiars
+        BUS.attach(self)
+        self.run.familiars = BUS.familiars  # the last of the others may have closed in between
 
     def close(self) -> None:
         if not self.is_open:  # a forked child has closed its copy already
@@ -73,9 +74,10 @@ class Recording:
         self.is_open = False
         _OPEN.remove(self)
         BUS.detach(self)
-        self.run.put_in_order()
-        self._say_when_filtered_out()
-        PROBES.release(operators=self.config.ops == "all")
+        try:
+            self._say_when_filtered_out()
+        finally:
+            PROBES.release(operators=self.config.ops == "all")
 
     # -- what the bus says -----------------------------------------------------------------------------
 
@@ -84,9 +86,8 @@ class Recording:
         if launch.captured or not self._wants(site.kernel):
             return None  # during CUDA-graph capture nothing executes; replays do
         flat = launch.flat
-        outer = launch.outer.calls.get(self) if launch.outer is not None else None
         call = Call(
-            next(self._indices),
+            key := next(self._keys),
             site,
             launch.graph_call,
             self._steps,
@@ -95,18 +96,23 @@ class Recording:
             launch.stream,
             launch.phase,
             launch.start_ns,
-            outer.index if outer is not None else -1,
+            self._parent(launch.outer, launch.graph_call),
             tuple([plain(flat[i]) for i in point.scalars]) if point.scalars else (),
             launch.storage_ids,
             launch.epochs,
             launch.offsets,
             launch.dead,
         )  # by position: names would cost as much again
+        call.key = key
         self.run.entries.append(call)
         if self.versions is not None:
             call.hasher = self.versions.hasher
             reread = self.config.verify == "reread"
-            call.pre = self._take(launch, _versions_before(launch), reread=reread)
+            found = _versions_before(launch)
+            if launch.graph_call >= 0 and launch.graph_call not in self.run.graph_calls:
+                # The graph began before the recording: what it allocated may hold nothing yet.
+                found = {i: one for i, one in found.items() if i not in point.written}
+            call.pre = self._take(launch, found, reread=reread)
             if self.config.verify == "poison" and launch.dead:
                 call.poison = self._poison(launch)
         for observer in self.observers:
@@ -140,7 +146,7 @@ class Recording:
         if not self._wants(template.site.kernel):
             return
         call = Call(
-            next(self._indices),
+            key := next(self._keys),
             template.site,
             graph_call,
             self._steps,
@@ -153,6 +159,7 @@ class Recording:
             storages=tuple(s.id for s in template.storages),
             epochs=tuple(s.epoch for s in template.storages),
             offsets=template.offsets,
+            key=key,
         )
         self.run.entries.append(call)
         if self.versions is not None:
@@ -193,7 +200,8 @@ class Recording:
 
     def _note_if_wanted(self, entry: Brief) -> None:
         """This recording opened while a graph was executing under one that needs notes only."""
-        if self._wants(self.run.familiars[BRIEF.unpack(entry)[0]].site.kernel):
+        familiar = BUS.familiars.get(BRIEF.unpack(entry)[0])
+        if familiar is not None and self._wants(familiar.site.kernel):
             self.run.entries.append(entry)
 
     def note_failed(self, graph_call: int, line: int, error: BaseException) -> None:
@@ -204,7 +212,8 @@ class Recording:
                 continue
             number, noted_in, _ = BRIEF.unpack(entry)
             if noted_in == graph_call:
-                if self.run.familiars[number].site.line == line:
+                familiar = self.run.familiars.get(number)
+                if familiar is not None and familiar.site.line == line:
                     self.run.errors_of_briefs[id(entry)] = f"{type(error).__name__}: {error}"
                 return
 
@@ -213,7 +222,9 @@ class Recording:
         own = self._graphs.get(graph.id)
         if own is None:
             own = self._graphs[graph.id] = replace(graph, id=len(self._graphs))  # numbered within the run
-        self.run.graph_calls[graph_call.index] = replace(graph_call, graph=own, step=self._steps)
+        self.run.graph_calls[graph_call.index] = replace(
+            graph_call, graph=own, step=self._steps, parent=self._parent(BUS.here.launch, -1)
+        )
 
     def mark(self, kind: str, text: str) -> None:
         self.run.marks.append(Mark(len(self.run), kind, text))
@@ -228,6 +239,14 @@ class Recording:
         if by_user or not self._counts_steps_itself:
             self._steps += 1
             self.mark("step", str(self._steps))
+
+    def _parent(self, outer: Launch | None, graph_call: int) -> int:
+        """Key of the call that a launch happens inside of, or the graph that it belongs to."""
+        if outer is not None:
+            call = outer.calls.get(self)
+            return call.key if call is not None else -1
+        graph = self.run.graph_calls.get(graph_call) if graph_call >= 0 else None
+        return graph.parent if graph is not None else -1
 
     # -- its own work ----------------------------------------------------------------------------------
 

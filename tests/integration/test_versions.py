@@ -149,6 +149,8 @@ def test_a_write_behind_the_graphs_back(verify: str) -> None:
     with kernelscope.record(values="hash", verify=verify) as run:
         f(p, torch.ones(4, 4))
     first, last = run.select(kernel="extern_kernels.mm")
-    assert not run.findings, "no innocent kernel is accused"
+    [finding] = run.findings
+    assert (finding.kind, finding.call, finding.arg) == ("unowned-write", last.index, last.arg_names[1])
+    assert f"since call {first.index}," in finding.message
     assert first.pre_hashes[1] == fingerprint(torch.zeros(4, 4)).bits
     assert last.pre_hashes[1] == fingerprint(torch.ones(4, 4)).bits

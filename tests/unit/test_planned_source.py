@@ -20,7 +20,7 @@ from kernelscope.probes.planned_source import (
     address_of,
     plan_source,
 )
-from kernelscope.probes.wrapper_source import hook_name
+from kernelscope.probes.wrapper_source import Hook, bind, hook_name
 
 
 def hooks(source: str, *names: str) -> list[str]:
@@ -41,22 +41,24 @@ def launch(before: str = "", after: str = "", writes: str = "", first: int = 0) 
 def run(source: str, planned: PlannedSource, inputs: Any) -> list[Any]:
     """What happens when the planned code runs: flushes with their tensors, and launches."""
     log: list[Any] = []
-    namespace: dict[str, Any] = {
+    constants: dict[str, Any] = {
         wrapper_source.HERE: types.SimpleNamespace(graph_call=3),
         wrapper_source.BUS: types.SimpleNamespace(note=lambda entry: log.append("note")),
-        wrapper_source.NOW: lambda: 0,
-        wrapper_source.BRIEF: lambda *entry: entry,
-        BEGIN: lambda graph_call: "execution",
-        "F": 0,
+        wrapper_source.TIME: types.SimpleNamespace(monotonic_ns=lambda: 0),
+        wrapper_source.BRIEF: types.SimpleNamespace(pack=lambda *entry: entry),
+        BEGIN: Hook(lambda graph_call: "execution"),
+    }
+    namespace: dict[str, Any] = {
         "kernel": lambda *tensors: log.append(("kernel", *tensors)),
         "make": lambda *tensors: [f"made from {tensors[0]}", "more"],
         "empty": lambda name: name,
         "reinterpret_tensor": lambda base, *_: f"view of {base}",
     }
     for number in range(len(planned.flushes)):
-        namespace[f"{FLUSH}{number}"] = lambda execution, *tensors: log.append(("flush", *tensors))
+        constants[f"{FLUSH}{number}"] = Hook(lambda execution, *tensors: log.append(("flush", *tensors)))
     exec(compile(source, "w.py", "exec"), namespace)  # the names; then the planned code
-    namespace["call"].__code__ = planned.codes["call", namespace["call"].__code__.co_firstlineno]
+    codes = bind(planned.codes, constants)
+    namespace["call"].__code__ = codes["call", namespace["call"].__code__.co_firstlineno]
     namespace["call"](inputs)
     return log
 

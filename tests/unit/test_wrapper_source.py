@@ -10,10 +10,12 @@ import pytest
 
 from kernelscope.probes import wrapper_source
 from kernelscope.probes.wrapper_source import (
-    HOOK_PREFIX,
+    PREFIX,
     ArgText,
+    Hook,
     KernelText,
     Wrapper,
+    bind,
     read_wrapper,
 )
 
@@ -76,7 +78,7 @@ def test_every_chosen_call_in_the_order_of_the_text(wrapper: Wrapper) -> None:
         "cpp_fused_relu_0", ".copy_", ".zero_",
     ]  # fmt: skip
     assert len({c.hook for c in wrapper.callsites}) == 7
-    assert all(c.hook.startswith(f"{HOOK_PREFIX}{c.line}_") for c in wrapper.callsites)
+    assert all(c.hook.startswith(f"{PREFIX}{c.line}_") for c in wrapper.callsites)
 
 
 def test_lines_are_those_of_the_text(wrapper: Wrapper) -> None:
@@ -165,7 +167,6 @@ def run(codes: bool) -> list[Any]:
         wrapper = read_wrapper(SOURCE, "wrapper.py", everything)
         function = type(runner).call
         original = function.__code__
-        function.__code__ = wrapper.codes[original.co_qualname, original.co_firstlineno]
 
         def hook(path: str) -> Any:
             def call(*args: Any, **kwargs: Any) -> Any:
@@ -180,8 +181,10 @@ def run(codes: bool) -> list[Any]:
 
             return call
 
-        for callsite in wrapper.callsites:
-            namespace[callsite.hook] = hook(callsite.path)
+        hooks = {callsite.hook: Hook(hook(callsite.path)) for callsite in wrapper.callsites}
+        before = set(namespace)
+        function.__code__ = bind(wrapper.codes, hooks)[original.co_qualname, original.co_firstlineno]
+        assert set(namespace) == before
     runner.call([Named("arg0_1"), Named("arg1_1")])
     return log
 
@@ -222,13 +225,18 @@ def test_notes_stand_before_launches_that_stay_as_they_were(wrapper: Wrapper) ->
     names = {c.familiar: c.path for c in text.callsites}
     here = types.SimpleNamespace(graph_call=7)
     thing = Thing("given")
-    namespace: dict[str, Any] = names | {
+    namespace: dict[str, Any] = {
         "extern_kernels": thing, "torch": thing, "cpp_fused_relu_0": Thing("cpp"),
         "empty_strided_cpu": Thing("empty"), "reinterpret_tensor": lambda *args: thing,
-        wrapper_source.BUS: Bus(), wrapper_source.HERE: here,
-        wrapper_source.NOW: lambda: 5, wrapper_source.BRIEF: lambda *entry: entry,
     }  # fmt: skip
-    code = next(code for (name, _), code in text.codes.items() if name == "Runner.call")
+    brief = types.SimpleNamespace(pack=lambda *entry: entry)
+    clock = types.SimpleNamespace(monotonic_ns=lambda: 5)
+    constants = names | {
+        wrapper_source.BUS: Bus(), wrapper_source.HERE: here, wrapper_source.TIME: clock,
+        wrapper_source.BRIEF: brief,
+    }  # fmt: skip
+    codes = bind(text.codes, constants)
+    code = next(code for (name, _), code in codes.items() if name == "Runner.call")
     call = types.FunctionType(code, namespace)
     call(None, [thing, thing])
     assert log == [
@@ -247,5 +255,5 @@ def test_a_launch_inside_an_expression_keeps_its_hook() -> None:
     hooks = frozenset(c.hook for c in read_wrapper(source, "w.py", everything).callsites)
     text = read_wrapper(source, "w.py", everything, hooks)
     [code] = text.codes.values()
-    assert {c.hook for c in text.callsites} <= set(code.co_names)
-    assert not {c.familiar for c in text.callsites} & set(code.co_names)
+    assert {c.hook for c in text.callsites} <= set(code.co_consts)
+    assert not {c.familiar for c in text.callsites} & set(code.co_consts)

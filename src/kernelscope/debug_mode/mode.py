@@ -208,7 +208,7 @@ class DebugMode:
     def _line(self, entry: KernelCall | Entry) -> str:
         attributes = self.record_tensor_attributes
         if isinstance(entry, KernelCall):
-            return entry.line(attributes, show_inputs=entry.index in self._witness.inputs_shown)
+            return entry.line(attributes, show_inputs=entry._call.key in self._witness.inputs_shown)
         return entry.render(attributes)
 
     def __repr__(self) -> str:

@@ -41,16 +41,14 @@ class Witness:
         call.depth = self._listing.depth + 1 + _nesting(launch)
         hashing = SETTINGS.hashing
         if hashing is not None and hashing.hash_inputs:
-            self.inputs_shown.add(call.index)
+            self.inputs_shown.add(call.key)
         if kind in _OPERATOR_KINDS:
-            run.operators[call.index] = launch.func
+            run.operators[call.key] = launch.func
         if kind == "op":
-            run.notes[call.index] = self._notes(launch)
-            run.stack_traces[call.index] = self._listing.stack()
+            run.notes[call.key] = self._notes(launch)
+            run.stack_traces[call.key] = self._listing.stack()
         else:
-            run.kwargs[call.index] = (
-                launch.kwargs if self._keeps(launch) else self._labels.tree(launch.kwargs)
-            )
+            run.kwargs[call.key] = launch.kwargs if self._keeps(launch) else self._labels.tree(launch.kwargs)
             if self._label_kernels:
                 self._label(call, launch.flat, 0)
         if kind in _OPERATOR_KINDS:
@@ -58,7 +56,7 @@ class Witness:
                 self._log(call, self._ask(hook, launch, view_of(run, call)))
 
     def after(self, call: Call, launch: Launch) -> None:
-        run, kind, index = self._recording.run, call.site.kernel.kind, call.index
+        run, kind, index = self._recording.run, call.site.kernel.kind, call.key
         if kind == "op":
             if self._listing.listed.outputs:
                 run.notes[index].output = self._labels.tree(launch.result)
@@ -99,11 +97,11 @@ class Witness:
     def _label(self, call: Call, values: Any, first: int) -> None:
         for i, value in enumerate(values, first):
             if isinstance(value, torch.Tensor):
-                self._recording.run.labels[call.index, i] = self._labels.tree(value)
+                self._recording.run.labels[call.key, i] = self._labels.tree(value)
 
     def _log(self, call: Call, told: dict[str, Any]) -> None:
         if told:
-            self._recording.run.logs.setdefault(call.index, {}).update(told)
+            self._recording.run.logs.setdefault(call.key, {}).update(told)
 
     def _ask(self, hook: Hook, launch: Launch, last: Any) -> dict[str, Any]:
         """Call a user's hook; its faults are findings, because the program is not to blame for them."""

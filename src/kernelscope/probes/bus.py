@@ -51,7 +51,9 @@ class Bus:
         self.notes_will_do = False  # no recording wants more of a familiar launch than a note
         self.planner: Planner | None = None  # the only recording, if its hashes can be planned
         self.note: Callable[[Brief], Any] = _ignore
-        self.familiars: list[Familiar] = []  # by the number that a note has for it
+        self.familiars: dict[int, Familiar] = {}  # by the number that a note has for it
+        self._familiar_ids = itertools.count()
+        self.executing = 0  # graphs; one of them may outlast the recording that it began under
         self.before_capture: Callable[[], None] | None = None
         self._graph_calls = itertools.count()
         self.site_ids = itertools.count()
@@ -61,6 +63,8 @@ class Bus:
 
     def attach(self, listener: Listener) -> None:
         with self._lock:
+            # Before it is among them: a launch that finds it there must not believe that notes will do.
+            self.notes_will_do = False
             self.listeners = (*self.listeners, listener)
             self.look_again()
 
@@ -70,13 +74,16 @@ class Bus:
             self.look_again()
             if not self.listeners:
                 self.storages.clear()
-                self._kernels, self.familiars = {}, []
+                self._kernels = {}
+                if not self.executing:
+                    self.familiars = {}
 
     def forget(self) -> None:
         """In a forked child: nobody listens, and the weak references are its own copies."""
         self.listeners = ()
         self.bystanders = ()
         self.notes_will_do, self.planner, self.note = False, None, _ignore
+        self.familiars, self.executing = {}, 0
         self.storages = Storages()
         self.here = _ThreadState()
         self._lock = threading.Lock()
@@ -101,9 +108,9 @@ class Bus:
 
     def number(self, familiar: Familiar) -> int:
         """What a note calls this place."""
-        with self._lock:
-            self.familiars.append(familiar)
-            return len(self.familiars) - 1
+        number = next(self._familiar_ids)  # never another one's again
+        self.familiars[number] = familiar
+        return number
 
     def look_again(self) -> None:
         """Whether every recording can do with notes may have changed."""
@@ -235,6 +242,7 @@ class Bus:
         launch.phase = self.phase()
         launch.start_ns = monotonic_ns()
         launch.stream, launch.captured = _stream(point, kwargs) if point.cuda_index >= 0 else (0, False)
+        listeners = self.listeners  # before asking whether notes will do
         if self.notes_will_do and point.familiar is not None:
             launch.is_tracked, launch.storages, launch.dead = False, [], point.familiar.dead
             launch.storage_ids = launch.epochs = launch.offsets = ()
@@ -242,7 +250,7 @@ class Bus:
             launch.is_tracked = True
             self._look_at_tensors(launch, point, flat)
         launch.calls = {}
-        for listener in self.listeners:
+        for listener in listeners:
             try:
                 launch.calls[listener] = listener.before(launch)
             except Exception:

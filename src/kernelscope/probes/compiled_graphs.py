@@ -12,7 +12,6 @@ import os
 import sys
 import threading
 import weakref
-from collections import Counter
 from types import CodeType
 from typing import Any
 
@@ -38,8 +37,6 @@ class CompiledGraphs:
         self._patches = [Patch(_CALL, self._around_call), Patch(_POST_COMPILE, self._around_post_compile)]
         # By id of the module's namespace, which the value keeps.
         self._hooked: dict[int, HookedWrapper] = {}
-        self._still_running: dict[int, HookedWrapper] = {}  # on another thread, when the recording closed
-        self._running: Counter[int] = Counter()
         self._graphs: dict[int, _Known] = {}  # by id of the CompiledFxGraph
         self._step_graphs: set[int] = set()  # of a compiled optimizer, run since the last step
         self._compile_ids: dict[int, str] = {}
@@ -56,21 +53,18 @@ class CompiledGraphs:
         BUS.before_capture = self._hook_everything
 
     def remove(self) -> None:
-        for patch in reversed(self._patches):
-            patch.remove()
         BUS.before_capture = None
+        # First the code, then the patch: a graph that is entered in between runs as Inductor wrote it.
         with self._lock:
             self._is_on = False
-            for key, wrapper in self._hooked.items():
+            for wrapper in self._hooked.values():
                 wrapper.restore()
-                if self._running[key]:
-                    self._still_running[key] = wrapper
-                else:
-                    wrapper.drop_hooks()
             self._hooked.clear()
             self._graphs.clear()
             self._codes.clear()
             self._step_graphs.clear()
+        for patch in reversed(self._patches):
+            patch.remove()
 
     def _hook_everything(self) -> None:
         """A CUDA graph is about to be captured, maybe inside a graph that has been entered already."""
@@ -86,7 +80,7 @@ class CompiledGraphs:
         here = BUS.here
 
         def call(compiled: Any, inputs: Any) -> Any:
-            before = here.graph_call, here.execution, here.in_graph, here.backward
+            before = here.graph_call, here.execution, here.in_graph, here.backward, here.launch
             if here.muted:
                 here.graph_call = -1
                 try:
@@ -102,6 +96,7 @@ class CompiledGraphs:
             if graph is not None and wrapper is not None:
                 stream = torch.cuda.current_stream().cuda_stream if wrapper.is_cuda else 0
                 here.graph_call = BUS.graph_call(graph, BUS.phase(), stream)
+                here.launch = None  # who called the graph is known of its graph call
             try:
                 result = original(compiled, inputs)
                 if graph is not None and optimizes:
@@ -113,7 +108,7 @@ class CompiledGraphs:
                 raise
             finally:
                 ended = here.graph_call
-                here.graph_call, here.execution, here.in_graph, here.backward = before
+                here.graph_call, here.execution, here.in_graph, here.backward, here.launch = before
                 here.optimizer -= optimizes
                 if wrapper is not None:
                     self._leave(wrapper, ended)
@@ -140,22 +135,16 @@ class CompiledGraphs:
                 known = self._graphs[id(compiled)] = (weakref.ref(compiled), *self._hook_or_say(compiled))
             _, graph, wrapper = known
             if wrapper is not None:
-                self._running[id(wrapper.namespace)] += 1
+                BUS.executing += 1
                 _follow(wrapper)
                 unseen(wrapper.look_at, inputs)
             return graph, wrapper
 
     def _leave(self, wrapper: HookedWrapper, graph_call: int) -> None:
-        key = id(wrapper.namespace)
         with self._lock:
-            if self._is_on:
+            BUS.executing -= 1
+            if self._hooked.get(id(wrapper.namespace)) is wrapper:  # not of an earlier recording
                 _follow(wrapper, graph_call)  # now, in the first execution, which is slow anyway
-            self._running[key] -= 1
-            if not self._running[key]:
-                del self._running[key]
-                late = self._still_running.pop(key, None)
-                if late is not None and key not in self._hooked:
-                    late.drop_hooks()
 
     def _count_step(self, graph: Graph) -> None:
         """A compiled optimizer step has no profiler range. It may be several graphs, each run once."""

@@ -10,15 +10,15 @@ from .bus import BUS
 from .launch import GraphPlan, GraphReadings, Planner
 from .planned_source import BEGIN, FLUSH, PlannedLaunch, PlannedSource, Read, Unplannable, plan_source
 from .wrapper_launches import WrapperLaunches
-from .wrapper_source import Codes
+from .wrapper_source import Codes, Hook
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedPlan:
-    """A wrapper's planned code, and the globals that it uses."""
+    """A wrapper's planned code, and the constants that it uses."""
 
     codes: Codes
-    globals: dict[str, Any]
+    constants: dict[str, Any]
     writes_inputs: bool
 
 
@@ -40,8 +40,10 @@ def prepare(
         _name(hook): BUS.number(readings.familiars[familiar.site.id])
         for hook, (_, familiar) in launches.notable.items()
     }
-    flushes = {f"{FLUSH}{i}": flush for i, flush in enumerate(plan.flushes)}
-    return PreparedPlan(planned.codes, names | flushes | {BEGIN: _beginner(plan)}, planned.writes_inputs)
+    flushes = {f"{FLUSH}{i}": Hook(flush) for i, flush in enumerate(plan.flushes)}
+    return PreparedPlan(
+        planned.codes, names | flushes | {BEGIN: Hook(_beginner(plan))}, planned.writes_inputs
+    )
 
 
 def _name(hook: str) -> str:

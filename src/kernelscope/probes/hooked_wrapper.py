@@ -6,9 +6,9 @@ each launch has been looked at, notes of them; or notes, and fingerprints as pla
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Iterator, Mapping
-from time import monotonic_ns
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -20,7 +20,7 @@ from .bus import BUS
 from .graph_plans import PreparedPlan, prepare
 from .launch import Planner
 from .wrapper_launches import WrapperLaunches, is_birth, is_launch, lookup
-from .wrapper_source import Codes, KernelText, Wrapper, read_wrapper
+from .wrapper_source import Codes, Hook, KernelText, Wrapper, bind, read_wrapper
 
 
 class HookedWrapper:
@@ -44,19 +44,22 @@ class HookedWrapper:
         self._text = text
         self._launches = launches
         self._originals: list[tuple[FunctionType, CodeType]] = []
+        self._hooks: dict[str, Any] = {}
+        self._in_full: Codes = {}
         self._in_use: Codes = {}
         self._notes: Codes = {}
         self._plan: PreparedPlan | None = None
+        self._as_planned: Codes = {}
         self._planner: Planner | None = None  # whose plan it is, or who could not make one
         self._aliases: tuple[int, ...] | None = None  # which inputs shared memory when it was planned
-        self._added: set[str] = set()
         self._sub_kernels: list[Any] = []
 
     def hook(self) -> None:
-        self._add({callsite.hook: self._launches.hook(callsite) for callsite in self._text.callsites})
+        self._hooks = {c.hook: Hook(self._launches.hook(c)) for c in self._text.callsites}
+        self._in_full = bind(self._text.codes, self._hooks)
         self._sub_kernels = self._launches.sub_kernels
         self._originals = [(function, function.__code__) for function in _functions(self.namespace)]
-        self._use(self._text.codes)
+        self._use(self._in_full)
 
     def follow(self, ended: int = -1) -> None:
         """Do as the recordings want it now; `ended` is the execution that has just taken place."""
@@ -70,7 +73,7 @@ class HookedWrapper:
         if is_known and planner is not None and self._planner is None and ended >= 0:
             self._planner = planner
             self._plan = self._planned(planner, ended)
-        self._use(self._plan.codes if self._plan is not None else self._text.codes)
+        self._use(self._as_planned if self._plan is not None else self._in_full)
 
     def look_at(self, inputs: Any) -> None:
         """A plan holds for as long as the inputs share memory in the way they did when it was made."""
@@ -82,14 +85,15 @@ class HookedWrapper:
             self._aliases = aliases
         elif aliases is None or aliases != self._aliases:
             self._plan = None
-            self._use(self._text.codes)
+            self._use(self._in_full)
         else:
             BUS.storages.touch(inputs)
 
     def _with_notes(self) -> Codes:
         notable = self._launches.notable
-        self._add(_noted_with() | {name: BUS.number(familiar) for name, familiar in notable.values()})
-        return _read(self._source, self.namespace, births=False, noted=frozenset(notable)).codes
+        numbers = {name: BUS.number(familiar) for name, familiar in notable.values()}
+        codes = _read(self._source, self.namespace, births=False, noted=frozenset(notable)).codes
+        return bind(codes, self._hooks | _noted_with() | numbers)
 
     def _planned(self, planner: Planner, graph_call: int) -> PreparedPlan | None:
         if len(self._launches.notable) != self._launches.count or self._aliases is None:
@@ -97,12 +101,8 @@ class HookedWrapper:
         path = str(self.namespace.get("__file__", "<wrapper>"))
         plan = prepare(planner, graph_call, self._launches, self._source, path)
         if plan is not None:
-            self._add(_noted_with() | plan.globals)
+            self._as_planned = bind(plan.codes, _noted_with() | plan.constants)
         return plan
-
-    def _add(self, names: Mapping[str, Any]) -> None:
-        self.namespace.update(names)
-        self._added.update(names)
 
     def _use(self, codes: Codes) -> None:
         if codes is not self._in_use:
@@ -122,17 +122,13 @@ class HookedWrapper:
         for kernel in self._sub_kernels:
             vars(kernel).pop("run", None)
 
-    def drop_hooks(self) -> None:
-        for name in self._added:
-            self.namespace.pop(name, None)
-
 
 def _noted_with() -> dict[str, Any]:
     return {
         wrapper_source.BUS: BUS,
         wrapper_source.HERE: BUS.here,
-        wrapper_source.NOW: monotonic_ns,
-        wrapper_source.BRIEF: BRIEF.pack,
+        wrapper_source.TIME: time,
+        wrapper_source.BRIEF: BRIEF,
     }
 
 

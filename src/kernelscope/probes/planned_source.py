@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from .wrapper_source import (
     GRAPH_CALL,
     HERE,
+    PREFIX,
     Codes,
     at,
     codes_in,
@@ -24,9 +25,8 @@ from .wrapper_source import (
     program_functions,
 )
 
-BEGIN = "_kernelscope_begin"
-EXECUTION = "_kernelscope_execution"
-FLUSH = "_kernelscope_flush_"  # and its number
+BEGIN, FLUSH = f"{PREFIX}begin", f"{PREFIX}flush_"  # constants of the code; a flush has its number
+EXECUTION = f"{PREFIX}execution"  # a local variable
 _BRANCHES = ast.If | ast.For | ast.While | ast.Try | ast.Match | ast.FunctionDef
 
 
@@ -51,7 +51,7 @@ class Read:
 class PlannedLaunch:
     """What one launch finds and leaves, where that is not known already."""
 
-    familiar: str  # the global that its note names
+    familiar: str  # the constant with the number that its note has for it
     before: tuple[Read, ...]
     after: tuple[Read, ...]
     writes: frozenset[str]  # variables
@@ -110,7 +110,7 @@ class _Writer:
         self._given = {a.arg for a in function.args.args}
         first = function.body[0]
         body = [*self._block(function.body), *self._flush(function.body[-1])]
-        start = f"{GRAPH_CALL} = {HERE}.graph_call; {EXECUTION} = {BEGIN}({GRAPH_CALL})"
+        start = f"{GRAPH_CALL} = {HERE!r}.graph_call; {EXECUTION} = {BEGIN!r}.launch({GRAPH_CALL})"
         function.body = [*at(start, first), *body]
 
     def _block(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
@@ -179,7 +179,8 @@ class _Writer:
         lines = []
         if self._pending:
             tensors = ", ".join(read.expression for read in self._pending)
-            lines.append(f"{FLUSH}{len(self.planned.flushes)}({EXECUTION}, {tensors})")
+            flush = f"{FLUSH}{len(self.planned.flushes)}"
+            lines.append(f"{flush!r}.launch({EXECUTION}, {tensors})")
             self.planned.flushes.append(tuple(read.number for read in self._pending))
             self._pending = []
         if launch is not None:

@@ -59,7 +59,9 @@ class UserTriton:
         here = BUS.here
 
         def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-            if warmup or here.muted or not BUS.listeners:
+            # In a graph, without a launch that is looked at, it is part of one that was noted.
+            is_part = here.graph_call >= 0 and here.launch is None
+            if warmup or here.muted or is_part or not BUS.listeners:
                 return original(kernel, *args, grid=grid, warmup=warmup, **kwargs)
             bound = _bind(kernel, args, kwargs)
             if callable(grid):

@@ -1,9 +1,12 @@
 """Reading the Python that Inductor generates around its kernels, and marking the calls in it.
 
-Needs no torch: a wrapper is text. Each call that `choose` picks is rewritten to call a global of our own,
-so that every launch knows its place in the source without looking at the stack, and calls that go through
-no global (`workspace_0.zero_()`) are seen as well. Where a note will do, the call stays as it is and a
-statement before it makes the note.
+Needs no torch: a wrapper is text. Each call that `choose` picks is rewritten to call a hook of its own, so
+that every launch knows its place in the source without looking at the stack, and calls that go through no
+global (`workspace_0.zero_()`) are seen as well. Where a note will do, the call stays as it is and a statement
+before it makes the note.
+
+What the new code needs of ours are constants of the code object itself (`bind` puts them in place of their
+names). Nothing is added to the module, and code that still runs when a recording closes has what it needs.
 """
 
 from __future__ import annotations
@@ -14,12 +17,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-HOOK_PREFIX = "_kernelscope_"  # one underscore: two would be mangled inside a class
-# The globals that a note uses, and the local.
-BUS, HERE, NOW, BRIEF = "_kernelscope_bus", "_kernelscope_here", "_kernelscope_now", "_kernelscope_brief"
-GRAPH_CALL = "_kernelscope_graph_call"
+PREFIX = "_kernelscope_"  # one underscore: two would be mangled inside a class
+# The constants that a note uses, and the local variable.
+BUS, HERE, TIME, BRIEF = f"{PREFIX}bus", f"{PREFIX}here", f"{PREFIX}time", f"{PREFIX}brief"
+GRAPH_CALL = f"{PREFIX}graph_call"
 _SYMBOL = re.compile(r"[su]\d+")  # a size that is known only when the graph runs
 _NOT_THE_PROGRAM = {"benchmark_compiled_module", "get_args", "recursively_apply_fns", "__init__"}
 _SHAPES_AT = {"assert_size_stride": 1, "reinterpret_tensor": 1, "alloc_from_pool": 3}  # size, then stride
@@ -42,7 +45,7 @@ class ArgText:
 class Callsite:
     """One call expression of the wrapper."""
 
-    hook: str  # name of the global that it calls while a recording is open
+    hook: str  # name of the constant that it calls while a recording is open
     line: int
     path: str  # what it calls: "extern_kernels.addmm", "triton_poi_fused_0.run"; ".zero_" on a local
     args: tuple[ArgText, ...]
@@ -51,7 +54,7 @@ class Callsite:
 
     @property
     def familiar(self) -> str:
-        """The global with the number that a note of this call names."""
+        """The constant with the number that a note of this call has for it."""
         return f"{self.hook}_familiar"
 
 
@@ -146,7 +149,7 @@ def codes_in(code: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:
 
 def hook_name(call: ast.Call) -> str:
     """Named by its place, so that it has the same name however many other calls are hooked."""
-    return f"{HOOK_PREFIX}{call.lineno}_{call.col_offset}_{call.end_col_offset}"
+    return f"{PREFIX}{call.lineno}_{call.col_offset}_{call.end_col_offset}"
 
 
 class _Marker(ast.NodeTransformer):
@@ -165,7 +168,7 @@ class _Marker(ast.NodeTransformer):
             self._wrapper.is_static = False
         self.generic_visit(function)
         if self._noted:
-            function.body[:0] = at(f"{GRAPH_CALL} = {HERE}.graph_call", function.body[0])
+            function.body[:0] = at(f"{GRAPH_CALL} = {HERE!r}.graph_call", function.body[0])
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST | list[ast.stmt]:
         self._target = ast.unparse(node.targets[0])
@@ -186,7 +189,7 @@ class _Marker(ast.NodeTransformer):
         if called is None or len(inside) != 1 or inside[0].hook not in self._noted:
             return node
         assert isinstance(launched, ast.Call)
-        if not isinstance(launched.func, ast.Name) or launched.func.id != inside[0].hook:
+        if not _calls(launched, inside[0].hook):
             return node  # it is an argument that launches
         launched.func = called
         if inside[0].path.startswith("."):
@@ -208,7 +211,7 @@ class _Marker(ast.NodeTransformer):
         args = tuple(_arg_text(a) for a in node.args)
         kwargs = {k.arg: _arg_text(k.value) for k in node.keywords if k.arg}
         self._wrapper.callsites.append(Callsite(hook, node.lineno, path, args, kwargs, target))
-        node.func = ast.copy_location(ast.Name(hook, ast.Load()), node.func)
+        node.func = _at_place(ast.Attribute(ast.Constant(hook), "launch", ast.Load()), node.func)
         return node
 
     def _path(self, func: ast.expr) -> str | None:
@@ -231,9 +234,45 @@ class _Marker(ast.NodeTransformer):
             self._wrapper.is_static = False
 
 
+class Hook:
+    """What a call in a wrapper is rewritten to; Python warns of a constant that is called itself."""
+
+    __slots__ = ("launch",)
+
+    def __init__(self, launch: Callable[..., Any]) -> None:
+        self.launch = launch
+
+
+def bind(codes: Codes, constants: Mapping[str, Any]) -> Codes:
+    """The code with these constants in place of their names."""
+    return {place: _bound(code, constants) for place, code in codes.items()}
+
+
+def _bound(code: CodeType, constants: Mapping[str, Any]) -> CodeType:
+    def bound(constant: Any) -> Any:
+        if isinstance(constant, CodeType):
+            return _bound(constant, constants)
+        return constants.get(constant, constant) if type(constant) is str else constant
+
+    return code.replace(co_consts=tuple(map(bound, code.co_consts)))
+
+
+def _calls(call: ast.Call, hook: str) -> bool:
+    match call.func:
+        case ast.Attribute(value=ast.Constant(value=name)):
+            return bool(name == hook)
+    return False
+
+
+def _at_place(node: ast.expr, place: ast.expr) -> ast.expr:
+    for part in ast.walk(node):
+        ast.copy_location(part, place)
+    return node
+
+
 def note(familiar: str) -> str:
     """The statement that notes a launch: nothing more, because a graph may have a thousand of them."""
-    return f"{BUS}.note({BRIEF}({familiar}, {GRAPH_CALL}, {NOW}()))"
+    return f"{BUS!r}.note({BRIEF!r}.pack({familiar!r}, {GRAPH_CALL}, {TIME!r}.monotonic_ns()))"
 
 
 def in_a_graph(*statements: str) -> str:

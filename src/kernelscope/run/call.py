@@ -56,7 +56,7 @@ class KernelCall:
     @property
     def parent(self) -> int | None:
         """Index of the call that made this one, such as a custom operator that runs a Triton kernel."""
-        return self._call.parent if self._call.parent >= 0 else None
+        return self._run.place_of(self._call.parent)
 
     @property
     def step(self) -> int:
@@ -118,18 +118,18 @@ class KernelCall:
     @property
     def op(self) -> Any:
         """The operator that was called, where DebugMode recorded one."""
-        return self._run.operators.get(self._call.index)
+        return self._run.operators.get(self._call.key)
 
     @property
     def stack_trace(self) -> str:
         """The user's lines as Python prints a stack, outermost first."""
-        noted, _ = self._run.stack_traces.get(self._call.index, ("", None))
+        noted, _ = self._run.stack_traces.get(self._call.key, ("", None))
         return noted or "".join(_trace_line(frame) for frame in reversed(self.stack))
 
     @property
     def fwd_stack_trace(self) -> str | None:
         """Of the forward operator, for a call in the backward pass."""
-        _, noted = self._run.stack_traces.get(self._call.index, ("", None))
+        _, noted = self._run.stack_traces.get(self._call.key, ("", None))
         is_compiled_backward = self.graph is not None and self.phase == "backward"
         return noted or (self.stack_trace if is_compiled_backward else None)
 
@@ -155,7 +155,7 @@ class KernelCall:
     @property
     def args(self) -> tuple[Any, ...]:
         """Values: tensors where originals are stored, otherwise their descriptions; numbers as passed."""
-        originals = self._run.originals.get(self._call.index)
+        originals = self._run.originals.get(self._call.key)
         if originals is not None:
             return originals
         scalars = iter(self._call.scalars)
@@ -164,7 +164,7 @@ class KernelCall:
     @property
     def kwargs(self) -> dict[str, Any]:
         """Settings that were passed besides the arguments (seed 001 keeps them apart)."""
-        return self._run.kwargs.get(self._call.index, {})
+        return self._run.kwargs.get(self._call.key, {})
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -184,7 +184,7 @@ class KernelCall:
         """Argument index -> (storage, how often it had been written, offset in elements)."""
         call = self._call
         indices = [i for i, a in enumerate(call.site.args) if a.tensor is not None and not a.tensor.unread]
-        return dict(zip(indices, zip(call.storages, call.epochs, call.offsets, strict=True), strict=False))
+        return dict(zip(indices, zip(call.storages, call.epochs, call.offsets, strict=False), strict=False))
 
     # -- values ----------------------------------------------------------------------------------------
 
@@ -221,7 +221,7 @@ class KernelCall:
 
     @property
     def log(self) -> dict[str, Any]:
-        logged = dict(self._run.logs.get(self._call.index, {}))
+        logged = dict(self._run.logs.get(self._call.key, {}))
         if self._call.post is None:
             return logged
         pre, post, modified = self.pre_hashes, self.post_hashes, self.modified_args
@@ -235,7 +235,7 @@ class KernelCall:
 
     @property
     def record(self) -> dict[str, Any]:
-        return self._run.records.get(self._call.index, {})
+        return self._run.records.get(self._call.key, {})
 
     # -- text ------------------------------------------------------------------------------------------
 
@@ -272,7 +272,7 @@ class KernelCall:
         tensor = self._call.site.args[i].tensor
         if tensor is None:
             return str(self.args[i])
-        label = self._run.labels.get((self._call.index, i))
+        label = self._run.labels.get((self._call.key, i))
         return tensor.short if label is None else label.text(attributes)
 
     def __str__(self) -> str:

@@ -2,16 +2,60 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from ..events import Finding
-from .call import KernelCall
+from .call import KernelCall, same_hash
 
 
 def findings_in(calls: Iterable[KernelCall]) -> Iterator[Finding]:
+    seen = _Contents()
     for call in calls:
         yield from undeclared_writes(call)
         yield from missing_writes(call)
+        yield from seen.follow(call)
+
+
+class _Contents:
+    """What the versions of tensors held when they were last read, within one execution of a graph.
+
+    There every write is a recorded call. A version that holds something else when it is read again was
+    written by somebody who did not say so.
+    """
+
+    def __init__(self) -> None:
+        self._graph_call: int | None = None
+        self._held: dict[tuple[Any, ...], tuple[Any, int]] = {}  # by version: its hash, and who saw it
+
+    def follow(self, call: KernelCall) -> Iterator[Finding]:
+        if call.graph_call is None:
+            return
+        if call.graph_call != self._graph_call:
+            self._graph_call, self._held = call.graph_call, {}
+        pre, post, storages = call.pre_hashes, call.post_hashes, call.storages
+        written = [i for i, a in enumerate(call.arguments) if a.role in ("out", "inout") and i in storages]
+        writes = Counter(storages[i][0] for i in written)
+        for i in sorted(pre.keys() & storages.keys()):
+            version = self._version(call, i, 0)
+            held, seen_by = self._held.setdefault(version, (pre[i], call.index))
+            if not same_hash(held, pre[i]):
+                self._held[version] = pre[i], call.index
+                yield Finding(
+                    "unowned-write",
+                    f"{call.arg_names[i]} of {call.kernel_name} changed since call {seen_by}, and no call "
+                    "between declares to have written to it; suspect your own code that ran there",
+                    call=call.index,
+                    kernel=call.kernel_name,
+                    arg=call.arg_names[i],
+                )
+        for i in sorted(post.keys() & storages.keys()):
+            self._held[self._version(call, i, writes[storages[i][0]])] = post[i], call.index
+
+    def _version(self, call: KernelCall, i: int, later: int) -> tuple[Any, ...]:
+        storage, epoch, offset = call.storages[i]
+        return storage, epoch + later, offset, call.arguments[i].tensor
 
 
 def undeclared_writes(call: KernelCall) -> Iterator[Finding]:

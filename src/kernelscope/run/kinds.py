@@ -42,7 +42,7 @@ class OperatorCall(KernelCall):
 
     @property
     def notes(self) -> OperatorNotes | None:
-        return self._run.notes.get(self._call.index)
+        return self._run.notes.get(self._call.key)
 
     @property
     def args(self) -> tuple[Any, ...]:

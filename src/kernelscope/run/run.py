@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
 from ..config import strings
-from ..events import BRIEF, Brief, Call, Familiar, Finding, Graph, GraphCall, Kernel, Mark, RunInfo
+from ..events import BRIEF, Brief, Call, Familiar, Finding, Graph, GraphCall, Kernel, Mark, RunInfo, Site
 from .call import KernelCall
 from .findings import findings_in
 from .kinds import OperatorNotes, view_of
 from .labels import TensorLabel
 from .listing import listing
 
+# A graph that outlasted two recordings makes notes that nobody can read any more.
+_UNKNOWN = Familiar(Site(-1, Kernel(-1, "(unknown)", "unknown", "unknown"), ()), ())
 _STORAGE_BITS = 24  # a graph call that was planned numbers its storages itself
 
 
@@ -29,14 +31,13 @@ class Run:
 
     def __init__(self, info: RunInfo) -> None:
         self.info = info
-        self.familiars: Sequence[Familiar] = ()  # what the numbers in briefs stand for
+        self.familiars: Mapping[int, Familiar] = {}  # what the numbers in briefs stand for
         self.entries: list[Call | Brief] = []  # as recorded; `records_of_calls` spells them out
         self.errors_of_briefs: dict[int, str] = {}  # by id of the entry
         self.first_slots: dict[int, int] = {}  # by graph call, where its fingerprints were planned
         self.hasher: Any = None  # reads slots
         self._spelled_out = 0
-        self._has_briefs = False
-        self._places: dict[int, int] = {}  # of calls that were numbered before the briefs among them were
+        self._places: dict[int, int] = {}  # of calls, by key
         self.graph_calls: dict[int, GraphCall] = {}
         self.noted: list[Finding] = []
         self.marks: list[Mark] = []
@@ -58,19 +59,22 @@ class Run:
         for place in range(self._spelled_out, len(entries)):
             entry = entries[place]
             if isinstance(entry, bytes):
-                entries[place] = self._in_full(place, entry)
-                self._has_briefs = True
-            elif self._has_briefs:
-                self._places[entry.index] = place
-                entry.index, entry.parent = place, self._places.get(entry.parent, entry.parent)
+                entry = entries[place] = self._in_full(entry)
+            else:
+                self._places[entry.key] = place
+            entry.index = place
             self._spelled_out = place + 1
         return entries
 
-    def _in_full(self, index: int, entry: Brief) -> Call:
+    def place_of(self, key: int) -> int | None:
+        """Where the call stands that had this number while it was recorded."""
+        return self._places.get(key)
+
+    def _in_full(self, entry: Brief) -> Call:
         number, graph_call, when = BRIEF.unpack(entry)
-        familiar = self.familiars[number]
+        familiar = self.familiars.get(number, _UNKNOWN)
         error = self.errors_of_briefs.pop(id(entry), "")
-        call = Call(index, familiar.site, graph_call, start_ns=when, dead=familiar.dead, error=error)
+        call = Call(-1, familiar.site, graph_call, start_ns=when, dead=familiar.dead, error=error)
         first = self.first_slots.get(graph_call)
         if first is not None and familiar.pre is not None and familiar.post is not None:
             call.hasher = self.hasher
@@ -81,7 +85,7 @@ class Run:
         about = self.graph_calls.get(graph_call)
         if about is not None:  # its execution began inside the recording
             call.step, call.phase = about.step, about.phase
-            call.thread, call.stream = about.thread, about.stream
+            call.thread, call.stream, call.parent = about.thread, about.stream, about.parent
         return call
 
     @property
@@ -91,12 +95,6 @@ class Run:
         for position in range(len(self._views), len(calls)):
             self._views.append(view_of(self, calls[position]))
         return list(self._views)
-
-    def put_in_order(self) -> None:
-        """Threads append calls in any order; the views made so far stand in that order too."""
-        if not any(isinstance(entry, bytes) for entry in self.entries):
-            self.records_of_calls.sort(key=lambda call: call.index)
-            self._views.clear()
 
     def select(
         self,
