@@ -81,7 +81,7 @@ def our_wrapper_globals() -> Iterator[str]:
     modules += [sys.modules[name] for name in list(sys.modules) if GENERATED in name]
     for module in {id(module): module for module in modules}.values():
         for name, value in list(vars(module).items()):
-            if made_by_us(value):
+            if name.startswith("_kernelscope") or made_by_us(value):
                 yield f"{module.__name__}.{name}"
 
 

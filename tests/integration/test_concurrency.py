@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import CodeType, FunctionType
 from typing import Any
 
 import pytest
 import torch
+from torch._inductor.codecache import PyCodeCache
 from torch._inductor.output_code import CompiledFxGraph
 
 import kernelscope
@@ -101,16 +105,95 @@ def test_calls_read_while_threads_record_are_complete_afterwards(tiny: Program) 
     assert [c.index for c in run.calls] == list(range(len(run)))
 
 
-def test_calls_that_threads_appended_out_of_order(tiny: Program) -> None:
-    recording = Recording(Config())
-    recording.open()
-    for _ in range(4):
-        tiny(torch.ones(8))
-    calls = recording.run.records_of_calls
-    calls[0], calls[1] = calls[1], calls[0]  # as when the first thread was overtaken
-    assert len(recording.run.calls) == 4
-    recording.close()
-    assert [c.index for c in recording.run.calls] == [0, 1, 2, 3]
+def test_indices_are_places_whoever_was_faster(tiny: Program) -> None:
+    for _ in range(40):
+        start = threading.Barrier(4, timeout=60)
+
+        def work(start: threading.Barrier = start) -> None:
+            start.wait()
+            for _ in range(3):
+                tiny(torch.ones(8))
+
+        with kernelscope.record() as run, ThreadPoolExecutor(4) as pool:
+            for _ in range(4):
+                pool.submit(work)
+        assert [c.index for c in run.calls] == list(range(12))
+
+
+def wrapper_codes() -> dict[Any, CodeType]:
+    """The code of every function of every wrapper."""
+    found = {}
+    for module in PyCodeCache.modules:
+        for value in list(vars(module).values()):
+            members = vars(value).values() if isinstance(value, type) else [value]
+            found |= {f: f.__code__ for f in members if isinstance(f, FunctionType)}
+    return found
+
+
+@pytest.mark.parametrize("executions", [0, 1, 2])
+@pytest.mark.parametrize("values", ["off", "hash"])
+def test_one_closes_and_another_opens_inside_a_graph(
+    gated: tuple[Gate, Program], executions: int, values: str
+) -> None:
+    gate, program = gated
+    x = torch.ones(4)
+    expected = program(x)
+    before = wrapper_codes()
+    first = kernelscope.record()
+    run = first.__enter__()
+    for _ in range(executions):
+        program(x)
+    second = kernelscope.record(values=values)
+    opened = []
+
+    def swap() -> None:
+        gate.inside = lambda: None
+        first.__exit__(None, None, None)
+        opened.append(second.__enter__())
+
+    gate.inside = swap
+    assert torch.equal(program(x), expected)
+    gate.inside = lambda: None
+    assert torch.equal(program(x), expected)
+    second.__exit__(None, None, None)
+    assert all(function.__code__ is code for function, code in before.items())
+    assert torch.equal(program(x), expected)
+    names = [c.kernel_name for c in run.calls]
+    whole = [c.kernel_name for c in opened[0].calls][-3:]
+    assert names == whole * executions + whole[:2]
+    assert [c.kernel_name for c in opened[0].calls] == whole[2:] + whole
+    assert not [f for f in opened[0].findings if f.kind == "recorder-error"]
+
+
+@pytest.mark.parametrize("values", ["off", "hash"])
+def test_recordings_come_and_go_while_threads_work(tiny: Program, values: str) -> None:
+    x = torch.ones(8)
+    expected, before = tiny(x), wrapper_codes()
+    done = threading.Event()
+
+    def work() -> int:
+        count = 0
+        while not done.is_set():
+            assert torch.equal(tiny(x), expected)
+            count += 1
+        return count
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(3) as pool:
+            workers = [pool.submit(work) for _ in range(3)]
+            for _ in range(300):
+                with kernelscope.record(values=values) as run:
+                    time.sleep(0.0005)
+                assert {c.kernel_name for c in run.calls} <= {"cpp_fused_add_sin_0"}
+                assert [c.index for c in run.calls] == list(range(len(run.calls)))
+            done.set()
+            assert all(worker.result() for worker in workers)
+    finally:
+        done.set()
+        sys.setswitchinterval(interval)
+    assert all(function.__code__ is code for function, code in before.items())
 
 
 def test_eager_operators_only_of_the_opening_thread(tiny: Program) -> None:
