@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal, get_args
 
-Values = Literal["off", "hash"]
+Values = Literal["off", "hash", "save"]
 Ops = Literal["graph", "all"]
 Verify = Literal["", "reread"]
 
@@ -23,6 +23,11 @@ class Config:
     kind: tuple[str, ...] = ()
     verify: Verify = ""
     strict: bool = True  # a moved hook target is an error, not a warning
+    steps: tuple[int, int] | None = None  # record only steps from the first up to, not including, the second
+    time: bool = False  # how long each call ran
+    stop_at: int | None = None  # end the program once this call is over
+    max_tensors: int = 2 << 30  # bytes of saved tensors, with values="save"
+    keep_last: int = 0  # steps that stay on disk; 0 for all
 
     def __post_init__(self) -> None:
         _check("values", self.values, get_args(Values))
@@ -33,8 +38,18 @@ class Config:
             if not (isinstance(given, tuple) and all(isinstance(g, str) for g in given)):
                 raise TypeError(f"record({name}=…) takes a string or a list of strings, not {given!r}")
 
+        self._check_numbers()
         if self.kind == ("op",) and self.ops != "all":
             raise ValueError("record(kind='op') records eager operators, which need ops='all'")
+
+    def _check_numbers(self) -> None:
+        first, end = self.steps or (0, 1)
+        if not 0 <= first < end:
+            raise ValueError(f"record(steps={self.steps!r}): give the first step and the one after the last: (3, 5)")
+        for name in ("stop_at", "max_tensors", "keep_last"):
+            given = getattr(self, name)
+            if given is not None and (not isinstance(given, int) or given < 0):
+                raise ValueError(f"record({name}={given!r}): give a number that is not below zero")
 
     def changed(self) -> dict[str, object]:
         """The settings that differ from their defaults."""

@@ -6,6 +6,7 @@ import itertools
 import os
 import platform
 import socket
+import sys
 import threading
 import time
 import uuid
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -26,7 +28,9 @@ from .probes import PROBES
 from .probes.bus import BUS
 from .probes.describe import plain
 from .probes.launch import Launch, Template
-from .run import Run
+from .probes.notes import NO_NOTES, NoteLog
+from .run import Run, StoredRun, folder
+from .run.writer import Writer
 
 _NO_VALUES_IN_REPLAYS = Finding(
     "values-in-cuda-graph",
@@ -41,16 +45,28 @@ class Observer(Protocol):
     def after(self, call: Call, launch: Launch) -> None: ...
 
 
-class Recording:
-    """Turns launches into the calls of one run."""
+class StopAtCall(SystemExit):
+    """Ends the program where the recording was asked to stop; a plain exit to everybody else."""
 
-    def __init__(self, config: Config) -> None:
+
+class Recording:
+    """Turns launches into the calls of one run, in memory or in a new folder on disk."""
+
+    def __init__(self, config: Config, path: Path | None = None) -> None:
         self.config = config
-        self.run = Run(_run_info(config))
-        self.versions = Versions(Fingerprinter()) if config.values == "hash" else None
+        info = _run_info(config)
+        self.writer: Writer | None = None
+        self.run: Run = Run(info)
         self.observers: list[Observer] = []
-        self.is_open = False
         self._indices = itertools.count()
+        if path is not None:
+            self.writer = Writer(path, info, timed=config.time, keep_last=config.keep_last)
+            self.writer.on_failure = self._pause
+            self.run = StoredRun(path, info, self.writer)
+            self._indices = self.writer.flight.indices
+        self.versions = Versions(Fingerprinter()) if config.values in ("hash", "save") else None
+        self.is_open = False
+        self._is_paused = config.steps is not None and config.steps[0] > 0
         self._steps = 0
         self._counts_steps_itself = False
         self._wanted: dict[int, bool] = {}
@@ -69,15 +85,19 @@ class Recording:
         self.is_open = False
         _OPEN.remove(self)
         BUS.detach(self)
-        self.run.put_in_order()
+        if self.writer is None:
+            self.run.put_in_order()
         self._say_when_filtered_out()
         PROBES.release(operators=self.config.ops == "all")
+        if self.writer is not None:
+            self.run.close()
+            self.writer.close()
 
     # -- what the bus says -----------------------------------------------------------------------------
 
     def before(self, launch: Launch) -> Call | None:
         site, point = launch.site, launch.point
-        if launch.captured or not self._wants(site.kernel):
+        if launch.captured or self._is_paused or not self._wants(site.kernel):
             return None  # during CUDA-graph capture nothing executes; replays do
         flat = launch.flat
         outer = launch.outer.calls.get(self) if launch.outer is not None else None
@@ -98,16 +118,32 @@ class Recording:
             launch.offsets,
             launch.dead,
         )  # by position: names would cost as much again
-        self.run.entries.append(call)
+        if self.writer is None:
+            self.run.entries.append(call)
+        else:
+            self.writer.enter(call)
         if self.versions is not None:
             call.hasher = self.versions.hasher
             reread = self.config.verify == "reread"
             call.pre = self._take(launch, _versions_before(launch), reread=reread)
         for observer in self.observers:
             observer.before(call, launch)
+        if self.config.time:
+            call.start_ns = time.monotonic_ns()  # after our own work
         return call
 
     def after(self, launch: Launch, call: Call) -> None:
+        if self.config.time and launch.point.cuda_index < 0:
+            call.duration_ns = time.monotonic_ns() - call.start_ns
+        try:
+            self._look_after(launch, call)
+        finally:
+            if self.writer is not None:
+                self.writer.leave(call)
+        if call.index == self.config.stop_at:
+            self._stop(call.index)
+
+    def _look_after(self, launch: Launch, call: Call) -> None:
         call.site = launch.site
         if launch.error is not None:
             call.error = f"{type(launch.error).__name__}: {launch.error}"
@@ -131,7 +167,7 @@ class Recording:
             observer.after(call, launch)
 
     def replayed(self, template: Template, replay: int, stream: int, graph_call: int) -> None:
-        if not self._wants(template.site.kernel):
+        if self._is_paused or not self._wants(template.site.kernel):
             return
         call = Call(
             next(self._indices),
@@ -148,32 +184,55 @@ class Recording:
             epochs=tuple(s.epoch for s in template.storages),
             offsets=template.offsets,
         )
-        self.run.entries.append(call)
+        if self.writer is None:
+            self.run.entries.append(call)
+        else:
+            self.writer.enter(call)
+            self.writer.leave(call)
         if self.versions is not None:
             self.finding(_NO_VALUES_IN_REPLAYS)
 
-    def brief_log(self) -> list[Any] | None:
-        """Where a launch can be noted in few words, if that is enough here."""
-        config = self.config
-        enough = config.values == "off" and not (config.kernel or config.kind or self.observers)
-        return self.run.entries if enough else None
+    def brief_log(self) -> NoteLog | None:
+        """How a launch can be noted in few words, if that is enough here."""
+        config, writer = self.config, self.writer
+        if self._is_paused:
+            return NO_NOTES
+        if config.values != "off" or config.kernel or config.kind or self.observers:
+            return None
+        if writer is None:
+            is_enough = not config.time and config.stop_at is None
+            return NoteLog(self.run.entries.append) if is_enough else None
+        return NoteLog(writer.note, writer.left) if config.stop_at is None else None
 
     def brief_failed(self, entry: Brief, error: BaseException) -> None:
-        self.run.errors_of_briefs[id(entry)] = f"{type(error).__name__}: {error}"
+        message = f"{type(error).__name__}: {error}"
+        if self.writer is None:
+            self.run.errors_of_briefs[id(entry)] = message
+        else:
+            self.writer.failed(entry, message)
 
     def graph_call(self, graph_call: GraphCall) -> None:
         graph = graph_call.graph
         own = self._graphs.get(graph.id)
         if own is None:
             own = self._graphs[graph.id] = replace(graph, id=len(self._graphs))  # numbered within the run
-        self.run.graph_calls[graph_call.index] = replace(graph_call, graph=own, step=self._steps)
+        execution = replace(graph_call, graph=own, step=self._steps)
+        if self.writer is None:
+            self.run.graph_calls[graph_call.index] = execution
+        elif not self._is_paused:
+            self.writer.graph_call(execution)
 
     def mark(self, kind: str, text: str) -> None:
-        self.run.marks.append(Mark(len(self.run), kind, text))
+        if self.writer is None:
+            self.run.marks.append(Mark(len(self.run), kind, text))
+        else:
+            self.writer.mark(kind, text)
 
     def finding(self, finding: Finding) -> None:
         if finding not in self.run.noted:
             self.run.noted.append(finding)
+            if self.writer is not None:
+                self.writer.finding(finding)
 
     def step(self, *, by_user: bool = False) -> None:
         if by_user and not self._counts_steps_itself:
@@ -181,6 +240,18 @@ class Recording:
         if by_user or not self._counts_steps_itself:
             self._steps += 1
             self.mark("step", str(self._steps))
+            if self.config.steps is not None and not (self.writer and self.writer.failure):
+                first, end = self.config.steps
+                self._pause(not first <= self._steps < end)
+
+    def _pause(self, paused: bool = True) -> None:
+        if paused != self._is_paused:
+            self._is_paused = paused
+            BUS.look_again()
+
+    def _stop(self, index: int) -> None:
+        print(f"kernelscope: call {index} is over; the program ends here, as asked", file=sys.stderr)
+        raise StopAtCall(0)
 
     # -- its own work ----------------------------------------------------------------------------------
 
@@ -219,15 +290,27 @@ def record(
     kernel: str | Sequence[str] = (),
     kind: str | Sequence[str] = (),
     verify: str = "",
+    path: str | os.PathLike[str] | None = None,
+    steps: tuple[int, int] | None = None,
+    time: bool = False,
+    stop_at: int | None = None,
+    max_tensors: int = 2 << 30,
+    keep_last: int = 0,
 ) -> AbstractContextManager[Run]:
     """Record every kernel call made inside the block.
 
-    values  "off" for metadata, "hash" for a hash of every argument before and after each launch
+    values  "off" for metadata, "hash" for a hash of every argument before and after each launch, "save" to
+            keep the tensors as well, on disk
     ops     "graph" for compiled code and Triton kernels, "all" for eager operators as well
     kernel  record only kernels whose name matches one of these globs
     kind    record only these kinds: "triton", "cpp", "extern", "op"
     verify  "reread" hashes every argument before and after every launch, even when nothing can have
             changed it, and so finds what generated kernels write without declaring it
+    path    a new folder to record to, which survives a crash; without it the run is kept in memory
+    steps   record only steps from the first up to, not including, the second: (3, 5)
+    time    measure how long each call ran
+    stop_at end the program once the call with this index is over
+    max_tensors, keep_last    of a run on disk: bytes of saved tensors, and how many steps stay
 
     Example:
         with kernelscope.record(values="hash") as run:
@@ -241,13 +324,20 @@ def record(
         kind=strings(kind),
         verify=verify,  # type: ignore[arg-type]
         strict=strict_from_environment(),
+        steps=steps,
+        time=time,
+        stop_at=stop_at,
+        max_tensors=max_tensors,
+        keep_last=keep_last,
     )
-    return _recorded(config)
+    if path is None and (values == "save" or keep_last):
+        raise ValueError("record(values='save') and record(keep_last=…) need a path: they are about a run on disk")
+    return _recorded(config, None if path is None else Path(path))
 
 
 @contextmanager
-def _recorded(config: Config) -> Iterator[Run]:
-    recording = Recording(config)
+def _recorded(config: Config, path: Path | None) -> Iterator[Run]:
+    recording = Recording(config, None if path is None else folder.create(folder.named(path)))
     recording.open()
     try:
         yield recording.run
@@ -282,6 +372,8 @@ def _close_copies() -> None:
     if _OPEN:
         for recording in _OPEN:
             recording.is_open = False
+            if recording.writer is not None:
+                recording.writer.forget()
         _OPEN.clear()
         PROBES.forget_in_child()
 

@@ -21,6 +21,7 @@ import torch
 from ..events import Arg, Brief, Familiar, Finding, Graph, GraphCall, Kernel, Phase, Site
 from .describe import describe, returned_tensors
 from .launch import Bystander, Launch, LaunchPoint, Listener, Template
+from .notes import NoteLog, joined
 from .storages import Storages
 
 NOT_WRITTEN = "not written"
@@ -47,7 +48,7 @@ class Bus:
         self.storages = Storages()
         self.here = _ThreadState()
         self.capture: list[Template] | None = None  # of the CUDA graph that is being captured
-        self.brief: Callable[[Brief], Any] | None = None  # notes a launch, while no recording wants more
+        self.brief: NoteLog | None = None  # notes a launch, while no recording wants more
         self._graph_calls = itertools.count()
         self.site_ids = itertools.count()
         self._kernels: dict[tuple[str, str, str], Kernel] = {}
@@ -97,13 +98,9 @@ class Bus:
     def look_again(self) -> None:
         """Whether every recording can do with brief notes may have changed."""
         logs = [listener.brief_log() for listener in self.listeners]
-        if not logs or self.capture is not None or any(log is None for log in logs):
-            self.brief = None
-        elif len(logs) == 1:
-            self.brief = logs[0].append if logs[0] is not None else None
-        else:
-            notes = [log.append for log in logs if log is not None]
-            self.brief = lambda entry: [note(entry) for note in notes]
+        wanted = [log for log in logs if log is not None]
+        enough = wanted and len(wanted) == len(logs) and self.capture is None
+        self.brief = joined(wanted) if enough else None
 
     def capturing(self, templates: list[Template] | None) -> None:
         """A CUDA graph's capture begins, or with None has ended."""

@@ -201,14 +201,18 @@ class WrapperLaunches:
 
         def launch(*args: Any, **kwargs: Any) -> Any:
             nonlocal familiar
-            if familiar is not None and (note := BUS.brief) is not None and (inside := here.graph_call) >= 0:
+            if familiar is not None and (brief := BUS.brief) is not None and (inside := here.graph_call) >= 0:
+                note, left = brief
                 entry = (familiar, inside, monotonic_ns())
-                note(entry)
+                ticket = note(entry)
                 try:
-                    return func()(*args, **kwargs)
+                    result = func()(*args, **kwargs)
                 except BaseException as error:
                     BUS.brief_failed(entry, error)
                     raise
+                if left is not None:
+                    left(ticket)
+                return result
             result, point = in_full(args, kwargs)
             if point is not None and point.familiar is not None:
                 self.unfamiliar.discard(callsite.hook)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 from ..config import strings
@@ -93,18 +95,24 @@ class Run:
         graph: int | str | None = None,
         step: int | None = None,
         phase: str | None = None,
+        first: int = 0,
+        limit: int = 0,
     ) -> list[KernelCall]:
-        """Calls by kernel name (globs), kind, graph (its id, AOT name or compile id), step and phase."""
+        """Calls by kernel name (globs), kind, graph (its id, AOT name or compile id), step and phase.
+
+        At most `limit` of them, if given, from call `first` on.
+        """
         globs, kinds = strings(kernel), strings(kind)
-        return [
+        found = [
             c
-            for c in self.calls
+            for c in self.calls[first:]
             if any(fnmatchcase(c.kernel_name, glob) for glob in globs)
             and (not kinds or c.kind in kinds)
-            and (graph is None or _is_graph(c.graph, graph))
+            and (graph is None or is_graph(c.graph, graph))
             and (step is None or c.step == step)
             and (phase is None or c.phase == phase)
         ]
+        return found[:limit] if limit else found
 
     @property
     def kernels(self) -> list[Kernel]:
@@ -129,6 +137,29 @@ class Run:
             self._derived = (len(self.entries), derived)
         return [*self.noted, *derived]
 
+    def close(self) -> None:
+        """Let go of what it holds open: of a run on disk its file, of one in memory nothing."""
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the run to a new folder, which `kernelscope.load` reads; values are read from the device."""
+        from . import folder, writer
+
+        target = folder.create(folder.named(os.fspath(path)))
+        writer.save(target, self.info, self, self.records_of_calls)
+        return target
+
+    def to_pandas(self) -> Any:
+        """The calls as a pandas DataFrame, one row each; needs pandas."""
+        from .tables import to_pandas
+
+        return to_pandas(self)
+
+    def to_arrow(self) -> Any:
+        """The calls as an Arrow table, one row each; needs pyarrow."""
+        from .tables import to_arrow
+
+        return to_arrow(self)
+
     def __len__(self) -> int:
         return len(self.entries)
 
@@ -142,5 +173,5 @@ class Run:
         return f"<Run {len(self)} calls, {len(self.graphs)} graphs, {len(self.kernels)} kernels>"
 
 
-def _is_graph(graph: Graph | None, wanted: int | str) -> bool:
+def is_graph(graph: Graph | None, wanted: int | str) -> bool:
     return graph is not None and wanted in (graph.id, graph.name, graph.compile_id)

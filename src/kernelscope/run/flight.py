@@ -1,0 +1,197 @@
+"""The flight recorder: a memory-mapped ring of the last launches, written before each launch.
+
+The pages belong to the file, not to the process, so what was written is there after SIGKILL. The ring is
+also the way of brief notes to the writer: a launch that is noted costs one `pack_into` and no allocation.
+
+    header | ring of SLOTS slots | journal of sites that may not be in run.db yet
+
+docs/runs.md describes the bytes.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from ..events import Brief, Call, Familiar, Site
+from . import codec
+
+MAGIC = b"KSFLIGHT"
+VERSION = 1
+HEADER_BYTES = 4096
+SLOTS = 1 << 16
+
+HEADER = struct.Struct("<8sIIIIQQ")  # magic, version, slots, slot bytes, header bytes, pid, monotonic ns
+STATUS = struct.Struct("<QQQQ")  # calls, graphs, bytes written, 1 when the recording closed
+STATUS_AT = 64
+STREAM = struct.Struct("<QQ")  # handle, newest completed call + 1
+STREAMS_AT, STREAMS = 128, 64
+# start ns, end ns (0: not measured), site, graph call, state, stream's place, is full, unused, call + 1.
+# The call comes last: a slot that was being written when the process died still shows its old number.
+SLOT = struct.Struct("<QQIiBBHIQ")
+STATE_AT, STREAM_PLACE_AT, END_AT = 24, 25, 8
+ENTERED, LEFT = 1, 2
+RECORD = struct.Struct("<II")  # length and CRC-32 of a journal record
+
+_JOURNAL_LIMIT = 4 << 20
+_PACK_END = struct.Struct("<Q").pack_into
+
+
+class Flight:
+    """The ring of one recording process, and the sites that its slots speak of."""
+
+    def __init__(self, path: Path, pid: int, *, slots: int = SLOTS) -> None:
+        self.slots = slots
+        self._ring_end = HEADER_BYTES + slots * SLOT.size
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            # A page without a block behind it would kill the program (SIGBUS) when the disk is full.
+            os.posix_fallocate(self._file, 0, self._ring_end)
+            self.map = mmap.mmap(self._file, self._ring_end)
+        except BaseException:
+            os.close(self._file)
+            raise
+        HEADER.pack_into(
+            self.map, 0, MAGIC, VERSION, slots, SLOT.size, HEADER_BYTES, pid, time.monotonic_ns()
+        )
+        self.indices = count()
+        self.limit = slots  # the first call that has no slot until the writer has taken older ones
+        self.make_room: Callable[[int], None] = lambda index: None
+        self.sites: dict[int, Site] = {}
+        self.dead: dict[int, tuple[int, ...]] = {}  # by site: uninitialised arguments of its noted calls
+        self.new_sites: list[int] = []
+        self.abandoned: set[int] = set()  # calls whose slot was taken while they still ran
+        self._journal_bytes = 0
+        self._lock = threading.Lock()
+
+    # -- on the launching threads ----------------------------------------------------------------------------
+
+    def noter(self) -> Callable[[Brief], int]:
+        """What notes a launch in few words and says its index."""
+        ring, pack, mask, size = self.map, SLOT.pack_into, self.slots - 1, SLOT.size
+        dead, next_index, base = self.dead, self.indices.__next__, HEADER_BYTES
+
+        def note(entry: Brief) -> int:
+            familiar, graph_call, start_ns = entry
+            site = familiar.site.id
+            if site not in dead:
+                self.meet_familiar(familiar)
+            index = next_index()
+            if index >= self.limit:
+                self.make_room(index)
+            pack(ring, base + (index & mask) * size, start_ns, 0, site, graph_call, 1, 0, 0, 0, index + 1)
+            return index
+
+        return note
+
+    def leaver(self, *, timed: bool) -> Callable[[int], None]:
+        """What marks a call as over."""
+        ring, mask, size, abandoned = self.map, self.slots - 1, SLOT.size, self.abandoned
+        state, end, now = HEADER_BYTES + STATE_AT, HEADER_BYTES + END_AT, time.monotonic_ns
+
+        def left(index: int) -> None:
+            if abandoned and index in abandoned:
+                return
+            ring[state + (index & mask) * size] = LEFT
+
+        def left_timed(index: int) -> None:
+            if abandoned and index in abandoned:
+                return
+            place = (index & mask) * size
+            _PACK_END(ring, end + place, now())
+            ring[state + place] = LEFT
+
+        return left_timed if timed else left
+
+    def enter(self, call: Call) -> None:
+        """A call that will be told in full is about to be launched."""
+        site, index = call.site, call.index
+        if self.sites.get(site.id) is not site:
+            self.meet(site)
+        if index >= self.limit:
+            self.make_room(index)
+        place = HEADER_BYTES + (index & (self.slots - 1)) * SLOT.size
+        SLOT.pack_into(
+            self.map, place, call.start_ns, 0, site.id, call.graph_call, ENTERED, 0, 1, 0, index + 1
+        )
+
+    def find(self, entry: Brief) -> int | None:
+        """The index of a noted call that is still running."""
+        familiar, graph_call, start_ns = entry
+        wanted = SLOT.pack(start_ns, 0, familiar.site.id, graph_call, ENTERED, 0, 0, 0, 0)[: STATE_AT + 1]
+        place = self.map.rfind(wanted, HEADER_BYTES)
+        if place < 0:
+            return None
+        *_, number = SLOT.unpack_from(self.map, place)
+        return int(number) - 1
+
+    def on_stream(self, index: int, place: int) -> None:
+        """Which of the markers tells when the call has completed."""
+        if index not in self.abandoned:
+            at = HEADER_BYTES + (index & (self.slots - 1)) * SLOT.size
+            self.map[at + STREAM_PLACE_AT] = place
+
+    def meet_familiar(self, familiar: Familiar) -> None:
+        if self.sites.get(familiar.site.id) is not familiar.site:
+            self.meet(familiar.site)
+        self.dead[familiar.site.id] = familiar.dead
+        self.new_sites.append(familiar.site.id)
+
+    def meet(self, site: Site) -> None:
+        """Keep a site where a crash cannot take it, before its first launch."""
+        text = site_text(site)
+        with self._lock:
+            self.sites[site.id] = site
+            self.new_sites.append(site.id)
+            at = self._ring_end + self._journal_bytes
+            try:
+                os.pwrite(self._file, RECORD.pack(len(text), zlib.crc32(text)) + text, at)
+                self._journal_bytes += RECORD.size + len(text)
+            except OSError:
+                pass  # no room; the writer will find that out, and say it
+
+    @property
+    def next_call(self) -> int:
+        """The index that the next call will have."""
+        return int(self.indices.__reduce__()[1][0])
+
+    # -- on the writer's thread --------------------------------------------------------------------------------
+
+    def forget_journal(self) -> None:
+        """All sites that are known by now are in run.db."""
+        if self._journal_bytes > _JOURNAL_LIMIT:
+            with self._lock:
+                if not self.new_sites:
+                    os.ftruncate(self._file, self._ring_end)
+                    self._journal_bytes = 0
+
+    def status(self, calls: int, graphs: int, written: int, *, closed: bool = False) -> None:
+        STATUS.pack_into(self.map, STATUS_AT, calls, graphs, written, closed)
+
+    def completed(self, streams: list[tuple[int, int]]) -> None:
+        """Handle and newest completed call + 1 of each stream."""
+        for place, (handle, value) in enumerate(streams[:STREAMS]):
+            STREAM.pack_into(self.map, STREAMS_AT + place * STREAM.size, handle, value)
+
+    def close(self) -> None:
+        os.close(self._file)
+        # The map stays: a launch on another thread may still be on its way out.
+
+
+def site_text(site: Site) -> bytes:
+    """A site in one journal record: everything but the kernel's source."""
+    kernel = codec.kernel_row(site.kernel)
+    rows: list[Any] = [
+        [*kernel[:4], "", kernel[5]],
+        codec.site_row(site),
+        [row[2:] for row in codec.argument_rows(site)],
+    ]
+    return codec.to_json(rows).encode()

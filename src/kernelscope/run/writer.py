@@ -1,0 +1,299 @@
+"""The one background thread that brings a recording to disk, and the way to it from launching threads."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..events import Brief, Call, Finding, GraphCall, Mark, RunInfo
+from .database import Database
+from .errors import RunError
+from .flight import ENTERED, HEADER_BYTES, SLOT, Flight
+
+TICK = 0.2  # seconds between two transactions: well below the half second that a crash may cost
+_MOST_WAITING = 20_000  # calls in full, before the program waits for the writer
+_LOG_SHIFT = 40  # of a fingerprint slot: its log; log 0 is the host's
+
+
+class Writer:
+    """Takes what a recording sees and writes it in batches. Launching threads only append."""
+
+    def __init__(self, folder: Path, info: RunInfo, *, timed: bool = False, keep_last: int = 0) -> None:
+        self.folder = folder
+        self.on_failure: Callable[[], None] = lambda: None
+        self.before_flush: Callable[[], None] = lambda: None
+        self.failure = ""
+        self._keep_last = keep_last
+        self._full: list[Call] = []
+        self._graph_calls: list[GraphCall] = []
+        self._marks: list[Mark] = []
+        self._findings: list[Finding] = []
+        self._errors: list[tuple[int, str]] = []
+        self._durations: list[tuple[int, int]] = []
+        self._tensors: list[tuple[Any, ...]] = []
+        self._hashers: dict[int, tuple[Any, int]] = {}  # by log: who reads it, and how far it is used
+        self._taken = 0  # calls before this one have left the ring
+        self._late: set[int] = set()  # except these, which are still running
+        self._written = 0
+        self._step_starts: list[int] = [0]
+        self._lock = threading.RLock()  # one transaction at a time
+        self._wake, self._stop, self._room = threading.Event(), threading.Event(), threading.Condition()
+        self.is_open = True
+        try:
+            self._database = Database(folder / "run.db", info)
+            self.flight = Flight(folder / "flight", info.pid)
+        except (OSError, sqlite3.Error) as error:
+            raise RunError(f"{folder} cannot hold a run: {said(error)}") from None
+        self.flight.make_room = self._make_room
+        self.note = self.flight.noter()
+        self.left = self.flight.leaver(timed=timed)
+        self._thread = threading.Thread(target=self._work, name="kernelscope writer", daemon=True)
+        self._thread.start()
+
+    # -- from the recording -----------------------------------------------------------------------------------
+
+    def enter(self, call: Call) -> None:
+        if self.is_open:
+            self.flight.enter(call)
+
+    def leave(self, call: Call) -> None:
+        """The call is over, and all that is known of it stands in it."""
+        if not self.is_open:
+            return
+        if self.flight.sites.get(call.site.id) is not call.site:
+            self.flight.meet(call.site)
+        self.left(call.index)
+        if call.hasher is not None:
+            self._use_slots(call)
+        self._full.append(call)
+        if len(self._full) > _MOST_WAITING:
+            self._wait(lambda: len(self._full) <= _MOST_WAITING)
+
+    def _use_slots(self, call: Call) -> None:
+        for slots in (call.pre, call.post):
+            for slot in (slots or {}).values():
+                log = slot >> _LOG_SHIFT
+                hasher, used = self._hashers.get(log, (call.hasher, 0))
+                self._hashers[log] = hasher, max(used, slot + 1)
+
+    def failed(self, entry: Brief, error: str) -> None:
+        """A noted call raised: it is among the newest in the ring."""
+        index = self.flight.find(entry)
+        if index is not None:
+            self._errors.append((index, error))
+            self.left(index)
+
+    def graph_call(self, graph_call: GraphCall) -> None:
+        self._graph_calls.append(graph_call)
+
+    def mark(self, kind: str, text: str) -> None:
+        index = self.flight.next_call
+        self._marks.append(Mark(index, kind, text))
+        if kind == "step":
+            self._step_starts.append(index)
+
+    def finding(self, finding: Finding) -> None:
+        self._findings.append(finding)
+
+    def duration(self, call: int, nanoseconds: int) -> None:
+        self._durations.append((nanoseconds, call))
+
+    def tensor(self, call: int, position: int, moment: str, file: str) -> None:
+        self._tensors.append((call, position, moment, file))
+
+    # -- back-pressure -------------------------------------------------------------------------------------------
+
+    def _make_room(self, index: int) -> None:
+        """The ring is full of calls that are not written yet: the program waits, memory does not grow."""
+        self._wait(lambda: index < self.flight.limit)
+
+    def _wait(self, enough: Callable[[], bool]) -> None:
+        if threading.current_thread() is self._thread:
+            return
+        with self._room:
+            while self.is_open and not enough() and self._thread.is_alive():
+                self._wake.set()
+                self._room.wait(0.05)
+
+    # -- on the writer's thread -------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while not self._stop.is_set():
+            self._wake.wait(TICK)
+            self._wake.clear()
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what has come in; after this, everything that is over is on disk."""
+        with self._lock:
+            if not self.is_open:
+                return
+            try:
+                self.before_flush()
+                self._flush(final=False)
+            except (sqlite3.Error, OSError) as error:
+                self._give_up(said(error))
+            finally:
+                with self._room:
+                    self._room.notify_all()
+
+    def _flush(self, *, final: bool) -> None:
+        taken, late, rows = self._take_from_ring(final)
+        flight, queues = self.flight, self._take_queues()
+        new_sites, full, graph_calls, marks, findings, errors, durations, tensors = queues
+        with self._database as db:
+            for id in dict.fromkeys(new_sites):
+                db.site(flight.sites[id], flight.dead.get(id))
+            db.graph_calls(graph_calls)
+            db.calls_from_slots(rows)
+            db.calls(full)
+            for call, message in errors:
+                db.error(call, message)
+            db.durations(durations)
+            db.tensors(tensors)
+            self._write_fingerprints(db, final)
+            db.marks(marks)
+            db.findings(findings)
+            if self._keep_last and len(self._step_starts) > self._keep_last + 1:
+                del self._step_starts[: len(self._step_starts) - self._keep_last - 1]
+                db.drop_before(self._step_starts[0])
+        self._taken, self._late = taken, late
+        flight.limit = taken + flight.slots
+        self._written += len(rows) + len(full)
+        flight.forget_journal()
+        flight.status(self._written, self._database.graph_count, self._database.size, closed=final)
+
+    def _take_queues(self) -> tuple[list[Any], ...]:
+        """Each queue so far. What arrives meanwhile waits for the next time."""
+        queues = (
+            self.flight.new_sites, self._full, self._graph_calls, self._marks, self._findings, self._errors,
+            self._durations, self._tensors,
+        )  # fmt: skip
+        taken: list[list[Any]] = []
+        for queue in queues:
+            count = len(queue)
+            taken.append(queue[:count])  # type: ignore[arg-type]
+            del queue[:count]
+        return tuple(taken)
+
+    def _take_from_ring(self, final: bool) -> tuple[int, set[int], list[Any]]:
+        """How far the ring is taken, which calls before that still run, and the noted ones that are over."""
+        import numpy
+
+        flight = self.flight
+        slots, size = flight.slots, SLOT.size
+        layout = numpy.dtype(
+            [("start", "<u8"), ("end", "<u8"), ("site", "<u4"), ("graph_call", "<i4"), ("state", "u1"),
+             ("stream", "u1"), ("is_full", "<u2"), ("unused", "<u4"), ("call", "<u8")]
+        )  # fmt: skip
+        columns = ["start", "end", "site", "graph_call", "call"]
+        rows: list[Any] = []
+        late: set[int] = set()
+        for index in sorted(self._late):
+            at = HEADER_BYTES + (index & (slots - 1)) * size
+            [slot] = numpy.frombuffer(flight.map[at : at + size], layout)
+            if slot["state"] == ENTERED and not final and self._taken - index < slots // 2:
+                late.add(index)
+            else:
+                if slot["state"] == ENTERED:
+                    flight.abandoned.add(index)
+                if not slot["is_full"]:
+                    rows.append(slot[columns].item())
+        taken = self._taken
+        while True:
+            place = taken & (slots - 1)
+            at = HEADER_BYTES + place * size
+            data = flight.map[at : at + min(slots - place, 8192) * size]
+            found = numpy.frombuffer(data, layout)
+            expected = numpy.arange(taken + 1, taken + 1 + len(found), dtype=numpy.uint64)
+            there = found["call"] == expected
+            ready = len(found) if there.all() else int(there.argmin())
+            if ready == 0 or taken + ready - self._taken > slots:
+                return taken, late, rows
+            found = found[:ready]
+            running = found["state"] == ENTERED
+            if not final:
+                late.update((found["call"][running] - 1).tolist())
+                found = found[~running | (found["is_full"] != 0)]
+            rows += found[found["is_full"] == 0][columns].tolist()
+            taken += ready
+
+    def _write_fingerprints(self, db: Database, final: bool) -> None:
+        for log, (hasher, used) in list(self._hashers.items()):
+            if log and not final:
+                continue  # on a device: reading them now would make the program wait for it
+            db.fingerprints(hasher, log, range(log << _LOG_SHIFT, used))
+
+    # -- the end ----------------------------------------------------------------------------------------------
+
+    def _give_up(self, why: str) -> None:
+        """The recording stops; the program goes on, and what was written so far can be read."""
+        self.is_open = False
+        self.failure = why
+        self._stop.set()
+        self.flight.limit = 1 << 62
+        self._database.abandon()
+        for queue in (self._full, self._graph_calls, self._marks, self._errors, self._durations):
+            queue.clear()
+        self.on_failure()
+        warnings.warn(
+            f"kernelscope stopped recording to {self.folder}: {why}. Your program goes on; what was written "
+            "until now can be read.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+    def close(self) -> None:
+        self._stop.set()
+        self._wake.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        with self._lock:
+            if not self.is_open:
+                return
+            try:
+                self.before_flush()
+                self._flush(final=True)
+                self._database.close()
+            except (sqlite3.Error, OSError) as error:
+                self._give_up(said(error))
+            self.is_open = False
+            self.flight.close()
+
+    def forget(self) -> None:
+        """In a forked child: the folder is its parent's."""
+        self.is_open = False
+        self.flight.limit = 1 << 62
+
+
+def said(error: BaseException) -> str:
+    """An error of the system or of SQLite in plain words."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__
+
+
+def save(folder: Path, info: RunInfo, run: Any, calls: Sequence[Call]) -> None:
+    """Write a run that was kept in memory."""
+    try:
+        database = Database(folder / "run.db", info)
+        with database as db:
+            db.graph_calls(list(run.graph_calls.values()))
+            db.calls(calls)
+            used: dict[int, tuple[Any, int]] = {}
+            for call in calls:
+                for slot in (*(call.pre or {}).values(), *(call.post or {}).values()):
+                    log = slot >> _LOG_SHIFT
+                    used[log] = call.hasher, max(used.get(log, (None, 0))[1], slot + 1)
+            for log, (hasher, end) in used.items():
+                db.fingerprints(hasher, log, range(log << _LOG_SHIFT, end))
+            db.marks(run.marks)
+            db.findings(run.noted)
+        database.close()
+    except (OSError, sqlite3.Error) as error:
+        raise RunError(f"{folder} cannot hold a run: {said(error)}") from None
