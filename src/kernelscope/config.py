@@ -26,7 +26,7 @@ class Config:
     steps: tuple[int, int] | None = None  # record only steps from the first up to, not including, the second
     time: bool = False  # how long each call ran
     stop_at: int | None = None  # end the program once this call is over
-    max_tensors: int = 2 << 30  # bytes of saved tensors, with values="save"
+    max_tensors: int = 2_000_000_000  # bytes of saved tensors, with values="save"
     keep_last: int = 0  # steps that stay on disk; 0 for all
 
     def __post_init__(self) -> None:
@@ -98,6 +98,36 @@ def place_from_environment(environ: Mapping[str, str] = os.environ) -> Place:
         local_rank=number("LOCAL_RANK", "SLURM_LOCALID", default=0),
         world_size=number("WORLD_SIZE", "SLURM_NTASKS", default=1),
     )
+
+
+RUN, OPTIONS = "KERNELSCOPE_RUN", "KERNELSCOPE_OPTIONS"
+
+
+@dataclass(frozen=True, slots=True)
+class AutoRecord:
+    """What `kernelscope run`, or the user through the environment, wants of a whole process."""
+
+    path: Path
+    rank: int | None
+    options: str = ""  # as for `kernelscope run`
+
+
+def autorecord_from_environment(environ: Mapping[str, str] = os.environ) -> AutoRecord | None:
+    path = environ.get(RUN, "")
+    if not path:
+        return None
+    place = place_from_environment(environ)
+    has_rank = any(environ.get(name, "").isdigit() for name in ("RANK", "SLURM_PROCID"))
+    named = path if path.endswith(".kscope") else f"{path}.kscope"
+    return AutoRecord(Path(named).absolute(), place.rank if has_rank else None, environ.get(OPTIONS, ""))
+
+
+def recorded_environment(
+    path: Path, options: str, startup: Path, environ: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """The environment in which a command and its children record."""
+    search = os.pathsep.join(filter(None, [str(startup), environ.get("PYTHONPATH", "")]))
+    return {**environ, RUN: str(path.absolute()), OPTIONS: options, "PYTHONPATH": search}
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:

@@ -294,7 +294,7 @@ def record(
     steps: tuple[int, int] | None = None,
     time: bool = False,
     stop_at: int | None = None,
-    max_tensors: int = 2 << 30,
+    max_tensors: int = 2_000_000_000,
     keep_last: int = 0,
 ) -> AbstractContextManager[Run]:
     """Record every kernel call made inside the block.

@@ -36,6 +36,7 @@ class Writer:
         self._errors: list[tuple[int, str]] = []
         self._durations: list[tuple[int, int]] = []
         self._tensors: list[tuple[Any, ...]] = []
+        self._told: list[tuple[str, Any]] = []
         self._hashers: dict[int, tuple[Any, int]] = {}  # by log: who reads it, and how far it is used
         self._taken = 0  # calls before this one have left the ring
         self._late: set[int] = set()  # except these, which are still running
@@ -100,6 +101,15 @@ class Writer:
     def finding(self, finding: Finding) -> None:
         self._findings.append(finding)
 
+    def told(self, key: str, value: Any) -> None:
+        """Something about the run as a whole."""
+        self._told.append((key, value))
+
+    @property
+    def calls(self) -> int:
+        """Written so far."""
+        return self._written
+
     def duration(self, call: int, nanoseconds: int) -> None:
         self._durations.append((nanoseconds, call))
 
@@ -145,7 +155,7 @@ class Writer:
     def _flush(self, *, final: bool) -> None:
         taken, late, rows = self._take_from_ring(final)
         flight, queues = self.flight, self._take_queues()
-        new_sites, full, graph_calls, marks, findings, errors, durations, tensors = queues
+        new_sites, full, graph_calls, marks, findings, errors, durations, tensors, told = queues
         with self._database as db:
             for id in dict.fromkeys(new_sites):
                 db.site(flight.sites[id], flight.dead.get(id))
@@ -159,6 +169,8 @@ class Writer:
             self._write_fingerprints(db, final)
             db.marks(marks)
             db.findings(findings)
+            for key, value in told:
+                db.note(key, value)
             if self._keep_last and len(self._step_starts) > self._keep_last + 1:
                 del self._step_starts[: len(self._step_starts) - self._keep_last - 1]
                 db.drop_before(self._step_starts[0])
@@ -172,7 +184,7 @@ class Writer:
         """Each queue so far. What arrives meanwhile waits for the next time."""
         queues = (
             self.flight.new_sites, self._full, self._graph_calls, self._marks, self._findings, self._errors,
-            self._durations, self._tensors,
+            self._durations, self._tensors, self._told,
         )  # fmt: skip
         taken: list[list[Any]] = []
         for queue in queues:
