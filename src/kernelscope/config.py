@@ -130,6 +130,12 @@ def recorded_environment(
     return {**environ, RUN: str(path.absolute()), OPTIONS: options, "PYTHONPATH": search}
 
 
+def torch_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The variables that look as if they were meant for torch, its compiler or Triton."""
+    prefixes = ("TORCH", "PYTORCH", "INDUCTOR", "TRITON", "AOT_INDUCTOR", "AOTINDUCTOR")
+    return {name: value for name, value in sorted(environ.items()) if name.startswith(prefixes)}
+
+
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """Where what we compile is kept from one process to the next; the folder may not exist yet."""
     given = environ.get("XDG_CACHE_HOME", "")
