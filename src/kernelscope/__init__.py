@@ -27,7 +27,17 @@ _HOMES = {
     "step": ".recording",
 }
 
-__all__ = ["DebugMode", "KernelCall", "Run", "RunError", "__version__", "fingerprint", "load", "record", "step"]
+__all__ = [
+    "DebugMode",
+    "KernelCall",
+    "Run",
+    "RunError",
+    "__version__",
+    "fingerprint",
+    "load",
+    "record",
+    "step",
+]
 
 
 def __getattr__(name: str) -> Any:

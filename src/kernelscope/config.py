@@ -45,7 +45,9 @@ class Config:
     def _check_numbers(self) -> None:
         first, end = self.steps or (0, 1)
         if not 0 <= first < end:
-            raise ValueError(f"record(steps={self.steps!r}): give the first step and the one after the last: (3, 5)")
+            raise ValueError(
+                f"record(steps={self.steps!r}): give the first step and the one after the last: (3, 5)"
+            )
         for name in ("stop_at", "max_tensors", "keep_last"):
             given = getattr(self, name)
             if given is not None and (not isinstance(given, int) or given < 0):

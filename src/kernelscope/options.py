@@ -24,17 +24,43 @@ def parse_options(text: str) -> argparse.Namespace:
 
 def add_recording_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     add = parser.add_argument
-    add("--values", default="off", metavar="LEVEL",
-        help="what of the values: off, hash (before and after each launch), stats, save (keep the tensors)")
-    add("--ops", default="graph", metavar="WHICH", help="graph: compiled code and Triton; all: eager operators too")
-    add("--kernel", action="append", default=[], metavar="GLOB", help="only kernels with such a name; repeatable")
-    add("--kind", action="append", default=[], metavar="KIND", help="only triton, cpp, extern or op; repeatable")
+    add(
+        "--values",
+        default="off",
+        metavar="LEVEL",
+        help="what of the values: off, hash (before and after each launch), stats, save (keep the tensors)",
+    )
+    add(
+        "--ops",
+        default="graph",
+        metavar="WHICH",
+        help="graph: compiled code and Triton; all: eager operators too",
+    )
+    add(
+        "--kernel",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="only kernels with such a name; repeatable",
+    )
+    add(
+        "--kind",
+        action="append",
+        default=[],
+        metavar="KIND",
+        help="only triton, cpp, extern or op; repeatable",
+    )
     add("--verify", default="", metavar="HOW", help="reread: hash every argument, every time")
     add("--steps", type=step_range, metavar="3:5", help="only these steps; 3:5 is 3 and 4")
     add("--time", action="store_true", help="measure how long each call ran")
     add("--stop-at", type=int, metavar="CALL", help="end the program once this call is over")
-    add("--max-tensors", type=byte_count, default=2_000_000_000, metavar="SIZE",
-        help="room for saved tensors, such as 2GB (the default); then the oldest are dropped")
+    add(
+        "--max-tensors",
+        type=byte_count,
+        default=2_000_000_000,
+        metavar="SIZE",
+        help="room for saved tensors, such as 2GB (the default); then the oldest are dropped",
+    )
     add("--keep-last", type=int, default=0, metavar="N", help="keep only the last N steps on disk")  # fmt: skip
 
 
@@ -72,5 +98,3 @@ def byte_count(text: str) -> int:
         return int(float(found[1]) * (1024 if found[3] else 1000) ** power)
     except (AssertionError, ValueError):
         raise argparse.ArgumentTypeError(f"{text!r} is no size; write 500MB or 2GB") from None
-
-

@@ -331,7 +331,9 @@ def record(
         keep_last=keep_last,
     )
     if path is None and (values == "save" or keep_last):
-        raise ValueError("record(values='save') and record(keep_last=…) need a path: they are about a run on disk")
+        raise ValueError(
+            "record(values='save') and record(keep_last=…) need a path: they are about a run on disk"
+        )
     return _recorded(config, None if path is None else Path(path))
 
 

@@ -9,7 +9,9 @@ def add_run(parser: argparse.ArgumentParser, *, parts: bool = True) -> None:
     parser.add_argument("run", nargs="?", metavar="RUN", help="a run's folder or name; default: the newest")
     parser.add_argument("--json", action="store_true", help="print JSON (docs/cli.md has the keys)")
     if parts:
-        parser.add_argument("--part", default="", metavar="NAME", help="another process of the run: rank-1, child-42")
+        parser.add_argument(
+            "--part", default="", metavar="NAME", help="another process of the run: rank-1, child-42"
+        )
         parser.add_argument("--rank", type=int, metavar="N", help="short for --part rank-N")
 
 

@@ -106,4 +106,6 @@ def _recorded(path: Path) -> str:
         return f"nothing was recorded: no process imported torch ({path})"
     found = [status for part in parts if (status := read_status(part / folder.FLIGHT))]
     calls = sum(status[0] for status in found)
-    return f"recorded {calls:,} calls in {len(parts)} {'process' if len(parts) == 1 else 'processes'} to {path}"
+    return (
+        f"recorded {calls:,} calls in {len(parts)} {'process' if len(parts) == 1 else 'processes'} to {path}"
+    )

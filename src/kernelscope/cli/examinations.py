@@ -133,7 +133,9 @@ def gpu() -> Iterator[Result]:
     if "error" in found:
         return
     if found.get("gpu_error"):
-        yield Result("warn", "GPU", found["gpu_error"], "look at nvidia-smi: driver and CUDA version must fit")
+        yield Result(
+            "warn", "GPU", found["gpu_error"], "look at nvidia-smi: driver and CUDA version must fit"
+        )
     elif found.get("gpus"):
         yield Result("ok", "GPU", f"{', '.join(found['gpus'])} (CUDA {found['cuda']})")
     elif found.get("cuda"):
@@ -153,7 +155,9 @@ def _writable(what: str, path: Path) -> Result:
     existing = next(p for p in (path, *path.parents) if p.exists())
     free = shutil.disk_usage(existing).free
     if not os.access(existing, os.W_OK | os.X_OK):
-        return Result("bad", f"folder for {what}", f"{existing} cannot be written to", "choose another with -o")
+        return Result(
+            "bad", f"folder for {what}", f"{existing} cannot be written to", "choose another with -o"
+        )
     if free < 100 << 20:
         return Result("warn", f"folder for {what}", f"{existing} has {free >> 20} MB left", "make room there")
     return Result("ok", f"folder for {what}", f"{path}, {free >> 30} GB free")
@@ -167,7 +171,10 @@ def variables() -> Iterator[Result]:
         if name in unread:
             close = f"did you mean {unread[name]}? " if unread[name] else ""
             yield Result(
-                "warn", f"{name}={given[name]}", "this torch does not read it", f"{close}unset it, or correct it"
+                "warn",
+                f"{name}={given[name]}",
+                "this torch does not read it",
+                f"{close}unset it, or correct it",
             )
         else:
             yield Result("ok", f"{name}={given[name]}", "is read by this torch")

@@ -60,7 +60,11 @@ def about(path: Path) -> dict[str, Any]:
     try:
         story = folder.read_story(path)
         if story is not None:
-            form |= {"status": story.status, "command": list(story.command), "started": story.started_ns / 1e9}
+            form |= {
+                "status": story.status,
+                "command": list(story.command),
+                "started": story.started_ns / 1e9,
+            }
         parts = folder.parts(path)
         form["parts"] = [folder.part_name(path, part) for part in parts]
         runs = [load(part) for part in parts]

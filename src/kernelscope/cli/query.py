@@ -31,10 +31,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("words", nargs="+", metavar="[RUN] SQL", help="a run (default: the newest) and the query")
+    parser.add_argument(
+        "words", nargs="+", metavar="[RUN] SQL", help="a run (default: the newest) and the query"
+    )
     parser.add_argument("--json", action="store_true", help='print {"columns": […], "rows": [[…], …]}')
     parser.add_argument("--limit", type=int, default=1000, metavar="N", help="at most N rows (1000); 0: all")
-    parser.add_argument("--part", default="", metavar="NAME", help="another process of the run: rank-1, child-42")
+    parser.add_argument(
+        "--part", default="", metavar="NAME", help="another process of the run: rank-1, child-42"
+    )
     parser.set_defaults(main=main)
 
 
@@ -54,7 +58,9 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         plain.dump({"columns": names, "rows": shown, "more": more})
     else:
-        numeric = [i for i in range(len(names)) if all(isinstance(row[i], int | float | None) for row in shown)]
+        numeric = [
+            i for i in range(len(names)) if all(isinstance(row[i], int | float | None) for row in shown)
+        ]
         for line in table(names, shown, right=numeric):
             print(line)
         if more:

@@ -38,8 +38,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_recording_options(parser.add_argument_group("what to record"))
     group = parser.add_argument_group("where to")
-    group.add_argument("-o", dest="output", metavar="NAME", help="folder to make; default kscope-runs/SCRIPT-1")
-    group.add_argument("--json", action="store_true", help="say at the end where the run is, as JSON on stderr")
+    group.add_argument(
+        "-o", dest="output", metavar="NAME", help="folder to make; default kscope-runs/SCRIPT-1"
+    )
+    group.add_argument(
+        "--json", action="store_true", help="say at the end where the run is, as JSON on stderr"
+    )
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="module", help="run a module")
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(main=main)
@@ -51,7 +55,11 @@ def main(args: argparse.Namespace) -> int:
     except (ValueError, TypeError) as error:
         raise RunError(str(error).replace("record(", "").replace("):", ":")) from None
     command, stem = _command(args)
-    path = folder.create(folder.named(args.output)) if args.output else folder.create_next(Path(folder.HOME), stem)
+    path = (
+        folder.create(folder.named(args.output))
+        if args.output
+        else folder.create_next(Path(folder.HOME), stem)
+    )
     return watch(command, path, options_text(args), as_json=args.json)
 
 
@@ -112,5 +120,3 @@ def _check_script(path: Path) -> None:
         raise RunError(f"{path}, line {error.lineno}: {error.msg}") from None
     except ValueError as error:
         raise RunError(f"{path} is no Python script: {error}") from None
-
-

@@ -39,8 +39,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_run(parser)
     parser.add_argument("--call", type=int, metavar="N", help="everything about one call")
-    parser.add_argument("--kernel", action="append", default=[], metavar="GLOB", help="kernels with such a name")
-    parser.add_argument("--kind", action="append", default=[], metavar="KIND", help="triton, cpp, extern, op, …")
+    parser.add_argument(
+        "--kernel", action="append", default=[], metavar="GLOB", help="kernels with such a name"
+    )
+    parser.add_argument(
+        "--kind", action="append", default=[], metavar="KIND", help="triton, cpp, extern, op, …"
+    )
     parser.add_argument("--graph", metavar="GRAPH", help="one graph: its number, name or compile id")
     parser.add_argument("--step", type=int, metavar="N", help="one step")
     parser.add_argument("--phase", metavar="PHASE", help="forward, backward, optimizer or other")
@@ -49,7 +53,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--source", action="store_true", help="the code of the kernels, too")
     parser.add_argument("--crash", action="store_true", help="how the program died, and in which kernel")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="begin at call N")
-    parser.add_argument("--limit", type=int, default=_LIMIT, metavar="N", help=f"at most N calls ({_LIMIT}); 0: all")
+    parser.add_argument(
+        "--limit", type=int, default=_LIMIT, metavar="N", help=f"at most N calls ({_LIMIT}); 0: all"
+    )
     parser.set_defaults(main=main)
 
 
@@ -105,7 +111,9 @@ def _list(args: argparse.Namespace, run: StoredRun, calls: list[KernelCall], mor
     for line in call_lines(calls):
         print(line)
     if more:
-        print(f"… more: --first {calls[-1].index + 1}, --limit 0 for all, or choose with --kernel, --step, --graph")
+        print(
+            f"… more: --first {calls[-1].index + 1}, --limit 0 for all, or choose with --kernel, --step, --graph"
+        )
     if not run.is_closed:
         print("the recording was not closed: kernelscope show --crash")
     others = [p.name for p in folder.parts(run.path) if p != run.path]
@@ -119,7 +127,11 @@ def _list(args: argparse.Namespace, run: StoredRun, calls: list[KernelCall], mor
 
 
 def _finding_form(finding: Any) -> dict[str, Any]:
-    return {"kind": finding.kind, "message": finding.message, "call": finding.call if finding.call >= 0 else None}
+    return {
+        "kind": finding.kind,
+        "message": finding.message,
+        "call": finding.call if finding.call >= 0 else None,
+    }
 
 
 def _sources(calls: list[KernelCall]) -> None:

@@ -25,7 +25,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", help="what `kernelscope pack` made")
-    parser.add_argument("-o", dest="output", metavar="NAME", help="folder to make; default: below kscope-runs")
+    parser.add_argument(
+        "-o", dest="output", metavar="NAME", help="folder to make; default: below kscope-runs"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON (docs/cli.md has the keys)")
     parser.set_defaults(main=main)
 

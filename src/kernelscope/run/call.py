@@ -282,7 +282,7 @@ def _value(arg: Arg, scalars: Any) -> Any:
     tensor: TensorSpec | None = arg.tensor
     if tensor is not None:
         return tensor
-    return next(scalars) if arg.varies else arg.value
+    return next(scalars, None) if arg.varies else arg.value
 
 
 def _trace_line(frame: Frame) -> str:

@@ -154,15 +154,24 @@ def arg_of(row: Row) -> Arg:
     if dtype is not None:
         spec = TensorSpec(dtype, _numbers(shape), _numbers(stride), device, kind, unread)
     return Arg(
-        name, role, spec, wrapper_name, None if value is None else from_json(value), bool(varies), bool(returned)
+        name,
+        role,
+        spec,
+        wrapper_name,
+        None if value is None else from_json(value),
+        bool(varies),
+        bool(returned),
     )
 
 
 def site_of(row: Row, kernel: Kernel, args: Iterable[Arg]) -> Site:
     id, _, file, line, grid, config, origin, device, collective, *_ = row
     frames = tuple(Frame(str(f), int(n), str(function)) for f, n, function in json.loads(origin))
+    settings = from_json(config)
+    if not isinstance(settings, dict):
+        raise ValueError(f"the config of site {id} is {settings!r:.40}")
     return Site(
-        id, kernel, tuple(args), file, line, None if grid is None else _numbers(grid), from_json(config),
+        id, kernel, tuple(args), file, line, None if grid is None else _numbers(grid), settings,
         frames, device, collective,
     )  # fmt: skip
 
@@ -247,6 +256,10 @@ def info_rows(info: RunInfo) -> list[Row]:
 
 def info_of(rows: Iterable[Row]) -> RunInfo:
     given = {key: from_json(value) for key, value in rows}
+    types = {"str": str, "int": int, "tuple[str, ...]": tuple}
+    for f in fields(RunInfo):
+        if not isinstance(given[f.name], types.get(str(f.type), dict)):
+            raise ValueError(f"info.{f.name} is {given[f.name]!r:.40}")
     return RunInfo(**{f.name: given[f.name] for f in fields(RunInfo)})
 
 

@@ -30,7 +30,9 @@ class Crash:
     last: KernelCall | None = None  # the newest call, when none was executing
 
     def text(self) -> str:
-        lines = [f"the program {self.ended}" + (f" ({self.exception.splitlines()[0]})" if self.exception else "")]
+        lines = [
+            f"the program {self.ended}" + (f" ({self.exception.splitlines()[0]})" if self.exception else "")
+        ]
         if self.executing:
             call = self.executing[-1]
             done = f"completed through {self.completed}" if self.completed >= 0 else "nothing had completed"
@@ -39,7 +41,9 @@ class Crash:
             lines += [f"    {line}" for line in describe(call)]
             lines += [f"  inside call {c.index}: {c.kernel_name}" for c in reversed(self.executing[:-1])]
         elif self.last is not None:
-            lines.append(f"  no recorded kernel was executing; the last one, {self.last.index}, had completed:")
+            lines.append(
+                f"  no recorded kernel was executing; the last one, {self.last.index}, had completed:"
+            )
             lines += [f"    {line}" for line in describe(self.last)]
         else:
             lines.append("  no kernel had been launched")
@@ -139,7 +143,9 @@ def _call(run: StoredRun, slot: Slot) -> KernelCall:
     stored = run.sites.get(slot.site)
     site: Site | None = stored[0] if stored else run.flight.sites.get(slot.site)
     if site is None:
-        raise RunError(f"{run.path / folder.FLIGHT} is damaged: it speaks of site {slot.site}, which nobody knows")
+        raise RunError(
+            f"{run.path / folder.FLIGHT} is damaged: it speaks of site {slot.site}, which nobody knows"
+        )
     return view_of(run, Call(slot.index, site, slot.graph_call, start_ns=slot.start_ns))
 
 

@@ -106,9 +106,7 @@ def _slots(data: bytes, slots: int) -> Iterator[Slot]:
     newest = max((slot[0] for slot in found), default=-1)
     for index, _, start_ns, end_ns, site, graph_call, state, stream, is_full, _unused in found:
         if index > newest - slots + 1:  # the oldest may have been half overwritten
-            yield Slot(
-                index, site, graph_call, start_ns, end_ns, state == ENTERED, stream, bool(is_full)
-            )
+            yield Slot(index, site, graph_call, start_ns, end_ns, state == ENTERED, stream, bool(is_full))
 
 
 def _journal(data: bytes, at: int) -> Iterator[tuple[int, Site]]:

@@ -1,9 +1,9 @@
 """Where runs lie: names, parts of a run, and finding the newest one.
 
-    NAME.kscope/            what one process recorded: run.db, flight, tensors/
-    NAME.kscope/rank-1/     the same of another rank
-    NAME.kscope/child-42/   the same of another process that was started below it
-    NAME.kscope/story.json  what `kernelscope run` knows of the command: how it was started, how it ended
+NAME.kscope/            what one process recorded: run.db, flight, tensors/
+NAME.kscope/rank-1/     the same of another rank
+NAME.kscope/child-42/   the same of another process that was started below it
+NAME.kscope/story.json  what `kernelscope run` knows of the command: how it was started, how it ended
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from . import codec
 from .errors import RunError
-from .schema import APPLICATION_ID, OBJECTS, SCHEMA_VERSION
+from .schema import APPLICATION_ID, COLUMNS, OBJECTS, SCHEMA_VERSION
 
 _HEADER = b"SQLite format 3\0"
 _PATIENCE = 60.0  # seconds for one question: a damaged file must not hang us
@@ -112,8 +112,19 @@ class Database:
             return self._db.execute(sql, given).fetchall()
         except sqlite3.OperationalError as error:
             if str(error) == "interrupted":
-                raise RunError(f"{self.path} took longer than {_PATIENCE:.0f} s to answer; is it damaged?") from None
+                raise RunError(
+                    f"{self.path} took longer than {_PATIENCE:.0f} s to answer; is it damaged?"
+                ) from None
             raise
+
+    def table(self, name: str, rest: str = "", given: Sequence[Any] = ()) -> list[codec.Row]:
+        """Whole rows of a table, each column of the type that it must have."""
+        rows, columns = self.rows(f"SELECT {name}.* FROM {name} {rest}", given), COLUMNS[name]
+        for row in rows:
+            for value, types in zip(row, columns, strict=True):
+                if type(value) not in types:
+                    raise ValueError(f"a row of {name} holds {value!r:.40} where it cannot be")
+        return rows
 
     def query(self, sql: str) -> tuple[list[str], Iterator[codec.Row]]:
         """A SELECT of the user's: column names, and rows as they come."""
@@ -161,8 +172,8 @@ class StoredHashes:
         if slot not in self._known:
             database = self._database()
             with database.understood():
-                rows = database.rows("SELECT bits, other FROM fingerprints WHERE slot = ?", (slot,))
-                self._known[slot] = codec.fingerprint_value(*rows[0]) if rows else None
+                rows = database.table("fingerprints", "WHERE slot = ?", (slot,))
+                self._known[slot] = codec.fingerprint_value(*rows[0][1:]) if rows else None
         return self._known[slot]
 
 

@@ -66,3 +66,17 @@ WHERE before IS NOT NULL OR after IS NOT NULL""",
 }
 
 OBJECTS = {**TABLES, **VIEWS}
+
+_TYPES = {"INTEGER": int, "TEXT": str}
+
+
+def _columns(sql: str) -> tuple[tuple[type, ...], ...]:
+    """What each column of a table may hold."""
+    inside = sql[sql.index("(") + 1 : sql.rindex(")")].split("PRIMARY KEY (")[0]
+    words = [part.split() for part in inside.split(",") if part.strip()]
+    return tuple(
+        (_TYPES[kind],) if rest else (_TYPES[kind], type(None)) for _, kind, *rest in words if kind in _TYPES
+    )
+
+
+COLUMNS = {name: _columns(sql) for name, sql in TABLES.items()}

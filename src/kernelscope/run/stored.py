@@ -20,7 +20,6 @@ from .run import Run, is_graph
 if TYPE_CHECKING:
     from .writer import Writer
 
-_CALLS = "SELECT * FROM calls c"
 _MANY = 500  # values in one IN (…)
 
 
@@ -53,7 +52,7 @@ class StoredRun(Run):
         self._opened: Database | None = None
         if info is None:
             with self._database.understood():
-                rows = self._database.rows("SELECT key, value FROM info")
+                rows = self._database.table("info")
                 info = codec.info_of(row for row in rows if row[0] in _INFO_KEYS)
         super().__init__(info)
         self._forget()
@@ -129,7 +128,7 @@ class StoredRun(Run):
     def marks(self) -> list[Mark]:
         self._sync()
         with self._database.understood():
-            return [Mark(*row) for row in self._database.rows("SELECT call, kind, text FROM marks ORDER BY id")]
+            return [Mark(*row[1:]) for row in self._database.table("marks", "ORDER BY id")]
 
     @marks.setter
     def marks(self, value: list[Mark]) -> None:
@@ -139,7 +138,7 @@ class StoredRun(Run):
     def graph_calls(self) -> dict[int, GraphCall]:
         self._sync()
         with self._database.understood():
-            return {row[0]: self._execution(row) for row in self._database.rows("SELECT * FROM graph_calls")}
+            return {row[0]: self._execution(row) for row in self._database.table("graph_calls")}
 
     @graph_calls.setter
     def graph_calls(self, value: dict[int, GraphCall]) -> None:
@@ -158,10 +157,7 @@ class StoredRun(Run):
     def findings(self) -> list[Finding]:
         self._sync()
         with self._database.understood():
-            noted = [
-                Finding(*row)
-                for row in self._database.rows("SELECT kind, message, call, kernel, arg FROM findings ORDER BY id")
-            ]
+            noted = [Finding(*row[1:]) for row in self._database.table("findings", "ORDER BY id")]
             [(hashed,)] = self._database.rows("SELECT count(*) FROM fingerprints")
         if not hashed:  # nothing to derive more from, and a long run takes long to walk
             return noted
@@ -181,7 +177,7 @@ class StoredRun(Run):
     ) -> list[KernelCall]:
         """As `Run.select`; at most `limit` calls from call `first` on, without reading the others."""
         self._sync()
-        where, given = ["c.id >= ?"], [first]
+        where, given = ["calls.id >= ?"], [first]
         globs, kinds = strings(kernel), strings(kind)
         with self._database.understood():
             if globs != ("*",) or kinds:
@@ -191,19 +187,19 @@ class StoredRun(Run):
                     if any(fnmatchcase(site.kernel.name, glob) for glob in globs)
                     and (not kinds or site.kernel.kind in kinds)
                 ]
-                where.append(f"c.site IN ({', '.join(str(int(id)) for id in sites)})")
+                where.append(f"calls.site IN ({', '.join(str(int(id)) for id in sites)})")
             if graph is not None:
                 graphs = [g.id for g in self._read_graphs().values() if is_graph(g, graph)]
                 where.append(f"g.graph IN ({', '.join(str(int(id)) for id in graphs)})")
             if step is not None:
-                where.append("coalesce(c.step, g.step, 0) = ?")
+                where.append("coalesce(calls.step, g.step, 0) = ?")
                 given.append(step)
             if phase is not None:
-                where.append("coalesce(c.phase, g.phase, 'other') = ?")
+                where.append("coalesce(calls.phase, g.phase, 'other') = ?")
                 given.append(phase)  # type: ignore[arg-type]
-            join = " LEFT JOIN graph_calls g ON g.id = c.graph_call" if len(where) > 1 else ""
-            sql = f"SELECT c.* FROM calls c{join} WHERE {' AND '.join(where)} ORDER BY c.id"
-            rows = self._database.rows(sql + (f" LIMIT {int(limit)}" if limit else ""), given)
+            join = " LEFT JOIN graph_calls g ON g.id = calls.graph_call" if len(where) > 1 else ""
+            rest = f"{join} WHERE {' AND '.join(where)} ORDER BY calls.id"
+            rows = self._database.table("calls", rest + (f" LIMIT {int(limit)}" if limit else ""), given)
         return [view_of(self, call) for call in self._from_rows(rows)]
 
     # -- what only a run on disk has ----------------------------------------------------------------------------
@@ -216,7 +212,7 @@ class StoredRun(Run):
     @property
     def notes_of_run(self) -> dict[str, Any]:
         with self._database.understood():
-            rows = self._database.rows("SELECT key, value FROM info")
+            rows = self._database.table("info")
             return {key: codec.from_json(value) for key, value in rows if key not in _INFO_KEYS}
 
     @property
@@ -274,9 +270,8 @@ class StoredRun(Run):
         """These calls, or all of them."""
         with self._database.understood():
             if indices is None:
-                return self._from_rows(self._database.rows(f"{_CALLS} ORDER BY id"))
-            rows = [r for part in _pieces(indices) for r in self._among(_CALLS, "c.id", part)]
-            return self._from_rows(rows)
+                return self._from_rows(self._database.table("calls", "ORDER BY id"))
+            return self._from_rows(self._spread("calls", "id", list(indices)))
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -291,18 +286,17 @@ class StoredRun(Run):
             return calls
 
     def _add_details(self, calls: dict[int, Call]) -> None:
-        for sql, add in (
-            ("SELECT * FROM details", lambda call, row: codec.add_details(call, row, self._hashes)),
-            ("SELECT * FROM errors", lambda call, row: setattr(call, "error", row[1])),
-        ):
-            for row in self._spread(sql, "call", list(calls)):
-                if row[0] in calls:
-                    add(calls[row[0]], row)
+        for row in self._spread("details", "call", list(calls)):
+            if row[0] in calls:
+                codec.add_details(calls[row[0]], row, self._hashes)
+        for index, message in self._spread("errors", "call", list(calls)):
+            if index in calls:
+                calls[index].error = message
 
     def _read_executions(self, wanted: list[int]) -> None:
         missing = list({id for id in wanted if id not in self._executions})
         with self._database.understood():
-            for row in self._spread("SELECT * FROM graph_calls", "id", missing):
+            for row in self._spread("graph_calls", "id", missing):
                 self._executions[row[0]] = self._execution(row)
 
     def _execution(self, row: codec.Row) -> GraphCall:
@@ -312,38 +306,36 @@ class StoredRun(Run):
     def _read_graphs(self) -> dict[int, Graph]:
         if self._graphs is None:
             with self._database.understood():
-                rows = self._database.rows("SELECT * FROM graphs ORDER BY id")
+                rows = self._database.table("graphs", "ORDER BY id")
                 self._graphs = {row[0]: codec.graph_of(row) for row in rows}
         return self._graphs
 
     def _read_sites(self) -> dict[int, tuple[Site, tuple[int, ...]]]:
-        rows = self._database.rows
-        kernels = {row[0]: codec.kernel_of(row) for row in rows("SELECT * FROM kernels")}
+        table = self._database.table
+        kernels = {row[0]: codec.kernel_of(row) for row in table("kernels")}
         args: dict[int, list[Any]] = {}
-        for row in rows("SELECT * FROM arguments ORDER BY site, position"):
+        for row in table("arguments", "ORDER BY site, position"):
             args.setdefault(row[0], []).append(codec.arg_of(row[2:]))
         return {
             row[0]: (codec.site_of(row, kernels[row[1]], args.get(row[0], [])), numbers(row[9]))
-            for row in rows("SELECT * FROM sites")
+            for row in table("sites")
         }
 
-    def _spread(self, sql: str, column: str, wanted: list[int]) -> list[codec.Row]:
+    def _spread(self, table: str, column: str, wanted: list[int]) -> list[codec.Row]:
         """Rows for these keys: by key when they are few, in one sweep when they are many."""
         if not wanted:
             return []
         if len(wanted) > 20 * _MANY:
-            return self._database.rows(f"{sql} WHERE {column} BETWEEN ? AND ?", (min(wanted), max(wanted)))
-        return [row for part in _pieces(wanted) for row in self._among(sql, column, part)]
+            ends = (min(wanted), max(wanted))
+            return self._database.table(table, f"WHERE {column} BETWEEN ? AND ?", ends)
+        pieces = [wanted[i : i + _MANY] for i in range(0, len(wanted), _MANY)]
+        return [row for keys in pieces for row in self._among(table, column, keys)]
 
-    def _among(self, sql: str, column: str, keys: Sequence[int]) -> list[codec.Row]:
-        return self._database.rows(f"{sql} WHERE {column} IN ({', '.join('?' * len(keys))})", keys)
+    def _among(self, table: str, column: str, keys: Sequence[int]) -> list[codec.Row]:
+        return self._database.table(table, f"WHERE {column} IN ({', '.join('?' * len(keys))})", keys)
 
     def __repr__(self) -> str:
         return f"<Run {self.path.name}: {len(self)} calls, {len(self.graphs)} graphs>"
 
 
 _INFO_KEYS = frozenset(RunInfo.__dataclass_fields__)
-
-
-def _pieces(keys: Sequence[int]) -> list[Sequence[int]]:
-    return [keys[i : i + _MANY] for i in range(0, len(keys), _MANY)]

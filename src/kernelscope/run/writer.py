@@ -68,10 +68,10 @@ class Writer:
             return
         if self.flight.sites.get(call.site.id) is not call.site:
             self.flight.meet(call.site)
-        self.left(call.index)
         if call.hasher is not None:
             self._use_slots(call)
         self._full.append(call)
+        self.left(call.index)  # after that: what the ring shows as over is in the queue
         if len(self._full) > _MOST_WAITING:
             self._wait(lambda: len(self._full) <= _MOST_WAITING)
 
@@ -156,6 +156,10 @@ class Writer:
         taken, late, rows = self._take_from_ring(final)
         flight, queues = self.flight, self._take_queues()
         new_sites, full, graph_calls, marks, findings, errors, durations, tensors, told = queues
+        newer = [call for call in full if call.index >= taken]
+        if newer:  # came in since the ring was looked at: no gaps, so next time
+            self._full[:0] = newer
+            full = [call for call in full if call.index < taken]
         with self._database as db:
             for id in dict.fromkeys(new_sites):
                 db.site(flight.sites[id], flight.dead.get(id))
@@ -189,7 +193,7 @@ class Writer:
         taken: list[list[Any]] = []
         for queue in queues:
             count = len(queue)
-            taken.append(queue[:count])  # type: ignore[arg-type]
+            taken.append(queue[:count])
             del queue[:count]
         return tuple(taken)
 
@@ -231,7 +235,7 @@ class Writer:
             running = found["state"] == ENTERED
             if not final:
                 late.update((found["call"][running] - 1).tolist())
-                found = found[~running | (found["is_full"] != 0)]
+                found = found[~running]
             rows += found[found["is_full"] == 0][columns].tolist()
             taken += ready
 

@@ -42,8 +42,12 @@ def call_form(call: KernelCall, saved: dict[tuple[int, str], str] | None = None)
         "config": call.config,
         "args": _args(call, saved or {}),
         "time": call.time,
-        "origin": None if origin is None else {"file": origin.file, "line": origin.line, "function": origin.function},
-        "graph": None if graph is None else {"id": graph.id, "name": graph.name, "direction": graph.direction},
+        "origin": None
+        if origin is None
+        else {"file": origin.file, "line": origin.line, "function": origin.function},
+        "graph": None
+        if graph is None
+        else {"id": graph.id, "name": graph.name, "direction": graph.direction},
         "graph_call": call.graph_call,
         "step": call.step,
         "phase": call.phase,
@@ -67,7 +71,9 @@ def _args(call: KernelCall, saved: dict[tuple[int, str], str]) -> list[dict[str,
         else:
             form |= {"dtype": spec.dtype, "shape": spec.shape, "stride": spec.stride, "device": spec.device}
             form |= {"before": hash_form(pre.get(i)), "after": hash_form(post.get(i))}
-            form |= {f"saved_{moment}": saved[i, moment] for moment in ("before", "after") if (i, moment) in saved}
+            form |= {
+                f"saved_{moment}": saved[i, moment] for moment in ("before", "after") if (i, moment) in saved
+            }
         found.append(form)
     return found
 

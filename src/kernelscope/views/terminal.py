@@ -16,7 +16,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[in
     lines = [list(head), *texts] if head else texts
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
-        cells = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))]
+        cells = [
+            c.rjust(w) if i in right else c.ljust(w)
+            for i, (c, w) in enumerate(zip(line, widths, strict=True))
+        ]
         yield "  ".join(cells).rstrip()
 
 
@@ -26,7 +29,9 @@ def call_block(call: KernelCall, saved: dict[tuple[int, str], str]) -> Iterator[
     graph = call.graph
     facts = {
         "at": call.origin,
-        "graph": f"{graph.id} {graph.name} ({graph.direction}), execution {call.graph_call}" if graph else None,
+        "graph": f"{graph.id} {graph.name} ({graph.direction}), execution {call.graph_call}"
+        if graph
+        else None,
         "step": f"{call.step}, {call.phase}",
         "producer": call.producer,
         "grid": call.grid,
