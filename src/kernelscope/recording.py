@@ -23,6 +23,7 @@ from . import __version__
 from .config import Config, place_from_environment, strict_from_environment, strings
 from .events import Brief, Call, Finding, Graph, GraphCall, Kernel, Mark, RunInfo
 from .fingerprint.fingerprinter import Fingerprinter
+from .fingerprint.hashes import quiet
 from .fingerprint.versions import Tensors, Versions
 from .probes import PROBES
 from .probes.bus import BUS
@@ -30,7 +31,9 @@ from .probes.describe import plain
 from .probes.launch import Launch, Template
 from .probes.notes import NO_NOTES, NoteLog
 from .run import Run, StoredRun, folder
+from .run.tensors import TensorSaver
 from .run.writer import Writer
+from .timing import DeviceTimes
 
 _NO_VALUES_IN_REPLAYS = Finding(
     "values-in-cuda-graph",
@@ -64,7 +67,13 @@ class Recording:
             self.writer.on_failure = self._pause
             self.run = StoredRun(path, info, self.writer)
             self._indices = self.writer.flight.indices
+            if torch.cuda.is_available():
+                self.writer.watch_streams(torch._C._cuda_getCurrentRawStream)
+            if config.values == "save":
+                self.observers.append(TensorSaver(self.writer, config.max_tensors, _unrecorded))
         self.versions = Versions(Fingerprinter()) if config.values in ("hash", "save") else None
+        self._times = DeviceTimes(self._took) if config.time and torch.cuda.is_available() else None
+        self._timed: dict[int, Call] = {}  # of a run in memory, until their times are known
         self.is_open = False
         self._is_paused = config.steps is not None and config.steps[0] > 0
         self._steps = 0
@@ -74,8 +83,14 @@ class Recording:
 
     def open(self) -> None:
         _watch_forks()
-        PROBES.acquire(operators=self.config.ops == "all", strict=self.config.strict)
+        try:
+            PROBES.acquire(operators=self.config.ops == "all", strict=self.config.strict)
+        except BaseException:
+            if self.writer is not None:
+                self.writer.close()
+            raise
         self.is_open = True
+        self._start_times()
         _OPEN.append(self)
         BUS.attach(self)
 
@@ -89,6 +104,8 @@ class Recording:
             self.run.put_in_order()
         self._say_when_filtered_out()
         PROBES.release(operators=self.config.ops == "all")
+        if self._times is not None:
+            self._times.stop()
         if self.writer is not None:
             self.run.close()
             self.writer.close()
@@ -130,15 +147,19 @@ class Recording:
             observer.before(call, launch)
         if self.config.time:
             call.start_ns = time.monotonic_ns()  # after our own work
+            if self._times is not None:
+                self._times.enter(call.index)
         return call
 
     def after(self, launch: Launch, call: Call) -> None:
-        if self.config.time and launch.point.cuda_index < 0:
-            call.duration_ns = time.monotonic_ns() - call.start_ns
+        if self.config.time:
+            self._note_time(launch, call)
         try:
             self._look_after(launch, call)
         finally:
             if self.writer is not None:
+                if launch.point.cuda_index >= 0 and launch.error is None:
+                    self.writer.launched(call.index, launch.stream)
                 self.writer.leave(call)
         if call.index == self.config.stop_at:
             self._stop(call.index)
@@ -188,6 +209,7 @@ class Recording:
             self.run.entries.append(call)
         else:
             self.writer.enter(call)
+            self.writer.launched(call.index, stream)
             self.writer.leave(call)
         if self.versions is not None:
             self.finding(_NO_VALUES_IN_REPLAYS)
@@ -197,7 +219,7 @@ class Recording:
         config, writer = self.config, self.writer
         if self._is_paused:
             return NO_NOTES
-        if config.values != "off" or config.kernel or config.kind or self.observers:
+        if config.values != "off" or config.kernel or config.kind or self.observers or self._times:
             return None
         if writer is None:
             is_enough = not config.time and config.stop_at is None
@@ -243,6 +265,30 @@ class Recording:
             if self.config.steps is not None and not (self.writer and self.writer.failure):
                 first, end = self.config.steps
                 self._pause(not first <= self._steps < end)
+
+    def _start_times(self) -> None:
+        if self._times is None:
+            return
+        try:
+            self._times.start()
+        except RuntimeError as error:
+            self._times = None
+            self.finding(Finding("no-device-times", f"another profiler is at work, so there are no times: {error}"))
+
+    def _note_time(self, launch: Launch, call: Call) -> None:
+        """On the host it is known now; what went to a GPU is told by the trace, later."""
+        if launch.point.cuda_index < 0:
+            call.duration_ns = time.monotonic_ns() - call.start_ns
+        if self._times is not None:
+            if self.writer is None:
+                self._timed[call.index] = call
+            self._times.leave()
+
+    def _took(self, index: int, nanoseconds: int) -> None:
+        if self.writer is not None:
+            self.writer.duration(index, nanoseconds)
+        elif index in self._timed:
+            self._timed.pop(index).duration_ns = nanoseconds
 
     def _pause(self, paused: bool = True) -> None:
         if paused != self._is_paused:
@@ -378,6 +424,13 @@ def _close_copies() -> None:
                 recording.writer.forget()
         _OPEN.clear()
         PROBES.forget_in_child()
+
+
+@contextmanager
+def _unrecorded() -> Iterator[None]:
+    """Work of our own with the program's tensors: no probe, mode or subclass sees it."""
+    with BUS.mute(), quiet():
+        yield
 
 
 def _versions_before(launch: Launch) -> Tensors:

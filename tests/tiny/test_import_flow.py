@@ -29,7 +29,7 @@ FORBIDDEN = {
 
 # package or module → all that it may import of ours
 ALLOWED = {
-    "recording": (".probes", ".fingerprint", ".run", ".events", ".config", ".__version__"),
+    "recording": (".probes", ".fingerprint", ".run", ".events", ".config", ".timing", ".__version__"),
 }
 
 # package or module → what it may import in functions or for type checkers only

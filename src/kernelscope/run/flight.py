@@ -37,7 +37,7 @@ STREAMS_AT, STREAMS = 128, 64
 # start ns, end ns (0: not measured), site, graph call, state, stream's place, is full, unused, call + 1.
 # The call comes last: a slot that was being written when the process died still shows its old number.
 SLOT = struct.Struct("<QQIiBBHIQ")
-STATE_AT, STREAM_PLACE_AT, END_AT = 24, 25, 8
+END_AT, SITE_AT, STATE_AT, STREAM_PLACE_AT = 8, 16, 24, 25
 ENTERED, LEFT = 1, 2
 RECORD = struct.Struct("<II")  # length and CRC-32 of a journal record
 
@@ -67,6 +67,7 @@ class Flight:
         self.make_room: Callable[[int], None] = lambda index: None
         self.sites: dict[int, Site] = {}
         self.dead: dict[int, tuple[int, ...]] = {}  # by site: uninitialised arguments of its noted calls
+        self.cuda_devices: dict[int, int] = {}  # by site
         self.new_sites: list[int] = []
         self.abandoned: set[int] = set()  # calls whose slot was taken while they still ran
         self._journal_bytes = 0
@@ -111,6 +112,22 @@ class Flight:
 
         return left_timed if timed else left
 
+    def device_leaver(
+        self, left: Callable[[int], None], launched: Callable[[int, int], None], stream_of: Callable[[int], int]
+    ) -> Callable[[int], None]:
+        """The same where a call may have gone to a GPU: its stream is to say when it has completed."""
+        ring, mask, size, devices = self.map, self.slots - 1, SLOT.size, self.cuda_devices
+        site, unpack = HEADER_BYTES + SITE_AT, struct.Struct("<I").unpack_from
+
+        def left_on_device(index: int) -> None:
+            (number,) = unpack(ring, site + (index & mask) * size)
+            device = devices.get(number)
+            if device is not None:
+                launched(index, stream_of(device))
+            left(index)
+
+        return left_on_device
+
     def enter(self, call: Call) -> None:
         """A call that will be told in full is about to be launched."""
         site, index = call.site, call.index
@@ -148,7 +165,10 @@ class Flight:
     def meet(self, site: Site) -> None:
         """Keep a site where a crash cannot take it, before its first launch."""
         text = site_text(site)
+        kind, _, number = site.device.partition(":")
         with self._lock:
+            if kind == "cuda":
+                self.cuda_devices[site.id] = int(number or 0)
             self.sites[site.id] = site
             self.new_sites.append(site.id)
             at = self._ring_end + self._journal_bytes

@@ -13,7 +13,9 @@ from typing import Any
 from ..events import Brief, Call, Finding, GraphCall, Mark, RunInfo
 from .database import Database
 from .errors import RunError
-from .flight import ENTERED, HEADER_BYTES, SLOT, Flight
+from .flight import Flight
+from .markers import StreamMarkers
+from .ring import Ring
 
 TICK = 0.2  # seconds between two transactions: well below the half second that a crash may cost
 _MOST_WAITING = 20_000  # calls in full, before the program waits for the writer
@@ -26,7 +28,6 @@ class Writer:
     def __init__(self, folder: Path, info: RunInfo, *, timed: bool = False, keep_last: int = 0) -> None:
         self.folder = folder
         self.on_failure: Callable[[], None] = lambda: None
-        self.before_flush: Callable[[], None] = lambda: None
         self.failure = ""
         self._keep_last = keep_last
         self._full: list[Call] = []
@@ -38,18 +39,19 @@ class Writer:
         self._tensors: list[tuple[Any, ...]] = []
         self._told: list[tuple[str, Any]] = []
         self._hashers: dict[int, tuple[Any, int]] = {}  # by log: who reads it, and how far it is used
-        self._taken = 0  # calls before this one have left the ring
-        self._late: set[int] = set()  # except these, which are still running
         self._written = 0
         self._step_starts: list[int] = [0]
         self._lock = threading.RLock()  # one transaction at a time
         self._wake, self._stop, self._room = threading.Event(), threading.Event(), threading.Condition()
+        self._markers: StreamMarkers | None = None
+        self._has_no_markers = False
         self.is_open = True
         try:
             self._database = Database(folder / "run.db", info)
             self.flight = Flight(folder / "flight", info.pid)
         except (OSError, sqlite3.Error) as error:
             raise RunError(f"{folder} cannot hold a run: {said(error)}") from None
+        self._ring = Ring(self.flight)
         self.flight.make_room = self._make_room
         self.note = self.flight.noter()
         self.left = self.flight.leaver(timed=timed)
@@ -81,6 +83,22 @@ class Writer:
                 log = slot >> _LOG_SHIFT
                 hasher, used = self._hashers.get(log, (call.hasher, 0))
                 self._hashers[log] = hasher, max(used, slot + 1)
+
+    def watch_streams(self, stream_of: Callable[[int], int]) -> None:
+        """Have CUDA streams say which calls have completed. `stream_of` knows a device's current stream."""
+        self.left = self.flight.device_leaver(self.left, self.launched, stream_of)
+
+    def launched(self, index: int, stream: int) -> None:
+        """A call has been enqueued on a CUDA stream."""
+        if self._markers is None and not self._has_no_markers:
+            try:
+                self._markers = StreamMarkers()
+            except (OSError, AttributeError) as error:
+                self._has_no_markers = True
+                message = f"how far the GPU comes is not known after a crash: {error}"
+                self.finding(Finding("no-stream-markers", message))
+        if self._markers is not None:
+            self.flight.on_stream(index, self._markers.mark(stream, index))
 
     def failed(self, entry: Brief, error: str) -> None:
         """A noted call raised: it is among the newest in the ring."""
@@ -144,7 +162,6 @@ class Writer:
             if not self.is_open:
                 return
             try:
-                self.before_flush()
                 self._flush(final=False)
             except (sqlite3.Error, OSError) as error:
                 self._give_up(said(error))
@@ -153,13 +170,16 @@ class Writer:
                     self._room.notify_all()
 
     def _flush(self, *, final: bool) -> None:
-        taken, late, rows = self._take_from_ring(final)
+        rows = self._ring.take(final=final)
         flight, queues = self.flight, self._take_queues()
         new_sites, full, graph_calls, marks, findings, errors, durations, tensors, told = queues
-        newer = [call for call in full if call.index >= taken]
+        newer = [call for call in full if call.index >= self._ring.taken]
         if newer:  # came in since the ring was looked at: no gaps, so next time
             self._full[:0] = newer
-            full = [call for call in full if call.index < taken]
+            full = [call for call in full if call.index < self._ring.taken]
+        early = [pair for pair in durations if pair[1] >= self._ring.taken]
+        self._durations[:0] = early
+        durations = [pair for pair in durations if pair[1] < self._ring.taken]
         with self._database as db:
             for id in dict.fromkeys(new_sites):
                 db.site(flight.sites[id], flight.dead.get(id))
@@ -178,8 +198,9 @@ class Writer:
             if self._keep_last and len(self._step_starts) > self._keep_last + 1:
                 del self._step_starts[: len(self._step_starts) - self._keep_last - 1]
                 db.drop_before(self._step_starts[0])
-        self._taken, self._late = taken, late
-        flight.limit = taken + flight.slots
+        self._ring.free()
+        if self._markers is not None:
+            flight.completed(self._markers.completed())
         self._written += len(rows) + len(full)
         flight.forget_journal()
         flight.status(self._written, self._database.graph_count, self._database.size, closed=final)
@@ -197,53 +218,16 @@ class Writer:
             del queue[:count]
         return tuple(taken)
 
-    def _take_from_ring(self, final: bool) -> tuple[int, set[int], list[Any]]:
-        """How far the ring is taken, which calls before that still run, and the noted ones that are over."""
-        import numpy
-
-        flight = self.flight
-        slots, size = flight.slots, SLOT.size
-        layout = numpy.dtype(
-            [("start", "<u8"), ("end", "<u8"), ("site", "<u4"), ("graph_call", "<i4"), ("state", "u1"),
-             ("stream", "u1"), ("is_full", "<u2"), ("unused", "<u4"), ("call", "<u8")]
-        )  # fmt: skip
-        columns = ["start", "end", "site", "graph_call", "call"]
-        rows: list[Any] = []
-        late: set[int] = set()
-        for index in sorted(self._late):
-            at = HEADER_BYTES + (index & (slots - 1)) * size
-            [slot] = numpy.frombuffer(flight.map[at : at + size], layout)
-            if slot["state"] == ENTERED and not final and self._taken - index < slots // 2:
-                late.add(index)
-            else:
-                if slot["state"] == ENTERED:
-                    flight.abandoned.add(index)
-                if not slot["is_full"]:
-                    rows.append(slot[columns].item())
-        taken = self._taken
-        while True:
-            place = taken & (slots - 1)
-            at = HEADER_BYTES + place * size
-            data = flight.map[at : at + min(slots - place, 8192) * size]
-            found = numpy.frombuffer(data, layout)
-            expected = numpy.arange(taken + 1, taken + 1 + len(found), dtype=numpy.uint64)
-            there = found["call"] == expected
-            ready = len(found) if there.all() else int(there.argmin())
-            if ready == 0 or taken + ready - self._taken > slots:
-                return taken, late, rows
-            found = found[:ready]
-            running = found["state"] == ENTERED
-            if not final:
-                late.update((found["call"][running] - 1).tolist())
-                found = found[~running]
-            rows += found[found["is_full"] == 0][columns].tolist()
-            taken += ready
-
     def _write_fingerprints(self, db: Database, final: bool) -> None:
         for log, (hasher, used) in list(self._hashers.items()):
             if log and not final:
                 continue  # on a device: reading them now would make the program wait for it
-            db.fingerprints(hasher, log, range(log << _LOG_SHIFT, used))
+            try:
+                db.fingerprints(hasher, log, range(log << _LOG_SHIFT, used))
+            except RuntimeError as error:  # a CUDA fault has taken the device's memory with it
+                del self._hashers[log]
+                first = str(error).partition("\n")[0]
+                db.findings([Finding("hashes-lost", f"hashes could not be read from the device: {first}")])
 
     # -- the end ----------------------------------------------------------------------------------------------
 
@@ -273,7 +257,6 @@ class Writer:
             if not self.is_open:
                 return
             try:
-                self.before_flush()
                 self._flush(final=True)
                 self._database.close()
             except (sqlite3.Error, OSError) as error:
