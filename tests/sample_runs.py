@@ -33,8 +33,8 @@ ARGS = (
 
 def info(**changes: object) -> RunInfo:
     given = {
-        "uuid": "00000000-0000-0000-0000-000000000000", "group": "", "rank": 0, "local_rank": 0, "world_size": 1,
-        "host": "here", "pid": 1, "parent_pid": 0, "monotonic_ns": time.monotonic_ns(),
+        "uuid": "00000000-0000-0000-0000-000000000000", "group": "", "rank": 0, "local_rank": 0,
+        "world_size": 1, "host": "here", "pid": 1, "parent_pid": 0, "monotonic_ns": time.monotonic_ns(),
         "realtime_ns": time.time_ns(), "devices": (), "versions": {"torch": "2.13.0", "python": "3.11"},
         "settings": {"values": "hash"},
     }  # fmt: skip

@@ -19,7 +19,7 @@ from .options import config_of, parse_options
 if TYPE_CHECKING:
     from .recording import Recording
 
-# What torch and Python start for themselves, and torchrun, which runs nothing of the user's in its own process.
+# What torch and Python start for themselves, and torchrun, whose own process runs nothing of the user's.
 _HELPERS = (
     "compile_worker", "torch.distributed.run", "torch.distributed.launch", "torchrun",
     "multiprocessing.resource_tracker", "multiprocessing.forkserver",

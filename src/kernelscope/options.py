@@ -61,7 +61,7 @@ def add_recording_options(parser: argparse.ArgumentParser | argparse._ArgumentGr
         metavar="SIZE",
         help="room for saved tensors, such as 2GB (the default); then the oldest are dropped",
     )
-    add("--keep-last", type=int, default=0, metavar="N", help="keep only the last N steps on disk")  # fmt: skip
+    add("--keep-last", type=int, default=0, metavar="N", help="keep only the last N steps on disk")
 
 
 def config_of(given: argparse.Namespace) -> Config:

@@ -273,7 +273,7 @@ class Recording:
             self._times.start()
         except RuntimeError as error:
             self._times = None
-            self.finding(Finding("no-device-times", f"another profiler is at work, so there are no times: {error}"))
+            self.finding(Finding("no-device-times", f"no times, another profiler is at work: {error}"))
 
     def _note_time(self, launch: Launch, call: Call) -> None:
         """On the host it is known now; what went to a GPU is told by the trace, later."""

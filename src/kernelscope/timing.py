@@ -106,7 +106,13 @@ class DeviceTimes:
         profiler.stop()
         events = profiler.profiler.kineto_results.events()
         host = [
-            HostEvent(e.correlation_id(), e.start_thread_id(), e.start_ns(), e.start_ns() + e.duration_ns(), e.name())
+            HostEvent(
+                e.correlation_id(),
+                e.start_thread_id(),
+                e.start_ns(),
+                e.start_ns() + e.duration_ns(),
+                e.name(),
+            )
             for e in events
             if not _is_device(e)
         ]

@@ -1,4 +1,4 @@
-"""A recorded program dies at random moments, in many ways: what it leaves can be read, and names the kernel."""
+"""A recorded program dies at random moments, in many ways: its run can be read, and names the kernel."""
 
 from __future__ import annotations
 

@@ -93,8 +93,11 @@ def trial(kind: str, folder: str) -> dict[str, object]:
     _, status = os.waitpid(pid, 0)
     begun_last, ended_last = said()
     return {
-        "status": os.waitstatus_to_exitcode(status), "die_at": die_at, "begun": begun_last, "ended": ended_last
-    }  # fmt: skip
+        "status": os.waitstatus_to_exitcode(status),
+        "die_at": die_at,
+        "begun": begun_last,
+        "ended": ended_last,
+    }
 
 
 if __name__ == "__main__":

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.sample_runs import write_sample
 
 import kernelscope
 from kernelscope import RunError
 from kernelscope.cli import main
 from kernelscope.run.crash import crash_in
-from tests.sample_runs import write_sample
 
 MUTATIONS = 400
 Mutation = Callable[[bytearray, random.Random], bytearray]
@@ -48,7 +48,8 @@ def foreign(data: bytearray, rng: random.Random) -> bytearray:
 
 
 MUTATE: list[Mutation] = [flip, flip, flip, cut, overwrite, overwrite, repeat, foreign]
-WORDS = (["show"], ["show", "--json"], ["show", "--call", "5"], ["show", "--crash"], ["ls"], ["show", "--sort", "time"],
+WORDS = (["show"], ["show", "--json"], ["show", "--call", "5"], ["show", "--crash"], ["ls"],
+         ["show", "--sort", "time"],
          ["query", "SELECT * FROM call"], ["pack"])  # fmt: skip
 
 

@@ -1,4 +1,7 @@
-"""The commands: where each is, and what it is for. A module has `add_parser(subparsers)`, which sets `main`."""
+"""The commands: where each is, and what it is for.
+
+A module has `add_parser(subparsers)`, which sets `main` as a default: `main(args) -> exit status`.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -77,16 +78,12 @@ def _torch() -> dict[str, Any]:
     try:
         return dict(json.loads(lines[-1]))
     except (IndexError, ValueError):
-        said = child.stderr.strip().splitlines()
+        said = [line for line in child.stderr.splitlines() if re.match(r"[\w.]+(Error|Exception)\b", line)]
         return {"error": said[-1] if said else f"it ended with status {child.returncode}"}
 
 
 def versions() -> Iterator[Result]:
-    python = platform.python_version()
-    if sys.version_info < (3, 11):
-        yield Result("bad", "python", python, "kernelscope needs Python 3.11 or newer")
-    else:
-        yield Result("ok", "python", f"{python} ({sys.executable})")
+    yield Result("ok", "python", f"{platform.python_version()} ({sys.executable})")
     yield Result("ok", "kernelscope", f"{__version__} ({Path(__file__).parent.parent})")
     for name, needed in (("torch", True), ("numpy", True), ("safetensors", True), ("triton", False)):
         try:

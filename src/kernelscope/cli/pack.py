@@ -22,8 +22,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "pack",
         help="make one file of a run",
-        description="Make one file of a run, to attach to an issue. It holds kernel sources, paths and, if they "
-        "were saved, tensors.",
+        description="Make one file of a run, to attach to an issue. It holds kernel sources, paths and, if "
+        "they were saved, tensors.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

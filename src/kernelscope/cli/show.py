@@ -96,7 +96,8 @@ def _calls(args: argparse.Namespace, run: StoredRun) -> tuple[list[KernelCall], 
         return found, False
     graph = int(args.graph) if args.graph and args.graph.isdigit() else args.graph
     wanted: dict[str, Any] = {
-        "kernel": args.kernel or "*", "kind": args.kind, "graph": graph, "step": args.step, "phase": args.phase,
+        "kernel": args.kernel or "*", "kind": args.kind, "graph": graph, "step": args.step,
+        "phase": args.phase,
     }  # fmt: skip
     if not args.changed:
         found = run.select(**wanted, first=args.first, limit=args.limit + 1 if args.limit else 0)
@@ -112,7 +113,7 @@ def _list(args: argparse.Namespace, run: StoredRun, calls: list[KernelCall], mor
         print(line)
     if more:
         print(
-            f"… more: --first {calls[-1].index + 1}, --limit 0 for all, or choose with --kernel, --step, --graph"
+            f"… more: --first {calls[-1].index + 1}, --limit 0 for all, or choose: --kernel, --step, --graph"
         )
     if not run.is_closed:
         print("the recording was not closed: kernelscope show --crash")
@@ -149,8 +150,8 @@ def _times(args: argparse.Namespace, run: StoredRun) -> int:
     if args.json:
         rows = [
             {
-                "kernel_name": site.kernel.name, "kind": site.kernel.kind, "calls": calls, "time": taken / 1e9,
-                "share": taken / total if total else 0, "bytes": moved,
+                "kernel_name": site.kernel.name, "kind": site.kernel.kind, "calls": calls,
+                "time": taken / 1e9, "share": taken / total if total else 0, "bytes": moved,
                 "origin": str(site.origin[0]) if site.origin else None,
             }
             for site, calls, taken, moved in times

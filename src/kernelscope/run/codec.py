@@ -1,4 +1,4 @@
-"""Sites, calls and values as rows, and back. Plain data both ways: JSON and numbers, nothing that executes."""
+"""Sites, calls and values as rows, and back. JSON and numbers, nothing that executes."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Flight:
         self._journal_bytes = 0
         self._lock = threading.Lock()
 
-    # -- on the launching threads ----------------------------------------------------------------------------
+    # -- on the launching threads ----------------------------------------------------------------------
 
     def noter(self) -> Callable[[Brief], int]:
         """What notes a launch in few words and says its index."""
@@ -113,7 +113,10 @@ class Flight:
         return left_timed if timed else left
 
     def device_leaver(
-        self, left: Callable[[int], None], launched: Callable[[int, int], None], stream_of: Callable[[int], int]
+        self,
+        left: Callable[[int], None],
+        launched: Callable[[int, int], None],
+        stream_of: Callable[[int], int],
     ) -> Callable[[int], None]:
         """The same where a call may have gone to a GPU: its stream is to say when it has completed."""
         ring, mask, size, devices = self.map, self.slots - 1, SLOT.size, self.cuda_devices
@@ -183,7 +186,7 @@ class Flight:
         """The index that the next call will have."""
         return int(self.indices.__reduce__()[1][0])
 
-    # -- on the writer's thread --------------------------------------------------------------------------------
+    # -- on the writer's thread ------------------------------------------------------------------------
 
     def forget_journal(self) -> None:
         """All sites that are known by now are in run.db."""

@@ -22,8 +22,8 @@ _PATIENCE = 60.0  # seconds for one question: a damaged file must not hang us
 
 # What may go wrong while rows that we did not write are turned into records.
 DAMAGES = (
-    sqlite3.Error, sqlite3.Warning, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError,
-    RecursionError, MemoryError,
+    sqlite3.Error, sqlite3.Warning, ValueError, TypeError, KeyError, IndexError, AttributeError,
+    OverflowError, RecursionError, MemoryError,
 )  # fmt: skip
 
 
@@ -88,7 +88,7 @@ class Database:
                 f"{self.path} has schema {self.version}, and this kernelscope reads up to {SCHEMA_VERSION}: "
                 "it was written by a newer kernelscope; upgrade to read it"
             )
-        found = {name: sql for name, sql in self.rows("SELECT name, sql FROM sqlite_master WHERE sql <> ''")}
+        found: dict[str, str] = dict(self.rows("SELECT name, sql FROM sqlite_master WHERE sql <> ''"))
         # Compared word by word: a foreign schema could make a plain SELECT run anything SQLite has.
         if self.version != SCHEMA_VERSION or found != OBJECTS:
             raise RunError(f"{self.path} is damaged: its tables are not those of schema {SCHEMA_VERSION}")

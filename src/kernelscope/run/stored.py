@@ -88,7 +88,7 @@ class StoredRun(Run):
             if is_over:
                 self._writer = None
 
-    # -- what a Run has -----------------------------------------------------------------------------------------
+    # -- what a Run has --------------------------------------------------------------------------------
 
     @property
     def records_of_calls(self) -> list[Call]:
@@ -202,7 +202,7 @@ class StoredRun(Run):
             rows = self._database.table("calls", rest + (f" LIMIT {int(limit)}" if limit else ""), given)
         return [view_of(self, call) for call in self._from_rows(rows)]
 
-    # -- what only a run on disk has ----------------------------------------------------------------------------
+    # -- what only a run on disk has -------------------------------------------------------------------
 
     @property
     def is_closed(self) -> bool:
@@ -248,7 +248,8 @@ class StoredRun(Run):
         self._sync()
         with self._database.understood():
             rows = self._database.rows(
-                "SELECT c.site, count(*), sum(c.duration_ns), s.bytes FROM calls c JOIN sites s ON s.id = c.site "
+                "SELECT c.site, count(*), sum(c.duration_ns), s.bytes FROM calls c "
+                "JOIN sites s ON s.id = c.site "
                 "WHERE c.duration_ns IS NOT NULL GROUP BY c.site ORDER BY 3 DESC"
             )
             return [(self.sites[site][0], calls, total, moved) for site, calls, total, moved in rows]
@@ -273,7 +274,7 @@ class StoredRun(Run):
                 return self._from_rows(self._database.table("calls", "ORDER BY id"))
             return self._from_rows(self._spread("calls", "id", list(indices)))
 
-    # -- reading ---------------------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------
 
     def _from_rows(self, rows: list[codec.Row]) -> list[Call]:
         with self._database.understood():

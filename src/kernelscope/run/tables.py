@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ def _line(call: KernelCall) -> int | None:
     return call.origin.line if call.origin else None
 
 
-_COLUMNS = {
+_COLUMNS: dict[str, Callable[[KernelCall], Any]] = {
     "index": lambda c: c.index,
     "kind": lambda c: c.kind,
     "producer": lambda c: c.producer,

@@ -52,7 +52,8 @@ def read_tensor(path: Path) -> SavedTensor:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise RunError(f"{path} is too large for a saved tensor")
-        [(_, held)] = deserialize(path.read_bytes())
+        found: Any = deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
+        [(_, held)] = found
         return SavedTensor(str(held["dtype"]), tuple(int(n) for n in held["shape"]), bytes(held["data"]))
     except FileNotFoundError:
         raise RunError(f"{path} is not there: it was dropped to stay within --max-tensors") from None

@@ -58,7 +58,7 @@ class Writer:
         self._thread = threading.Thread(target=self._work, name="kernelscope writer", daemon=True)
         self._thread.start()
 
-    # -- from the recording -----------------------------------------------------------------------------------
+    # -- from the recording ----------------------------------------------------------------------------
 
     def enter(self, call: Call) -> None:
         if self.is_open:
@@ -134,7 +134,7 @@ class Writer:
     def tensor(self, call: int, position: int, moment: str, file: str) -> None:
         self._tensors.append((call, position, moment, file))
 
-    # -- back-pressure -------------------------------------------------------------------------------------------
+    # -- back-pressure ---------------------------------------------------------------------------------
 
     def _make_room(self, index: int) -> None:
         """The ring is full of calls that are not written yet: the program waits, memory does not grow."""
@@ -148,7 +148,7 @@ class Writer:
                 self._wake.set()
                 self._room.wait(0.05)
 
-    # -- on the writer's thread -------------------------------------------------------------------------------------
+    # -- on the writer's thread ------------------------------------------------------------------------
 
     def _work(self) -> None:
         while not self._stop.is_set():
@@ -229,7 +229,7 @@ class Writer:
                 first = str(error).partition("\n")[0]
                 db.findings([Finding("hashes-lost", f"hashes could not be read from the device: {first}")])
 
-    # -- the end ----------------------------------------------------------------------------------------------
+    # -- the end ---------------------------------------------------------------------------------------
 
     def _give_up(self, why: str) -> None:
         """The recording stops; the program goes on, and what was written so far can be read."""
