@@ -24,7 +24,13 @@ def kernelscope_run(
 ) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "kernelscope", "run", *map(str, words)]
     return subprocess.run(
-        command, cwd=cwd, env=environment or ENVIRONMENT, capture_output=True, text=True, timeout=200, check=False
+        command,
+        cwd=cwd,
+        env=environment or ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from ..events import Brief, Call, Finding, GraphCall, Mark, RunInfo
 from .database import Database
 from .errors import RunError
-from .flight import Flight
+from .flight import SLOTS, Flight
 from .markers import StreamMarkers
 from .ring import Ring
 
@@ -25,7 +25,9 @@ _LOG_SHIFT = 40  # of a fingerprint slot: its log; log 0 is the host's
 class Writer:
     """Takes what a recording sees and writes it in batches. Launching threads only append."""
 
-    def __init__(self, folder: Path, info: RunInfo, *, timed: bool = False, keep_last: int = 0) -> None:
+    def __init__(
+        self, folder: Path, info: RunInfo, *, timed: bool = False, keep_last: int = 0, slots: int = SLOTS
+    ) -> None:
         self.folder = folder
         self.on_failure: Callable[[], None] = lambda: None
         self.failure = ""
@@ -48,7 +50,7 @@ class Writer:
         self.is_open = True
         try:
             self._database = Database(folder / "run.db", info)
-            self.flight = Flight(folder / "flight", info.pid)
+            self.flight = Flight(folder / "flight", info.pid, slots=slots)
         except (OSError, sqlite3.Error) as error:
             raise RunError(f"{folder} cannot hold a run: {said(error)}") from None
         self._ring = Ring(self.flight)
