@@ -105,7 +105,7 @@ class Recording:
         self._say_when_filtered_out()
         PROBES.release(operators=self.config.ops == "all")
         if self._times is not None:
-            self._times.stop()
+            self._stop_times(self._times)
         if self.writer is not None:
             self.run.close()
             self.writer.close()
@@ -274,6 +274,12 @@ class Recording:
         except RuntimeError as error:
             self._times = None
             self.finding(Finding("no-device-times", f"no times, another profiler is at work: {error}"))
+
+    def _stop_times(self, times: DeviceTimes) -> None:
+        try:
+            times.stop()
+        except RuntimeError as error:  # a fault of the device has ended the trace
+            self.finding(Finding("no-device-times", f"the trace could not be read: {error}"))
 
     def _note_time(self, launch: Launch, call: Call) -> None:
         """On the host it is known now; what went to a GPU is told by the trace, later."""

@@ -10,13 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.sample_runs import write_sample
 
 import kernelscope
 from kernelscope.cli import main
 from kernelscope.cli.commands import COMMANDS
 from kernelscope.options import byte_count, parse_options, step_range
 from kernelscope.run import folder
-from tests.sample_runs import write_sample
 
 SRC = Path(__file__).parents[2] / "src"
 Capture = pytest.CaptureFixture[str]
@@ -69,8 +69,10 @@ def test_show_lists_calls(here: Path, capsys: Capture) -> None:
 def test_show_one_call(here: Path, capsys: Capture) -> None:
     assert main(["show", "old-1", "--call", "2", "--source"]) == 0
     out = capsys.readouterr().out
-    for expected in ("call 2  [cpp] extern_kernels.mm", "/model.py:12 in forward", "num_warps=4", "(1, 2, 3)",
-                     "in_ptr0 = arg0_1", "uninitialised", "void extern_kernels.mm() {}", "/train.py:3"):  # fmt: skip
+    for expected in (
+        "call 2  [cpp] extern_kernels.mm", "/model.py:12 in forward", "num_warps=4", "(1, 2, 3)",
+        "in_ptr0 = arg0_1", "uninitialised", "void extern_kernels.mm() {}", "/train.py:3",
+    ):  # fmt: skip
         assert expected in out
     assert main(["show", "old-1", "--call", "4000"]) == 2
     assert "has no call 4000; it has 40 calls" in capsys.readouterr().err
@@ -83,8 +85,8 @@ def test_show_json(here: Path, capsys: Capture) -> None:
     assert isinstance(calls, list)
     assert len(calls) == 3
     assert set(calls[0]) == {
-        "index", "kind", "producer", "kernel_name", "grid", "config", "args", "time", "origin", "graph", "graph_call",
-        "step", "phase", "device", "stream", "thread", "replay", "parent", "error",
+        "index", "kind", "producer", "kernel_name", "grid", "config", "args", "time", "origin", "graph",
+        "graph_call", "step", "phase", "device", "stream", "thread", "replay", "parent", "error",
     }  # fmt: skip
     assert calls[0]["origin"] == {"file": "/model.py", "line": 11, "function": "forward"}
     assert calls[2]["args"][0]["before"] == f"{4 * 0x9E3779B97F4A7C15 % (1 << 64):016x}"

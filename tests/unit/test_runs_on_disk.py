@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.sample_runs import ARGS, GRAPH, Hashes, brief, full_call, info, site, write_sample
 
 import kernelscope
 from kernelscope import RunError
@@ -28,7 +29,6 @@ from kernelscope.run.run import Run
 from kernelscope.run.schema import COLUMNS, TABLES
 from kernelscope.run.tensors import read_tensor
 from kernelscope.run.writer import Writer
-from tests.sample_runs import ARGS, GRAPH, Hashes, brief, full_call, info, site, write_sample
 
 plain_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.complex_numbers(),
@@ -253,9 +253,9 @@ def test_no_room_from_the_start(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    with mounted(tmp_path / "sealed", "ro,size=1m") as disk:
-        with pytest.raises(RunError, match=r"cannot be created: Read-only file system"):
-            folder.create(disk / "x.kscope")
+    sealed = mounted(tmp_path / "sealed", "ro,size=1m")
+    with sealed as disk, pytest.raises(RunError, match=r"cannot be created: Read-only file system"):
+        folder.create(disk / "x.kscope")
     with pytest.raises(RunError, match=r"cannot be created: /dev/null is not a folder"):
         folder.create(Path(os.devnull) / "x.kscope")
 

@@ -24,7 +24,6 @@ class Crash:
     ended: str  # in words: "was killed by SIGSEGV"
     exception: str = ""
     executing: list[KernelCall] = field(default_factory=list)  # outermost first; empty: nothing was
-    certain: bool = True  # whether a marker or the host itself tells
     completed: int = -1  # the newest call that is known to have completed
     queued: int = 0
     last: KernelCall | None = None  # the newest call, when none was executing
@@ -64,11 +63,12 @@ class Crash:
 def describe(call: KernelCall) -> list[str]:
     where = f" at {call.origin}" if call.origin else ""
     grid = f" grid={call.grid}" if call.grid is not None else ""
+    replay = ["(a CUDA graph was replayed: it is this call, or a later one of the replay)"]
     args = [
         f"  {name}: {arg.tensor.short.removeprefix('t: ') if arg.tensor else value}"
         for name, arg, value in zip(call.arg_names, call.arguments, call.args, strict=False)
     ]
-    return [f"[{call.kind}] {call.kernel_name}{grid}{where}", *args]
+    return [f"[{call.kind}] {call.kernel_name}{grid}{where}", *args, *(replay if call.replay is not None else ())]
 
 
 def about(call: KernelCall) -> dict[str, Any]:
@@ -123,7 +123,8 @@ def _told(run: StoredRun, story: folder.Story | None, exception: str, is_fault: 
         return None
     calls = [_call(run, slot) for slot in executing]
     last = _call(run, slots[-1]) if slots and not calls else None
-    return Crash(run.path, _ended(story), exception, calls, True, completed, queued, last)
+    ended = _ended(story, is_closed=run.is_closed)
+    return Crash(run.path, ended, exception, calls, completed, queued, last)
 
 
 def _unfinished(slots: list[Slot], streams: list[tuple[int, int]]) -> list[Slot]:
@@ -149,9 +150,10 @@ def _call(run: StoredRun, slot: Slot) -> KernelCall:
     return view_of(run, Call(slot.index, site, slot.graph_call, start_ns=slot.start_ns))
 
 
-def _ended(story: folder.Story | None) -> str:
+def _ended(story: folder.Story | None, *, is_closed: bool = False) -> str:
+    unclosed = "" if is_closed else " without closing its recording"
     if story is None or story.status is None:
-        return "ended without closing its recording"
+        return f"ended{unclosed or ' with an error'}"
     if story.status < 0 or story.status > 128:
         number = -story.status if story.status < 0 else story.status - 128
         try:
@@ -159,4 +161,4 @@ def _ended(story: folder.Story | None) -> str:
         except ValueError:
             name = f"signal {number}"
         return f"was killed by {name}"
-    return f"ended with status {story.status}, without closing its recording"
+    return f"ended with status {story.status}{unclosed}"
