@@ -67,7 +67,7 @@ def slowed() -> tuple[Variant, Variant, float]:
     for width in (64, 96, 128, 160, 192, 256, 320, 384, 512):
         x = torch.ones(width, width)
 
-        @torch.compile
+        @torch.compile(dynamic=False)
         def program(x: torch.Tensor) -> torch.Tensor:
             for _ in range(layers):
                 x = (x @ x).relu() / 64

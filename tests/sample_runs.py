@@ -75,7 +75,7 @@ def write_sample(folder: Path, *, close: bool = True, executing: bool = False) -
     noted = site(3, "cpp_fused_noted_1", ARGS[:3])  # what varies cannot be noted
     writer.graph_call(GraphCall(0, GRAPH, 7, 0, "forward", 1))
     for number in range(20):
-        call = full_call(next(writer.flight.indices), sites[number % 2], hasher)
+        call = full_call(next(writer.flight), sites[number % 2], hasher)
         call.error = "RuntimeError: no" if number == 7 else ""
         writer.enter(call)
         writer.leave(call)

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -34,6 +34,9 @@ from .run import Run, StoredRun, folder
 from .run.tensors import TensorSaver
 from .run.writer import Writer
 from .timing import DeviceTimes
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsNext
 
 _NO_VALUES_IN_REPLAYS = Finding(
     "values-in-cuda-graph",
@@ -61,12 +64,12 @@ class Recording:
         self.writer: Writer | None = None
         self.run: Run = Run(info)
         self.observers: list[Observer] = []
-        self._indices = itertools.count()
+        self._indices: SupportsNext[int] = itertools.count()
         if path is not None:
             self.writer = Writer(path, info, timed=config.time, keep_last=config.keep_last)
             self.writer.on_failure = self._pause
             self.run = StoredRun(path, info, self.writer)
-            self._indices = self.writer.flight.indices
+            self._indices = self.writer.flight
             if torch.cuda.is_available():
                 self.writer.watch_streams(torch._C._cuda_getCurrentRawStream)
             if config.values == "save":
@@ -224,7 +227,7 @@ class Recording:
         if writer is None:
             is_enough = not config.time and config.stop_at is None
             return NoteLog(self.run.entries.append) if is_enough else None
-        return NoteLog(writer.note, writer.left) if config.stop_at is None else None
+        return NoteLog(writer.note, writer.left, writer.flight) if config.stop_at is None else None
 
     def brief_failed(self, entry: Brief, error: BaseException) -> None:
         message = f"{type(error).__name__}: {error}"

@@ -200,7 +200,7 @@ def test_a_noted_call_that_raises(tmp_path: Path) -> None:
 def test_full_calls_keep_their_order_in_the_ring(tmp_path: Path) -> None:
     flight = Flight(tmp_path / "flight", 1, slots=16)
     for number in range(40):
-        flight.enter(Call(next(flight.indices), site(number % 3), 5, start_ns=number))
+        flight.enter(Call(next(flight), site(number % 3), 5, start_ns=number))
     log = read_flight(tmp_path / "flight")
     assert [slot.index for slot in log.slots] == list(range(25, 40))  # the oldest may be half written
     assert set(log.sites) == {0, 1, 2}

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from ..events import Brief
+from ..events import Brief, Familiar
+
+LEFT_AT, LEFT = 24, 2  # what a ring's note says once the launch is over
+
+
+class NoteRing(Protocol):
+    """Mapped memory that a launch is noted in without calling any Python: see run/flight.py."""
+
+    next_slot: Callable[[], tuple[int, int]]  # number and place of the next note
+    pack: Callable[..., None]
+    map: Any
+    limit: int  # the first number that has no room yet
+    make_room: Callable[[int], None]
+    after: Callable[[int], None] | None  # wants to hear of the end of each launch, by number
+
+    def meet_familiar(self, familiar: Familiar) -> None: ...
 
 
 class NoteLog(NamedTuple):
-    """`append` before the launch; what it returns is given to `left` after it."""
+    """`append` before the launch; what it returns is given to `left` after it. Or both through `ring`."""
 
     append: Callable[[Brief], Any]
     left: Callable[[Any], None] | None = None
+    ring: NoteRing | None = None
 
 
 NO_NOTES = NoteLog(lambda entry: None)  # of a recording that pauses

@@ -27,6 +27,7 @@ from .kernel_signatures import (
     triton_constants,
 )
 from .launch import Launch, LaunchPoint
+from .notes import LEFT, LEFT_AT, NoteRing
 from .operators import operator_args, operator_name
 from .origins import LineMap, is_users
 from .wrapper_source import ArgText, Callsite, KernelText, Wrapper
@@ -70,7 +71,8 @@ class WrapperLaunches:
     def _generated(self, callsite: Callsite, text: KernelText, target: Any) -> Callable[..., Any]:
         if text.maker == "cpp_pybinding":
             kernel = self._kernel(text, "cpp")
-            return self._positional(callsite, kernel, cpp_arguments(text.source), lambda: target)
+            arguments = cpp_arguments(text.source)
+            return self._positional(callsite, kernel, arguments, lambda: target, fixed=target)
         owner = lookup(callsite.path.rpartition(".")[0], self._namespace)
         if text.maker == "triton":
             return self._triton(callsite, text, owner, None)
@@ -154,6 +156,7 @@ class WrapperLaunches:
         func: Callable[[], Any],
         seal: Callable[[Site, Launch], Site] | None = None,
         extra: int = 0,
+        fixed: Callable[..., Any] | None = None,
     ) -> Callable[..., Any]:
         """A generated kernel: its arguments are flat, and what it writes is among them.
 
@@ -181,13 +184,14 @@ class WrapperLaunches:
                 return func()(*args, **kwargs), None
             return BUS.run(point, flat, func(), args, kwargs), point
 
-        return self._briefly(callsite, func, launch)
+        return self._briefly(callsite, func, launch, fixed)
 
     def _briefly(
         self,
         callsite: Callsite,
         func: Callable[[], Any],
         in_full: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, LaunchPoint | None]],
+        fixed: Callable[..., Any] | None = None,
     ) -> Callable[..., Any]:
         """The first launch is looked at closely; from then on, if nobody wants values, a note will do.
 
@@ -196,17 +200,37 @@ class WrapperLaunches:
         """
         here = BUS.here
         familiar: Familiar | None = None
+        met: NoteRing | None = None  # the ring that knows of the place
         is_plain = not _interprets()
         self.unfamiliar.add(callsite.hook)
 
         def launch(*args: Any, **kwargs: Any) -> Any:
-            nonlocal familiar
+            nonlocal familiar, met
             if familiar is not None and (brief := BUS.brief) is not None and (inside := here.graph_call) >= 0:
-                note, left = brief
+                note, left, ring = brief
+                if ring is not None:  # no call of a Python function on the way
+                    if met is not ring:
+                        ring.meet_familiar(familiar)
+                        met = ring
+                    number, at = ring.next_slot()
+                    if number > ring.limit:
+                        ring.make_room(number)
+                    start = monotonic_ns()
+                    ring.pack(ring.map, at, start, 0, familiar.site.id, inside, 1, 0, 0, 0, number)
+                    try:
+                        result = (func() if fixed is None else fixed)(*args, **kwargs)
+                    except BaseException as error:
+                        BUS.brief_failed((familiar, inside, start), error)
+                        raise
+                    if (after := ring.after) is None:
+                        ring.map[at + LEFT_AT] = LEFT
+                    else:
+                        after(number)
+                    return result
                 entry = (familiar, inside, monotonic_ns())
                 ticket = note(entry)
                 try:
-                    result = func()(*args, **kwargs)
+                    result = (func() if fixed is None else fixed)(*args, **kwargs)
                 except BaseException as error:
                     BUS.brief_failed(entry, error)
                     raise
@@ -263,7 +287,7 @@ class WrapperLaunches:
                 return func(*args, **kwargs), None
             return BUS.run(point, flat, func, args, kwargs), point
 
-        return self._briefly(callsite, lambda: func, launch)
+        return self._briefly(callsite, lambda: func, launch, func)
 
 
 def _interprets() -> bool:

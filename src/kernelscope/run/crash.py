@@ -68,7 +68,11 @@ def describe(call: KernelCall) -> list[str]:
         f"  {name}: {arg.tensor.short.removeprefix('t: ') if arg.tensor else value}"
         for name, arg, value in zip(call.arg_names, call.arguments, call.args, strict=False)
     ]
-    return [f"[{call.kind}] {call.kernel_name}{grid}{where}", *args, *(replay if call.replay is not None else ())]
+    return [
+        f"[{call.kind}] {call.kernel_name}{grid}{where}",
+        *args,
+        *(replay if call.replay is not None else ()),
+    ]
 
 
 def about(call: KernelCall) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
-from itertools import count
+from itertools import count, cycle
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +62,16 @@ class Flight:
         HEADER.pack_into(
             self.map, 0, MAGIC, VERSION, slots, SLOT.size, HEADER_BYTES, pid, time.monotonic_ns()
         )
-        self.indices = count()
-        self.limit = slots  # the first call that has no slot until the writer has taken older ones
-        self.make_room: Callable[[int], None] = lambda index: None
+        self._numbers = count(1)
+        places = range(HEADER_BYTES, self._ring_end, SLOT.size)
+        # One step of C for both, so that threads cannot come between: call + 1, and the place of its slot.
+        self.next_slot: Callable[[], tuple[int, int]] = zip(
+            self._numbers, cycle(places), strict=False
+        ).__next__
+        self.pack: Callable[..., None] = SLOT.pack_into
+        self.limit = slots  # the newest call + 1 that has a slot, until the writer has taken older ones
+        self.make_room: Callable[[int], None] = lambda number: None
+        self.after: Callable[[int], None] | None = None
         self.sites: dict[int, Site] = {}
         self.dead: dict[int, tuple[int, ...]] = {}  # by site: uninitialised arguments of its noted calls
         self.cuda_devices: dict[int, int] = {}  # by site
@@ -77,19 +84,18 @@ class Flight:
 
     def noter(self) -> Callable[[Brief], int]:
         """What notes a launch in few words and says its index."""
-        ring, pack, mask, size = self.map, SLOT.pack_into, self.slots - 1, SLOT.size
-        dead, next_index, base = self.dead, self.indices.__next__, HEADER_BYTES
+        ring, pack, dead, next_slot = self.map, self.pack, self.dead, self.next_slot
 
         def note(entry: Brief) -> int:
             familiar, graph_call, start_ns = entry
             site = familiar.site.id
             if site not in dead:
                 self.meet_familiar(familiar)
-            index = next_index()
-            if index >= self.limit:
-                self.make_room(index)
-            pack(ring, base + (index & mask) * size, start_ns, 0, site, graph_call, 1, 0, 0, 0, index + 1)
-            return index
+            number, at = next_slot()
+            if number > self.limit:
+                self.make_room(number)
+            pack(ring, at, start_ns, 0, site, graph_call, 1, 0, 0, 0, number)
+            return number - 1
 
         return note
 
@@ -137,7 +143,7 @@ class Flight:
         if self.sites.get(site.id) is not site:
             self.meet(site)
         if index >= self.limit:
-            self.make_room(index)
+            self.make_room(index + 1)
         place = HEADER_BYTES + (index & (self.slots - 1)) * SLOT.size
         SLOT.pack_into(
             self.map, place, call.start_ns, 0, site.id, call.graph_call, ENTERED, 0, 1, 0, index + 1
@@ -184,9 +190,20 @@ class Flight:
     @property
     def next_call(self) -> int:
         """The index that the next call will have."""
-        return int(self.indices.__reduce__()[1][0])
+        return int(self._numbers.__reduce__()[1][0]) - 1
+
+    def __next__(self) -> int:
+        """The index of a call that is told in full."""
+        return self.next_slot()[0] - 1
 
     # -- on the writer's thread ------------------------------------------------------------------------
+
+    def abandon(self, index: int) -> None:
+        """Its slot will be another's, although the call still runs: from now on each end asks whose it is."""
+        self.abandoned.add(index)
+        if self.after is None:
+            left = self.leaver(timed=False)
+            self.after = lambda number: left(number - 1)
 
     def forget_journal(self) -> None:
         """All sites that are known by now are in run.db."""

@@ -63,7 +63,7 @@ class Ring:
             if is_running and not final and self.taken - index < flight.slots // 2:
                 continue
             if is_running:
-                flight.abandoned.add(index)  # its slot is needed
+                flight.abandon(index)  # its slot is needed
             if not slot["is_full"]:
                 rows.append(slot[_COLUMNS].item())
             self._late.discard(index)

@@ -57,6 +57,8 @@ class Writer:
         self.flight.make_room = self._make_room
         self.note = self.flight.noter()
         self.left = self.flight.leaver(timed=timed)
+        if timed:
+            self._hear_of_ends()
         self._thread = threading.Thread(target=self._work, name="kernelscope writer", daemon=True)
         self._thread.start()
 
@@ -89,6 +91,11 @@ class Writer:
     def watch_streams(self, stream_of: Callable[[int], int]) -> None:
         """Have CUDA streams say which calls have completed. `stream_of` knows a device's current stream."""
         self.left = self.flight.device_leaver(self.left, self.launched, stream_of)
+        self._hear_of_ends()
+
+    def _hear_of_ends(self) -> None:
+        left = self.left
+        self.flight.after = lambda number: left(number - 1)
 
     def launched(self, index: int, stream: int) -> None:
         """A call has been enqueued on a CUDA stream."""
@@ -138,9 +145,9 @@ class Writer:
 
     # -- back-pressure ---------------------------------------------------------------------------------
 
-    def _make_room(self, index: int) -> None:
+    def _make_room(self, number: int) -> None:
         """The ring is full of calls that are not written yet: the program waits, memory does not grow."""
-        self._wait(lambda: index < self.flight.limit)
+        self._wait(lambda: number <= self.flight.limit)
 
     def _wait(self, enough: Callable[[], bool]) -> None:
         if threading.current_thread() is self._thread:
