@@ -6,6 +6,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,9 @@ from ..events import Call, Finding, GraphCall, Mark, RunInfo, Site
 from . import codec
 from .schema import APPLICATION_ID, OBJECTS, SCHEMA_VERSION
 
-# Straight from a slot of the flight recorder: what a noted call does not say, its graph call does.
-_FROM_SLOTS = (
-    "INSERT OR REPLACE INTO calls (id, site, graph_call, start_ns, duration_ns) "
-    "VALUES (?5 - 1, ?3, ?4, ?1, CASE WHEN ?2 > ?1 THEN ?2 - ?1 END)"
-)
+# Rows in one statement. SQLite lets go of Python's lock at each: with one row in each, the recorded program
+# and the writer would hand that lock to and fro all the time.
+_AT_ONCE = (500, 50, 5, 1)
 
 
 class Database:
@@ -80,9 +79,13 @@ class Database:
     def graph_count(self) -> int:
         return len(self._graphs)
 
-    def calls_from_slots(self, rows: Iterable[codec.Row]) -> None:
-        """Noted calls: (start ns, end ns, site, graph call, index + 1)."""
-        self._db.executemany(_FROM_SLOTS, rows)
+    def noted_calls(self, numbers: list[int]) -> None:
+        """Straight from the ring, five for a call: index, site, graph call, start ns, duration ns or 0.
+
+        What a noted call does not say, its graph call does.
+        """
+        into = "calls (id, site, graph_call, start_ns, duration_ns)"
+        self._insert_flat(into, "(?, ?, ?, ?, nullif(?, 0))", 5, numbers)
 
     def calls(self, calls: Sequence[Call]) -> None:
         for call in calls:
@@ -109,14 +112,11 @@ class Database:
         self._insert("tensors", rows)
 
     def marks(self, marks: Sequence[Mark]) -> None:
-        rows = [codec.mark_row(mark) for mark in marks]
-        self._db.executemany("INSERT INTO marks (call, kind, text) VALUES (?, ?, ?)", rows)
+        self._insert("marks (call, kind, text)", [codec.mark_row(mark) for mark in marks])
 
     def findings(self, findings: Sequence[Finding]) -> None:
         rows = [codec.finding_row(finding) for finding in findings]
-        self._db.executemany(
-            "INSERT INTO findings (kind, message, call, kernel, arg) VALUES (?, ?, ?, ?, ?)", rows
-        )
+        self._insert("findings (kind, message, call, kernel, arg)", rows)
 
     def drop_before(self, call: int) -> None:
         """Forget all calls before this one, and what only they refer to; the space is used again."""
@@ -129,8 +129,16 @@ class Database:
 
     def _insert(self, table: str, rows: Sequence[codec.Row]) -> None:
         if rows:
-            places = ", ".join("?" * len(rows[0]))
-            self._db.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places})", rows)
+            places = f"({', '.join('?' * len(rows[0]))})"
+            self._insert_flat(table, places, len(rows[0]), list(chain.from_iterable(rows)))
+
+    def _insert_flat(self, into: str, places: str, width: int, values: list[Any]) -> None:
+        at = 0
+        while at < len(values):
+            count = next(n for n in _AT_ONCE if n * width <= len(values) - at)
+            sql = f"INSERT OR REPLACE INTO {into} VALUES {', '.join([places] * count)}"
+            self._db.execute(sql, values[at : at + count * width])
+            at += count * width
 
     @property
     def size(self) -> int:

@@ -7,7 +7,6 @@ from typing import Any
 from .flight import ENTERED, HEADER_BYTES, SLOT, Flight
 
 _AT_ONCE = 8192
-_COLUMNS = ["start", "end", "site", "graph_call", "call"]
 
 
 class Ring:
@@ -25,9 +24,9 @@ class Ring:
         self.taken = 0  # calls before this one have left the ring
         self._late: set[int] = set()  # except these, which are still running
 
-    def take(self, *, final: bool) -> list[Any]:
-        """Noted calls that are over since the last time: (start, end, site, graph call, index + 1)."""
-        rows: list[Any] = []
+    def take(self, *, final: bool) -> list[int]:
+        """Noted calls that are over since the last time, five numbers each: see `Database.noted_calls`."""
+        pieces: list[Any] = []
         start = self.taken
         while True:
             found = self._next_piece(start)
@@ -35,11 +34,21 @@ class Ring:
                 break
             running = found["state"] == ENTERED
             self._late.update((found["call"][running] - 1).tolist())
-            rows += found[~running & (found["is_full"] == 0)][_COLUMNS].tolist()
+            pieces.append(found[~running & (found["is_full"] == 0)])
             self.taken += len(found)
         # Last, so that none is missing before one that was taken: it may have ended meanwhile.
-        rows += self._take_late(final)
-        return rows
+        pieces += self._take_late(final)
+        return self._numbers(self._numpy.concatenate(pieces)) if pieces else []
+
+    def _numbers(self, slots: Any) -> list[int]:
+        numpy = self._numpy
+        table = numpy.empty((len(slots), 5), numpy.int64)
+        for column, name in enumerate(("call", "site", "graph_call", "start")):
+            table[:, column] = slots[name]
+        table[:, 0] -= 1
+        table[:, 4] = numpy.where(slots["end"] > slots["start"], slots["end"] - slots["start"], 0)
+        numbers: list[int] = table.ravel().tolist()
+        return numbers
 
     def free(self) -> None:
         """What has been taken may be overwritten."""
@@ -55,16 +64,16 @@ class Ring:
         return found if there.all() else found[: int(there.argmin())]
 
     def _take_late(self, final: bool) -> list[Any]:
-        rows, flight = [], self._flight
+        pieces, flight = [], self._flight
         for index in sorted(self._late):
             at = HEADER_BYTES + (index & (flight.slots - 1)) * SLOT.size
-            [slot] = self._numpy.frombuffer(flight.map[at : at + SLOT.size], self._layout)
-            is_running = slot["state"] == ENTERED
+            slot = self._numpy.frombuffer(flight.map[at : at + SLOT.size], self._layout)
+            is_running = slot["state"][0] == ENTERED
             if is_running and not final and self.taken - index < flight.slots // 2:
                 continue
             if is_running:
                 flight.abandon(index)  # its slot is needed
-            if not slot["is_full"]:
-                rows.append(slot[_COLUMNS].item())
+            if not slot["is_full"][0]:
+                pieces.append(slot)
             self._late.discard(index)
-        return rows
+        return pieces

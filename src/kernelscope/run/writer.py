@@ -179,7 +179,7 @@ class Writer:
                     self._room.notify_all()
 
     def _flush(self, *, final: bool) -> None:
-        rows = self._ring.take(final=final)
+        noted = self._ring.take(final=final)
         flight, queues = self.flight, self._take_queues()
         new_sites, full, graph_calls, marks, findings, errors, durations, tensors, told = queues
         newer = [call for call in full if call.index >= self._ring.taken]
@@ -193,7 +193,7 @@ class Writer:
             for id in dict.fromkeys(new_sites):
                 db.site(flight.sites[id], flight.dead.get(id))
             db.graph_calls(graph_calls)
-            db.calls_from_slots(rows)
+            db.noted_calls(noted)
             db.calls(full)
             for call, message in errors:
                 db.error(call, message)
@@ -210,7 +210,7 @@ class Writer:
         self._ring.free()
         if self._markers is not None:
             flight.completed(self._markers.completed())
-        self._written += len(rows) + len(full)
+        self._written += len(noted) // 5 + len(full)
         flight.forget_journal()
         flight.status(self._written, self._database.graph_count, self._database.size, closed=final)
 
