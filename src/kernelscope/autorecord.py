@@ -89,11 +89,14 @@ def _open(wanted: AutoRecord) -> None:
     try:
         recording = _recording(wanted)
         recording.open()
-    except (RunError, ValueError, TypeError) as error:
+    except RunError as error:  # a disk that is full or sealed is no reason to stop the program
         print(f"kernelscope: not recording: {error}", file=sys.stderr)
+        return
+    except Exception as error:  # a wrong option, or a torch that the probes do not fit
+        print(f"kernelscope: cannot record: {error}", file=sys.stderr)
         sys.exit(2)
     _note_exceptions(recording)
-    atexit.register(_close, recording)
+    atexit.register(_close, recording, os.getpid())
 
 
 def _recording(wanted: AutoRecord) -> Recording:
@@ -117,7 +120,9 @@ def _note_exceptions(recording: Recording) -> None:
     sys.excepthook = excepthook
 
 
-def _close(recording: Recording) -> None:
+def _close(recording: Recording, pid: int) -> None:
+    if os.getpid() != pid:
+        return  # a forked child: the run is its parent's
     writer = recording.writer
     recording.close()
     # A process beside the main one that launched nothing, such as a DataLoader's worker, leaves nothing.

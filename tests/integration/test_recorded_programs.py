@@ -59,37 +59,20 @@ def test_forks_spawns_changes_directory_and_exits(tmp_path: Path) -> None:
 
 
 def test_raises(tmp_path: Path) -> None:
-    ran = kernelscope_run("--values", "hash", "-o", "here", PROGRAM, "call=1", "raise=no way", cwd=tmp_path)
+    ran = kernelscope_run(
+        "--values", "hash", "--steps", "2:4", "--time", "-o", "here", PROGRAM, "steps=5", "raise=no way",
+        cwd=tmp_path,
+    )  # fmt: skip
     assert ran.returncode == 1
     assert ran.stderr.rstrip().endswith("RuntimeError: no way")
     run = kernelscope.load(tmp_path / "here.kscope")
     assert run.notes_of_run["exception"] == "RuntimeError: no way"
-    assert all(len(call.post_hashes) > 0 for call in run.calls)
+    assert [call.step for call in run.calls] == [2, 2, 3, 3]
+    assert all(call.post_hashes and call.time for call in run.calls)
+    assert run.info.settings == {"values": "hash", "steps": (2, 4), "time": True}
     again = kernelscope_run("-o", "here", PROGRAM, cwd=tmp_path)  # never written over
     assert again.returncode == 2
     assert again.stderr.startswith("kernelscope: here.kscope exists already")
-
-
-def test_steps_time_and_rotation(tmp_path: Path) -> None:
-    ran = kernelscope_run("--steps", "3:5", "--time", "-o", "some", PROGRAM, "steps=8", cwd=tmp_path)
-    assert ran.returncode == 0, ran.stderr
-    some = kernelscope.load(tmp_path / "some.kscope")
-    assert [c.step for c in some.calls] == [3, 3, 4, 4]
-    assert all(c.time is not None and 0 < c.time < 10 for c in some.calls)
-    assert sum(calls for _, calls, _, _ in some.times()) == 4
-    ran = kernelscope_run("--keep-last", "2", "-o", "last", PROGRAM, "steps=8", cwd=tmp_path)
-    assert ran.returncode == 0, ran.stderr
-    last = kernelscope.load(tmp_path / "last.kscope")
-    assert {c.step for c in last.calls} == {6, 7}
-    assert last.calls[0].index == 12
-
-
-def test_stops_at_a_call(tmp_path: Path) -> None:
-    ran = kernelscope_run("--stop-at", "3", "-o", "stop", PROGRAM, "call=9", "print=never", cwd=tmp_path)
-    assert ran.returncode == 0
-    assert ran.stdout == ""
-    assert "call 3 is over" in ran.stderr
-    assert [c.index for c in kernelscope.load(tmp_path / "stop.kscope").calls] == [0, 1, 2, 3]
 
 
 def test_two_ranks_in_one_run(tmp_path: Path) -> None:

@@ -37,7 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     name = next((word for word in given if not word.startswith("-")), "")
     args = parser_for(name if name in COMMANDS else None).parse_args(given)
     try:
-        return int(args.main(args))
+        command = getattr(args, "main", None) or load(COMMANDS[name][0]).main
+        return int(command(args))
     except RunError as error:
         print(f"kernelscope: {error}", file=sys.stderr)
         return 2

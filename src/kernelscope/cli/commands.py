@@ -1,6 +1,6 @@
 """The commands: where each is, and what it is for.
 
-A module has `add_parser(subparsers)`, which sets `main` as a default: `main(args) -> exit status`.
+A module has `add_parser(subparsers)` and `main(args) -> exit status`, and is imported only when it is used.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Flight:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             # A page without a block behind it would kill the program (SIGBUS) when the disk is full.
-            os.posix_fallocate(self._file, 0, self._ring_end)
+            _allocate(self._file, self._ring_end)
             self.map = mmap.mmap(self._file, self._ring_end)
         except BaseException:
             os.close(self._file)
@@ -224,6 +224,13 @@ class Flight:
     def close(self) -> None:
         os.close(self._file)
         # The map stays: a launch on another thread may still be on its way out.
+
+
+def _allocate(file: int, size: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, 0, size)
+    else:
+        os.pwrite(file, bytes(size), 0)
 
 
 def site_text(site: Site) -> bytes:

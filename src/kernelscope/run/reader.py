@@ -81,6 +81,9 @@ class Database:
     def _check(self) -> None:
         [(application,)] = self.rows("PRAGMA application_id")
         [(self.version,)] = self.rows("PRAGMA user_version")
+        [(objects,)] = self.rows("SELECT count(*) FROM sqlite_master")
+        if not objects and not application:
+            raise RunError(f"{self.path} is empty: the process ended before it had recorded anything")
         if application != APPLICATION_ID:
             raise RunError(f"{self.path} is not a run of kernelscope: it is another program's database")
         if self.version > SCHEMA_VERSION:

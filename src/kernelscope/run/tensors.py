@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 SUFFIX = ".safetensors"
 NAME = "tensor"  # of the one tensor in a file
 _MOST_BYTES = 1 << 40
+_MOST_SLOTS = 1 << 18  # remembered; a version that was forgotten is copied again, and found to be there
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,8 @@ class TensorSaver:
                 if slot is None:
                     continue  # it has no values that can be read
                 file = self._file_of_slot.get(slot)
+                if len(self._file_of_slot) > _MOST_SLOTS:
+                    self._file_of_slot.clear()
                 if file is None or file not in self._sizes:
                     file = self._file_of_slot[slot] = self._write(tensor) or ""
                 if file:

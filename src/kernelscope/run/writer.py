@@ -17,7 +17,7 @@ from .flight import SLOTS, Flight
 from .markers import StreamMarkers
 from .ring import Ring
 
-TICK = 0.2  # seconds between two transactions: well below the half second that a crash may cost
+TICK = 0.4  # seconds between two transactions: below the half second that a crash may cost
 _MOST_WAITING = 20_000  # calls in full, before the program waits for the writer
 _LOG_SHIFT = 40  # of a fingerprint slot: its log; log 0 is the host's
 
