@@ -70,7 +70,7 @@ class Recording:
             self.writer.on_failure = self._pause
             self.run = StoredRun(path, info, self.writer)
             self._indices = self.writer.flight
-            if torch.cuda.is_available():
+            if torch.version.cuda is not None:  # not is_available(), after which a fork cannot use the GPU
                 self.writer.watch_streams(torch._C._cuda_getCurrentRawStream)
             if config.values == "save":
                 self.observers.append(TensorSaver(self.writer, config.max_tensors, _unrecorded))
@@ -485,7 +485,7 @@ def _readable_returns(launch: Launch) -> dict[int, torch.Tensor]:
 def _run_info(config: Config) -> RunInfo:
     place = place_from_environment()
     cuda: Any = torch.cuda
-    devices = range(cuda.device_count()) if cuda.is_available() and cuda.is_initialized() else ()
+    devices = range(cuda.device_count()) if cuda.is_initialized() and cuda.is_available() else ()
     return RunInfo(
         uuid=str(uuid.uuid4()),
         group=place.group,

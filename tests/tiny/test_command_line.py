@@ -224,6 +224,21 @@ def test_a_program_without_torch(tmp_path: Path) -> None:
     assert child.stderr == ""
 
 
+def test_a_live_line_on_a_terminal_only(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(1.5)\n")
+    ours, theirs = os.openpty()
+    words = [sys.executable, "-m", "kernelscope", "run", "slow.py"]
+    child = subprocess.Popen(words, stderr=theirs, env=os.environ | {"PYTHONPATH": str(SRC)}, cwd=tmp_path)
+    assert child.wait(60) == 0
+    os.close(theirs)
+    shown = os.read(ours, 10_000).decode()
+    os.close(ours)
+    assert "kernelscope: waiting for torch" in shown
+    assert shown.rstrip().endswith(
+        "nothing was recorded: no process imported torch (kscope-runs/slow-1.kscope)"
+    )
+
+
 def test_completion(capsys: Capture) -> None:
     for shell in ("fish", "zsh", "bash"):
         assert main(["completion", shell]) == 0
