@@ -29,7 +29,7 @@ from .probes import PROBES
 from .probes.bus import BUS
 from .probes.describe import plain
 from .probes.launch import Launch, Template
-from .probes.notes import NO_NOTES, NoteLog
+from .probes.notes import NO_NOTES, NoteLog, through
 from .run import Run, StoredRun, folder
 from .run.tensors import TensorSaver
 from .run.writer import Writer
@@ -227,7 +227,7 @@ class Recording:
         if writer is None:
             is_enough = not config.time and config.stop_at is None
             return NoteLog(self.run.entries.append) if is_enough else None
-        return NoteLog(writer.note, writer.left, writer.flight) if config.stop_at is None else None
+        return through(writer.flight, writer.note, writer.left) if config.stop_at is None else None
 
     def brief_failed(self, entry: Brief, error: BaseException) -> None:
         message = f"{type(error).__name__}: {error}"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ..events import Brief, Familiar
 
-LEFT_AT, LEFT = 24, 2  # what a ring's note says once the launch is over
+LEFT_AT, LEFT = 16, 2  # what a ring's note says once the launch is over
 
 
 class NoteRing(Protocol):
@@ -29,6 +29,13 @@ class NoteLog(NamedTuple):
     append: Callable[[Brief], Any]
     left: Callable[[Any], None] | None = None
     ring: NoteRing | None = None
+    next_slot: Any = None  # these three are the ring's: one tuple is unpacked sooner than they are looked up
+    pack: Any = None
+    memory: Any = None
+
+
+def through(ring: NoteRing, append: Callable[[Brief], Any], left: Callable[[Any], None]) -> NoteLog:
+    return NoteLog(append, left, ring, ring.next_slot, ring.pack, ring.map)
 
 
 NO_NOTES = NoteLog(lambda entry: None)  # of a recording that pauses

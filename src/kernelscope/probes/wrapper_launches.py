@@ -201,29 +201,30 @@ class WrapperLaunches:
         here = BUS.here
         familiar: Familiar | None = None
         met: NoteRing | None = None  # the ring that knows of the place
+        site_id = -1
         is_plain = not _interprets()
         self.unfamiliar.add(callsite.hook)
 
         def launch(*args: Any, **kwargs: Any) -> Any:
-            nonlocal familiar, met
+            nonlocal familiar, met, site_id
             if familiar is not None and (brief := BUS.brief) is not None and (inside := here.graph_call) >= 0:
-                note, left, ring = brief
+                note, left, ring, next_slot, pack, memory = brief
                 if ring is not None:  # no call of a Python function on the way
                     if met is not ring:
                         ring.meet_familiar(familiar)
                         met = ring
-                    number, at = ring.next_slot()
+                    number, at = next_slot()
                     if number > ring.limit:
                         ring.make_room(number)
                     start = monotonic_ns()
-                    ring.pack(ring.map, at, start, 0, familiar.site.id, inside, 1, 0, 0, 0, number)
+                    pack(memory, at, start, site_id, inside, 1, number)
                     try:
                         result = (func() if fixed is None else fixed)(*args, **kwargs)
                     except BaseException as error:
                         BUS.brief_failed((familiar, inside, start), error)
                         raise
                     if (after := ring.after) is None:
-                        ring.map[at + LEFT_AT] = LEFT
+                        memory[at + LEFT_AT] = LEFT
                     else:
                         after(number)
                     return result
@@ -241,7 +242,7 @@ class WrapperLaunches:
             if point is not None and point.familiar is not None:
                 self.unfamiliar.discard(callsite.hook)
                 if point.is_leaf and not point.scalars and is_plain:
-                    familiar = point.familiar
+                    familiar, site_id = point.familiar, point.familiar.site.id
             return result
 
         return launch

@@ -34,10 +34,11 @@ STATUS = struct.Struct("<QQQQ")  # calls, graphs, bytes written, 1 when the reco
 STATUS_AT = 64
 STREAM = struct.Struct("<QQ")  # handle, newest completed call + 1
 STREAMS_AT, STREAMS = 128, 64
-# start ns, end ns (0: not measured), site, graph call, state, stream's place, is full, unused, call + 1.
-# The call comes last: a slot that was being written when the process died still shows its old number.
-SLOT = struct.Struct("<QQIiBBHIQ")
-END_AT, SITE_AT, STATE_AT, STREAM_PLACE_AT = 8, 16, 24, 25
+# start ns, site, graph call, state, stream's place, is full, unused, call + 1; end ns, once it is measured.
+# The call is written last: a slot that was being written when the process died still shows its old number.
+SLOT = struct.Struct("<QIiBBHIQQ")
+NOTE = struct.Struct("<QIiQQ")  # the same, up to the call, with the four small ones as one
+SITE_AT, STATE_AT, STREAM_PLACE_AT, END_AT = 8, 16, 17, 32
 ENTERED, LEFT = 1, 2
 RECORD = struct.Struct("<II")  # length and CRC-32 of a journal record
 
@@ -68,7 +69,7 @@ class Flight:
         self.next_slot: Callable[[], tuple[int, int]] = zip(
             self._numbers, cycle(places), strict=False
         ).__next__
-        self.pack: Callable[..., None] = SLOT.pack_into
+        self.pack: Callable[..., None] = NOTE.pack_into
         self.limit = slots  # the newest call + 1 that has a slot, until the writer has taken older ones
         self.make_room: Callable[[int], None] = lambda number: None
         self.after: Callable[[int], None] | None = None
@@ -94,7 +95,7 @@ class Flight:
             number, at = next_slot()
             if number > self.limit:
                 self.make_room(number)
-            pack(ring, at, start_ns, 0, site, graph_call, 1, 0, 0, 0, number)
+            pack(ring, at, start_ns, site, graph_call, ENTERED, number)
             return number - 1
 
         return note
@@ -146,17 +147,17 @@ class Flight:
             self.make_room(index + 1)
         place = HEADER_BYTES + (index & (self.slots - 1)) * SLOT.size
         SLOT.pack_into(
-            self.map, place, call.start_ns, 0, site.id, call.graph_call, ENTERED, 0, 1, 0, index + 1
+            self.map, place, call.start_ns, site.id, call.graph_call, ENTERED, 0, 1, 0, index + 1, 0
         )
 
     def find(self, entry: Brief) -> int | None:
         """The index of a noted call that is still running."""
         familiar, graph_call, start_ns = entry
-        wanted = SLOT.pack(start_ns, 0, familiar.site.id, graph_call, ENTERED, 0, 0, 0, 0)[: STATE_AT + 1]
+        wanted = SLOT.pack(start_ns, familiar.site.id, graph_call, ENTERED, 0, 0, 0, 0, 0)[: STATE_AT + 1]
         place = self.map.rfind(wanted, HEADER_BYTES)
         if place < 0:
             return None
-        *_, number = SLOT.unpack_from(self.map, place)
+        *_, number, _ = SLOT.unpack_from(self.map, place)
         return int(number) - 1
 
     def on_stream(self, index: int, place: int) -> None:

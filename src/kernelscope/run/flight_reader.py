@@ -99,12 +99,12 @@ def read_flight(path: Path) -> FlightLog:
 def _slots(data: bytes, slots: int) -> Iterator[Slot]:
     ring = data[HEADER_BYTES : HEADER_BYTES + slots * SLOT.size]
     found = [
-        (index - 1, place, *rest)
-        for place, (*rest, index) in enumerate(SLOT.iter_unpack(ring))
+        (index - 1, end_ns, *rest)
+        for place, (*rest, index, end_ns) in enumerate(SLOT.iter_unpack(ring))
         if index and (index - 1) % slots == place
     ]
     newest = max((slot[0] for slot in found), default=-1)
-    for index, _, start_ns, end_ns, site, graph_call, state, stream, is_full, _unused in found:
+    for index, end_ns, start_ns, site, graph_call, state, stream, is_full, _unused in found:
         if index > newest - slots + 1:  # the oldest may have been half overwritten
             yield Slot(index, site, graph_call, start_ns, end_ns, state == ENTERED, stream, bool(is_full))
 

@@ -17,8 +17,8 @@ class Ring:
 
         self._numpy = numpy
         self._layout = numpy.dtype(
-            [("start", "<u8"), ("end", "<u8"), ("site", "<u4"), ("graph_call", "<i4"), ("state", "u1"),
-             ("stream", "u1"), ("is_full", "<u2"), ("unused", "<u4"), ("call", "<u8")]
+            [("start", "<u8"), ("site", "<u4"), ("graph_call", "<i4"), ("state", "u1"), ("stream", "u1"),
+             ("is_full", "<u2"), ("unused", "<u4"), ("call", "<u8"), ("end", "<u8")]
         )  # fmt: skip
         self._flight = flight
         self.taken = 0  # calls before this one have left the ring
