@@ -97,6 +97,9 @@ def test_a_saved_run_reads_as_it_was(tmp_path: Path) -> None:
     assert (read.kernels, read.graphs, read.findings) == (run.kernels, run.graphs, run.findings)
     with pytest.raises(RunError, match="exists already"):
         run.save(path)
+    again = kernelscope.load(read.save(tmp_path / "again"))
+    assert [facts(c) for c in again.calls] == [facts(c) for c in run.calls]
+    assert again.findings == run.findings
 
 
 def test_selecting_on_disk_is_selecting_in_memory(tmp_path: Path) -> None:

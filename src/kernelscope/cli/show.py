@@ -116,7 +116,11 @@ def _list(args: argparse.Namespace, run: StoredRun, calls: list[KernelCall], mor
             f"… more: --first {calls[-1].index + 1}, --limit 0 for all, or choose: --kernel, --step, --graph"
         )
     if not run.is_closed:
-        print("the recording was not closed: kernelscope show --crash")
+        try:
+            newer = f", and {run.unwritten():,} calls are in the flight recorder alone"
+        except RunError as error:
+            newer = f", and {error}"
+        print(f"the recording was not closed{newer}: kernelscope show --crash")
     others = [p.name for p in folder.parts(run.path) if p != run.path]
     if others:
         print(f"other processes of this run (--part): {', '.join(others)}")

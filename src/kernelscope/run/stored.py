@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -159,9 +160,9 @@ class StoredRun(Run):
         with self._database.understood():
             noted = [Finding(*row[1:]) for row in self._database.table("findings", "ORDER BY id")]
             [(hashed,)] = self._database.rows("SELECT count(*) FROM fingerprints")
+        self.noted = noted
         if not hashed:  # nothing to derive more from, and a long run takes long to walk
             return noted
-        self.noted = noted
         return super().findings
 
     def select(
@@ -220,6 +221,16 @@ class StoredRun(Run):
         if self._flight is None:
             self._flight = read_flight(self.path / folder.FLIGHT)
         return self._flight
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        _ = self.findings  # reads what was noted
+        return super().save(path)
+
+    def unwritten(self) -> int:
+        """How many calls a crash has left in the flight recorder alone."""
+        with self._database.understood():
+            [(newest,)] = self._database.rows("SELECT coalesce(max(id), -1) FROM calls")
+        return sum(slot.index > newest for slot in self.flight.slots)
 
     @property
     def sites(self) -> dict[int, tuple[Site, tuple[int, ...]]]:
