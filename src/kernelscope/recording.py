@@ -227,7 +227,7 @@ class Recording:
         if writer is None:
             is_enough = not config.time and config.stop_at is None
             return NoteLog(self.run.entries.append) if is_enough else None
-        return through(writer.flight, writer.note, writer.left) if config.stop_at is None else None
+        return through(writer.flight, writer.note, writer.noted_left) if config.stop_at is None else None
 
     def brief_failed(self, entry: Brief, error: BaseException) -> None:
         message = f"{type(error).__name__}: {error}"

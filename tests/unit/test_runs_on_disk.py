@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import dataclasses
 import os
 import shutil
 import sqlite3
@@ -23,6 +25,7 @@ import kernelscope
 from kernelscope import RunError
 from kernelscope.events import Call, GraphCall
 from kernelscope.run import codec, folder
+from kernelscope.run.crash import crash_of
 from kernelscope.run.flight import Flight
 from kernelscope.run.flight_reader import read_flight
 from kernelscope.run.run import Run
@@ -295,3 +298,46 @@ def test_a_damaged_tensor(tmp_path: Path) -> None:
         file.write_bytes(content)
         with pytest.raises(RunError, match="is damaged"):
             read_tensor(file)
+
+
+def test_without_a_driver_the_streams_tell_nothing(tmp_path: Path) -> None:
+    """A site on a GPU where there is none: said in a finding, and the calls are there."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        pass
+    else:
+        pytest.skip("this machine has a driver; tests/gpu has its tests")
+    writer = Writer(tmp_path, info())
+    writer.watch_streams(lambda device: 7)
+    at = dataclasses.replace(site(1, args=ARGS[:3]), device="cuda:0")
+    for _ in range(3):
+        writer.noted_left(writer.note(brief(at, -1)))
+    call = full_call(next(writer.flight), at)
+    writer.enter(call)
+    writer.launched(call.index, 7)
+    writer.leave(call)
+    writer.close()
+    run = kernelscope.load(tmp_path)
+    assert len(run) == 4
+    assert [finding.kind for finding in run.findings] == ["no-stream-markers"]
+    assert not any(slot.is_executing or slot.stream for slot in run.flight.slots)
+
+
+def test_a_fault_on_a_gpu_as_the_markers_tell_it(tmp_path: Path) -> None:
+    """The host was far ahead; stream 1 had completed up to call 4, stream 2 all it was given."""
+    writer, at = Writer(tmp_path, info()), site(1, args=ARGS[:3])
+    for number in range(12):
+        index = writer.note(brief(at, -1))
+        writer.flight.on_stream(index, 1 if number < 10 else 2)
+        writer.left(index)
+    writer.flight.completed([(0, 5), (0x7F00, 12)])
+    writer.told("exception", "AcceleratorError: CUDA error: illegal memory access\nmore")
+    writer.close()
+    crash = crash_of(tmp_path, folder.Story(("python",), "/", 1, 2, 1))
+    assert crash is not None
+    assert (crash.completed, [c.index for c in crash.executing], crash.queued) == (4, [5], 4)
+    assert crash.text().startswith(
+        "the program ended with status 1 (AcceleratorError: CUDA error: illegal memory access)\n"
+        "  completed through 4; 5, this kernel, was executing; 4 more were queued:\n"
+    )

@@ -18,7 +18,7 @@ class NoteRing(Protocol):
     map: Any
     limit: int  # the first number that has no room yet
     make_room: Callable[[int], None]
-    after: Callable[[int], None] | None  # wants to hear of the end of each launch, by number
+    after: Callable[[int], None] | None  # wants to hear of the end of each launch: number - 1
 
     def meet_familiar(self, familiar: Familiar) -> None: ...
 

@@ -226,7 +226,7 @@ class WrapperLaunches:
                     if (after := ring.after) is None:
                         memory[at + LEFT_AT] = LEFT
                     else:
-                        after(number)
+                        after(number - 1)
                     return result
                 entry = (familiar, inside, monotonic_ns())
                 ticket = note(entry)

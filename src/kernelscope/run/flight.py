@@ -122,18 +122,18 @@ class Flight:
     def device_leaver(
         self,
         left: Callable[[int], None],
-        launched: Callable[[int, int], None],
+        mark: Callable[[int, int], int],
         stream_of: Callable[[int], int],
     ) -> Callable[[int], None]:
-        """The same where a call may have gone to a GPU: its stream is to say when it has completed."""
+        """The same for noted calls that may have gone to a GPU: the stream is to say when they completed."""
         ring, mask, size, devices = self.map, self.slots - 1, SLOT.size, self.cuda_devices
-        site, unpack = HEADER_BYTES + SITE_AT, struct.Struct("<I").unpack_from
+        base, unpack = HEADER_BYTES, struct.Struct("<I").unpack_from
 
         def left_on_device(index: int) -> None:
-            (number,) = unpack(ring, site + (index & mask) * size)
-            device = devices.get(number)
+            at = base + (index & mask) * size
+            device = devices.get(unpack(ring, at + SITE_AT)[0])
             if device is not None:
-                launched(index, stream_of(device))
+                ring[at + STREAM_PLACE_AT] = mark(stream_of(device), index)
             left(index)
 
         return left_on_device
@@ -203,8 +203,7 @@ class Flight:
         """Its slot will be another's, although the call still runs: from now on each end asks whose it is."""
         self.abandoned.add(index)
         if self.after is None:
-            left = self.leaver(timed=False)
-            self.after = lambda number: left(number - 1)
+            self.after = self.leaver(timed=False)
 
     def forget_journal(self) -> None:
         """All sites that are known by now are in run.db."""

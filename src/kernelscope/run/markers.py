@@ -7,6 +7,7 @@ through the driver itself, so that this needs no torch. The words outlive a faul
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 from .flight import STREAMS
@@ -16,28 +17,43 @@ _PAGE = 4096
 
 
 class StreamMarkers:
-    """One word for each stream. Made on a thread that has a CUDA context."""
+    """One word for each stream. Begins with the first mark, on a thread that has a CUDA context."""
 
-    def __init__(self) -> None:
-        cuda = ctypes.CDLL("libcuda.so.1")
-        host, device = ctypes.c_void_p(), ctypes.c_uint64()
-        _check("cuMemHostAlloc", cuda.cuMemHostAlloc(ctypes.byref(host), _PAGE, _PORTABLE_AND_MAPPED))
-        _check("cuMemHostGetDevicePointer", cuda.cuMemHostGetDevicePointer_v2(ctypes.byref(device), host, 0))
-        ctypes.memset(host, 0, _PAGE)
-        assert host.value is not None
-        self._words = (ctypes.c_uint32 * STREAMS).from_address(host.value)
-        self._address = device.value
-        self._write: Any = getattr(cuda, "cuStreamWriteValue32_v2", cuda.cuStreamWriteValue32)
-        self._write.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint)
-        self._write.restype = ctypes.c_int
+    def __init__(self, on_failure: Callable[[str], None]) -> None:
+        self._on_failure = on_failure
+        self._words: Any = None
+        self._address = 0
+        self._write: Any = None
+        self._is_broken = False
         self._places: dict[int, int] = {}
         self._marked: dict[int, int] = {}  # the newest call of each stream
+
+    def _begin(self) -> None:
+        try:
+            cuda = ctypes.CDLL("libcuda.so.1")
+            host, device = ctypes.c_void_p(), ctypes.c_uint64()
+            _check("cuMemHostAlloc", cuda.cuMemHostAlloc(ctypes.byref(host), _PAGE, _PORTABLE_AND_MAPPED))
+            found = cuda.cuMemHostGetDevicePointer_v2(ctypes.byref(device), host, 0)
+            _check("cuMemHostGetDevicePointer", found)
+            ctypes.memset(host, 0, _PAGE)
+            write: Any = getattr(cuda, "cuStreamWriteValue32_v2", None) or cuda.cuStreamWriteValue32
+        except (OSError, AttributeError) as error:
+            self._is_broken = True
+            self._on_failure(str(error))
+            return
+        write.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint)
+        write.restype = ctypes.c_int
+        assert host.value is not None
+        self._words = (ctypes.c_uint32 * STREAMS).from_address(host.value)
+        self._address, self._write = device.value, write
 
     def mark(self, stream: int, index: int) -> int:
         """Have the stream say that it has come past this call; the stream's place, counted from 1."""
         place = self._places.get(stream)
         if place is None:
-            if len(self._places) == STREAMS:
+            if self._words is None and not self._is_broken:
+                self._begin()
+            if self._is_broken or len(self._places) == STREAMS:
                 return 0
             place = self._places[stream] = len(self._places)
         # After a fault this fails, and the program hears of the fault from its own next call.

@@ -46,7 +46,6 @@ class Writer:
         self._lock = threading.RLock()  # one transaction at a time
         self._wake, self._stop, self._room = threading.Event(), threading.Event(), threading.Condition()
         self._markers: StreamMarkers | None = None
-        self._has_no_markers = False
         self.is_open = True
         try:
             self._database = Database(folder / "run.db", info)
@@ -57,8 +56,9 @@ class Writer:
         self.flight.make_room = self._make_room
         self.note = self.flight.noter()
         self.left = self.flight.leaver(timed=timed)
+        self.noted_left = self.left
         if timed:
-            self._hear_of_ends()
+            self.flight.after = self.left
         self._thread = threading.Thread(target=self._work, name="kernelscope writer", daemon=True)
         self._thread.start()
 
@@ -90,22 +90,16 @@ class Writer:
 
     def watch_streams(self, stream_of: Callable[[int], int]) -> None:
         """Have CUDA streams say which calls have completed. `stream_of` knows a device's current stream."""
-        self.left = self.flight.device_leaver(self.left, self.launched, stream_of)
-        self._hear_of_ends()
+        self._markers = StreamMarkers(self._has_no_markers)
+        self.noted_left = self.flight.device_leaver(self.left, self._markers.mark, stream_of)
+        self.flight.after = self.noted_left
 
-    def _hear_of_ends(self) -> None:
-        left = self.left
-        self.flight.after = lambda number: left(number - 1)
+    def _has_no_markers(self, why: str) -> None:
+        message = f"how far the GPU comes will not be known after a crash: {why}"
+        self.finding(Finding("no-stream-markers", message))
 
     def launched(self, index: int, stream: int) -> None:
-        """A call has been enqueued on a CUDA stream."""
-        if self._markers is None and not self._has_no_markers:
-            try:
-                self._markers = StreamMarkers()
-            except (OSError, AttributeError) as error:
-                self._has_no_markers = True
-                message = f"how far the GPU comes is not known after a crash: {error}"
-                self.finding(Finding("no-stream-markers", message))
+        """A call that is told in full has been enqueued on a CUDA stream."""
         if self._markers is not None:
             self.flight.on_stream(index, self._markers.mark(stream, index))
 
