@@ -7,7 +7,7 @@ import subprocess
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ Step = Callable[[], Any]
 
 
 @pytest.fixture(scope="module")
-def step() -> Step:
+def step() -> Iterator[Step]:
     """A compiled training step: forward, backward, optimizer."""
     torch._dynamo.reset()
     torch.manual_seed(0)
@@ -36,7 +36,8 @@ def step() -> Step:
         optimizer.zero_grad(set_to_none=False)
 
     step()
-    return step
+    yield step
+    torch._dynamo.reset()  # what it has seen here would make later compiles dynamic
 
 
 def facts(call: Any) -> tuple[Any, ...]:
