@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
 import torch
 from torch import nn
 
@@ -73,6 +78,12 @@ def main() -> None:
             break
     else:
         print("none")
+
+    title("4. A script that knows nothing of this, and dies in a kernel: kernelscope run examples/crash.py")
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(__file__).with_name("crash.py")
+        command = [sys.executable, "-m", "kernelscope", "run", "-o", f"{folder}/crash", str(script)]
+        print(f"exit status {subprocess.run(command, check=False).returncode}")
 
 
 if __name__ == "__main__":

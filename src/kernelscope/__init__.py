@@ -14,16 +14,30 @@ if TYPE_CHECKING:
     from .recording import step as step
     from .run import KernelCall as KernelCall
     from .run import Run as Run
+    from .run import RunError as RunError
+    from .run import load as load
 
 _HOMES = {
     "DebugMode": ".debug_mode",
     "KernelCall": ".run",
     "Run": ".run",
+    "RunError": ".run",
+    "load": ".run",
     "record": ".recording",
     "step": ".recording",
 }
 
-__all__ = ["DebugMode", "KernelCall", "Run", "__version__", "fingerprint", "record", "step"]
+__all__ = [
+    "DebugMode",
+    "KernelCall",
+    "Run",
+    "RunError",
+    "__version__",
+    "fingerprint",
+    "load",
+    "record",
+    "step",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal, get_args
 
-Values = Literal["off", "hash"]
+Values = Literal["off", "hash", "save"]
 Ops = Literal["graph", "all"]
 Verify = Literal["", "reread", "poison"]
 
@@ -23,6 +23,11 @@ class Config:
     kind: tuple[str, ...] = ()
     verify: Verify = ""
     strict: bool = True  # a moved hook target is an error, not a warning
+    steps: tuple[int, int] | None = None  # record only steps from the first up to, not including, the second
+    time: bool = False  # how long each call ran
+    stop_at: int | None = None  # end the program once this call is over
+    max_tensors: int = 2_000_000_000  # bytes of saved tensors, with values="save"
+    keep_last: int = 0  # steps that stay on disk; 0 for all
 
     def __post_init__(self) -> None:
         _check("values", self.values, get_args(Values))
@@ -33,8 +38,20 @@ class Config:
             if not (isinstance(given, tuple) and all(isinstance(g, str) for g in given)):
                 raise TypeError(f"record({name}=…) takes a string or a list of strings, not {given!r}")
 
+        self._check_numbers()
         if self.kind == ("op",) and self.ops != "all":
             raise ValueError("record(kind='op') records eager operators, which need ops='all'")
+
+    def _check_numbers(self) -> None:
+        first, end = self.steps or (0, 1)
+        if not 0 <= first < end:
+            raise ValueError(
+                f"record(steps={self.steps!r}): give the first step and the one after the last: (3, 5)"
+            )
+        for name in ("stop_at", "max_tensors", "keep_last"):
+            given = getattr(self, name)
+            if given is not None and (not isinstance(given, int) or given < 0):
+                raise ValueError(f"record({name}={given!r}): give a number that is not below zero")
 
     def changed(self) -> dict[str, object]:
         """The settings that differ from their defaults."""
@@ -83,6 +100,42 @@ def place_from_environment(environ: Mapping[str, str] = os.environ) -> Place:
         local_rank=number("LOCAL_RANK", "SLURM_LOCALID", default=0),
         world_size=number("WORLD_SIZE", "SLURM_NTASKS", default=1),
     )
+
+
+RUN, OPTIONS = "KERNELSCOPE_RUN", "KERNELSCOPE_OPTIONS"
+
+
+@dataclass(frozen=True, slots=True)
+class AutoRecord:
+    """What `kernelscope run`, or the user through the environment, wants of a whole process."""
+
+    path: Path
+    rank: int | None
+    options: str = ""  # as for `kernelscope run`
+
+
+def autorecord_from_environment(environ: Mapping[str, str] = os.environ) -> AutoRecord | None:
+    path = environ.get(RUN, "")
+    if not path:
+        return None
+    place = place_from_environment(environ)
+    has_rank = any(environ.get(name, "").isdigit() for name in ("RANK", "SLURM_PROCID"))
+    named = path if path.endswith(".kscope") else f"{path}.kscope"
+    return AutoRecord(Path(named).absolute(), place.rank if has_rank else None, environ.get(OPTIONS, ""))
+
+
+def recorded_environment(
+    path: Path, options: str, startup: Path, environ: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """The environment in which a command and its children record."""
+    search = os.pathsep.join(filter(None, [str(startup), environ.get("PYTHONPATH", "")]))
+    return {**environ, RUN: str(path.absolute()), OPTIONS: options, "PYTHONPATH": search}
+
+
+def torch_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The variables that look as if they were meant for torch, its compiler or Triton."""
+    prefixes = ("TORCH", "PYTORCH", "INDUCTOR", "TRITON", "AOT_INDUCTOR", "AOTINDUCTOR")
+    return {name: value for name, value in sorted(environ.items()) if name.startswith(prefixes)}
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:

@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import itertools
 import os
-import platform
-import socket
+import sys
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from . import __version__
-from .config import Config, place_from_environment, strict_from_environment, strings
-from .events import BRIEF, Brief, Call, Familiar, Finding, Graph, GraphCall, Kernel, Mark, RunInfo
+from .config import Config, strict_from_environment, strings
+from .events import BRIEF, Brief, Call, Finding, Graph, GraphCall, Kernel, Mark
 from .fingerprint.fingerprinter import Fingerprinter
 from .fingerprint.hashes import poison, quiet
-from .fingerprint.plans import CannotPlan, Plan, plan
+from .fingerprint.plans import CannotPlan, plan
 from .fingerprint.versions import Tensors, Versions
+from .planning import PlannedGraph, readings_of
 from .probes import PROBES
 from .probes.bus import BUS, own_fault
 from .probes.describe import plain
 from .probes.launch import GraphReadings, Launch, Template
-from .run import Run
+from .run import Run, StoredRun, folder
+from .run.tensors import TensorSaver
+from .run.writer import Writer
+from .run_info import run_info
+from .timing import DeviceTimes
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsNext
 
 _NO_VALUES_IN_REPLAYS = Finding(
     "values-in-cuda-graph",
@@ -43,17 +49,38 @@ class Observer(Protocol):
     def after(self, call: Call, launch: Launch) -> None: ...
 
 
-class Recording:
-    """Turns launches into the calls of one run."""
+class StopAtCall(SystemExit):
+    """Ends the program where the recording was asked to stop; a plain exit to everybody else."""
 
-    def __init__(self, config: Config) -> None:
+
+class Recording:
+    """Turns launches into the calls of one run, in memory or in a new folder on disk."""
+
+    def __init__(self, config: Config, path: Path | None = None) -> None:
         self.config = config
-        self.run = Run(_run_info(config))
-        self.versions = Versions(Fingerprinter()) if config.values == "hash" else None
-        self.run.hasher = self.versions.hasher if self.versions is not None else None
+        info = run_info(config)
+        self.writer: Writer | None = None
+        self.run: Run = Run(info)
         self.observers: list[Observer] = []
+        self._keys: SupportsNext[int] = itertools.count()
+        if path is not None:
+            self.writer = Writer(path, info, timed=config.time, keep_last=config.keep_last)
+            self.writer.on_failure = self._pause
+            self.run = StoredRun(path, info, self.writer)
+            self._keys = self.writer.flight
+            self.writer.flight.familiar = lambda number: BUS.familiars.get(number)
+            if torch.version.cuda is not None:  # not is_available(), after which a fork cannot use the GPU
+                self.writer.watch_streams(torch._C._cuda_getCurrentRawStream)
+            if config.values == "save":
+                self.observers.append(TensorSaver(self.writer, config.max_tensors, _unrecorded))
+        self.versions = Versions(Fingerprinter()) if config.values in ("hash", "save") else None
+        self.run.hasher = self.versions.hasher if self.versions is not None else None
+        self._times = DeviceTimes(self._took) if config.time and torch.cuda.is_available() else None
+        self._timed: dict[int, Call] = {}  # of a run in memory, until their times are known
         self.is_open = False
-        self._keys = itertools.count()
+        self._is_paused = config.steps is not None and config.steps[0] > 0
+        self._opened_at = 0  # graph calls before this one began before the recording
+        self._parents: dict[int, int] = {}  # by graph call: key of the call that executed it
         self._steps = 0
         self._counts_steps_itself = False
         self._wanted: dict[int, bool] = {}
@@ -61,11 +88,17 @@ class Recording:
 
     def open(self) -> None:
         _watch_forks()
-        PROBES.acquire(operators=self.config.ops == "all", strict=self.config.strict)
+        try:
+            PROBES.acquire(operators=self.config.ops == "all", strict=self.config.strict)
+        except BaseException:
+            if self.writer is not None:
+                self.writer.close()
+            raise
         self.is_open = True
+        self._start_times()
         _OPEN.append(self)
         self.run.familiars = BUS.familiars
-        BUS.attach(self)
+        self._opened_at = BUS.attach(self)
         self.run.familiars = BUS.familiars  # the last of the others may have closed in between
 
     def close(self) -> None:
@@ -78,12 +111,17 @@ class Recording:
             self._say_when_filtered_out()
         finally:
             PROBES.release(operators=self.config.ops == "all")
+        if self._times is not None:
+            self._stop_times(self._times)
+        if self.writer is not None:
+            self.run.close()
+            self.writer.close()
 
     # -- what the bus says -----------------------------------------------------------------------------
 
     def before(self, launch: Launch) -> Call | None:
         site, point = launch.site, launch.point
-        if launch.captured or not self._wants(site.kernel):
+        if launch.captured or self._is_paused or not self._wants(site.kernel):
             return None  # during CUDA-graph capture nothing executes; replays do
         flat = launch.flat
         call = Call(
@@ -104,12 +142,15 @@ class Recording:
             launch.dead,
         )  # by position: names would cost as much again
         call.key = key
-        self.run.entries.append(call)
+        if self.writer is None:
+            self.run.entries.append(call)
+        else:
+            self.writer.enter(call)
         if self.versions is not None:
             call.hasher = self.versions.hasher
             reread = self.config.verify == "reread"
             found = _versions_before(launch)
-            if launch.graph_call >= 0 and launch.graph_call not in self.run.graph_calls:
+            if 0 <= launch.graph_call < self._opened_at:
                 # The graph began before the recording: what it allocated may hold nothing yet.
                 found = {i: one for i, one in found.items() if i not in point.written}
             call.pre = self._take(launch, found, reread=reread)
@@ -117,9 +158,26 @@ class Recording:
                 call.poison = self._poison(launch)
         for observer in self.observers:
             observer.before(call, launch)
+        if self.config.time:
+            call.start_ns = time.monotonic_ns()  # after our own work
+            if self._times is not None:
+                self._times.enter(call.index)
         return call
 
     def after(self, launch: Launch, call: Call) -> None:
+        if self.config.time:
+            self._note_time(launch, call)
+        try:
+            self._look_after(launch, call)
+        finally:
+            if self.writer is not None:
+                if launch.point.cuda_index >= 0 and launch.error is None:
+                    self.writer.launched(call.index, launch.stream)
+                self.writer.leave(call)
+        if call.index == self.config.stop_at:
+            self._stop(call.index)
+
+    def _look_after(self, launch: Launch, call: Call) -> None:
         call.site = launch.site
         if launch.error is not None:
             call.error = f"{type(launch.error).__name__}: {launch.error}"
@@ -143,7 +201,7 @@ class Recording:
             observer.after(call, launch)
 
     def replayed(self, template: Template, replay: int, stream: int, graph_call: int) -> None:
-        if not self._wants(template.site.kernel):
+        if self._is_paused or not self._wants(template.site.kernel):
             return
         call = Call(
             key := next(self._keys),
@@ -161,21 +219,37 @@ class Recording:
             offsets=template.offsets,
             key=key,
         )
-        self.run.entries.append(call)
+        if self.writer is None:
+            self.run.entries.append(call)
+        else:
+            self.writer.enter(call)
+            self.writer.launched(call.index, stream)
+            self.writer.leave(call)
         if self.versions is not None:
             self.finding(_NO_VALUES_IN_REPLAYS)
 
     @property
     def notes_will_do(self) -> bool:
         config = self.config
-        return config.values == "off" and not (config.kernel or config.kind or self.observers)
+        if self._is_paused:
+            return True
+        whole = config.values == "off" and not (config.kernel or config.kind or self.observers)
+        # On disk the ring measures how long a noted call takes on the host.
+        timed = self._times is not None or (config.time and self.writer is None)
+        return whole and not timed and config.stop_at is None
+
+    @property
+    def notes_have_ends(self) -> bool:
+        """After a crash it must be known which launch was executing."""
+        return self.writer is not None
 
     @property
     def planner(self) -> Recording | None:
         """Itself, if from a graph's first execution it is known what to fingerprint in the next ones."""
         config = self.config
         whole = config.verify in ("", "reread") and not (config.kernel or config.kind or self.observers)
-        return self if config.values == "hash" and whole else None
+        plain_run = self.writer is None and not config.time and config.stop_at is None
+        return self if config.values == "hash" and whole and plain_run and not self._is_paused else None
 
     def readings(self, graph_call: int, launches: int) -> GraphReadings | None:
         if self.versions is None or self.versions.hasher.taken_the_long_way:
@@ -195,16 +269,25 @@ class Recording:
         return PlannedGraph(made, self.run)
 
     @property
-    def note(self) -> Callable[[Brief], None]:
-        return self.run.entries.append if self.notes_will_do or self.planner else self._note_if_wanted
+    def note(self) -> Callable[[Brief], Any]:
+        if self._is_paused:
+            return _ignore
+        if not self.notes_will_do and self.planner is None:
+            return self._note_if_wanted
+        return self.run.entries.append if self.writer is None else self.writer.note
 
-    def _note_if_wanted(self, entry: Brief) -> None:
+    def _note_if_wanted(self, entry: Brief) -> Any:
         """This recording opened while a graph was executing under one that needs notes only."""
         familiar = BUS.familiars.get(BRIEF.unpack(entry)[0])
         if familiar is not None and self._wants(familiar.site.kernel):
-            self.run.entries.append(entry)
+            return self.run.entries.append(entry) if self.writer is None else self.writer.note(entry)
+        return None
 
     def note_failed(self, graph_call: int, line: int, error: BaseException) -> None:
+        message = f"{type(error).__name__}: {error}"
+        if self.writer is not None:
+            self.writer.note_failed(graph_call, line, message)
+            return
         for entry in reversed(self.run.entries):
             if isinstance(entry, Call):
                 if entry.graph_call == graph_call:
@@ -214,7 +297,7 @@ class Recording:
             if noted_in == graph_call:
                 familiar = self.run.familiars.get(number)
                 if familiar is not None and familiar.site.line == line:
-                    self.run.errors_of_briefs[id(entry)] = f"{type(error).__name__}: {error}"
+                    self.run.errors_of_briefs[id(entry)] = message
                 return
 
     def graph_call(self, graph_call: GraphCall) -> None:
@@ -222,16 +305,26 @@ class Recording:
         own = self._graphs.get(graph.id)
         if own is None:
             own = self._graphs[graph.id] = replace(graph, id=len(self._graphs))  # numbered within the run
-        self.run.graph_calls[graph_call.index] = replace(
-            graph_call, graph=own, step=self._steps, parent=self._parent(BUS.here.launch, -1)
-        )
+        parent = self._parent(BUS.here.launch, -1)
+        if parent >= 0:
+            self._parents[graph_call.index] = parent
+        execution = replace(graph_call, graph=own, step=self._steps, parent=parent)
+        if self.writer is None:
+            self.run.graph_calls[graph_call.index] = execution
+        elif not self._is_paused:
+            self.writer.graph_call(execution)
 
     def mark(self, kind: str, text: str) -> None:
-        self.run.marks.append(Mark(len(self.run), kind, text))
+        if self.writer is None:
+            self.run.marks.append(Mark(len(self.run), kind, text))
+        else:
+            self.writer.mark(kind, text)
 
     def finding(self, finding: Finding) -> None:
         if finding not in self.run.noted:
             self.run.noted.append(finding)
+            if self.writer is not None:
+                self.writer.finding(finding)
 
     def step(self, *, by_user: bool = False) -> None:
         if by_user and not self._counts_steps_itself:
@@ -239,14 +332,55 @@ class Recording:
         if by_user or not self._counts_steps_itself:
             self._steps += 1
             self.mark("step", str(self._steps))
+            if self.config.steps is not None and not (self.writer and self.writer.failure):
+                first, end = self.config.steps
+                self._pause(not first <= self._steps < end)
+
+    def _start_times(self) -> None:
+        if self._times is None:
+            return
+        try:
+            self._times.start()
+        except RuntimeError as error:
+            self._times = None
+            self.finding(Finding("no-device-times", f"no times, another profiler is at work: {error}"))
+
+    def _stop_times(self, times: DeviceTimes) -> None:
+        try:
+            times.stop()
+        except RuntimeError as error:  # a fault of the device has ended the trace
+            self.finding(Finding("no-device-times", f"the trace could not be read: {error}"))
+
+    def _note_time(self, launch: Launch, call: Call) -> None:
+        """On the host it is known now; what went to a GPU is told by the trace, later."""
+        if launch.point.cuda_index < 0:
+            call.duration_ns = time.monotonic_ns() - call.start_ns
+        if self._times is not None:
+            if self.writer is None:
+                self._timed[call.index] = call
+            self._times.leave()
+
+    def _took(self, index: int, nanoseconds: int) -> None:
+        if self.writer is not None:
+            self.writer.duration(index, nanoseconds)
+        elif index in self._timed:
+            self._timed.pop(index).duration_ns = nanoseconds
+
+    def _pause(self, paused: bool = True) -> None:
+        if paused != self._is_paused:
+            self._is_paused = paused
+            BUS.look_again()
+
+    def _stop(self, index: int) -> None:
+        print(f"kernelscope: call {index} is over; the program ends here, as asked", file=sys.stderr)
+        raise StopAtCall(0)
 
     def _parent(self, outer: Launch | None, graph_call: int) -> int:
         """Key of the call that a launch happens inside of, or the graph that it belongs to."""
         if outer is not None:
             call = outer.calls.get(self)
             return call.key if call is not None else -1
-        graph = self.run.graph_calls.get(graph_call) if graph_call >= 0 else None
-        return graph.parent if graph is not None else -1
+        return self._parents.get(graph_call, -1)
 
     # -- its own work ----------------------------------------------------------------------------------
 
@@ -306,16 +440,28 @@ def record(
     kernel: str | Sequence[str] = (),
     kind: str | Sequence[str] = (),
     verify: str = "",
+    path: str | os.PathLike[str] | None = None,
+    steps: tuple[int, int] | None = None,
+    time: bool = False,
+    stop_at: int | None = None,
+    max_tensors: int = 2_000_000_000,
+    keep_last: int = 0,
 ) -> AbstractContextManager[Run]:
     """Record every kernel call made inside the block.
 
-    values  "off" for metadata, "hash" for a hash of every argument before and after each launch
+    values  "off" for metadata, "hash" for a hash of every argument before and after each launch, "save" to
+            keep the tensors as well, on disk
     ops     "graph" for compiled code and Triton kernels, "all" for eager operators as well
     kernel  record only kernels whose name matches one of these globs
     kind    record only these kinds: "triton", "cpp", "extern", "op"
     verify  "reread" hashes every argument before and after every launch, even when nothing can have
             changed it, and so finds what generated kernels write without declaring it; "poison" fills
             outputs that hold nothing yet, and so finds those that a kernel declares and never writes
+    path    a new folder to record to, which survives a crash; without it the run is kept in memory
+    steps   record only steps from the first up to, not including, the second: (3, 5)
+    time    measure how long each call ran
+    stop_at end the program once the call with this index is over
+    max_tensors, keep_last    of a run on disk: bytes of saved tensors, and how many steps stay
 
     Example:
         with kernelscope.record(values="hash") as run:
@@ -331,13 +477,22 @@ def record(
         kind=strings(kind),
         verify=verify,  # type: ignore[arg-type]
         strict=strict_from_environment(),
+        steps=steps,
+        time=time,
+        stop_at=stop_at,
+        max_tensors=max_tensors,
+        keep_last=keep_last,
     )
-    return _recorded(config)
+    if path is None and (values == "save" or keep_last):
+        raise ValueError(
+            "record(values='save') and record(keep_last=…) need a path: they are about a run on disk"
+        )
+    return _recorded(config, None if path is None else Path(path))
 
 
 @contextmanager
-def _recorded(config: Config) -> Iterator[Run]:
-    recording = Recording(config)
+def _recorded(config: Config, path: Path | None) -> Iterator[Run]:
+    recording = Recording(config, None if path is None else folder.create(folder.named(path)))
     recording.open()
     try:
         yield recording.run
@@ -372,55 +527,25 @@ def _close_copies() -> None:
     if _OPEN:
         for recording in _OPEN:
             recording.is_open = False
+            if recording.writer is not None:
+                recording.writer.forget()
         _OPEN.clear()
         PROBES.forget_in_child()
 
 
-class PlannedGraph:
-    """A plan whose executions the run knows of."""
-
-    def __init__(self, made: Plan, run: Run) -> None:
-        self.flushes = made.flushes
-        self._plan = made
-        self._first_slots = run.first_slots
-
-    def begin(self, graph_call: int) -> Any:
-        execution, self._first_slots[graph_call] = self._plan.begin()
-        return execution
+@contextmanager
+def _unrecorded() -> Iterator[None]:
+    """Work of our own with the program's tensors: no probe, mode or subclass sees it."""
+    with BUS.mute(), quiet():
+        yield
 
 
 def _flush_failed() -> None:
     BUS.finding(own_fault("fingerprinting as planned"))
 
 
-def readings_of(calls: list[Call]) -> GraphReadings | None:
-    """What these calls, one execution of a graph, fingerprinted and where; None if that was incomplete."""
-    readings = GraphReadings()
-    numbers: dict[int, int] = {}  # by slot
-    storages: dict[int, int] = {}
-    for call in calls:
-        site = call.site
-        if call.pre is None or call.post is None or call.error or site.id in readings.familiars:
-            return None
-        for slots, taken in ((call.pre, readings.before), (call.post, readings.after)):
-            new = taken[site.id] = []
-            for i, slot in slots.items():
-                if slot not in numbers:
-                    spec = site.args[i].tensor
-                    assert spec is not None
-                    numbers[slot] = len(numbers)
-                    readings.tensors.append(spec)
-                    new.append((i, numbers[slot]))
-        readings.familiars[site.id] = Familiar(
-            site,
-            call.dead,
-            {i: numbers[slot] for i, slot in call.pre.items()},
-            {i: numbers[slot] for i, slot in call.post.items()},
-            tuple(storages.setdefault(s, len(storages)) for s in call.storages),
-            call.epochs,
-            call.offsets,
-        )
-    return readings
+def _ignore(entry: Brief) -> None:
+    """The recording pauses."""
 
 
 def _versions_before(launch: Launch) -> Tensors:
@@ -461,35 +586,3 @@ def _readable_returns(launch: Launch) -> dict[int, torch.Tensor]:
         for i, (tensor, spec) in enumerate(zip(launch.returned, specs, strict=True))
         if spec is not None and not spec.unread
     }
-
-
-def _run_info(config: Config) -> RunInfo:
-    place = place_from_environment()
-    cuda: Any = torch.cuda
-    devices = range(cuda.device_count()) if cuda.is_available() and cuda.is_initialized() else ()
-    return RunInfo(
-        uuid=str(uuid.uuid4()),
-        group=place.group,
-        rank=place.rank,
-        local_rank=place.local_rank,
-        world_size=place.world_size,
-        host=socket.gethostname(),
-        pid=os.getpid(),
-        parent_pid=os.getppid(),
-        monotonic_ns=time.monotonic_ns(),
-        realtime_ns=time.time_ns(),
-        devices=tuple(str(cuda.get_device_properties(i).uuid) for i in devices),
-        versions=_versions(),
-        settings=config.changed(),
-    )
-
-
-def _versions() -> dict[str, str]:
-    versions = {
-        "kernelscope": __version__,
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-    }
-    if torch.version.cuda:
-        versions["cuda"] = torch.version.cuda
-    return versions

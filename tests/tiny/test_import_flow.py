@@ -29,7 +29,10 @@ FORBIDDEN = {
 
 # package or module → all that it may import of ours
 ALLOWED = {
-    "recording": (".probes", ".fingerprint", ".run", ".events", ".config", ".__version__"),
+    "recording": (
+        *(".planning", ".run_info", ".timing", ".probes", ".fingerprint", ".run", ".events", ".config"),
+        ".__version__",
+    ),
 }
 
 # package or module → what it may import in functions or for type checkers only

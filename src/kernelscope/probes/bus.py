@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from time import monotonic_ns
@@ -49,6 +49,7 @@ class Bus:
         self.here = _ThreadState()
         self.capture: list[Template] | None = None  # of the CUDA graph that is being captured
         self.notes_will_do = False  # no recording wants more of a familiar launch than a note
+        self.notes_have_ends = False  # what a note returns is to be called after the launch
         self.planner: Planner | None = None  # the only recording, if its hashes can be planned
         self.note: Callable[[Brief], Any] = _ignore
         self.familiars: dict[int, Familiar] = {}  # by the number that a note has for it
@@ -56,17 +57,20 @@ class Bus:
         self.executing = 0  # graphs; one of them may outlast the recording that it began under
         self.before_capture: Callable[[], None] | None = None
         self._graph_calls = itertools.count()
+        self._graph_calls_begun = 0
         self.site_ids = itertools.count()
         self._kernels: dict[tuple[str, str, str], Kernel] = {}
         self._kernel_ids = itertools.count()
         self._lock = threading.Lock()
 
-    def attach(self, listener: Listener) -> None:
+    def attach(self, listener: Listener) -> int:
+        """From which graph call on it hears of everything."""
         with self._lock:
             # Before it is among them: a launch that finds it there must not believe that notes will do.
             self.notes_will_do = False
             self.listeners = (*self.listeners, listener)
             self.look_again()
+            return self._graph_calls_begun
 
     def detach(self, listener: Listener) -> None:
         with self._lock:
@@ -119,11 +123,11 @@ class Bus:
             bool(listeners) and self.capture is None and all(each.notes_will_do for each in listeners)
         )
         self.planner = None
+        self.notes_have_ends = any(each.notes_have_ends for each in listeners)
+        notes = [each.note for each in listeners]
+        self.note = notes[0] if len(notes) == 1 else _all_of(notes)
         if len(listeners) == 1:
-            self.note = listeners[0].note
             self.planner = listeners[0].planner if self.capture is None else None
-        else:
-            self.note = (lambda entry: [each.note(entry) for each in listeners]) if listeners else _ignore
 
     def capturing(self, templates: list[Template] | None) -> None:
         """A CUDA graph's capture begins, or with None has ended."""
@@ -140,6 +144,7 @@ class Bus:
     def graph_call(self, graph: Graph, phase: Phase, stream: int) -> int:
         """A compiled graph starts to execute."""
         call = GraphCall(next(self._graph_calls), graph, threading.get_ident(), stream, phase)
+        self._graph_calls_begun = call.index + 1
         for listener in self.listeners:
             listener.graph_call(call)
         return call.index
@@ -340,6 +345,19 @@ class Bus:
 
 def _ignore(entry: Brief) -> None:
     """A graph that was running when the last recording closed still makes its notes."""
+
+
+def _all_of(notes: Sequence[Callable[[Brief], Any]]) -> Callable[[Brief], Any]:
+    def note(entry: Brief) -> Callable[[], None]:
+        ends = [end for each in notes if (end := each(entry)) is not None]
+
+        def end_all() -> None:
+            for end in ends:
+                end()
+
+        return end_all
+
+    return note if notes else _ignore
 
 
 def _stream(point: LaunchPoint, kwargs: dict[str, Any]) -> tuple[int, bool]:

@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -47,7 +47,7 @@ class HookedWrapper:
         self._hooks: dict[str, Any] = {}
         self._in_full: Codes = {}
         self._in_use: Codes = {}
-        self._notes: Codes = {}
+        self._notes: dict[bool, Codes] = {}  # by whether the ends of launches are told
         self._plan: PreparedPlan | None = None
         self._as_planned: Codes = {}
         self._planner: Planner | None = None  # whose plan it is, or who could not make one
@@ -67,8 +67,10 @@ class HookedWrapper:
         if planner is not self._planner:
             self._plan, self._planner = None, None
         if is_known and BUS.notes_will_do:
-            self._notes = self._notes or self._with_notes()
-            self._use(self._notes)
+            ends = BUS.notes_have_ends
+            if ends not in self._notes:
+                self._notes[ends] = self._with_notes(ends)
+            self._use(self._notes[ends])
             return
         if is_known and planner is not None and self._planner is None and ended >= 0:
             self._planner = planner
@@ -89,10 +91,11 @@ class HookedWrapper:
         else:
             BUS.storages.touch(inputs)
 
-    def _with_notes(self) -> Codes:
+    def _with_notes(self, ends: bool) -> Codes:
         notable = self._launches.notable
         numbers = {name: BUS.number(familiar) for name, familiar in notable.values()}
-        codes = _read(self._source, self.namespace, births=False, noted=frozenset(notable)).codes
+        how = frozenset(notable), ends
+        codes = _read(self._source, self.namespace, births=False, notes=how).codes
         return bind(codes, self._hooks | _noted_with() | numbers)
 
     def _planned(self, planner: Planner, graph_call: int) -> PreparedPlan | None:
@@ -144,7 +147,9 @@ def _aliases(inputs: Any) -> tuple[int, ...] | None:
         return None
 
 
-_TEXTS: dict[tuple[str, bool, frozenset[str]], tuple[str, Wrapper]] = {}  # a long one takes a second to read
+_Notes: TypeAlias = tuple[frozenset[str], bool]  # hooks that are noted, and whether their ends are told
+_NONE: _Notes = frozenset(), False
+_TEXTS: dict[tuple[str, bool, _Notes], tuple[str, Wrapper]] = {}  # a long one takes a second to read
 _TEXTS_AT_MOST = 256
 
 
@@ -153,11 +158,9 @@ def read_with_births(source: str, namespace: dict[str, Any]) -> Wrapper:
     return _read(source, namespace, births=True)
 
 
-def _read(
-    source: str, namespace: dict[str, Any], *, births: bool, noted: frozenset[str] = frozenset()
-) -> Wrapper:
+def _read(source: str, namespace: dict[str, Any], *, births: bool, notes: _Notes = _NONE) -> Wrapper:
     path = str(namespace.get("__file__", "<wrapper>"))
-    key = path, births, noted
+    key = path, births, notes
     known = _TEXTS.get(key)
     if known is not None and known[0] == source:
         return known[1]
@@ -167,7 +170,8 @@ def _read(
             births or not is_birth(called, lookup(called, namespace))
         )
 
-    wrapper = read_wrapper(source, path, choose, noted)
+    noted, ends = notes
+    wrapper = read_wrapper(source, path, choose, noted, ends=ends)
     while len(_TEXTS) >= _TEXTS_AT_MOST:
         del _TEXTS[next(iter(_TEXTS))]
     _TEXTS[key] = source, wrapper

@@ -152,8 +152,12 @@ class Listener(Protocol):
         """Itself, if it wants hashes that can be planned."""
 
     @property
-    def note(self) -> Callable[[Brief], None]:
-        """Takes one, quickly."""
+    def notes_have_ends(self) -> bool:
+        """Whether it wants to know when a noted launch is over."""
+
+    @property
+    def note(self) -> Callable[[Brief], Any]:
+        """Takes one, quickly; what it returns, if anything, is called after the launch."""
 
     def note_failed(self, graph_call: int, line: int, error: BaseException) -> None: ...
     def mark(self, kind: str, text: str) -> None: ...

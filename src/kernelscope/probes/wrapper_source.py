@@ -20,9 +20,9 @@ from types import CodeType
 from typing import Any, TypeAlias
 
 PREFIX = "_kernelscope_"  # one underscore: two would be mangled inside a class
-# The constants that a note uses, and the local variable.
+# The constants that a note uses, and the local variables.
 BUS, HERE, TIME, BRIEF = f"{PREFIX}bus", f"{PREFIX}here", f"{PREFIX}time", f"{PREFIX}brief"
-GRAPH_CALL = f"{PREFIX}graph_call"
+GRAPH_CALL, END = f"{PREFIX}graph_call", f"{PREFIX}end"
 _SYMBOL = re.compile(r"[su]\d+")  # a size that is known only when the graph runs
 _NOT_THE_PROGRAM = {"benchmark_compiled_module", "get_args", "recursively_apply_fns", "__init__"}
 _SHAPES_AT = {"assert_size_stride": 1, "reinterpret_tensor": 1, "alloc_from_pool": 3}  # size, then stride
@@ -89,10 +89,18 @@ class Wrapper:
 Choose = Callable[[str, Mapping[str, KernelText]], bool]
 
 
-def read_wrapper(source: str, filename: str, choose: Choose, noted: frozenset[str] = frozenset()) -> Wrapper:
+def read_wrapper(
+    source: str,
+    filename: str,
+    choose: Choose,
+    noted: frozenset[str] = frozenset(),
+    *,
+    ends: bool = False,
+) -> Wrapper:
     """Parse a wrapper; `choose` says for a called path and the known kernels whether to hook the call.
 
-    The hooks named in `noted` are replaced by notes, where a call is a statement of its own.
+    The hooks named in `noted` are replaced by notes, where a call is a statement of its own; with `ends`
+    another statement follows it, for those who want to know when the launch is over.
     """
     tree = ast.parse(source, filename)
     wrapper = Wrapper(aot_name=_aot_name(source))
@@ -100,7 +108,7 @@ def read_wrapper(source: str, filename: str, choose: Choose, noted: frozenset[st
         kernel = _kernel_definition(statement)
         if kernel is not None:
             wrapper.kernels[kernel.name] = kernel
-    marker = _Marker(wrapper, choose, noted)
+    marker = _Marker(wrapper, choose, noted, ends)
     for function in program_functions(tree):
         wrapper.statements += _statements(function)
         marker.mark(function)
@@ -153,10 +161,11 @@ def hook_name(call: ast.Call) -> str:
 
 
 class _Marker(ast.NodeTransformer):
-    def __init__(self, wrapper: Wrapper, choose: Choose, noted: frozenset[str]) -> None:
+    def __init__(self, wrapper: Wrapper, choose: Choose, noted: frozenset[str], ends: bool) -> None:
         self._wrapper = wrapper
         self._choose = choose
         self._noted = noted
+        self._ends = ends
         self._locals: set[str] = set()
         self._target = ""
 
@@ -194,7 +203,12 @@ class _Marker(ast.NodeTransformer):
         launched.func = called
         if inside[0].path.startswith("."):
             del launched.args[0]  # the receiver
-        return [*at(in_a_graph(note(inside[0].familiar)), node), node]
+        noted = note(inside[0].familiar)
+        if not self._ends:
+            return [*at(in_a_graph(noted), node), node]
+        # Also outside of a graph: what stood in the variable was called already.
+        end = f"if {GRAPH_CALL} >= 0 and {END}: {END}()"
+        return [*at(in_a_graph(f"{END} = {noted}"), node), node, *at(end, node)]
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         target, self._target = self._target, ""  # it belongs to the outermost call only

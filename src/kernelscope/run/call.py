@@ -56,7 +56,8 @@ class KernelCall:
     @property
     def parent(self) -> int | None:
         """Index of the call that made this one, such as a custom operator that runs a Triton kernel."""
-        return self._run.place_of(self._call.parent)
+        place = self._run.place_of(self._call.parent)
+        return place if place >= 0 else None
 
     @property
     def step(self) -> int:
@@ -287,7 +288,7 @@ def _value(arg: Arg, scalars: Any) -> Any:
     tensor: TensorSpec | None = arg.tensor
     if tensor is not None:
         return tensor
-    return next(scalars) if arg.varies else arg.value
+    return next(scalars, None) if arg.varies else arg.value
 
 
 def _trace_line(frame: Frame) -> str:

@@ -29,14 +29,27 @@ def listing(run: Run) -> str:
     return "\n".join(_lines(run))
 
 
-def _lines(run: Run) -> Iterator[str]:
-    calls, info = run.calls, run.info
+def heading(run: Run, calls: int, kernels: int, graphs: int) -> str:
+    info = run.info
     settings = ", ".join(f"{k}={v}" for k, v in info.settings.items()) or "defaults"
-    counts = f"{_count(len(run), 'call')} of {_count(len(run.kernels), 'kernel')}"
-    torch_version = info.versions.get("torch", "?")
-    yield f"{counts} in {_count(len(run.graphs), 'graph')}  (torch {torch_version}, {settings})"
+    rank = f"rank {info.rank} of {info.world_size}, " if info.world_size > 1 else ""
+    counts = f"{_count(calls, 'call')} of {_count(kernels, 'kernel')} in {_count(graphs, 'graph')}"
+    return f"{counts}  ({rank}torch {info.versions.get('torch', '?')}, {settings})"
+
+
+def _lines(run: Run) -> Iterator[str]:
+    yield heading(run, len(run), len(run.kernels), len(run.graphs))
+    yield from call_lines(run.calls)
+    if run.findings:
+        yield ""
+        yield _count(len(run.findings), "finding") + ":"
+        yield from (f"  {finding}" for finding in run.findings)
+
+
+def call_lines(calls: list[KernelCall]) -> Iterator[str]:
+    """A line for each call, under a line for each execution of a graph."""
     columns = _Columns(
-        index=len(str(len(run))),
+        index=max((len(str(c.index + 1)) for c in calls), default=0),
         kind=max((len(c.kind) for c in calls), default=0),
         where=max((len(_where(c)) for c in calls), default=0),
         name=min(max((len(c.kernel_name) for c in calls), default=0), _WIDEST_NAME),
@@ -50,10 +63,6 @@ def _lines(run: Run) -> Iterator[str]:
             yield f"graph {graph.id}{name} ({graph.direction}), step {members[0].step}{replay}"
         for call in members:
             yield _call_line(call, columns)
-    if run.findings:
-        yield ""
-        yield _count(len(run.findings), "finding") + ":"
-        yield from (f"  {finding}" for finding in run.findings)
 
 
 def _call_line(call: KernelCall, columns: _Columns) -> str:
@@ -65,7 +74,7 @@ def _call_line(call: KernelCall, columns: _Columns) -> str:
         f"{nested + call.kernel_name:<{columns.name}}",
         _arguments(call),
     ]
-    return "  " + "  ".join(parts) + (f"  raised {call.error}" if call.error else "")
+    return ("  " + "  ".join(parts)).rstrip() + (f"  raised {call.error}" if call.error else "")
 
 
 def _where(call: KernelCall) -> str:

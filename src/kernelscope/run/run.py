@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 from ..config import strings
@@ -66,9 +69,9 @@ class Run:
             self._spelled_out = place + 1
         return entries
 
-    def place_of(self, key: int) -> int | None:
-        """Where the call stands that had this number while it was recorded."""
-        return self._places.get(key)
+    def place_of(self, key: int) -> int:
+        """Where the call stands that had this number while it was recorded, or -1."""
+        return self._places.get(key, -1)
 
     def _in_full(self, entry: Brief) -> Call:
         number, graph_call, when = BRIEF.unpack(entry)
@@ -104,18 +107,24 @@ class Run:
         graph: int | str | None = None,
         step: int | None = None,
         phase: str | None = None,
+        first: int = 0,
+        limit: int = 0,
     ) -> list[KernelCall]:
-        """Calls by kernel name (globs), kind, graph (its id, AOT name or compile id), step and phase."""
+        """Calls by kernel name (globs), kind, graph (its id, AOT name or compile id), step and phase.
+
+        At most `limit` of them, if given, from call `first` on.
+        """
         globs, kinds = strings(kernel), strings(kind)
-        return [
+        found = [
             c
-            for c in self.calls
+            for c in self.calls[first:]
             if any(fnmatchcase(c.kernel_name, glob) for glob in globs)
             and (not kinds or c.kind in kinds)
-            and (graph is None or _is_graph(c.graph, graph))
+            and (graph is None or is_graph(c.graph, graph))
             and (step is None or c.step == step)
             and (phase is None or c.phase == phase)
         ]
+        return found[:limit] if limit else found
 
     @property
     def kernels(self) -> list[Kernel]:
@@ -135,10 +144,35 @@ class Run:
     def findings(self) -> list[Finding]:
         """What was noticed while recording, and what the hashes show; reading may wait for the device."""
         count, derived = self._derived
-        if count != len(self.entries):
-            derived = list(findings_in(self.calls))
-            self._derived = (len(self.entries), derived)
+        calls = self.calls
+        if count != len(calls):
+            derived = list(findings_in(calls))
+            self._derived = (len(calls), derived)
         return [*self.noted, *derived]
+
+    def close(self) -> None:
+        """Let go of what it holds open: of a run on disk its file, of one in memory nothing."""
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the run to a new folder, which `kernelscope.load` reads; values are read from the device."""
+        from . import folder, writer
+
+        target = folder.create(folder.named(os.fspath(path)))
+        calls = [replace(call, parent=self.place_of(call.parent)) for call in self.records_of_calls]
+        writer.save(target, self.info, self, calls)
+        return target
+
+    def to_pandas(self) -> Any:
+        """The calls as a pandas DataFrame, one row each; needs pandas."""
+        from .tables import to_pandas
+
+        return to_pandas(self)
+
+    def to_arrow(self) -> Any:
+        """The calls as an Arrow table, one row each; needs pyarrow."""
+        from .tables import to_arrow
+
+        return to_arrow(self)
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -153,5 +187,5 @@ class Run:
         return f"<Run {len(self)} calls, {len(self.graphs)} graphs, {len(self.kernels)} kernels>"
 
 
-def _is_graph(graph: Graph | None, wanted: int | str) -> bool:
+def is_graph(graph: Graph | None, wanted: int | str) -> bool:
     return graph is not None and wanted in (graph.id, graph.name, graph.compile_id)

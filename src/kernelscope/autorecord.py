@@ -1,0 +1,130 @@
+"""Recording of a program that does not know of it: begins when torch is imported, ends with the process.
+
+Started by `startup/sitecustomize.py`, or by the .pth file of an installed kernelscope, if KERNELSCOPE_RUN
+is set. Loads nothing of torch itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from typing import TYPE_CHECKING, Any
+
+from .config import AutoRecord, autorecord_from_environment
+from .options import config_of, parse_options
+
+if TYPE_CHECKING:
+    from .recording import Recording
+
+# What torch and Python start for themselves, and torchrun, whose own process runs nothing of the user's.
+_HELPERS = (
+    "compile_worker", "torch.distributed.run", "torch.distributed.launch", "torchrun",
+    "multiprocessing.resource_tracker", "multiprocessing.forkserver",
+)  # fmt: skip
+
+_started = False
+
+
+def start() -> None:
+    """Record this process from the moment it has imported torch, if it is asked to."""
+    global _started
+    wanted = autorecord_from_environment()
+    if _started or wanted is None or _is_helper(sys.orig_argv):
+        return
+    _started = True
+    if "torch" in sys.modules:
+        _open(wanted)
+    else:
+        sys.meta_path.insert(0, _AfterTorch(wanted))
+
+
+def _is_helper(argv: list[str]) -> bool:
+    return any(name in program_of(argv) for name in _HELPERS)
+
+
+def program_of(argv: list[str]) -> str:
+    """What a Python process was started to run: a module, a piece of code, or the end of a script's path."""
+    words = iter(argv[1:])
+    for word in words:
+        if word in ("-m", "-c"):
+            return next(words, "")
+        if word in ("-W", "-X"):
+            next(words, None)
+        elif not word.startswith("-"):
+            return os.path.join(*word.split(os.sep)[-2:])
+    return ""
+
+
+class _AfterTorch:
+    """Finds torch like everybody else, and opens the recording once it is loaded."""
+
+    def __init__(self, wanted: AutoRecord) -> None:
+        self._wanted = wanted
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name != "torch":
+            return None
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
+        spec = PathFinder.find_spec(name, path, target)
+        loader: Any = spec.loader if spec is not None else None
+        if loader is None:
+            return spec
+        load = loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            del loader.exec_module
+            load(module)
+            _open(self._wanted)
+
+        loader.exec_module = exec_module
+        return spec
+
+
+def _open(wanted: AutoRecord) -> None:
+    from .run.errors import RunError
+
+    try:
+        recording = _recording(wanted)
+        recording.open()
+    except RunError as error:  # a disk that is full or sealed is no reason to stop the program
+        print(f"kernelscope: not recording: {error}", file=sys.stderr)
+        return
+    except Exception as error:  # a wrong option, or a torch that the probes do not fit
+        print(f"kernelscope: cannot record: {error}", file=sys.stderr)
+        sys.exit(2)
+    _note_exceptions(recording)
+    atexit.register(_close, recording, os.getpid())
+
+
+def _recording(wanted: AutoRecord) -> Recording:
+    from .recording import Recording
+    from .run import folder
+
+    config = config_of(parse_options(wanted.options))
+    part = folder.claim_part(wanted.path, wanted.rank, os.getpid())
+    return Recording(config, part)
+
+
+def _note_exceptions(recording: Recording) -> None:
+    """Keep what the program died of; it is still printed by whoever printed it before."""
+    before, pid = sys.excepthook, os.getpid()
+
+    def excepthook(kind: Any, error: Any, trace: Any) -> None:
+        if os.getpid() == pid and recording.writer is not None:
+            recording.writer.told("exception", f"{kind.__name__}: {error}"[:2000])
+        before(kind, error, trace)
+
+    sys.excepthook = excepthook
+
+
+def _close(recording: Recording, pid: int) -> None:
+    if os.getpid() != pid:
+        return  # a forked child: the run is its parent's
+    writer = recording.writer
+    recording.close()
+    # A process beside the main one that launched nothing, such as a DataLoader's worker, leaves nothing.
+    if writer is not None and writer.folder.name.startswith("child-") and not writer.calls:
+        shutil.rmtree(writer.folder, ignore_errors=True)

@@ -1,0 +1,71 @@
+"""The command line. One file per command; only the one that is asked for is imported."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+from .. import __version__
+from ..run.errors import RunError
+from .commands import COMMANDS
+
+EPILOG = """\
+examples:
+  kernelscope run train.py --epochs 1     record a script; what it leaves is in ./kscope-runs
+  kernelscope show                        the calls of the newest run
+  kernelscope show --call 17              one of them, with arguments and values
+  kernelscope show --crash                what was executing when it died
+
+RUN is a folder, or the name of a run in ./kscope-runs; left out, it is the newest run.
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence; exit status 2."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"kernelscope: {message}; see {self.prog} --help\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    given = list(sys.argv[1:] if argv is None else argv)
+    name = next((word for word in given if not word.startswith("-")), "")
+    args = parser_for(name if name in COMMANDS else None).parse_args(given)
+    try:
+        command = getattr(args, "main", None) or load(COMMANDS[name][0]).main
+        return int(command(args))
+    except RunError as error:
+        print(f"kernelscope: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # `kernelscope show | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def parser_for(command: str | None) -> Parser:
+    """The parser of one command; with None, of all of them by name."""
+    parser = Parser(
+        prog="kernelscope",
+        description="See what a compiled PyTorch program really ran, kernel by kernel and value by value.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"kernelscope {__version__}")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, (module, help) in COMMANDS.items():
+        if name == command:
+            load(module).add_parser(subparsers)
+        elif command is None:
+            subparsers.add_parser(name, help=help)
+    return parser
+
+
+def load(module: str) -> Any:
+    return import_module(module, "kernelscope")

@@ -1,0 +1,19 @@
+"""Arguments that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_run(parser: argparse.ArgumentParser, *, parts: bool = True) -> None:
+    parser.add_argument("run", nargs="?", metavar="RUN", help="a run's folder or name; default: the newest")
+    parser.add_argument("--json", action="store_true", help="print JSON (docs/cli.md has the keys)")
+    if parts:
+        parser.add_argument(
+            "--part", default="", metavar="NAME", help="another process of the run: rank-1, child-42"
+        )
+        parser.add_argument("--rank", type=int, metavar="N", help="short for --part rank-N")
+
+
+def part_of(args: argparse.Namespace) -> str:
+    return f"rank-{args.rank}" if args.rank is not None else str(args.part)

@@ -1,0 +1,111 @@
+"""The child that is recorded, as its parent sees it: start, watch, tell how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+from ..config import recorded_environment
+from ..run import folder
+from ..run.crash import crash_in
+from ..run.errors import RunError
+from ..run.flight_reader import read_status
+
+STARTUP = Path(__file__).parent.parent / "startup"
+_REFRESH = 0.5
+
+
+def watch(command: list[str], path: Path, options: str, *, as_json: bool) -> int:
+    """Run it to its end and return its exit status, 128 + n for signal n as in a shell."""
+    story = folder.Story(tuple(command), os.getcwd(), time.time_ns())
+    folder.write_story(path, story)
+    environment = recorded_environment(path, options, STARTUP)
+    try:
+        child = subprocess.Popen(command, env=environment)
+    except OSError as error:
+        raise RunError(f"{command[0]} cannot be started: {error.strerror}") from None
+    with _Forwarding(child):
+        status = _wait(child, path)
+    try:
+        folder.write_story(path, replace(story, ended_ns=time.time_ns(), status=status))
+        _tell(path, status, as_json=as_json)
+    except OSError as error:
+        print(f"kernelscope: cannot finish {path}: {error.strerror}", file=sys.stderr)
+    return status if status >= 0 else 128 - status
+
+
+class _Forwarding:
+    """Signals that ask us to stop are the child's; on a terminal Ctrl-C reaches it anyway."""
+
+    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        self._child = child
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._forward)
+
+    def _forward(self, number: int, frame: FrameType | None) -> None:
+        if number != signal.SIGINT or not sys.stdin.isatty():
+            self._child.send_signal(number)
+
+    def __exit__(self, *_: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)  # type: ignore[arg-type]
+
+
+def _wait(child: subprocess.Popen[bytes], path: Path) -> int:
+    live = sys.stderr.isatty()
+    try:
+        while True:
+            try:
+                return child.wait(_REFRESH)
+            except subprocess.TimeoutExpired:
+                if live:
+                    print(f"\r\x1b[2K{_live_line(path)}", end="", file=sys.stderr, flush=True)
+    finally:
+        if live:
+            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+
+
+def _live_line(path: Path) -> str:
+    found = [status for part in folder.parts(path) if (status := read_status(part / folder.FLIGHT))]
+    if not found:
+        return "kernelscope: waiting for torch"
+    calls, graphs, written = (sum(column) for column in zip(*found, strict=True))
+    return f"kernelscope: {calls:,} calls, {graphs} graphs, {written / 1e6:.1f} MB written"
+
+
+def _tell(path: Path, status: int, *, as_json: bool) -> None:
+    try:
+        crash = crash_in(path)
+        said = crash.text() if crash is not None else ""
+    except RunError as error:
+        crash, said = None, str(error)
+    if as_json:
+        parts = [folder.part_name(path, part) for part in folder.parts(path)]
+        told = {"run": str(path), "status": status, "parts": parts, "crash": crash and crash.as_json()}
+        print(json.dumps(told), file=sys.stderr)
+    elif crash is not None:
+        print(f"kernelscope: {said}\n  kernelscope show --crash {shlex.quote(str(path))}", file=sys.stderr)
+    elif sys.stderr.isatty() or said:
+        print(f"kernelscope: {said or _recorded(path)}", file=sys.stderr)
+
+
+def _recorded(path: Path) -> str:
+    parts = folder.parts(path)
+    if not parts:
+        return f"nothing was recorded: no process imported torch ({path})"
+    found = [status for part in parts if (status := read_status(part / folder.FLIGHT))]
+    calls = sum(status[0] for status in found)
+    return (
+        f"recorded {calls:,} calls in {len(parts)} {'process' if len(parts) == 1 else 'processes'} to {path}"
+    )

@@ -1,0 +1,17 @@
+"""The commands: where each is, and what it is for.
+
+A module has `add_parser(subparsers)` and `main(args) -> exit status`, and is imported only when it is used.
+"""
+
+from __future__ import annotations
+
+COMMANDS = {
+    "run": (".cli.run", "run a script and record what it launches"),
+    "show": (".cli.show", "the calls of a run, one call, a kernel's source, or a crash"),
+    "ls": (".cli.ls", "the runs here"),
+    "query": (".cli.query", "ask a run in SQL"),
+    "pack": (".cli.pack", "make one file of a run"),
+    "unpack": (".cli.unpack", "make a run of a packed file"),
+    "doctor": (".cli.doctor", "what works on this machine, and what to do about the rest"),
+    "completion": (".cli.completion", "shell completion for bash, zsh or fish"),
+}

@@ -1,0 +1,122 @@
+"""`kernelscope run`: the script runs in a child, and what it launches is recorded there."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import shutil
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from ..options import add_recording_options, config_of
+from ..run import folder
+from ..run.errors import RunError
+from .child import watch
+
+EPILOG = """\
+examples:
+  kernelscope run train.py --epochs 1          record a script
+  kernelscope run --values hash -m my.module   with a hash of every tensor before and after each kernel
+  kernelscope run --time --steps 3:5 train.py  time steps 3 and 4
+  kernelscope run -o before -- torchrun --nproc-per-node 2 train.py
+
+The exit status is the script's own; 2 when it could not be started. Processes that the script starts record
+too, each in its own folder below the run. Under torchrun or Slurm, KERNELSCOPE_RUN=NAME in the environment
+does the same without this command, and KERNELSCOPE_OPTIONS takes the options.
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "run",
+        help="run a script and record what it launches",
+        description="Run a script, module or command, and record every kernel that it launches.",
+        usage="kernelscope run [options] (script.py | -m module | -- command) [arguments …]",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_recording_options(parser.add_argument_group("what to record"))
+    group = parser.add_argument_group("where to")
+    group.add_argument(
+        "-o", dest="output", metavar="NAME", help="folder to make; default kscope-runs/SCRIPT-1"
+    )
+    group.add_argument(
+        "--json", action="store_true", help="say at the end where the run is, as JSON on stderr"
+    )
+    parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="module", help="run a module")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.set_defaults(main=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    try:
+        config_of(args)  # so that a wrong setting is said before anything is started
+    except (ValueError, TypeError) as error:
+        raise RunError(str(error).replace("record(", "").replace("):", ":")) from None
+    command, stem = _command(args)
+    path = (
+        folder.create(folder.named(args.output))
+        if args.output
+        else folder.create_next(Path(folder.HOME), stem)
+    )
+    return watch(command, path, options_text(args), as_json=args.json)
+
+
+def options_text(args: argparse.Namespace) -> str:
+    """The recording options again as text, for the children."""
+    parser = argparse.ArgumentParser()
+    add_recording_options(parser)
+    words: list[str] = []
+    for action in parser._actions[1:]:
+        value = getattr(args, action.dest)
+        if value == action.default:
+            continue
+        if action.dest == "steps":
+            value = f"{value[0]}:{value[1]}"
+        for each in value if isinstance(value, list) else [value]:
+            words += [action.option_strings[0]] if each is True else [f"{action.option_strings[0]}={each}"]
+    return shlex.join(words)
+
+
+def _command(args: argparse.Namespace) -> tuple[list[str], str]:
+    """What to start, and what to name the run after."""
+    if args.module is not None:
+        if not args.module:
+            raise RunError("-m needs the name of a module")
+        name = args.module[0]
+        if PathFinder.find_spec(name.split(".")[0], [str(Path.cwd()), *sys.path]) is None:
+            raise RunError(f"there is no module named {name}")
+        return [sys.executable, "-m", *args.module], name
+    words = args.command
+    if words[:1] == ["--"]:
+        if len(words) < 2:
+            raise RunError("give a command after --")
+        if shutil.which(words[1]) is None:
+            raise RunError(f"there is no command {words[1]}")
+        return words[1:], Path(words[1]).stem
+    if not words:
+        raise RunError("what shall it run? Give a script, -m module, or -- command")
+    _check_script(Path(words[0]))
+    return [sys.executable, *words], Path(words[0]).stem
+
+
+def _check_script(path: Path) -> None:
+    if path.is_dir():
+        if not (path / "__main__.py").is_file():
+            raise RunError(f"{path} is a folder without a __main__.py")
+        return
+    try:
+        source = path.read_bytes()
+    except FileNotFoundError:
+        raise RunError(f"there is no script {path}") from None
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}") from None
+    if source.startswith(b"PK"):
+        return  # an application in a zip file
+    try:
+        compile(source, str(path), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        raise RunError(f"{path}, line {error.lineno}: {error.msg}") from None
+    except ValueError as error:
+        raise RunError(f"{path} is no Python script: {error}") from None

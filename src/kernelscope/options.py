@@ -1,0 +1,100 @@
+"""What to record, in words: the same on the command line and in KERNELSCOPE_OPTIONS."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+
+from .config import OPTIONS, Config, strict_from_environment
+
+
+def parse_options(text: str) -> argparse.Namespace:
+    """KERNELSCOPE_OPTIONS has the recording options of `kernelscope run`."""
+    parser = argparse.ArgumentParser(prog=OPTIONS, exit_on_error=False, add_help=False)
+    add_recording_options(parser)
+    try:
+        given, unknown = parser.parse_known_args(shlex.split(text))
+    except (argparse.ArgumentError, ValueError) as error:
+        raise ValueError(f"{OPTIONS}={text!r}: {error}") from None
+    if unknown:
+        raise ValueError(f"{OPTIONS}={text!r}: unknown option {unknown[0]}")
+    return given
+
+
+def add_recording_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    add = parser.add_argument
+    add(
+        "--values",
+        default="off",
+        metavar="LEVEL",
+        help="what of the values: off, hash (before and after each launch), stats, save (keep the tensors)",
+    )
+    add(
+        "--ops",
+        default="graph",
+        metavar="WHICH",
+        help="graph: compiled code and Triton; all: eager operators too",
+    )
+    add(
+        "--kernel",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="only kernels with such a name; repeatable",
+    )
+    add(
+        "--kind",
+        action="append",
+        default=[],
+        metavar="KIND",
+        help="only triton, cpp, extern or op; repeatable",
+    )
+    add("--verify", default="", metavar="HOW", help="reread: hash every argument, every time")
+    add("--steps", type=step_range, metavar="3:5", help="only these steps; 3:5 is 3 and 4")
+    add("--time", action="store_true", help="measure how long each call ran")
+    add("--stop-at", type=int, metavar="CALL", help="end the program once this call is over")
+    add(
+        "--max-tensors",
+        type=byte_count,
+        default=2_000_000_000,
+        metavar="SIZE",
+        help="room for saved tensors, such as 2GB (the default); then the oldest are dropped",
+    )
+    add("--keep-last", type=int, default=0, metavar="N", help="keep only the last N steps on disk")
+
+
+def config_of(given: argparse.Namespace) -> Config:
+    return Config(
+        values=given.values,
+        ops=given.ops,
+        kernel=tuple(given.kernel),
+        kind=tuple(given.kind),
+        verify=given.verify,
+        strict=strict_from_environment(),
+        steps=given.steps,
+        time=given.time,
+        stop_at=given.stop_at,
+        max_tensors=given.max_tensors,
+        keep_last=given.keep_last,
+    )
+
+
+def step_range(text: str) -> tuple[int, int]:
+    """ "3:5" is steps 3 and 4; "3" is step 3."""
+    first, colon, end = text.partition(":")
+    try:
+        return int(first), int(end) if colon else int(first) + 1
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no range of steps; write 3:5 or 3") from None
+
+
+def byte_count(text: str) -> int:
+    """ "2GB", "500MB", "1.5 GiB" or a plain number."""
+    found = re.fullmatch(r"\s*([\d.]+)\s*([KMGT]?)(i?)B?\s*", text, re.IGNORECASE)
+    try:
+        assert found is not None
+        power = " KMGT".index(found[2].upper() or " ")
+        return int(float(found[1]) * (1024 if found[3] else 1000) ** power)
+    except (AssertionError, ValueError):
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 500MB or 2GB") from None

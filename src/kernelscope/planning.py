@@ -1,0 +1,53 @@
+"""What a recording plans: from the calls of one execution to fingerprints that need no looking."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .events import Call, Familiar
+from .fingerprint.plans import Plan
+from .probes.launch import GraphReadings
+from .run import Run
+
+
+class PlannedGraph:
+    """A plan whose executions the run knows of."""
+
+    def __init__(self, made: Plan, run: Run) -> None:
+        self.flushes = made.flushes
+        self._plan = made
+        self._first_slots = run.first_slots
+
+    def begin(self, graph_call: int) -> Any:
+        execution, self._first_slots[graph_call] = self._plan.begin()
+        return execution
+
+
+def readings_of(calls: list[Call]) -> GraphReadings | None:
+    """What these calls, one execution of a graph, fingerprinted and where; None if that was incomplete."""
+    readings = GraphReadings()
+    numbers: dict[int, int] = {}  # by slot
+    storages: dict[int, int] = {}
+    for call in calls:
+        site = call.site
+        if call.pre is None or call.post is None or call.error or site.id in readings.familiars:
+            return None
+        for slots, taken in ((call.pre, readings.before), (call.post, readings.after)):
+            new = taken[site.id] = []
+            for i, slot in slots.items():
+                if slot not in numbers:
+                    spec = site.args[i].tensor
+                    assert spec is not None
+                    numbers[slot] = len(numbers)
+                    readings.tensors.append(spec)
+                    new.append((i, numbers[slot]))
+        readings.familiars[site.id] = Familiar(
+            site,
+            call.dead,
+            {i: numbers[slot] for i, slot in call.pre.items()},
+            {i: numbers[slot] for i, slot in call.post.items()},
+            tuple(storages.setdefault(s, len(storages)) for s in call.storages),
+            call.epochs,
+            call.offsets,
+        )
+    return readings

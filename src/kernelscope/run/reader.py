@@ -1,0 +1,184 @@
+"""A run from disk: the same `Run`, read lazily from run.db. Trusts nothing that it reads."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from . import codec
+from .errors import RunError
+from .schema import APPLICATION_ID, COLUMNS, OBJECTS, SCHEMA_VERSION
+
+_HEADER = b"SQLite format 3\0"
+_PATIENCE = 60.0  # seconds for one question: a damaged file must not hang us
+
+# What may go wrong while rows that we did not write are turned into records.
+DAMAGES = (
+    sqlite3.Error, sqlite3.Warning, ValueError, TypeError, KeyError, IndexError, AttributeError,
+    OverflowError, RecursionError, MemoryError,
+)  # fmt: skip
+
+
+class Database:
+    """run.db, opened for reading only."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._copy: tempfile.TemporaryDirectory[str] | None = None
+        self.version = 0
+        with self.understood():
+            self._db = self._open()
+        self._deadline = float("inf")
+        self._db.set_progress_handler(self._is_too_late, 100_000)
+        with self.understood():
+            self._check()
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            with self.path.open("rb") as file:
+                start = file.read(100)
+        except FileNotFoundError:
+            raise RunError(f"there is no run in {self.path.parent}: it has no {self.path.name}") from None
+        except OSError as error:
+            raise RunError(f"{self.path} cannot be read: {error.strerror}") from None
+        if not start:
+            raise RunError(f"{self.path} is empty: the process ended before it had recorded anything")
+        if not start.startswith(_HEADER):
+            raise RunError(f"{self.path} is not a run of kernelscope: it is no SQLite database")
+        try:
+            return self._connect(self.path)
+        except sqlite3.OperationalError:
+            return self._connect(self._copied())
+
+    def _connect(self, path: Path) -> sqlite3.Connection:
+        where = f"file:{quote(str(path.absolute()))}?mode=ro"
+        db = sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False, timeout=5)
+        try:
+            for pragma in ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", "mmap_size=0"):
+                db.execute(f"PRAGMA {pragma}")
+            db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _copied(self) -> Path:
+        """A log that was left by a crash can only be read where SQLite may write beside it."""
+        self._copy = tempfile.TemporaryDirectory(prefix="kernelscope-")
+        for name in (self.path.name, f"{self.path.name}-wal"):
+            with suppress(FileNotFoundError):
+                shutil.copyfile(self.path.with_name(name), Path(self._copy.name) / name)
+        return Path(self._copy.name) / self.path.name
+
+    def _check(self) -> None:
+        [(application,)] = self.rows("PRAGMA application_id")
+        [(self.version,)] = self.rows("PRAGMA user_version")
+        [(objects,)] = self.rows("SELECT count(*) FROM sqlite_master")
+        if not objects and not application:
+            raise RunError(f"{self.path} is empty: the process ended before it had recorded anything")
+        if application != APPLICATION_ID:
+            raise RunError(f"{self.path} is not a run of kernelscope: it is another program's database")
+        if self.version > SCHEMA_VERSION:
+            raise RunError(
+                f"{self.path} has schema {self.version}, and this kernelscope reads up to {SCHEMA_VERSION}: "
+                "it was written by a newer kernelscope; upgrade to read it"
+            )
+        found: dict[str, str] = dict(self.rows("SELECT name, sql FROM sqlite_master WHERE sql <> ''"))
+        # Compared word by word: a foreign schema could make a plain SELECT run anything SQLite has.
+        if self.version != SCHEMA_VERSION or found != OBJECTS:
+            raise RunError(f"{self.path} is damaged: its tables are not those of schema {SCHEMA_VERSION}")
+        self.rows("PRAGMA trusted_schema=ON")  # our views use JSON functions, and these are our views
+
+    def _is_too_late(self) -> int:
+        return int(time.monotonic() > self._deadline)
+
+    @contextmanager
+    def understood(self) -> Iterator[None]:
+        """Whatever a damaged file makes us stumble over becomes one sentence."""
+        try:
+            yield
+        except DAMAGES as error:
+            what = str(error) or type(error).__name__
+            raise RunError(f"{self.path} is damaged and cannot be read in full ({what})") from None
+
+    def rows(self, sql: str, given: Sequence[Any] = ()) -> list[codec.Row]:
+        self._deadline = time.monotonic() + _PATIENCE
+        try:
+            return self._db.execute(sql, given).fetchall()
+        except sqlite3.OperationalError as error:
+            if str(error) == "interrupted":
+                raise RunError(
+                    f"{self.path} took longer than {_PATIENCE:.0f} s to answer; is it damaged?"
+                ) from None
+            raise
+
+    def table(self, name: str, rest: str = "", given: Sequence[Any] = ()) -> list[codec.Row]:
+        """Whole rows of a table, each column of the type that it must have."""
+        rows, columns = self.rows(f"SELECT {name}.* FROM {name} {rest}", given), COLUMNS[name]
+        for row in rows:
+            for value, types in zip(row, columns, strict=True):
+                if type(value) not in types:
+                    raise ValueError(f"a row of {name} holds {value!r:.40} where it cannot be")
+        return rows
+
+    def query(self, sql: str) -> tuple[list[str], Iterator[codec.Row]]:
+        """A SELECT of the user's: column names, and rows as they come."""
+        self._deadline = float("inf")
+        self._db.set_authorizer(_only_reading)
+        try:
+            cursor = self._db.execute(sql)
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            raise RunError(f"SQLite does not take this query: {error}") from None
+        if cursor.description is None:
+            raise RunError("a query reads: start it with SELECT or WITH")
+        return [name for name, *_ in cursor.description], self._each(cursor)
+
+    def _each(self, cursor: sqlite3.Cursor) -> Iterator[codec.Row]:
+        try:
+            yield from cursor
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            raise RunError(f"SQLite could not go on with this query: {error}") from None
+
+    def close(self) -> None:
+        self._db.close()
+        if self._copy is not None:
+            self._copy.cleanup()
+
+
+_READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+
+
+def _only_reading(action: int, first: str | None, second: str | None, *_: Any) -> int:
+    # load_extension is a function too, though Python leaves it off.
+    if action in _READING and (second or "").lower() != "load_extension":
+        return sqlite3.SQLITE_OK
+    return sqlite3.SQLITE_DENY
+
+
+class StoredHashes:
+    """Reads fingerprints where a live run's hasher would."""
+
+    def __init__(self, database: Callable[[], Database]) -> None:
+        self._database = database
+        self._known: dict[int, Any] = {}
+
+    def read(self, slot: int) -> Any:
+        """The value in a slot; None where the process ended before it was written."""
+        if slot not in self._known:
+            database = self._database()
+            with database.understood():
+                rows = database.table("fingerprints", "WHERE slot = ?", (slot,))
+                self._known[slot] = codec.fingerprint_value(*rows[0][1:]) if rows else None
+        return self._known[slot]
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in json.loads(text))

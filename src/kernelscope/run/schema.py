@@ -1,0 +1,82 @@
+"""The tables of run.db. docs/runs.md describes them; a change here is a new SCHEMA_VERSION there."""
+
+from __future__ import annotations
+
+APPLICATION_ID = 0x4B534350  # "KSCP", in the header of every run.db
+SCHEMA_VERSION = 1
+
+TABLES = {
+    "info": "CREATE TABLE info (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    "kernels": """CREATE TABLE kernels (
+  id INTEGER PRIMARY KEY, name TEXT NOT NULL, kind TEXT NOT NULL, producer TEXT NOT NULL,
+  source TEXT NOT NULL, source_hash TEXT NOT NULL)""",
+    "graphs": """CREATE TABLE graphs (
+  id INTEGER PRIMARY KEY, direction TEXT NOT NULL, name TEXT NOT NULL, compile_id TEXT NOT NULL,
+  cache_key TEXT NOT NULL, source TEXT NOT NULL, path TEXT NOT NULL)""",
+    "sites": """CREATE TABLE sites (
+  id INTEGER PRIMARY KEY, kernel INTEGER NOT NULL, file TEXT NOT NULL, line INTEGER NOT NULL, grid TEXT,
+  config TEXT NOT NULL, origin TEXT NOT NULL, device TEXT NOT NULL, collective TEXT NOT NULL,
+  dead TEXT NOT NULL, bytes INTEGER)""",
+    "arguments": """CREATE TABLE arguments (
+  site INTEGER NOT NULL, position INTEGER NOT NULL, name TEXT NOT NULL, role TEXT NOT NULL,
+  dtype TEXT, shape TEXT, stride TEXT, device TEXT, type TEXT, unread TEXT,
+  wrapper_name TEXT NOT NULL, value TEXT, varies INTEGER NOT NULL, returned INTEGER NOT NULL,
+  PRIMARY KEY (site, position)) WITHOUT ROWID""",
+    "graph_calls": """CREATE TABLE graph_calls (
+  id INTEGER PRIMARY KEY, graph INTEGER NOT NULL, thread INTEGER NOT NULL, stream INTEGER NOT NULL,
+  phase TEXT NOT NULL, step INTEGER NOT NULL)""",
+    # Narrow: what a noted call does not say itself, its graph call says. NULL means "as there".
+    "calls": """CREATE TABLE calls (
+  id INTEGER PRIMARY KEY, site INTEGER NOT NULL, graph_call INTEGER NOT NULL, start_ns INTEGER NOT NULL,
+  duration_ns INTEGER, step INTEGER, phase TEXT, thread INTEGER, stream INTEGER, replay INTEGER,
+  parent INTEGER)""",
+    "details": """CREATE TABLE details (
+  call INTEGER PRIMARY KEY, scalars TEXT NOT NULL, storages TEXT NOT NULL, epochs TEXT NOT NULL,
+  offsets TEXT NOT NULL, dead TEXT NOT NULL, pre TEXT, post TEXT, depth INTEGER NOT NULL)""",
+    "errors": "CREATE TABLE errors (call INTEGER PRIMARY KEY, message TEXT NOT NULL)",
+    "fingerprints": "CREATE TABLE fingerprints (slot INTEGER PRIMARY KEY, bits INTEGER, other TEXT)",
+    "tensors": """CREATE TABLE tensors (
+  call INTEGER NOT NULL, position INTEGER NOT NULL, moment TEXT NOT NULL, file TEXT NOT NULL,
+  PRIMARY KEY (call, position, moment)) WITHOUT ROWID""",
+    "marks": """CREATE TABLE marks (
+  id INTEGER PRIMARY KEY, call INTEGER NOT NULL, kind TEXT NOT NULL, text TEXT NOT NULL)""",
+    "findings": """CREATE TABLE findings (
+  id INTEGER PRIMARY KEY, kind TEXT NOT NULL, message TEXT NOT NULL, call INTEGER NOT NULL,
+  kernel TEXT NOT NULL, arg TEXT NOT NULL)""",
+}
+
+VIEWS = {
+    "call": """CREATE VIEW call AS SELECT
+  c.id AS id, k.name AS kernel, k.kind AS kind, k.producer AS producer, s.grid AS grid, s.device AS device,
+  g.graph AS graph, c.graph_call AS graph_call, coalesce(c.step, g.step, 0) AS step,
+  coalesce(c.phase, g.phase, 'other') AS phase, coalesce(c.thread, g.thread, 0) AS thread,
+  coalesce(c.stream, g.stream, 0) AS stream, c.replay AS replay, c.parent AS parent, c.start_ns AS start_ns,
+  c.duration_ns AS duration_ns, json_extract(s.origin, '$[0][0]') AS file,
+  json_extract(s.origin, '$[0][1]') AS line, c.site AS site, k.id AS kernel_id
+FROM calls c JOIN sites s ON s.id = c.site JOIN kernels k ON k.id = s.kernel
+LEFT JOIN graph_calls g ON g.id = c.graph_call""",
+    "hash": """CREATE VIEW hash AS SELECT * FROM (SELECT
+  d.call AS call, a.position AS position, a.name AS name,
+  (SELECT printf('%016x', bits) FROM fingerprints
+   WHERE slot = json_extract(d.pre, '$."' || a.position || '"') AND bits IS NOT NULL) AS before,
+  (SELECT printf('%016x', bits) FROM fingerprints
+   WHERE slot = json_extract(d.post, '$."' || a.position || '"') AND bits IS NOT NULL) AS after
+FROM details d JOIN calls c ON c.id = d.call JOIN arguments a ON a.site = c.site)
+WHERE before IS NOT NULL OR after IS NOT NULL""",
+}
+
+OBJECTS = {**TABLES, **VIEWS}
+
+_TYPES = {"INTEGER": int, "TEXT": str}
+
+
+def _columns(sql: str) -> tuple[tuple[type, ...], ...]:
+    """What each column of a table may hold."""
+    inside = sql[sql.index("(") + 1 : sql.rindex(")")].split("PRIMARY KEY (")[0]
+    words = [part.split() for part in inside.split(",") if part.strip()]
+    return tuple(
+        (_TYPES[kind],) if rest else (_TYPES[kind], type(None)) for _, kind, *rest in words if kind in _TYPES
+    )
+
+
+COLUMNS = {name: _columns(sql) for name, sql in TABLES.items()}

@@ -1,0 +1,48 @@
+"""Where, when and how a run is recorded."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import time
+import uuid
+from typing import Any
+
+import torch
+
+from . import __version__
+from .config import Config, place_from_environment
+from .events import RunInfo
+
+
+def run_info(config: Config) -> RunInfo:
+    place = place_from_environment()
+    cuda: Any = torch.cuda
+    devices = range(cuda.device_count()) if cuda.is_initialized() and cuda.is_available() else ()
+    return RunInfo(
+        uuid=str(uuid.uuid4()),
+        group=place.group,
+        rank=place.rank,
+        local_rank=place.local_rank,
+        world_size=place.world_size,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        parent_pid=os.getppid(),
+        monotonic_ns=time.monotonic_ns(),
+        realtime_ns=time.time_ns(),
+        devices=tuple(str(cuda.get_device_properties(i).uuid) for i in devices),
+        versions=_versions(),
+        settings=config.changed(),
+    )
+
+
+def _versions() -> dict[str, str]:
+    versions = {
+        "kernelscope": __version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+    }
+    if torch.version.cuda:
+        versions["cuda"] = torch.version.cuda
+    return versions

@@ -1,0 +1,83 @@
+"""Runs and calls as JSON. docs/cli.md documents the keys; they are stable."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from ..run.call import KernelCall
+from ..run.codec import to_json
+from ..run.run import Run
+
+
+def dump(value: Any) -> None:
+    json.dump(json.loads(to_json(value)), sys.stdout, ensure_ascii=False, indent=1)
+    sys.stdout.write("\n")
+
+
+def run_form(run: Run, path: Any = None) -> dict[str, Any]:
+    info = run.info
+    return {
+        "path": None if path is None else str(path),
+        "uuid": info.uuid,
+        "rank": info.rank,
+        "world_size": info.world_size,
+        "host": info.host,
+        "pid": info.pid,
+        "started": info.realtime_ns / 1e9,
+        "versions": info.versions,
+        "settings": info.settings,
+    }
+
+
+def call_form(call: KernelCall, saved: dict[tuple[int, str], str] | None = None) -> dict[str, Any]:
+    graph, origin = call.graph, call.origin
+    return {
+        "index": call.index,
+        "kind": call.kind,
+        "producer": call.producer,
+        "kernel_name": call.kernel_name,
+        "grid": call.grid,
+        "config": call.config,
+        "args": _args(call, saved or {}),
+        "time": call.time,
+        "origin": None
+        if origin is None
+        else {"file": origin.file, "line": origin.line, "function": origin.function},
+        "graph": None
+        if graph is None
+        else {"id": graph.id, "name": graph.name, "direction": graph.direction},
+        "graph_call": call.graph_call,
+        "step": call.step,
+        "phase": call.phase,
+        "device": call.device,
+        "stream": call.stream,
+        "thread": call.thread,
+        "replay": call.replay,
+        "parent": call.parent,
+        "error": call.error or None,
+    }
+
+
+def _args(call: KernelCall, saved: dict[tuple[int, str], str]) -> list[dict[str, Any]]:
+    roles, pre, post, values = call.roles, call.pre_hashes, call.post_hashes, call.args
+    found = []
+    for i, arg in enumerate(call.arguments):
+        spec = arg.tensor
+        form: dict[str, Any] = {"name": arg.name, "role": roles[i], "wrapper_name": arg.wrapper_name}
+        if spec is None:
+            form["value"] = values[i]
+        else:
+            form |= {"dtype": spec.dtype, "shape": spec.shape, "stride": spec.stride, "device": spec.device}
+            form |= {"before": hash_form(pre.get(i)), "after": hash_form(post.get(i))}
+            form |= {
+                f"saved_{moment}": saved[i, moment] for moment in ("before", "after") if (i, moment) in saved
+            }
+        found.append(form)
+    return found
+
+
+def hash_form(value: Any) -> Any:
+    """64 bits as hexadecimal text, because JSON's numbers are too small for them."""
+    return f"{value:016x}" if type(value) is int else value

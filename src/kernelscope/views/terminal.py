@@ -1,0 +1,101 @@
+"""Tables and blocks of text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ..events import Site
+from ..run.call import KernelCall
+from .plain import hash_form
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[int] = ()) -> Iterator[str]:
+    """Columns as wide as they need to be; those in `right` are aligned to the right."""
+    texts = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    lines = [list(head), *texts] if head else texts
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = [
+            c.rjust(w) if i in right else c.ljust(w)
+            for i, (c, w) in enumerate(zip(line, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+def call_block(call: KernelCall, saved: dict[tuple[int, str], str]) -> Iterator[str]:
+    """Everything about one call."""
+    yield f"call {call.index}  [{call.kind}] {call.kernel_name}"
+    graph = call.graph
+    facts = {
+        "at": call.origin,
+        "graph": f"{graph.id} {graph.name} ({graph.direction}), execution {call.graph_call}"
+        if graph
+        else None,
+        "step": f"{call.step}, {call.phase}",
+        "producer": call.producer,
+        "grid": call.grid,
+        "config": ", ".join(f"{k}={v}" for k, v in call.config.items()) or None,
+        "device": call.device + (f", stream {call.stream:#x}" if call.stream else ""),
+        "time": None if call.time is None else seconds(call.time),
+        "inside": None if call.parent is None else f"call {call.parent}",
+        "replay": call.replay,
+        "wrapper": "{}:{}".format(*call.wrapper_line) if call.wrapper_line[0] else None,
+        "raised": call.error or None,
+    }
+    yield from table([], [(f"  {k}", v) for k, v in facts.items() if v not in (None, "")])
+    if call.arguments:
+        yield "  arguments"
+        yield from (f"    {line}" for line in table(["", "", "", "before", "after"], _arguments(call, saved)))
+    frames = call.stack[1:]
+    if frames:
+        yield "  called from"
+        yield from (f"    {frame}" for frame in frames)
+
+
+def _arguments(call: KernelCall, saved: dict[tuple[int, str], str]) -> Iterator[tuple[str, ...]]:
+    roles, pre, post, values, empty = (
+        call.roles, call.pre_hashes, call.post_hashes, call.args, call.uninitialised
+    )  # fmt: skip
+    changed = call.changed_args
+    for i, arg in enumerate(call.arguments):
+        name = f"{arg.name} = {arg.wrapper_name}" if arg.wrapper_name not in ("", arg.name) else arg.name
+        if arg.tensor is None:
+            yield name, roles[i], str(values[i]), "", ""
+            continue
+        spec = arg.tensor
+        shape = f"{spec.short_dtype}{list(spec.shape)} stride {list(spec.stride)}"
+        before = "uninitialised" if i in empty else _value(pre.get(i), saved.get((i, "before")))
+        after = _value(post.get(i), saved.get((i, "after"))) + (" changed" if i in changed else "")
+        yield name, roles[i], shape, before, after
+
+
+def _value(value: Any, file: str | None) -> str:
+    shown = "" if value is None else str(hash_form(value))
+    return f"{shown} {file}".strip() if file and not file.startswith(shown or "?") else file or shown
+
+
+def time_rows(times: list[tuple[Site, int, int, int | None]]) -> Iterator[tuple[str, ...]]:
+    """Per site: calls, total, share, mean, GB/s where the bytes are known."""
+    total = sum(nanoseconds for _, _, nanoseconds, _ in times) or 1
+    for site, calls, nanoseconds, moved in times:
+        rate = f"{moved * calls / nanoseconds:.1f}" if moved and nanoseconds else ""
+        where = f"{site.origin[0].file.rpartition('/')[2]}:{site.origin[0].line}" if site.origin else "?"
+        yield (
+            seconds(nanoseconds / 1e9), f"{100 * nanoseconds / total:.1f}%", f"{calls:,}",
+            seconds(nanoseconds / 1e9 / calls), rate, site.kernel.kind, where, site.kernel.name,
+        )  # fmt: skip
+
+
+def seconds(value: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if value >= size:
+            return f"{value / size:.2f} {unit}"
+    return f"{value * 1e9:.0f} ns"
+
+
+def byte_size(count: int) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"

@@ -1,0 +1,112 @@
+"""Dies in many ways while it records: forks a child for each line on its input, and tells how that one ended.
+
+A line is `HOW FOLDER`; the answer is a JSON object. The operator `steady` is the kernel to die in: it says
+in shared memory when it begins and ends, so that what the flight recorder tells can be checked.
+"""
+
+import json
+import mmap
+import os
+import random
+import signal
+import struct
+import sys
+import time
+
+import torch
+from torch import Tensor
+
+import kernelscope
+
+shared = mmap.mmap(-1, 4096)  # begun, ended
+how, die_at = "", 0
+begun = 0
+
+
+def said() -> tuple[int, int]:
+    return struct.unpack_from("<QQ", shared)
+
+
+@torch.library.custom_op("crashing::steady", mutates_args=())
+def steady(x: Tensor) -> Tensor:
+    global begun
+    begun += 1
+    struct.pack_into("<Q", shared, 0, begun)
+    if how and begun == die_at:
+        if how == "segv":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        elif how == "exit":
+            os._exit(7)
+    deadline = time.monotonic() + 0.001
+    while how and time.monotonic() < deadline:
+        pass
+    result = x + 1
+    struct.pack_into("<Q", shared, 8, begun)
+    return result
+
+
+@steady.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+@torch.compile
+def step(x: Tensor) -> Tensor:
+    return steady(x.sin()).cos() @ x
+
+
+@torch.compile
+def gather(x: Tensor, index: Tensor) -> Tensor:
+    return x[index] * 2
+
+
+def child(folder: str) -> None:
+    global begun
+    begun = 0
+    x = torch.ones(16, 16)
+    with kernelscope.record(path=folder):
+        for _ in range(3):
+            gather(x, torch.tensor([1, 2]))
+        if how == "outside":  # a C++ kernel of Inductor's reads where nothing is
+            for _ in range(die_at):
+                step(x)
+            gather(x, torch.tensor([1 << 40, 2]))
+        while True:
+            step(x)
+
+
+def trial(kind: str, folder: str) -> dict[str, object]:
+    global how, die_at
+    how, die_at = kind, random.randint(2, 60)
+    struct.pack_into("<QQ", shared, 0, 0, 0)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            child(folder)
+        finally:
+            os._exit(99)
+    if kind in ("kill", "late"):
+        while not said()[0]:  # it runs
+            time.sleep(0.001)
+        time.sleep(random.uniform(0, 0.3) if kind == "kill" else 1.2)
+        os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    begun_last, ended_last = said()
+    return {
+        "status": os.waitstatus_to_exitcode(status),
+        "die_at": die_at,
+        "begun": begun_last,
+        "ended": ended_last,
+    }
+
+
+if __name__ == "__main__":
+    random.seed(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+    torch.set_num_threads(1)  # a forked child has no threads but its own
+    torch._inductor.config.assert_indirect_indexing = False
+    step(torch.ones(16, 16))
+    gather(torch.ones(16, 16), torch.tensor([1, 2]))
+    print("ready", flush=True)
+    for line in sys.stdin:
+        kind, folder = line.rstrip("\n").split(" ", 1)
+        print(json.dumps(trial(kind, folder)), flush=True)

@@ -1,0 +1,94 @@
+"""Runs on disk, made of plain records: for tests that need no torch."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from kernelscope.events import (
+    BRIEF,
+    Arg,
+    Brief,
+    Call,
+    Familiar,
+    Finding,
+    Frame,
+    Graph,
+    GraphCall,
+    Kernel,
+    RunInfo,
+    Site,
+    TensorSpec,
+)
+from kernelscope.run.writer import Writer
+
+SPEC = TensorSpec("float32", (8, 64), (64, 1), "cpu")
+GRAPH = Graph(0, "forward", "0_forward", "0/0", "key", "def call(args): ...", "/wrapper.py")
+ARGS = (
+    Arg("in_ptr0", "in", SPEC, "arg0_1"),
+    Arg("out_ptr0", "out", SPEC, "buf0"),
+    Arg("xnumel", "scalar", None, "512", 512),
+    Arg("scale", "scalar", None, "", varies=True),
+)
+
+
+def info(**changes: object) -> RunInfo:
+    given = {
+        "uuid": "00000000-0000-0000-0000-000000000000", "group": "", "rank": 0, "local_rank": 0,
+        "world_size": 1, "host": "here", "pid": 1, "parent_pid": 0, "monotonic_ns": time.monotonic_ns(),
+        "realtime_ns": time.time_ns(), "devices": (), "versions": {"torch": "2.13.0", "python": "3.11"},
+        "settings": {"values": "hash"},
+    }  # fmt: skip
+    return RunInfo(**(given | changes))  # type: ignore[arg-type]
+
+
+def site(number: int, name: str = "cpp_fused_relu_0", args: tuple[Arg, ...] = ARGS) -> Site:
+    kernel = Kernel(number, name, "cpp", "inductor", f"void {name}() {{}}", "abc")
+    frames = (Frame("/model.py", 10 + number, "forward"), Frame("/train.py", 3, "main"))
+    return Site(number, kernel, args, "/wrapper.py", 50 + number, (1, 2, 3), {"num_warps": 4}, frames, "cpu")
+
+
+class Hashes:
+    """Stands where a fingerprinter would: the value of a slot follows from its number."""
+
+    def read(self, slot: int) -> object:
+        return slot * 0x9E3779B97F4A7C15 % (1 << 64)
+
+
+def full_call(index: int, at: Site, hasher: Hashes | None = None) -> Call:
+    call = Call(
+        index, at, 0, 1, -1, 7, 0, "forward", time.monotonic_ns(), scalars=(0.5 + index,), storages=(1, 2),
+        epochs=(0, index), offsets=(0, 0), dead=(1,), duration_ns=1500 + index,
+    )  # fmt: skip
+    if hasher is not None:
+        call.pre, call.post, call.hasher = {0: 2 * index}, {0: 2 * index, 1: 2 * index + 1}, hasher
+    return call
+
+
+def brief(writer: Writer, at: Site, graph_call: int = 0) -> Brief:
+    """A note of a launch at this site, which the writer can look up."""
+    familiar = Familiar(at, (1,))
+    writer.flight.familiar = {at.id: familiar}.get
+    return BRIEF.pack(at.id, graph_call, time.monotonic_ns())
+
+
+def write_sample(folder: Path, *, close: bool = True, executing: bool = False) -> Writer:
+    """Two sites, noted and full calls, hashes, an error, a mark, a finding."""
+    folder.mkdir(parents=True, exist_ok=True)
+    writer, hasher, sites = Writer(folder, info()), Hashes(), [site(1), site(2, "extern_kernels.mm")]
+    noted = site(3, "cpp_fused_noted_1", ARGS[:3])  # what varies cannot be noted
+    writer.graph_call(GraphCall(0, GRAPH, 7, 0, "forward", 1))
+    for number in range(20):
+        call = full_call(next(writer.flight), sites[number % 2], hasher)
+        call.error = "RuntimeError: no" if number == 7 else ""
+        writer.enter(call)
+        writer.leave(call)
+        writer.note(brief(writer, noted))()
+    writer.mark("step", "1")
+    writer.finding(Finding("undeclared-write", "something", 3, "cpp_fused_relu_0", "in_ptr0"))
+    if executing:
+        writer.note(brief(writer, noted))
+    writer.flush()
+    if close:
+        writer.close()
+    return writer
