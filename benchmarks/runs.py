@@ -179,10 +179,8 @@ def measured() -> tuple[str, list[str]]:
     python, machine = platform.python_version(), platform.machine()
     where = f"{os.cpu_count()} cores of {machine}, Python {python}, torch {torch.__version__}"
     low, high = disk.quartiles
-    lines += [
-        "",
-        f'Level "off", {where}, load {os.getloadavg()[0]:.1f}; quartiles of the ratio {low:.3f} and {high:.3f}.',
-    ]
+    spread = f"quartiles of the ratio {low:.3f} and {high:.3f}"
+    lines += ["", f'Level "off", {where}, load {os.getloadavg()[0]:.1f}; {spread}.']
     kept = {
         "throughput": speed >= 100_000,
         "slowdown": disk.ratio <= 1.1,
