@@ -15,8 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import torch
@@ -74,8 +74,12 @@ def sustained(folder: Path, calls: int) -> float:
     return calls / seconds
 
 
-def slowed() -> tuple[Variant, Variant, float]:
-    """A compiled program of about `RATE` calls per second: recorded to disk, recorded to memory, its rate."""
+def slowed() -> tuple[Variant, Variant, float, float]:
+    """A compiled program of about `RATE` calls per second: recorded to disk, recorded to memory, its rate.
+
+    And the microseconds of CPU that a call recorded to disk costs the program's own thread, which a machine
+    with other things to do changes least.
+    """
     torch.set_num_threads(1)  # one core for the program, one for the writer
     torch._dynamo.reset()
     x, layers = torch.ones(64, 64), 20
@@ -119,7 +123,24 @@ def slowed() -> tuple[Variant, Variant, float]:
         bench = Bench(step, "cpu")
         bench.warm_up([disk, memory])
         bench.rounds([disk, memory], 15)
-    return disk, memory, rate
+        calls = disk.calls
+        own = statistics.median(_own_time(step, on_disk) for _ in range(15)) / calls * 1e6
+    return disk, memory, rate, own
+
+
+def _own_time(step: Callable[[], None], watch: Callable[[], AbstractContextManager[Count]]) -> float:
+    """CPU seconds that one recorded step costs the program's thread more than a bare one."""
+
+    def seconds() -> float:
+        start = time.thread_time()
+        step()
+        return time.thread_time() - start
+
+    before = seconds()
+    with watch():
+        step()
+        recorded = seconds()
+    return recorded - (before + seconds()) / 2
 
 
 def answered(*words: str, times: int = 7) -> float:
@@ -144,13 +165,14 @@ def measured() -> tuple[str, list[str]]:
         size = (run / "run.db").stat().st_size / CALLS
         show, chosen = answered("show", str(run)), answered("show", str(run), "--kernel", "*_7", "--json")
         help_ = answered("show", "--help")
-    disk, memory, rate = slowed()
+    disk, memory, rate, own = slowed()
     speed = statistics.median(speeds)
     rows = [
         ("calls written per second, sustained", f"{speed:,.0f}", "≥ 100,000"),
         ("bytes per call in run.db", f"{size:.1f}", ""),
         (f"program of {rate:,.0f} calls/s, recorded to disk", f"{disk.ratio:.3f}×", "≤ 1.10×"),
         ("the same, recorded to memory", f"{memory.ratio:.3f}×", ""),
+        ("CPU of the program's thread for a call recorded to disk", f"{own:.1f} µs", ""),
         (f"`show` on {CALLS:,} calls", f"{show:.2f} s", "< 1 s"),
         ("`show --kernel … --json` on them", f"{chosen:.2f} s", ""),
         ("`show --help`", f"{help_:.2f} s", "< 0.3 s"),
@@ -159,7 +181,8 @@ def measured() -> tuple[str, list[str]]:
     python, machine = platform.python_version(), platform.machine()
     where = f"{os.cpu_count()} cores of {machine}, Python {python}, torch {torch.__version__}"
     low, high = disk.quartiles
-    lines += ["", f'Level "off", {where}; the ratio\'s quartiles are {low:.3f} and {high:.3f}.']
+    spread = f"quartiles of the ratio {low:.3f} and {high:.3f}"
+    lines += ["", f'Level "off", {where}, load {os.getloadavg()[0]:.1f}; {spread}.']
     kept = {
         "throughput": speed >= 100_000,
         "slowdown": disk.ratio <= 1.1,

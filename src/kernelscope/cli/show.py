@@ -1,17 +1,10 @@
-"""`kernelscope show`: the calls of a run, one call, a kernel's source, times, or a crash."""
+"""`kernelscope show`: its options. What it does is in `showing`, so that --help need not load it."""
 
 from __future__ import annotations
 
 import argparse
-import sys
-from typing import Any
 
-from ..run import KernelCall, StoredRun, folder, load
-from ..run.crash import crash_in
-from ..run.errors import RunError
-from ..run.listing import call_lines, heading
-from ..views import plain, terminal
-from .arguments import add_run, part_of
+from .arguments import add_run
 
 EPILOG = """\
 examples:
@@ -60,124 +53,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def main(args: argparse.Namespace) -> int:
-    if args.crash:
-        return _crash(args)
-    run = load(folder.resolve(args.run), part=part_of(args))
-    if args.sort == "time":
-        return _times(args, run)
-    calls, more = _calls(args, run)
-    if args.json:
-        saved = run.saved_tensors
-        plain.dump(
-            {
-                "run": plain.run_form(run, run.path),
-                "calls": [plain.call_form(call, saved(call.index)) for call in calls],
-                "more": more,
-                "findings": [_finding_form(f) for f in run.findings] if args.call is None else [],
-            }
-        )
-        return 0
-    if args.call is not None:
-        for line in terminal.call_block(calls[0], run.saved_tensors(calls[0].index)):
-            print(line)
-    else:
-        _list(args, run, calls, more)
-    if args.source:
-        _sources(calls)
-    return 0
+    from .showing import show
 
-
-def _calls(args: argparse.Namespace, run: StoredRun) -> tuple[list[KernelCall], bool]:
-    """The wanted calls, and whether there are more than the limit lets through."""
-    if args.call is not None:
-        found = run.select(first=args.call, limit=1)
-        if not found or found[0].index != args.call:
-            raise RunError(f"{run.path} has no call {args.call}; it has {len(run)} calls")
-        return found, False
-    graph = int(args.graph) if args.graph and args.graph.isdigit() else args.graph
-    wanted: dict[str, Any] = {
-        "kernel": args.kernel or "*", "kind": args.kind, "graph": graph, "step": args.step,
-        "phase": args.phase,
-    }  # fmt: skip
-    if not args.changed:
-        found = run.select(**wanted, first=args.first, limit=args.limit + 1 if args.limit else 0)
-    else:
-        found = [call for call in run.select(**wanted, first=args.first) if call.changed_args]
-    more = bool(args.limit) and len(found) > args.limit
-    return found[: args.limit] if more else found, more
-
-
-def _list(args: argparse.Namespace, run: StoredRun, calls: list[KernelCall], more: bool) -> None:
-    print(heading(run, *run.totals()))
-    for line in call_lines(calls):
-        print(line)
-    if more:
-        print(
-            f"… more: --first {calls[-1].index + 1}, --limit 0 for all, or choose: --kernel, --step, --graph"
-        )
-    if not run.is_closed:
-        try:
-            newer = f", and {run.unwritten():,} calls are in the flight recorder alone"
-        except RunError as error:
-            newer = f", and {error}"
-        print(f"the recording was not closed{newer}: kernelscope show --crash")
-    others = [p.name for p in folder.parts(run.path) if p != run.path]
-    if others:
-        print(f"other processes of this run (--part): {', '.join(others)}")
-    findings = run.findings
-    if findings and not args.first:
-        print(f"\n{len(findings)} finding{'s' if len(findings) > 1 else ''}:")
-        for finding in findings[:50]:
-            print(f"  {finding}")
-
-
-def _finding_form(finding: Any) -> dict[str, Any]:
-    return {
-        "kind": finding.kind,
-        "message": finding.message,
-        "call": finding.call if finding.call >= 0 else None,
-    }
-
-
-def _sources(calls: list[KernelCall]) -> None:
-    kernels = {call._call.site.kernel.id: call._call.site.kernel for call in calls}
-    for kernel in kernels.values():
-        print(f"\n# {kernel.name} [{kernel.kind}]")
-        print(kernel.source.strip() or "# no source: it is not generated code")
-
-
-def _times(args: argparse.Namespace, run: StoredRun) -> int:
-    times = run.times()
-    if not times:
-        raise RunError(f"{run.path} has no times; record them: kernelscope run --time …")
-    total = sum(nanoseconds for _, _, nanoseconds, _ in times)
-    if args.json:
-        rows = [
-            {
-                "kernel_name": site.kernel.name, "kind": site.kernel.kind, "calls": calls,
-                "time": taken / 1e9, "share": taken / total if total else 0, "bytes": moved,
-                "origin": str(site.origin[0]) if site.origin else None,
-            }
-            for site, calls, taken, moved in times
-        ]  # fmt: skip
-        plain.dump({"run": plain.run_form(run, run.path), "sites": rows})
-        return 0
-    print(heading(run, *run.totals()))
-    head = ["total", "share", "calls", "each", "GB/s", "kind", "line", "kernel"]
-    rows_shown = list(terminal.time_rows(times))
-    for line in terminal.table(head, rows_shown[: args.limit or None], right=range(5)):
-        print(line)
-    return 0
-
-
-def _crash(args: argparse.Namespace) -> int:
-    path = folder.resolve(args.run)
-    crash = crash_in(path)
-    if args.json:
-        plain.dump({"run": {"path": str(path)}, "crash": None if crash is None else crash.as_json()})
-    elif crash is None:
-        print(f"{path}: the program came to its end")
-    else:
-        print(crash.text())
-    sys.stdout.flush()
-    return 0
+    return show(args)
