@@ -16,7 +16,8 @@ from kernelscope.fingerprint import cuda_kernels  # noqa: E402
 
 STRIDED = {"NUMBER": tl.uint32, "BLOCK": 1024}
 KERNELS = [
-    ("flat", {"BLOCK": 1024}),
+    ("flat", {"BLOCK": 1024, "MISALIGNED": False}),
+    ("flat", {"BLOCK": 1024, "MISALIGNED": True}),
     ("strided", {"WIDTH": 8, "DIMS": 1, **STRIDED}),
     ("strided", {"WIDTH": 4, "DIMS": 3, **STRIDED}),
     ("strided", {"WIDTH": 2, "DIMS": 5, **STRIDED}),
