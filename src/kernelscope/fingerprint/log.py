@@ -18,6 +18,8 @@ from .hashes import quiet
 from .stats import ROW_LENGTH, Stats
 
 CHUNK_ROWS = 8192
+SCRATCH_COUNTERS, SCRATCH_RECORD = 8, 10  # in 64-bit words, as cuda_stats_kernels has them
+SCRATCH_WORDS = 48 << 10  # enough for most launches
 NO_NUMBERS = -1  # stands for the number of elements where the dtype has no statistics
 
 
@@ -83,6 +85,8 @@ class DeviceLog:
         self._sums: list[_Chunk] = []
         self._stats: list[_Chunk] | None = [] if stats else None
         self._numels = array("q")
+        self._scratch: dict[int, torch.Tensor] = {}  # by stream
+        self._outgrown: list[torch.Tensor] = []  # queued kernels may still use it
         # Memory that nobody used before: a block from the common pool may still be written to by kernels
         # that are queued on the stream it was freed on, while we write to it from another stream.
         self._pool = torch.cuda.MemPool() if device.type == "cuda" else None
@@ -120,6 +124,19 @@ class DeviceLog:
     def stats_address(self, row: int) -> int:
         assert self._stats is not None
         return self._stats[row // CHUNK_ROWS].address + 8 * ROW_LENGTH * (row % CHUNK_ROWS)
+
+    def scratch(self, stream: int, programs: int) -> int:
+        """The address of memory for what programs of one launch tell each other: zeros, then their records.
+
+        A stream's launches follow each other, so they share it. A launch leaves its counters as zero.
+        """
+        found = self._scratch.get(stream)
+        words = SCRATCH_COUNTERS + SCRATCH_RECORD * programs
+        if found is None or len(found) < words:
+            if found is not None:
+                self._outgrown.append(found)
+            found = self._scratch[stream] = self.zeros(max(words, SCRATCH_WORDS), torch.float64)
+        return found.data_ptr()
 
     def let_stream_write(self, row: int, stream: int) -> None:
         """Another stream than the one that cleared the chunk waits for that first (the host does not)."""
