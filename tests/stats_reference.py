@@ -46,7 +46,10 @@ def assert_close(seen: Stats, want: Stats, tensor: torch.Tensor) -> None:
     if want.min is None or want.max is None or want.mean is None or want.std is None:
         assert (seen.min, seen.max, seen.mean, seen.std, seen.l1) == (None, None, None, None, 0.0), about
         return
-    assert seen.min is not None and seen.max is not None and seen.mean is not None and seen.std is not None
+    assert seen.min is not None
+    assert seen.max is not None
+    assert seen.mean is not None
+    assert seen.std is not None
     if tensor.is_complex():  # an absolute value is a rounded root
         assert math.isclose(seen.min, want.min, rel_tol=1e-15), about
         assert math.isclose(seen.max, want.max, rel_tol=1e-15), about

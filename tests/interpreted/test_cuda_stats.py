@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.stats_reference import assert_close, reference, sample
 
-from kernelscope.fingerprint import cuda, cuda_stats, cuda_stats_kernels, hashes
+from kernelscope.fingerprint import cuda, cuda_records, cuda_stats, cuda_stats_kernels
 from kernelscope.fingerprint.definition import MASK64, reference_sum
 from kernelscope.fingerprint.log import SCRATCH_COUNTERS, SCRATCH_RECORD, DeviceLog
 from kernelscope.fingerprint.stats import ROW_LENGTH, Stats
-from tests.stats_reference import assert_close, reference, sample
 
 DTYPES = list(cuda_stats._CODES)
 
@@ -54,7 +54,6 @@ def measured(tensors: list[torch.Tensor]) -> list[tuple[int, Stats]]:
     log = HostMemory()
     log.reserve([0] * len(tensors), [t.numel() for t in tensors])
     assert cuda_stats.accumulate(tensors, log, 0) == [True] * len(tensors)
-    rows = log.stats_entry(0).new_empty(0)
     found = []
     for i, tensor in enumerate(tensors):
         rows = log.stats_entry(i)
@@ -111,11 +110,10 @@ def test_sizes_around_blocks_and_programs(dtype: torch.dtype) -> None:
 
 def test_one_wild_number_anywhere() -> None:
     for number in (float("nan"), float("inf"), float("-inf")):
-        for place in (0, 1, 63, 64, 200, 299):
+        for place in (0, 63, 64, 299):
             for dtype in (torch.float32, torch.float8_e4m3fn, torch.float8_e5m2):
                 tensor = sample(dtype, 300, wild=False)
-                if dtype == torch.float8_e4m3fn and number != number or dtype != torch.float8_e4m3fn:
-                    tensor[place] = torch.tensor(number).to(dtype)
+                tensor[place] = torch.tensor(number).to(dtype)  # infinity becomes a NaN where there is none
                 check([tensor])
 
 
@@ -160,15 +158,30 @@ def test_the_scratch_grows() -> None:
     log.scratch(0, 1 << 20)
     assert len(log._scratch[0]) == SCRATCH_COUNTERS + SCRATCH_RECORD * (1 << 20)
     assert [t.data_ptr() for t in log._outgrown] == [small]
-    assert (SCRATCH_COUNTERS, SCRATCH_RECORD) == (cuda_stats_kernels.COUNTERS, cuda_stats_kernels.RECORD)
+    assert (SCRATCH_COUNTERS, SCRATCH_RECORD) == (cuda_records.COUNTERS, cuda_records.RECORD)
 
 
 def test_programs_depend_on_the_size_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert [cuda_stats.programs_for(n) for n in (0, 1, 16 << 10, 32 << 10)] == [0, 1, 1, 2]
-    assert cuda_stats.programs_for(4 << 30) == 132 * 4
+    assert cuda_stats.programs_for(1 << 30) == cuda_stats._PROGRAMS_AT_MOST
     # Squares of bytes are summed in 32 bits a lane.
     nbytes = 140 << 30
     in_a_lane = nbytes / cuda_stats.programs_for(nbytes) / cuda_stats._BLOCK
     assert in_a_lane * 255**2 < 2**31
-    assert hashes.DTYPE_NAMES
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d.itemsize == 1 and d != torch.bool], ids=str)
+def test_every_byte(dtype: torch.dtype) -> None:
+    every = torch.arange(256, dtype=torch.uint8)
+    finite = every[torch.isfinite(every.view(dtype).double())]
+    # A thousand of them, so that full tiles have them too; then each alone.
+    check([every.view(dtype), finite.repeat(5)[:1000].view(dtype), every.repeat(4).view(dtype)])
+    check([byte.view(dtype) for byte in every[:: 1 if dtype == torch.float8_e4m3fn else 7]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int16, torch.uint16], ids=str)
+def test_many_short_patterns(dtype: torch.dtype) -> None:
+    every = torch.arange(-(1 << 15), 1 << 15, 37, dtype=torch.int32).to(torch.int16)
+    wild = every.view(dtype)
+    check([wild, every[torch.isfinite(wild.double())].view(dtype)])

@@ -1,4 +1,4 @@
-"""Fingerprints: 64 bits that tell whether two tensors hold the same values, and statistics that tell how far."""
+"""Fingerprints: 64 bits that tell whether two tensors hold the same values, and statistics on them."""
 
 from __future__ import annotations
 

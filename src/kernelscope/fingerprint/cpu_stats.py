@@ -31,7 +31,7 @@ class StatsEngine:
     """One loaded library."""
 
     NAME = "cpu-stats"
-    SOURCES = (SOURCE, cpu.SOURCE)
+    SOURCES: tuple[Path, ...] = (SOURCE, cpu.SOURCE)
 
     def __init__(self, library: Path) -> None:
         # As in cpu.py: a short call keeps the GIL, and an OpenMP runtime does not survive a fork.

@@ -38,8 +38,8 @@ def mix(h):  # type: ignore[no-untyped-def]  # Triton reads annotations as code
 def load_words(address, index, inside, above_inside, MISALIGNED: tl.constexpr):  # type: ignore[no-untyped-def]
     """The 64-bit words at these indices from the address on.
 
-    A load must not be misaligned, so two neighbouring words are shifted into one. The bytes that are read beyond
-    the ends then lie in words that the tensor has a part of.
+    A load must not be misaligned, so two neighbouring words are shifted into one. The bytes that are read
+    beyond the ends then lie in words that the tensor has a part of.
     """
     if not MISALIGNED:
         return tl.load(address.to(tl.pointer_type(tl.uint64)) + index, mask=inside, other=0)
@@ -170,8 +170,8 @@ def strided(
         for part in tl.static_range(8 // WIDTH):
             piece = (here * (8 // WIDTH) + part).to(NUMBER)
             at = offset(
-                piece, size0, stride0, size1, stride1, size2, stride2, size3, stride3, size4, stride4, stride5,
-                DIMS, NUMBER,
+                piece, size0, stride0, size1, stride1, size2, stride2, size3, stride3, size4, stride4,
+                stride5, DIMS, NUMBER,
             )  # fmt: skip
             word |= load(base + at, piece < pieces, WIDTH) << (8 * WIDTH * part)
         mixed = mix(word ^ ((here + 1).to(tl.uint64) * _POSITION))

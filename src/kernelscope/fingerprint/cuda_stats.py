@@ -16,12 +16,12 @@ from .definition import DTYPE_CODES
 from .log import DeviceLog
 from .stats import NUMBERLESS, ROW_LENGTH
 
-_BLOCK = 512
+_BLOCK = 256
 # How many programs a tensor gets, and so in which order its numbers are added, depends on its size alone.
-_BYTES_A_PROGRAM = 4 * 8 * _BLOCK  # from here on it gets another …
-_PROGRAMS_AT_MOST = 132 * 4  # … up to here …
-_BYTES_AT_MOST = 8 << 20  # … unless one would then have more than this: sums of bytes must fit 32 bits
-_TILE_ROWS, _TILE_WORDS = 64, 8
+_BYTES_A_PROGRAM = 8 * 8 * _BLOCK  # from here on it gets another …
+_PROGRAMS_AT_MOST = 132 * 5  # … up to here …
+_BYTES_AT_MOST = 4 << 20  # … unless one would then have more than this: sums of bytes must fit 32 bits
+_TILE_ROWS, _TILE_WORDS = 32, 8
 
 _CODES = {dtype: DTYPE_CODES[name] for dtype, name in hashes.DTYPE_NAMES.items() if name not in NUMBERLESS}
 

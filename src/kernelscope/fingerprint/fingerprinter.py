@@ -51,7 +51,7 @@ class HashFailure:
 class Fingerprinter:
     """Fingerprints tensors into logs on their own devices, and reads them back later.
 
-    At level "stats" the statistics of each tensor are kept as well, whatever the kinds are; `norm` needs them.
+    At level "stats" the statistics of each tensor are kept as well, whatever the kinds are.
 
     >>> taken = Fingerprinter(["bits", "norm"])
     >>> [slot] = taken.take([torch.ones(3)])

@@ -18,7 +18,7 @@ from .hashes import quiet
 from .stats import ROW_LENGTH, Stats
 
 CHUNK_ROWS = 8192
-SCRATCH_COUNTERS, SCRATCH_RECORD = 8, 10  # in 64-bit words, as cuda_stats_kernels has them
+SCRATCH_COUNTERS, SCRATCH_RECORD = 8, 10  # in 64-bit words, as cuda_records has them
 SCRATCH_WORDS = 48 << 10  # enough for most launches
 NO_NUMBERS = -1  # stands for the number of elements where the dtype has no statistics
 
@@ -92,7 +92,7 @@ class DeviceLog:
         self._pool = torch.cuda.MemPool() if device.type == "cuda" else None
 
     def reserve(self, salts: list[int], numels: Sequence[int] = ()) -> int:
-        """Room for as many neighbouring rows; they begin as zero. With statistics, `numels` belong to them."""
+        """Room for as many neighbouring rows, which begin as zero; `numels` are for statistics."""
         left = -self.rows % CHUNK_ROWS
         if left < len(salts):
             self._skip(left)

@@ -99,7 +99,13 @@ def _sum_up(x: torch.Tensor) -> _Totals:
     mean = around + (_folded(away) / finite).nan_to_num_(0.0, posinf=_INF, neginf=-_INF)
     away = (x - mean).masked_fill_(wild, 0.0)
     return _Totals(
-        finite, mean, _folded(away.square_()), _folded(size.masked_fill_(wild, 0.0)), low, high, counts.double()
+        finite,
+        mean,
+        _folded(away.square_()),
+        _folded(size.masked_fill_(wild, 0.0)),
+        low,
+        high,
+        counts.double(),
     )
 
 
