@@ -32,7 +32,7 @@ def reference(tensor: torch.Tensor) -> Stats:
     zeros, count = int((x == 0).sum()), len(finite)
     if not count:
         return Stats(len(x), None, None, None, None, 0.0, nan, pos, neg, zeros)
-    mean = math.fsum(finite / count)
+    mean = math.fsum(finite) / count
     std = math.sqrt(math.fsum((finite - mean) ** 2) / count)
     l1 = math.fsum(np.abs(finite))
     return Stats(len(x), finite.min(), finite.max(), mean, std, l1, nan, pos, neg, zeros)

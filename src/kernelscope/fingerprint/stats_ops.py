@@ -96,11 +96,11 @@ def _sum_up(x: torch.Tensor) -> _Totals:
     # Around an element of its own, so that a constant far from zero has no deviation.
     around = torch.where(finite == 0, 0.0, low)
     away = (x - around).masked_fill_(wild, 0.0)
-    mean = around + (_folded(away) / finite).nan_to_num_(0.0, posinf=_INF, neginf=-_INF)
-    away = (x - mean).masked_fill_(wild, 0.0)
+    shift = (_folded(away) / finite).nan_to_num_(0.0, posinf=_INF, neginf=-_INF)
+    away = away.sub_(shift).masked_fill_(wild, 0.0)
     return _Totals(
         finite,
-        mean,
+        around + shift,
         _folded(away.square_()),
         _folded(size.masked_fill_(wild, 0.0)),
         low,
