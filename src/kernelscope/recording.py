@@ -47,7 +47,7 @@ class Recording:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.run = Run(_run_info(config))
-        self.versions = Versions(Fingerprinter()) if config.values == "hash" else None
+        self.versions = None if config.values == "off" else Versions(Fingerprinter(level=config.values))
         self.observers: list[Observer] = []
         self.is_open = False
         self._indices = itertools.count()
@@ -240,7 +240,8 @@ def record(
 ) -> AbstractContextManager[Run]:
     """Record every kernel call made inside the block.
 
-    values  "off" for metadata, "hash" for a hash of every argument before and after each launch
+    values  "off" for metadata, "hash" for a hash of every argument before and after each launch, "stats" for
+            its statistics as well: min, max, mean, std, L1, and counts of NaN, infinities and zeros
     ops     "graph" for compiled code and Triton kernels, "all" for eager operators as well
     kernel  record only kernels whose name matches one of these globs
     kind    record only these kinds: "triton", "cpp", "extern", "op"

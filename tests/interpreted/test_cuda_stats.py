@@ -172,7 +172,7 @@ def test_programs_depend_on_the_size_alone(monkeypatch: pytest.MonkeyPatch) -> N
 def test_every_byte(dtype: torch.dtype) -> None:
     every = torch.arange(256, dtype=torch.uint8)
     finite = every[torch.isfinite(every.view(dtype).double())]
-    # With full tiles, of finite numbers and of all; then some alone, the last of them a NaN of several dtypes.
+    # With full tiles, of finite numbers and of all; then some alone, NaNs of several dtypes among them.
     check([finite.repeat(2).view(dtype), every.repeat(2).view(dtype)])
     check([byte.view(dtype) for byte in every[[0, 1, 8, 126, 127, 128, 129, 255]]])
 

@@ -1,4 +1,4 @@
-"""Level "stats" against NumPy in float64: every dtype, layout and engine of the CPU; and what stays the same."""
+"""Level "stats" on the CPU against NumPy in float64, and what must not change it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.stats_reference import assert_close, reference, sample
 
 from kernelscope.fingerprint import (
     Fingerprinter,
@@ -23,7 +23,6 @@ from kernelscope.fingerprint import (
     stats_ops,
 )
 from kernelscope.fingerprint.stats import NUMBERLESS, ROW_LENGTH
-from tests.stats_reference import assert_close, reference, sample
 
 DTYPES = [dtype for dtype, name in hashes.DTYPE_NAMES.items() if name not in NUMBERLESS]
 # From cpu_stats.cpp.
@@ -58,7 +57,7 @@ def _threads() -> Iterator[None]:
 
 
 def random_bytes(dtype: torch.dtype, numel: int, seed: int = 0) -> torch.Tensor:
-    """Every pattern may occur, but for float64 that are so large or small that sums of squares leave its range."""
+    """Any pattern, but for float64 so large or small that sums of squares leave their range."""
     generator = torch.Generator().manual_seed(seed)
     high = 2 if dtype == torch.bool else 256
     raw = torch.randint(0, high, (numel * dtype.itemsize,), dtype=torch.uint8, generator=generator)

@@ -73,7 +73,8 @@ class Fingerprinter:
         self.kinds: tuple[Kind, ...] = tuple(kinds)
         self._bits = "bits" in self.kinds
         self._norm = "norm" in self.kinds
-        self._stats = self._norm or level == "stats"
+        self.has_stats = level == "stats"
+        self._stats = self._norm or self.has_stats
         # May compile the engine, once on a machine, so that the first launch need not.
         if self._stats:
             cpu_stats.available()
