@@ -1,4 +1,4 @@
-"""Level "stats" in a recording: statistics beside every hash, and the first producer of NaN and infinities."""
+"""Level "stats" in a recording: statistics beside every hash; the first producer of NaN and infinities."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 namespace {
@@ -105,12 +106,12 @@ struct BFloat16 : Reader<BFloat16> {
 struct Float16 : Reader<Float16> {
     static constexpr u64 ITEM = 2;
     static Numbers from(const char* at) {
-        const auto half = __builtin_convertvector(eight<std::uint16_t>(at), Of8<u64>);
-        // Shifted into place the pattern is that of a double 2^1008 times smaller, subnormal or not.
-        const auto body = (half & 0x7fff) << 42, sign = (half & 0x8000) << 48;
-        const Numbers scaled = same_bits<Numbers>(body) * 0x1p1008;
-        const auto special = same_bits<Of8<u64>>((half & 0x7c00) == 0x7c00) & (u64(0x7ff) << 52);
-        return same_bits<Numbers>(same_bits<Of8<u64>>(scaled) | special | sign);
+        const auto half = __builtin_convertvector(eight<std::uint16_t>(at), Of8<u32>);
+        // Shifted into place the pattern is that of a float 2^112 times smaller, subnormal or not.
+        const Of8<float> scaled = same_bits<Of8<float>>((half & 0x7fff) << 13) * 0x1p112f;
+        const auto special = same_bits<Of8<u32>>((half & 0x7c00) == 0x7c00) & 0x7f800000;
+        const auto bits = same_bits<Of8<u32>>(scaled) | special | (half & 0x8000) << 16;
+        return __builtin_convertvector(same_bits<Of8<float>>(bits), Numbers);
     }
 };
 
@@ -144,9 +145,18 @@ constexpr u64 LANES = 2;
 using Lanes = double __attribute__((vector_size(LANES * sizeof(double))));
 using Counts = std::int64_t __attribute__((vector_size(LANES * sizeof(double))));
 
-// Running sums of AT_ONCE elements side by side, in registers as wide as the machine has.
+#ifdef KERNELSCOPE_NEON
+inline Lanes smaller(Lanes a, Lanes b) { return Lanes(vminnmq_f64(float64x2_t(a), float64x2_t(b))); }
+inline Lanes larger(Lanes a, Lanes b) { return Lanes(vmaxnmq_f64(float64x2_t(a), float64x2_t(b))); }
+#else
+inline Lanes smaller(Lanes a, Lanes b) { return a < b ? a : b; }
+inline Lanes larger(Lanes a, Lanes b) { return a > b ? a : b; }
+#endif
+
+// Running sums side by side: four at least, to have work while an addition is under way, and not so many that they
+// do not fit the registers.
 struct Sums {
-    static constexpr u64 PARTS = AT_ONCE / LANES;
+    static constexpr u64 PARTS = LANES < 4 ? 4 / LANES : 1, STEPS = AT_ONCE / LANES;
     Lanes around, total[PARTS], squares[PARTS], sizes[PARTS], low[PARTS], high[PARTS];
     Counts zeros[PARTS];
 
@@ -155,17 +165,18 @@ struct Sums {
     }
 
     __attribute__((always_inline)) void add(const Numbers& eight) {
-        Lanes x[PARTS];
+        Lanes x[STEPS];
         std::memcpy(x, &eight, sizeof x);
 #pragma GCC unroll 4
-        for (u64 p = 0; p < PARTS; p++) {
-            const Lanes away = x[p] - around;
+        for (u64 step = 0; step < STEPS; step++) {
+            const u64 p = step % PARTS;
+            const Lanes away = x[step] - around;
             total[p] += away;
             squares[p] += away * away;
-            sizes[p] += same_bits<Lanes>(same_bits<Counts>(x[p]) & (INT64_MAX - Counts{}));
-            low[p] = x[p] < low[p] ? x[p] : low[p];
-            high[p] = x[p] > high[p] ? x[p] : high[p];
-            zeros[p] -= x[p] == 0.0;
+            sizes[p] += same_bits<Lanes>(same_bits<Counts>(x[step]) & (INT64_MAX - Counts{}));
+            low[p] = smaller(x[step], low[p]);
+            high[p] = larger(x[step], high[p]);
+            zeros[p] -= x[step] == 0.0;
         }
     }
 };
@@ -179,7 +190,7 @@ bool sum_up_finite(const char* at, u64 count, Record& record) {
     for (; i + AT_ONCE <= count; i += AT_ONCE) sums.add(Item::read(at + i * Item::ITEM));
     const Sums done = sums;  // a lane is read from memory, and `sums` should stay in registers
     double total = 0, square = 0;
-    for (u64 k = 0; k < AT_ONCE; k++) {
+    for (u64 k = 0; k < Sums::PARTS * LANES; k++) {
         const u64 p = k / LANES, lane = k % LANES;
         total += done.total[p][lane], square += done.squares[p][lane], record.l1 += done.sizes[p][lane];
         record.zeros += done.zeros[p][lane];
@@ -240,15 +251,39 @@ struct Summed {
     Record done() const { return record; }
 };
 
-// --- one-byte elements: counted by their 256 values, four at a time so that equal neighbours do not wait ---
+// --- one-byte integers: sums of a block fit 32 bits ---
 
-double int8(u32 byte) { return std::int8_t(byte); }
-double uint8(u32 byte) { return byte; }
-double boolean(u32 byte) { return byte != 0; }
+template <class T>
+struct Small {
+    static constexpr u64 ITEM = 1;
+    static_assert(BLOCK_BYTES * 255 * 255 < u64(1) << 32);
+    Record record;
+
+    void block(const char* at, u64 bytes) {
+        const auto* from = reinterpret_cast<const std::uint8_t*>(at);
+        std::int32_t total = 0, low = 255, high = -255;
+        u32 squares = 0, sizes = 0, zeros = 0;
+        for (u64 i = 0; i < bytes; i++) {
+            const std::int32_t x = std::is_same<T, bool>::value ? from[i] != 0 : T(from[i]);
+            total += x, squares += u32(x * x), sizes += u32(x < 0 ? -x : x), zeros += x == 0;
+            low = x < low ? x : low, high = x > high ? x : high;
+        }
+        Record one;
+        const double n = double(bytes), sum = total;
+        one.finite = n, one.mean = sum / n;
+        one.squares = (n * squares - sum * sum) / n;  // exact but for the last step
+        one.l1 = sizes, one.low = low, one.high = high, one.zeros = zeros;
+        record.merge(one);
+    }
+    Record done() const { return record; }
+};
+
+// --- one-byte floats: counted by their 256 values, in eight tables so that equal neighbours do not wait ---
 
 double small_float(u32 byte, int exponent_bits, int bias) {
     const int mantissa_bits = 7 - exponent_bits;
-    const int mantissa = byte & ((1 << mantissa_bits) - 1), exponent = byte >> mantissa_bits & ((1 << exponent_bits) - 1);
+    const int mantissa = byte & ((1 << mantissa_bits) - 1);
+    const int exponent = byte >> mantissa_bits & ((1 << exponent_bits) - 1);
     const double size = exponent ? std::ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits)
                                  : std::ldexp(mantissa, 1 - bias - mantissa_bits);
     return byte & 0x80 ? -size : size;
@@ -269,15 +304,18 @@ struct Counted {
     u64 counts[256] = {};
 
     void block(const char* at, u64 bytes) {
-        u32 seen[4][256] = {};
+        u32 seen[8][256] = {};
+        static_assert(BLOCK_BYTES / 8 < 1 << 16);
         const auto* from = reinterpret_cast<const std::uint8_t*>(at);
         u64 i = 0;
         for (; i + 8 <= bytes; i += 8) {
             const u64 word = load(at + i);
-            for (int k = 0; k < 8; k++) seen[k % 4][word >> 8 * k & 0xff]++;
+#pragma GCC unroll 8
+            for (int k = 0; k < 8; k++) seen[k][word >> 8 * k & 0xff]++;
         }
         for (; i < bytes; i++) seen[0][from[i]]++;
-        for (int v = 0; v < 256; v++) counts[v] += u64(seen[0][v]) + seen[1][v] + seen[2][v] + seen[3][v];
+        for (int k = 0; k < 8; k++)
+            for (int v = 0; v < 256; v++) counts[v] += seen[k][v];
     }
 
     Record done() const {
@@ -351,9 +389,9 @@ u64 sum_up(const Blocks& from, int threads, Record& row) {
 // By the dtype codes of definition.py.
 u64 sum_up_as(int code, const Blocks& from, int threads, Record& row) {
     switch (code) {
-        case 1: return sum_up<Counted<boolean>>(from, threads, row);
-        case 2: return sum_up<Counted<uint8>>(from, threads, row);
-        case 3: return sum_up<Counted<int8>>(from, threads, row);
+        case 1: return sum_up<Small<bool>>(from, threads, row);
+        case 2: return sum_up<Small<std::uint8_t>>(from, threads, row);
+        case 3: return sum_up<Small<std::int8_t>>(from, threads, row);
         case 4: return sum_up<Summed<Plain<std::uint16_t>>>(from, threads, row);
         case 5: return sum_up<Summed<Plain<std::int16_t>>>(from, threads, row);
         case 6: return sum_up<Summed<Plain<std::uint32_t>>>(from, threads, row);
