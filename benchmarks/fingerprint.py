@@ -1,4 +1,4 @@
-"""How fast fingerprints are, at "hash" and "stats": GB/s beside a copy, torch.hash_tensor, stock's norm, a sum.
+"""How fast fingerprints are: GB/s at "hash" and "stats", beside a copy, torch.hash_tensor, a norm, a sum.
 
     python benchmarks/fingerprint.py                 # CUDA where there is one, otherwise CPU
     python benchmarks/fingerprint.py --quick         # few sizes and rounds: does it work at all?

@@ -76,7 +76,7 @@ def sample(dtype: torch.dtype, numel: int, *, seed: int = 0, wild: bool = False)
         parts = torch.stack([x, x.flip(0)], 1)
         if dtype == torch.complex128:
             return torch.view_as_complex(parts)
-        part = {8: torch.float32, 4: torch.float16}[dtype.itemsize]
+        part = {torch.complex64: torch.float32, torch.complex32: torch.float16}.get(dtype, torch.bfloat16)
         return parts.to(part).view(dtype).reshape(-1)
     if dtype.is_floating_point:
         return (x.abs() if dtype == torch.float8_e8m0fnu else x).to(dtype)

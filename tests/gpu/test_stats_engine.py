@@ -1,4 +1,4 @@
-"""Level "stats" on CUDA: against NumPy, the same on every run and stream, one launch, no copy of the whole."""
+"""Level "stats" on CUDA: against NumPy, the same on every run and stream, in one launch, without copies."""
 
 from __future__ import annotations
 
