@@ -114,6 +114,14 @@ def test_one_wild_number_anywhere() -> None:
                 check([tensor])
 
 
+def test_more_records_than_are_merged_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_stats, "_PROGRAMS_AT_MOST", 1000)
+    tensor = sample(torch.float32, 140 * 512 // 4 + 3, wild=False)
+    assert cuda_stats.programs_for(tensor.nbytes) == 140
+    tensor[5000] = float("nan")
+    check([tensor])
+
+
 def test_a_constant_far_from_zero_has_no_deviation() -> None:
     for value in (1e6 + 0.1, -3.3e30, 1e-30):
         for dtype in (torch.float32, torch.float64):
@@ -166,6 +174,7 @@ def test_programs_depend_on_the_size_alone(monkeypatch: pytest.MonkeyPatch) -> N
     nbytes = 140 << 30
     in_a_lane = nbytes / cuda_stats.programs_for(nbytes) / cuda_stats._BLOCK
     assert in_a_lane * 255**2 < 2**31
+    assert cuda_stats._TILES_AT_MOST * 8 * 255**2 < 2**31
 
 
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if d.itemsize == 1 and d != torch.bool], ids=str)

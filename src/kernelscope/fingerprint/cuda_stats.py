@@ -22,6 +22,7 @@ _BYTES_A_PROGRAM = 8 * 8 * _BLOCK  # from here on it gets another …
 _PROGRAMS_AT_MOST = 132 * 5  # … up to here …
 _BYTES_AT_MOST = 4 << 20  # … unless one would then have more than this: sums of bytes must fit 32 bits
 _TILE_ROWS, _TILE_WORDS = 32, 8
+_TILES_AT_MOST = 2048
 
 _CODES = {dtype: DTYPE_CODES[name] for dtype, name in hashes.DTYPE_NAMES.items() if name not in NUMBERLESS}
 
@@ -140,7 +141,8 @@ class _Engine:
         how = {"KIND": code, "ROWS": _TILE_ROWS, "WORDS": _TILE_WORDS}
         tiles = count * -(-rows // _TILE_ROWS) * -(-row_words // _TILE_WORDS)
         numbers = (row_words, apart * size, rows, row_words, count, outer_stride * size, rows * row_words)
-        programs = min(tiles, programs_for(nbytes))
+        # Narrow tiles leave lanes idle, and the others must not get too much either.
+        programs = min(tiles, max(programs_for(nbytes), -(-tiles // _TILES_AT_MOST)))
         args = (*_places(log, row, stream, programs), address, *numbers, *how.values())
         cuda._launch(self._transposed(**how), programs, stream, args)
 

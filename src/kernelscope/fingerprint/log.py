@@ -7,6 +7,7 @@ statistics beside it.
 
 from __future__ import annotations
 
+import threading
 from array import array
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -85,6 +86,7 @@ class DeviceLog:
         self._sums: list[_Chunk] = []
         self._stats: list[_Chunk] | None = [] if stats else None
         self._numels = array("q")
+        self._scratch_lock = threading.Lock()
         self._scratch: dict[int, torch.Tensor] = {}  # by stream
         self._outgrown: list[torch.Tensor] = []  # queued kernels may still use it
         # Memory that nobody used before: a block from the common pool may still be written to by kernels
@@ -130,12 +132,13 @@ class DeviceLog:
 
         A stream's launches follow each other, so they share it. A launch leaves its counters as zero.
         """
-        found = self._scratch.get(stream)
         words = SCRATCH_COUNTERS + SCRATCH_RECORD * programs
-        if found is None or len(found) < words:
-            if found is not None:
-                self._outgrown.append(found)
-            found = self._scratch[stream] = self.zeros(max(words, SCRATCH_WORDS), torch.float64)
+        with self._scratch_lock:  # its own, because launches are enqueued outside of the owner's
+            found = self._scratch.get(stream)
+            if found is None or len(found) < words:
+                if found is not None:
+                    self._outgrown.append(found)
+                found = self._scratch[stream] = self.zeros(max(words, SCRATCH_WORDS), torch.float64)
         return found.data_ptr()
 
     def let_stream_write(self, row: int, stream: int) -> None:
