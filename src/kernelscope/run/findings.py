@@ -57,7 +57,9 @@ def produced(call: KernelCall) -> Iterator[Finding]:
         if stats.nan and not had_nan:
             what = f"{stats.nan} NaN {of} of {name}, and none in its inputs"
         elif stats.pos_inf + stats.neg_inf and not had_inf and not had_nan:
-            what = f"{stats.pos_inf} +inf and {stats.neg_inf} -inf {of} of {name}, out of finite inputs"
+            counts = {"+inf": stats.pos_inf, "-inf": stats.neg_inf}
+            found = " and ".join(f"{count} {which}" for which, count in counts.items() if count)
+            what = f"{found} {of} of {name}, out of finite inputs"
         else:
             continue
         yield Finding(
