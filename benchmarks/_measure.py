@@ -1,9 +1,13 @@
-"""Ratios of step times that hold on a noisy machine, and what a GPU can tell besides time."""
+"""Ratios that hold on a noisy machine, what a GPU can tell besides time, and what was measured on what."""
 
 from __future__ import annotations
 
 import json
+import os
+import platform
+import re
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -156,3 +160,36 @@ def _waits_in_span(trace: torch.profiler.profile) -> list[str]:
 @contextmanager
 def unwatched() -> Iterator[Count]:
     yield lambda: 0
+
+
+# -- what was measured on what --------------------------------------------------------------------------
+
+
+def machine(device: str) -> str:
+    model = platform.processor() or platform.machine()
+    told = os.popen("LC_ALL=C lscpu 2>/dev/null; cat /proc/cpuinfo 2>/dev/null").read()
+    if found := re.search(r"model name\s*:\s*(.+)", told, re.IGNORECASE):
+        model = found[1].strip()
+    cpu = f"{model}, {os.cpu_count()} cores"
+    return (
+        f"{torch.cuda.get_device_name()}; {cpu}"
+        if device == "cuda"
+        else f"{cpu}, {torch.get_num_threads()} threads"
+    )
+
+
+def versions() -> str:
+    import kernelscope
+
+    try:
+        import triton
+
+        compiler = f"triton {triton.__version__}"
+    except ImportError:
+        compiler = "no triton"
+    ours = f"kernelscope {kernelscope.__version__}"
+    return f"{ours}, torch {torch.__version__}, {compiler}, Python {platform.python_version()}"
+
+
+def say(text: str) -> None:
+    print(f"… {text}", file=sys.stderr, flush=True)

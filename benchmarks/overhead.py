@@ -12,8 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
-import platform
 import re
 import statistics
 import sys
@@ -31,7 +29,7 @@ from torch.utils._debug_mode import DebugMode
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]  # a machine that cannot install still measures
 
-from _measure import Bench, Count, Variant, unwatched  # noqa: E402
+from _measure import Bench, Count, Variant, machine, say, unwatched, versions  # noqa: E402
 from _workloads import Workload, gpt2, transformer_blocks  # noqa: E402
 
 import kernelscope  # noqa: E402
@@ -167,30 +165,6 @@ def result_of(variant: Variant) -> dict[str, Any]:
     }
 
 
-def machine(device: str) -> str:
-    model = platform.processor() or platform.machine()
-    told = os.popen("LC_ALL=C lscpu 2>/dev/null; cat /proc/cpuinfo 2>/dev/null").read()
-    if found := re.search(r"model name\s*:\s*(.+)", told, re.IGNORECASE):
-        model = found[1].strip()
-    cpu = f"{model}, {os.cpu_count()} cores"
-    return (
-        f"{torch.cuda.get_device_name()}; {cpu}"
-        if device == "cuda"
-        else f"{cpu}, {torch.get_num_threads()} threads"
-    )
-
-
-def versions() -> str:
-    try:
-        import triton
-
-        compiler = f"triton {triton.__version__}"
-    except ImportError:
-        compiler = "no triton"
-    ours = f"kernelscope {kernelscope.__version__}"
-    return f"{ours}, torch {torch.__version__}, {compiler}, Python {platform.python_version()}"
-
-
 def table(result: dict[str, Any]) -> str:
     """The result as Markdown that also reads well in a terminal."""
     bare = result["variants"]["bare"]
@@ -258,10 +232,6 @@ def write_docs(result: dict[str, Any]) -> None:
     if replaced != 1:
         raise SystemExit(f"{PAGE} has no place marked for {result['device']}")
     PAGE.write_text(text)
-
-
-def say(text: str) -> None:
-    print(f"… {text}", file=sys.stderr, flush=True)
 
 
 def main() -> None:

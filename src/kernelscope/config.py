@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal, get_args
 
-Values = Literal["off", "hash", "save"]
+Values = Literal["off", "hash", "stats", "save"]
 Ops = Literal["graph", "all"]
 Verify = Literal["", "reread", "poison"]
 

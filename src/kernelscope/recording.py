@@ -73,7 +73,9 @@ class Recording:
                 self.writer.watch_streams(torch._C._cuda_getCurrentRawStream)
             if config.values == "save":
                 self.observers.append(TensorSaver(self.writer, config.max_tensors, _unrecorded))
-        self.versions = Versions(Fingerprinter()) if config.values in ("hash", "save") else None
+        self.versions: Versions | None = None
+        if config.values != "off":
+            self.versions = Versions(Fingerprinter(level="stats" if config.values == "stats" else "hash"))
         self.run.hasher = self.versions.hasher if self.versions is not None else None
         self._times = DeviceTimes(self._took) if config.time and torch.cuda.is_available() else None
         self._timed: dict[int, Call] = {}  # of a run in memory, until their times are known
@@ -449,8 +451,9 @@ def record(
 ) -> AbstractContextManager[Run]:
     """Record every kernel call made inside the block.
 
-    values  "off" for metadata, "hash" for a hash of every argument before and after each launch, "save" to
-            keep the tensors as well, on disk
+    values  "off" for metadata, "hash" for a hash of every argument before and after each launch, "stats" for
+            its statistics as well (min, max, mean, std, L1, and counts of NaN, infinities and zeros), "save"
+            to keep the tensors, on disk
     ops     "graph" for compiled code and Triton kernels, "all" for eager operators as well
     kernel  record only kernels whose name matches one of these globs
     kind    record only these kinds: "triton", "cpp", "extern", "op"

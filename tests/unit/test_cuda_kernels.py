@@ -12,11 +12,13 @@ import triton.language as tl  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from kernelscope.fingerprint import cuda_kernels, cuda_plan_kernel  # noqa: E402
+from kernelscope.fingerprint import cuda_kernels, cuda_plan_kernel, cuda_stats, cuda_stats_kernels  # noqa: E402
+from kernelscope.fingerprint.definition import DTYPE_CODES  # noqa: E402
 
 STRIDED = {"NUMBER": tl.uint32, "BLOCK": 1024}
 KERNELS = [
-    ("flat", {"BLOCK": 1024}),
+    ("flat", {"BLOCK": 1024, "MISALIGNED": False}),
+    ("flat", {"BLOCK": 1024, "MISALIGNED": True}),
     ("strided", {"WIDTH": 8, "DIMS": 1, **STRIDED}),
     ("strided", {"WIDTH": 4, "DIMS": 3, **STRIDED}),
     ("strided", {"WIDTH": 2, "DIMS": 5, **STRIDED}),
@@ -26,12 +28,51 @@ KERNELS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "constants"), KERNELS, ids=[f"{n}-{i}" for i, (n, _) in enumerate(KERNELS)])
-def test_compiles_for_hopper(name: str, constants: dict[str, Any]) -> None:
-    kernel = getattr(cuda_plan_kernel if name == "planned" else cuda_kernels, name)
+def compiled(kernel: Any, constants: dict[str, Any]) -> str:
+    """PTX for Hopper."""
     signature = {n: "constexpr" if n in constants else "i64" for n in kernel.arg_names}
     positions = {(kernel.arg_names.index(n),): value for n, value in constants.items()}
-    compiled = triton.compile(ASTSource(kernel, signature, positions), target=GPUTarget("cuda", 90, 32))
+    made = triton.compile(ASTSource(kernel, signature, positions), target=GPUTarget("cuda", 90, 32))
+    ptx: str = made.asm["ptx"]
+    return ptx
+
+
+@pytest.mark.parametrize(("name", "constants"), KERNELS, ids=[f"{n}-{i}" for i, (n, _) in enumerate(KERNELS)])
+def test_compiles_for_hopper(name: str, constants: dict[str, Any]) -> None:
+    ptx = compiled(getattr(cuda_plan_kernel if name == "planned" else cuda_kernels, name), constants)
     width = 8 * constants.get("WIDTH", 8)
-    assert f"ld.global.b{width}" in compiled.asm["ptx"]
-    assert "red.global" in compiled.asm["ptx"] or "atom.global" in compiled.asm["ptx"]
+    assert f"ld.global.b{width}" in ptx
+    assert "red.global" in ptx or "atom.global" in ptx
+
+
+def test_the_aligned_kernel_has_no_trace_of_the_misaligned_form() -> None:
+    aligned, misaligned = (
+        compiled(cuda_kernels.flat, {"BLOCK": 1024, "MISALIGNED": flag}).count("ld.global.b64")
+        for flag in (False, True)
+    )
+    assert 2 * aligned == misaligned
+
+
+FLAT = {"MISALIGNED": False, "BLOCK": cuda_stats._BLOCK, "ROW": 9}
+
+
+@pytest.mark.parametrize(
+    "dtypes", [["float32"], ["bfloat16", "int64"], ["float8_e4m3fn", "bool"], ["complex128"]], ids=str
+)
+def test_statistics_compile_for_hopper(dtypes: list[str]) -> None:
+    ptx = compiled(cuda_stats_kernels.flat, {"KINDS": sum(1 << DTYPE_CODES[d] for d in dtypes), **FLAT})
+    assert "atom.global.gpu.acq_rel" in ptx or "atom.acq_rel.gpu.global" in ptx, (
+        "the last program must see all"
+    )
+    assert "ld.global.cg" in ptx, "and not from its own cache"
+    assert ".ftz" not in ptx, "subnormal numbers count"
+
+
+@pytest.mark.parametrize(("dtype", "width"), [("float32", 4), ("complex128", 8), ("float8_e5m2", 1)])
+def test_strided_statistics_compile_for_hopper(dtype: str, width: int) -> None:
+    code = DTYPE_CODES[dtype]
+    ptx = compiled(cuda_stats_kernels.strided, {"KIND": code, "WIDTH": width, "DIMS": 3, **STRIDED})
+    assert f"ld.global.b{8 * width}" in ptx
+    if width != 8:
+        ptx = compiled(cuda_stats_kernels.transposed, {"KIND": code, "ROWS": 32, "WORDS": 8})
+        assert f"ld.global.b{8 * width}" in ptx

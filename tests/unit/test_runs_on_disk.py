@@ -52,7 +52,7 @@ def test_values_survive_json(value: Any) -> None:
 
 @given(st.integers(0, (1 << 64) - 1))
 def test_fingerprints_survive(bits: int) -> None:
-    _, stored, other = codec.fingerprint_row(3, bits)
+    _, stored, other, _ = codec.fingerprint_row(3, bits)
     assert -(1 << 63) <= stored < 1 << 63
     assert codec.fingerprint_value(stored, other) == bits
 
@@ -63,7 +63,7 @@ def test_values_of_other_kinds() -> None:
         mean: float
         nans: int
 
-    _, bits, text = codec.fingerprint_row(0, Stats(float("nan"), 2))
+    _, bits, text, _ = codec.fingerprint_row(0, Stats(float("nan"), 2))
     assert bits is None
     read = codec.fingerprint_value(None, text)
     assert read.nans == 2
@@ -75,7 +75,7 @@ def facts(call: Any) -> tuple[Any, ...]:
         call.index, call.kernel_name, call.kind, call.source, call.grid, call.config, call.origin, call.stack,
         call.step, call.phase, call.thread, call.stream, call.device, call.graph, call.time, call.error,
         call.args, call.roles, call.storages, call.uninitialised, call.pre_hashes, call.post_hashes,
-        call.wrapper_names, call.wrapper_line, call.parent, call.replay,
+        call.pre_stats, call.post_stats, call.wrapper_names, call.wrapper_line, call.parent, call.replay,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Fingerprints: 64 bits that tell whether two tensors hold the same values, and a norm that tells how far."""
+"""Fingerprints: 64 bits that tell whether two tensors hold the same values, and statistics on them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelscope.fingerprint.definition import DTYPE_CODES, reference_bits
+from kernelscope.fingerprint.stats import Stats
 
 if TYPE_CHECKING:
     import torch
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from kernelscope.fingerprint.fingerprinter import (
         Fingerprinter,
         HashFailure,
+        Level,
         NotFingerprintable,
         Slot,
         why_not,
@@ -25,6 +27,7 @@ __all__ = [
     "HashFailure",
     "NotFingerprintable",
     "Slot",
+    "Stats",
     "fingerprint",
     "reference_bits",
     "why_not",
@@ -33,26 +36,29 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What one look at a tensor tells; `norm` is None for a dtype that has no numbers."""
+    """What one pass over a tensor tells; `stats` is None at level "hash", and for a dtype without numbers."""
 
     bits: int
-    norm: float | None
+    stats: Stats | None = None
+
+    @property
+    def norm(self) -> float | None:
+        return None if self.stats is None else self.stats.norm
 
     def __str__(self) -> str:
-        norm = "none" if self.norm is None else repr(self.norm)
-        return f"bits={self.bits:#018x} norm={norm}"
+        bits = f"bits={self.bits:#018x}"
+        return bits if self.stats is None else f"{bits} norm={self.norm!r} {self.stats}"
 
 
-def fingerprint(tensor: torch.Tensor) -> Fingerprint:
-    """The fingerprint of one tensor, now; waits for its device."""
+def fingerprint(tensor: torch.Tensor, level: Level = "stats") -> Fingerprint:
+    """The fingerprint of one tensor, now; waits for its device. Level "hash" leaves out the statistics."""
     from kernelscope.fingerprint.fingerprinter import Fingerprinter
 
-    taken = Fingerprinter(("bits", "norm"))
+    taken = Fingerprinter(("bits",), level=level)
     [slot] = taken.take([tensor])
-    values = taken.read(slot)
-    assert isinstance(values, tuple)
-    bits, norm = values
-    return Fingerprint(bits, norm if isinstance(norm, float) else None)
+    bits = taken.read(slot)
+    assert isinstance(bits, int)
+    return Fingerprint(bits, taken.stats(slot) if level == "stats" else None)
 
 
 def __getattr__(name: str) -> object:

@@ -22,6 +22,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import torch
 
@@ -49,8 +50,24 @@ class EngineError(Exception):
     """Why there is no engine, in a sentence."""
 
 
+class Loaded(Protocol):
+    """What is made of a compiled library."""
+
+    NAME: str
+    SOURCES: tuple[Path, ...]  # the first is compiled and includes the others
+
+    def __init__(self, library: Path) -> None: ...
+    def computes(self) -> bool: ...
+
+
+Made = TypeVar("Made", bound=Loaded)
+
+
 class Engine:
     """One loaded library."""
+
+    NAME = "cpu-engine"
+    SOURCES: tuple[Path, ...] = (SOURCE,)
 
     def __init__(self, library: Path) -> None:
         free, held = ctypes.CDLL(str(library)), ctypes.PyDLL(str(library))
@@ -112,7 +129,11 @@ class Engine:
         return flat == self._strided_small(ctypes.addressof(pairs), 8, 1, every_second, 1) == expected
 
     def _threads(self, nbytes: int) -> int:
-        return 1 if self._forked else min(torch.get_num_threads(), nbytes // BYTES_PER_THREAD)
+        return 1 if self._forked else threads_for(nbytes)
+
+
+def threads_for(nbytes: int) -> int:
+    return min(torch.get_num_threads(), nbytes // BYTES_PER_THREAD)
 
 
 def _functions(library: ctypes.CDLL) -> tuple[Callable[..., int], Callable[..., int]]:
@@ -151,7 +172,7 @@ def available() -> str:
         with _lock:
             if _reason is None:
                 try:
-                    _engine, _uncached = start()
+                    _engine, _uncached = start(Engine)
                     _reason = ""
                 except EngineError as error:
                     _reason = str(error)
@@ -164,7 +185,7 @@ def uncached() -> str:
     return _uncached
 
 
-def start() -> tuple[Engine, str]:
+def start(make: type[Made]) -> tuple[Made, str]:
     """An engine from the cache folder, or else from a temporary one, and then why."""
     try:
         folder = config.cache_folder()
@@ -173,13 +194,13 @@ def start() -> tuple[Engine, str]:
         reason = f"the cache folder cannot be used: {error}"
     else:
         try:
-            return load(folder, config.compilers()), ""
+            return load(folder, config.compilers(), make=make), ""
         except OSError as error:
             reason = f"the cache folder {folder} cannot be used: {error}"
     # What is loaded stays mapped, so that the file need not outlive this.
     with tempfile.TemporaryDirectory(prefix="kernelscope-") as temporary:
         try:
-            return load(Path(temporary), config.compilers()), reason
+            return load(Path(temporary), config.compilers(), make=make), reason
         except OSError as error:
             raise EngineError(f"{reason}; nor can {temporary}: {error}") from error
 
@@ -198,7 +219,12 @@ def check_private(folder: Path) -> None:
             raise PermissionError(f"others can replace {folder}, because they can write to {parent}")
 
 
-def load(folder: Path, compilers: Sequence[str], defines: Sequence[str] = ()) -> Engine:
+def load(
+    folder: Path,
+    compilers: Sequence[str],
+    defines: Sequence[str] = (),
+    make: type[Made] = Engine,  # type: ignore[assignment]  # a default is no promise for other types
+) -> Made:
     """The engine from this folder, compiled if it is not there; OSError when the folder is no good."""
     compiler = _find(compilers)
     try:
@@ -208,14 +234,15 @@ def load(folder: Path, compilers: Sequence[str], defines: Sequence[str] = ()) ->
     reasons, unloadable = [], None
     for flags in FLAGS:
         command = [*compiler, *COMMON_FLAGS, *flags, *defines]
-        key = hashlib.sha256(b"\0".join([SOURCE.read_bytes(), version, _processor(), repr(command).encode()]))
-        library = folder / f"cpu-engine-{key.hexdigest()[:24]}.so"
+        sources = [source.read_bytes() for source in make.SOURCES]
+        key = hashlib.sha256(b"\0".join([*sources, version, _processor(), repr(command).encode()]))
+        library = folder / f"{make.NAME}-{key.hexdigest()[:24]}.so"
         if _intact(library):
             with contextlib.suppress(OSError, EngineError):
-                return _checked(library)
+                return _checked(make, library)
         try:
-            _compile(command, library)
-            return _checked(library)
+            _compile(command, make.SOURCES[0], library)
+            return _checked(make, library)
         except EngineError as error:
             reasons.append(str(error))
         except OSError as error:
@@ -246,13 +273,13 @@ def _processor() -> bytes:
     return "\n".join([platform.machine(), *lines]).encode()
 
 
-def _compile(command: list[str], library: Path) -> None:
+def _compile(command: list[str], source: Path, library: Path) -> None:
     """Write the library whole or not at all, whoever else is doing the same."""
     descriptor, name = tempfile.mkstemp(prefix=library.stem, suffix=".tmp", dir=library.parent)
     os.close(descriptor)
     made = Path(name)
     try:
-        full = [*command, str(SOURCE), "-o", name]
+        full = [*command, str(source), "-o", name]
         done = subprocess.run(full, capture_output=True, text=True, check=False, timeout=COMPILE_SECONDS)
         if done.returncode:
             said = done.stderr.strip() or f"exit status {done.returncode}"
@@ -277,8 +304,8 @@ def _intact(library: Path) -> bool:
     return private and hashlib.sha256(data[:-_DIGEST_BYTES]).digest() == data[-_DIGEST_BYTES:]
 
 
-def _checked(library: Path) -> Engine:
-    engine = Engine(library)
+def _checked(make: type[Made], library: Path) -> Made:
+    engine = make(library)
     if not engine.computes():
         raise EngineError(f"the compiler made an engine that gives wrong numbers: {library}")
     return engine

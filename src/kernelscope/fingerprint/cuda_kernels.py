@@ -27,11 +27,29 @@ _TRANSPOSED_NUMBERS = [
 
 
 @triton.jit
-def _mix(h):  # type: ignore[no-untyped-def]  # Triton reads annotations as code
+def mix(h):  # type: ignore[no-untyped-def]  # Triton reads annotations as code
     h = h * _FIRST
     h = h ^ (h >> _SHIFT_FIRST)
     h = h * _SECOND
     return h ^ (h >> _SHIFT_SECOND)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def load_words(address, index, inside, above_inside, MISALIGNED: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The 64-bit words at these indices from the address on.
+
+    A load must not be misaligned, so two neighbouring words are shifted into one. The bytes that are read
+    beyond the ends then lie in words that the tensor has a part of.
+    """
+    if not MISALIGNED:
+        return tl.load(address.to(tl.pointer_type(tl.uint64)) + index, mask=inside, other=0)
+    source = (address - address % 8).to(tl.pointer_type(tl.uint64)) + index
+    shift = (address % 8).to(tl.uint64) * 8
+    word = tl.load(source, mask=inside, other=0)
+    if shift > 0:
+        above = tl.load(source + 1, mask=above_inside, other=0)
+        word = (word >> shift) | (above << (64 - shift))
+    return word
 
 
 @triton.jit(do_not_specialize=_FLAT_NUMBERS)  # type: ignore[untyped-decorator]
@@ -45,9 +63,12 @@ def flat(
     p5: tl.int64, n5: tl.int64, e5: tl.int64,
     p6: tl.int64, n6: tl.int64, e6: tl.int64,
     p7: tl.int64, n7: tl.int64, e7: tl.int64,
-    BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr, MISALIGNED: tl.constexpr = False,
 ) -> None:  # fmt: skip
-    """Up to eight contiguous tensors of n bytes at addresses p; each has the programs below e."""
+    """Up to eight contiguous tensors of n bytes at addresses p; each has the programs below e.
+
+    MISALIGNED says whether there may be an address among them that is not a multiple of 8.
+    """
     program = tl.program_id(0).to(tl.int64)
     address, nbytes, first, end, which = p0, n0, e0 * 0, e0, 0
     if program >= e0:
@@ -66,10 +87,6 @@ def flat(
         address, nbytes, first, end, which = p7, n7, e6, e7, 7
     local = program - first
     words = nbytes // 8
-    # A load must not be misaligned, so two neighbouring words are shifted into one. The bytes that are read
-    # beyond the ends lie in words that the tensor has a part of.
-    shift = (address % 8).to(tl.uint64) * 8
-    source = (address - address % 8).to(tl.pointer_type(tl.uint64))
     lanes = tl.arange(0, BLOCK)
     step = (end - first) * BLOCK
     keys = (local * BLOCK + lanes + 1).to(tl.uint64) * _POSITION
@@ -78,11 +95,8 @@ def flat(
     for start in range(local * BLOCK, words, step):
         here = start + lanes
         inside = here < words
-        word = tl.load(source + here, mask=inside, other=0)
-        if shift > 0:
-            above = tl.load(source + here + 1, mask=inside, other=0)
-            word = (word >> shift) | (above << (64 - shift))
-        total += tl.where(inside, _mix(word ^ keys), 0)
+        word = load_words(address, here, inside, inside, MISALIGNED)
+        total += tl.where(inside, mix(word ^ keys), 0)
         keys += key_step
     sum = tl.sum(total, 0)
     left = nbytes - words * 8
@@ -91,12 +105,12 @@ def flat(
         tail = address.to(tl.pointer_type(tl.uint8)) + words * 8
         value = tl.load(tail + bytes, mask=bytes < left, other=0).to(tl.uint64) << (bytes * 8).to(tl.uint64)
         word = tl.sum(value, 0)
-        sum += _mix(word ^ ((words + 1).to(tl.uint64) * _POSITION))
+        sum += mix(word ^ ((words + 1).to(tl.uint64) * _POSITION))
     tl.atomic_add(log.to(tl.pointer_type(tl.int64)) + which, sum.to(tl.int64, bitcast=True), sem="relaxed")
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _load(address, inside, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+def load(address, inside, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
     if WIDTH == 8:
         return tl.load(address.to(tl.pointer_type(tl.uint64)), mask=inside, other=0)
     if WIDTH == 4:
@@ -104,6 +118,33 @@ def _load(address, inside, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
     if WIDTH == 2:
         return tl.load(address.to(tl.pointer_type(tl.uint16)), mask=inside, other=0).to(tl.uint64)
     return tl.load(address.to(tl.pointer_type(tl.uint8)), mask=inside, other=0).to(tl.uint64)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def offset(  # type: ignore[no-untyped-def]
+    piece, size0, stride0, size1, stride1, size2, stride2, size3, stride3, size4, stride4, stride5,
+    DIMS: tl.constexpr, NUMBER: tl.constexpr,
+):  # fmt: skip
+    """How many bytes after the base a piece lies, innermost dimension first."""
+    rest = piece
+    if DIMS == 1:
+        return rest.to(tl.int64) * stride0
+    at = (rest % size0.to(NUMBER)).to(tl.int64) * stride0
+    rest = rest // size0.to(NUMBER)
+    if DIMS == 2:
+        return at + rest.to(tl.int64) * stride1
+    at += (rest % size1.to(NUMBER)).to(tl.int64) * stride1
+    rest = rest // size1.to(NUMBER)
+    if DIMS == 3:
+        return at + rest.to(tl.int64) * stride2
+    at += (rest % size2.to(NUMBER)).to(tl.int64) * stride2
+    rest = rest // size2.to(NUMBER)
+    if DIMS == 4:
+        return at + rest.to(tl.int64) * stride3
+    at += (rest % size3.to(NUMBER)).to(tl.int64) * stride3
+    rest = rest // size3.to(NUMBER)
+    at += (rest % size4.to(NUMBER)).to(tl.int64) * stride4
+    return at + (rest // size4.to(NUMBER)).to(tl.int64) * stride5
 
 
 @triton.jit(do_not_specialize=_STRIDED_NUMBERS)  # type: ignore[untyped-decorator]
@@ -141,33 +182,12 @@ def strided_sum(  # type: ignore[no-untyped-def]
         word = tl.zeros([BLOCK], tl.uint64)
         for part in tl.static_range(8 // WIDTH):
             piece = (here * (8 // WIDTH) + part).to(NUMBER)
-            inside = piece < pieces
-            rest = piece
-            at = tl.zeros([BLOCK], tl.int64)
-            if DIMS > 1:
-                at += (rest % size0.to(NUMBER)).to(tl.int64) * stride0
-                rest = rest // size0.to(NUMBER)
-            else:
-                at += rest.to(tl.int64) * stride0
-            if DIMS > 2:
-                at += (rest % size1.to(NUMBER)).to(tl.int64) * stride1
-                rest = rest // size1.to(NUMBER)
-            elif DIMS == 2:
-                at += rest.to(tl.int64) * stride1
-            if DIMS > 3:
-                at += (rest % size2.to(NUMBER)).to(tl.int64) * stride2
-                rest = rest // size2.to(NUMBER)
-            elif DIMS == 3:
-                at += rest.to(tl.int64) * stride2
-            if DIMS > 4:
-                at += (rest % size3.to(NUMBER)).to(tl.int64) * stride3
-                rest = rest // size3.to(NUMBER)
-                at += (rest % size4.to(NUMBER)).to(tl.int64) * stride4
-                at += (rest // size4.to(NUMBER)).to(tl.int64) * stride5
-            elif DIMS == 4:
-                at += rest.to(tl.int64) * stride3
-            word |= _load(base + at, inside, WIDTH) << (8 * WIDTH * part)
-        mixed = _mix(word ^ ((here + 1).to(tl.uint64) * _POSITION))
+            at = offset(
+                piece, size0, stride0, size1, stride1, size2, stride2, size3, stride3, size4, stride4,
+                stride5, DIMS, NUMBER,
+            )  # fmt: skip
+            word |= load(base + at, piece < pieces, WIDTH) << (8 * WIDTH * part)
+        mixed = mix(word ^ ((here + 1).to(tl.uint64) * _POSITION))
         total += tl.where(here < words, mixed, 0)
     return tl.sum(total, 0)
 
@@ -211,8 +231,8 @@ def transposed_sum(  # type: ignore[no-untyped-def]
         word = tl.zeros([ROWS, WORDS], tl.uint64)
         for part in tl.static_range(8 // WIDTH):
             at = of_outer * outer_stride + row * WIDTH + (place * (8 // WIDTH) + part) * stride
-            word |= _load(base + at, inside, WIDTH) << (8 * WIDTH * part)
+            word |= load(base + at, inside, WIDTH) << (8 * WIDTH * part)
         index = of_outer * outer_apart + row * rows_apart + place
-        mixed = _mix(word ^ ((index + 1).to(tl.uint64) * _POSITION))
+        mixed = mix(word ^ ((index + 1).to(tl.uint64) * _POSITION))
         total += tl.where(inside, mixed, 0)
     return tl.sum(tl.sum(total, 1), 0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .cuda_kernels import _POSITION, _mix, strided_sum, transposed_sum
+from .cuda_kernels import _POSITION, mix, strided_sum, transposed_sum
 
 TENSORS_AT_ONCE = 4
 FLAT, TRANSPOSED_2, TRANSPOSED_4, STRIDED = range(4)
@@ -36,7 +36,7 @@ def _aligned_sum(address, nbytes, program, programs, BLOCK: tl.constexpr):  # ty
         here = start + lanes
         inside = here < words
         word = tl.load(source + here, mask=inside, other=0)
-        total += tl.where(inside, _mix(word ^ keys), 0)
+        total += tl.where(inside, mix(word ^ keys), 0)
         keys += key_step
     return tl.sum(total, 0)
 
@@ -58,7 +58,7 @@ def _shifted_sum(address, nbytes, program, programs, BLOCK: tl.constexpr):  # ty
         word = tl.load(source + here, mask=inside, other=0)
         above = tl.load(source + here + 1, mask=inside, other=0)
         word = (word >> shift) | (above << (64 - shift))
-        total += tl.where(inside, _mix(word ^ ((here + 1).to(tl.uint64) * _POSITION)), 0)
+        total += tl.where(inside, mix(word ^ ((here + 1).to(tl.uint64) * _POSITION)), 0)
     return tl.sum(total, 0)
 
 
@@ -70,7 +70,7 @@ def _tail(address, nbytes):  # type: ignore[no-untyped-def]
     bytes = tl.arange(0, 8)
     end = address.to(tl.pointer_type(tl.uint8)) + words * 8
     value = tl.load(end + bytes, mask=bytes < left, other=0).to(tl.uint64) << (bytes * 8).to(tl.uint64)
-    return _mix(tl.sum(value, 0) ^ ((words + 1).to(tl.uint64) * _POSITION))
+    return mix(tl.sum(value, 0) ^ ((words + 1).to(tl.uint64) * _POSITION))
 
 
 @triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]

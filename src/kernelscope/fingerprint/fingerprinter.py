@@ -6,17 +6,19 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from kernelscope.fingerprint import cpu, cuda, definition, hashes
+from kernelscope.fingerprint import cpu, cpu_stats, cuda, cuda_stats, definition, hashes, stats_ops
 from kernelscope.fingerprint.definition import MASK64
 from kernelscope.fingerprint.hashes import missing_memory, quiet, reason_against, why_not
-from kernelscope.fingerprint.log import DeviceLog, HostLog
+from kernelscope.fingerprint.log import NO_NUMBERS, DeviceLog, HostLog
+from kernelscope.fingerprint.stats import ROW_LENGTH, Stats
 
 Slot: TypeAlias = int
+Level = Literal["hash", "stats"]
 Kind: TypeAlias = str | Callable[[torch.Tensor], object]
 
 __all__ = ["Fingerprinter", "HashFailure", "NotFingerprintable", "Slot", "why_not"]
@@ -26,6 +28,7 @@ KNOWN_KINDS = ("bits", "norm")
 # A slot is the row in its log, with the log's number above it: 0 is the host's.
 _DEVICE_SHIFT = 40
 _ROW_MASK = (1 << _DEVICE_SHIFT) - 1
+_NO_ROW = (0.0,) * ROW_LENGTH
 
 
 class NotFingerprintable(TypeError):
@@ -48,13 +51,15 @@ class HashFailure:
 class Fingerprinter:
     """Fingerprints tensors into logs on their own devices, and reads them back later.
 
+    At level "stats" the statistics of each tensor are kept as well, whatever the kinds are.
+
     >>> taken = Fingerprinter(["bits", "norm"])
     >>> [slot] = taken.take([torch.ones(3)])
     >>> taken.read(slot)
     (17269902497336197382, 3.0)
     """
 
-    def __init__(self, kinds: Sequence[Kind] = ("bits",)) -> None:
+    def __init__(self, kinds: Sequence[Kind] = ("bits",), *, level: Level = "hash") -> None:
         if isinstance(kinds, str):
             kinds = (kinds,)
         for kind in kinds:
@@ -63,11 +68,18 @@ class Fingerprinter:
                 raise ValueError(f"unknown fingerprint {kind!r}; known are: {known}, or pass a function")
         if not kinds:
             raise ValueError("a Fingerprinter needs at least one kind")
+        if level not in get_args(Level):
+            raise ValueError(f"unknown level {level!r}; use one of {', '.join(map(repr, get_args(Level)))}")
         self.kinds: tuple[Kind, ...] = tuple(kinds)
         self._bits = "bits" in self.kinds
         self._norm = "norm" in self.kinds
-        if self._bits:
-            cpu.available()  # may compile the engine, once on a machine, so that the first launch need not
+        self.has_stats = level == "stats"
+        self._stats = self._norm or self.has_stats
+        # May compile the engine, once on a machine, so that the first launch need not.
+        if self._stats:
+            cpu_stats.available()
+        elif self._bits:
+            cpu.available()
         self._callables = {i: kind for i, kind in enumerate(self.kinds) if not isinstance(kind, str)}
         self.taken_the_long_way = 0  # how often no engine could do it
         self._lock = threading.Lock()
@@ -107,17 +119,19 @@ class Fingerprinter:
             return [self._take_on_host(tensor) for tensor in tensors]
         number, log = self.log_of(device)
         salts = [salt(t.dtype, t.nbytes) for t in tensors]
+        numels = [_numel(t) for t in tensors] if self._stats else ()
         with self._lock:
-            first = log.reserve(salts)
+            first = log.reserve(salts, numels)
             if device.type == "cuda":
                 log.let_stream_write(first, torch._C._cuda_getCurrentRawStream(device.index))
-        if self._bits:
+        if self._stats:
+            self._sum_up_on_device(log, first, tensors)
+        elif self._bits:
             self._sum_on_device(log, first, tensors)
         slots = [self.slot(number, row) for row in range(first, first + len(tensors))]
         if self._norm:
-            with quiet():
-                for row, (slot, tensor) in enumerate(zip(slots, tensors, strict=True), first):
-                    self._norm_into(tensor, log.norm_entry(row), slot)
+            for slot, tensor in zip(slots, tensors, strict=True):
+                self._note_if_numberless(slot, tensor)
         with self._lock:
             log.written(first)
         return slots
@@ -133,31 +147,59 @@ class Fingerprinter:
                         self.taken_the_long_way += 1
                         hashes.sum_into(tensor, log.sum_entry(row))
 
-    def _take_on_host(self, tensor: torch.Tensor) -> Slot:
-        bits, norm = 0, 0.0
-        if self._bits:
-            total = cpu.accumulate(tensor)
-            if total is None:  # no compiler here, or a lazy conjugate
-                self.taken_the_long_way += 1
-                with quiet():
-                    out = torch.zeros(1, dtype=torch.int64, device="cpu")
-                    hashes.sum_into(tensor, out)
-                    total = int(out.item()) & MASK64
-            bits = definition.mix(total ^ salt(tensor.dtype, tensor.nbytes))
-        with self._lock:
-            slot = self.host_log.append(bits, norm)
-        if self._norm:
+    def _sum_up_on_device(self, log: DeviceLog, first: int, tensors: Sequence[torch.Tensor]) -> None:
+        """Sums and statistics."""
+        done = [False] * len(tensors)
+        if log.device.type == "cuda" and not cuda.available():
+            done = cuda_stats.accumulate(tensors, log, first)
+        if not all(done):
             with quiet():
-                out = torch.zeros(1, dtype=torch.float64, device="cpu")
-                self._norm_into(tensor, out, slot)
-                self.host_log.set_norm(slot, out.item())
+                for row, tensor in enumerate(tensors, first):
+                    if not done[row - first]:
+                        hashes.sum_into(tensor, log.sum_entry(row))
+                        if stats_ops.has_numbers(tensor.dtype):
+                            stats_ops.stats_into(tensor, log.stats_entry(row))
+
+    def _take_on_host(self, tensor: torch.Tensor) -> Slot:
+        if self._stats:
+            return self._take_stats_on_host(tensor)
+        bits = self._bits_on_host(tensor) if self._bits else 0
+        with self._lock:
+            return self.host_log.append(bits)
+
+    def _bits_on_host(self, tensor: torch.Tensor) -> int:
+        total = cpu.accumulate(tensor)
+        if total is None:  # no compiler here, or a lazy conjugate
+            self.taken_the_long_way += 1
+            with quiet():
+                out = torch.zeros(1, dtype=torch.int64, device="cpu")
+                hashes.sum_into(tensor, out)
+                total = int(out.item()) & MASK64
+        return definition.mix(total ^ salt(tensor.dtype, tensor.nbytes))
+
+    def _take_stats_on_host(self, tensor: torch.Tensor) -> Slot:
+        found = cpu_stats.accumulate(tensor)
+        row: Sequence[float]
+        if found is not None:
+            total, row = found
+            bits = definition.mix(total ^ salt(tensor.dtype, tensor.nbytes))
+        else:  # no numbers, no compiler, or a lazy conjugate
+            bits, row = self._bits_on_host(tensor), _NO_ROW
+            if stats_ops.has_numbers(tensor.dtype):
+                with quiet():
+                    out = torch.zeros(ROW_LENGTH, dtype=torch.float64, device="cpu")
+                    stats_ops.stats_into(tensor, out)
+                    row = out.tolist()
+        with self._lock:
+            slot = self.host_log.append(bits, row, _numel(tensor))
+        if self._norm:
+            self._note_if_numberless(slot, tensor)
         return slot
 
-    def _norm_into(self, tensor: torch.Tensor, out: torch.Tensor, slot: Slot) -> None:
-        try:
-            hashes.norm_into(tensor, out)
-        except TypeError as error:
-            self._values[slot, self.kinds.index("norm")] = HashFailure("norm", str(error))
+    def _note_if_numberless(self, slot: Slot, tensor: torch.Tensor) -> None:
+        if not stats_ops.has_numbers(tensor.dtype):
+            message = f"norm needs numbers, and {tensor.dtype} has none; use bits"
+            self._values[slot, self.kinds.index("norm")] = HashFailure("norm", message)
 
     def fail(self, slot: Slot, why: str) -> None:
         """Nothing was written into this slot."""
@@ -184,18 +226,30 @@ class Fingerprinter:
             return known
         with self._lock:
             if device not in self._log_of:
-                self._devices.append(DeviceLog(device, norm=self._norm))
+                self._devices.append(DeviceLog(device, stats=self._stats))
                 self._log_of[device] = (len(self._devices), self._devices[-1])
             return self._log_of[device]
 
     def read(self, slot: Slot) -> object:
         """The value in a slot, or a tuple of them when there are several kinds; may wait for the device."""
+        log, row = self._log_and_row(slot)
+        values = tuple(self._read(slot, place, log, row) for place in range(len(self.kinds)))
+        return values if len(values) > 1 else values[0]
+
+    def stats(self, slot: Slot) -> Stats | None:
+        """The statistics in a slot, None where the dtype has no numbers; may wait for the device."""
+        if not self._stats:
+            raise ValueError('this Fingerprinter took no statistics; make it with level="stats"')
+        log, row = self._log_and_row(slot)
+        with quiet(), self._lock:
+            return log.stats(row)
+
+    def _log_and_row(self, slot: Slot) -> tuple[HostLog | DeviceLog, int]:
         number, row = slot >> _DEVICE_SHIFT, slot & _ROW_MASK
         logs: list[HostLog | DeviceLog] = [self.host_log, *self._devices]
         if slot < 0 or number >= len(logs) or row >= logs[number].rows:
             raise IndexError(f"no fingerprint was taken into slot {slot}")
-        values = tuple(self._read(slot, place, logs[number], row) for place in range(len(self.kinds)))
-        return values if len(values) > 1 else values[0]
+        return logs[number], row
 
     def failures(self, slot: Slot) -> list[HashFailure]:
         """What could not be computed for this slot; never waits."""
@@ -205,8 +259,11 @@ class Fingerprinter:
     def _read(self, slot: Slot, place: int, log: HostLog | DeviceLog, row: int) -> object:
         kind = self.kinds[place]
         if isinstance(kind, str) and (slot, self.kinds.index(kind)) not in self._values:
-            with quiet(), self._lock:
-                return log.bits(row) if kind == "bits" else log.norm(row)
+            if kind == "bits":
+                with quiet(), self._lock:
+                    return log.bits(row)
+            found = self.stats(slot)
+            return None if found is None else found.norm
         if isinstance(kind, str):
             return self._values[slot, self.kinds.index(kind)]
         value = self._values[slot, place]
@@ -219,6 +276,10 @@ class Fingerprinter:
 @lru_cache(maxsize=1 << 16)
 def salt(dtype: torch.dtype, nbytes: int) -> int:
     return definition.salt(hashes.DTYPE_NAMES[dtype], nbytes)
+
+
+def _numel(tensor: torch.Tensor) -> int:
+    return tensor.numel() if stats_ops.has_numbers(tensor.dtype) else NO_NUMBERS
 
 
 def _call(function: Callable[[torch.Tensor], object], tensor: torch.Tensor) -> object:

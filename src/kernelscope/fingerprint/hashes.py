@@ -1,6 +1,6 @@
-"""The straightforward engine: `bits` and `norm` in plain torch operations, on any device, without a sync.
+"""The straightforward engine: `bits` in plain torch operations, on any device, without a sync.
 
-Both walk the tensor in logical row-major order, one bounded chunk at a time, and leave the result in a
+It walks the tensor in logical row-major order, one bounded chunk at a time, and leaves the result in a
 one-element slice of a log on the tensor's own device. Only Python scalars and device-side `arange` feed
 the arithmetic, because a host tensor would have to be copied over, and that copy waits for the device.
 The caller has switched off autograd and every mode (see `quiet`).
@@ -21,11 +21,10 @@ from kernelscope.fingerprint import definition
 from kernelscope.fingerprint.definition import DTYPE_CODES, MASK64, WORD_BYTES
 
 # Size of one chunk's buffer; multiples of 128, so that a chunk boundary is a word boundary for every dtype.
-# `bits` holds four such buffers and `norm` at most two. A CPU chunk should stay in the cache; a device chunk
-# should be large against the cost of a launch. `norm` has one size, because its rounding follows the chunks.
+# `bits` holds four such buffers. A CPU chunk should stay in the cache; a device chunk should be large against
+# the cost of a launch.
 CPU_CHUNK_BYTES = 256 << 10
 DEVICE_CHUNK_BYTES = 8 << 20
-NORM_CHUNK_BYTES = 8 << 20
 
 # Up to here the reference itself is faster on the CPU than twenty torch operations.
 CPU_SMALL_BYTES = 512
@@ -37,9 +36,6 @@ DTYPE_NAMES: dict[torch.dtype, str] = {
 # The integer type that carries an element's bits through a copy: some dtypes have no copy kernel, and an
 # integer copy cannot quiet a signalling NaN.
 _CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-# The reduction kernels on a device start differently on an unaligned base, which changes the rounding.
-_NORM_ALIGNMENT = 64
 
 
 def _signed(value: int) -> int:
@@ -111,7 +107,7 @@ def _word_chunks(tensor: torch.Tensor, limit: int) -> Iterator[torch.Tensor]:
         chunk = staging[:words]
         if count * size % WORD_BYTES:
             chunk[-1:].zero_()
-        _gather(source, start, chunk.view(source.dtype)[:count])
+        gather(source, start, chunk.view(source.dtype)[:count])
         yield chunk
 
 
@@ -148,7 +144,7 @@ def _storage_address(tensor: torch.Tensor) -> int:
     return int(torch._C._data_address(tensor))  # type: ignore[attr-defined]
 
 
-def _gather(source: torch.Tensor, start: int, into: torch.Tensor) -> None:
+def gather(source: torch.Tensor, start: int, into: torch.Tensor) -> None:
     """Copy the elements of `source` from logical index `start` on into the flat tensor `into`."""
     done = 0
     for piece in _pieces(source, start, start + into.numel()):
@@ -182,36 +178,6 @@ def poison(tensor: torch.Tensor) -> None:
     """Fill memory that nobody has written to yet with a pattern that a kernel is unlikely to leave there."""
     carrier = _carrier(tensor)
     carrier.fill_(int.from_bytes(b"\xa5" * carrier.itemsize, "little", signed=carrier.itemsize > 1))
-
-
-def norm_into(tensor: torch.Tensor, out: torch.Tensor) -> None:
-    """Write the L1 norm, summed in float64, into the one-element float64 `out` on the same device."""
-    total = tensor.numel()
-    if total == 0:
-        out.zero_()
-        return
-    exact = torch.complex128 if tensor.is_complex() else torch.float64
-    step = NORM_CHUNK_BYTES // exact.itemsize
-    direct = tensor.dtype == exact and tensor.is_contiguous() and address(tensor) % _NORM_ALIGNMENT == 0
-    staging: torch.Tensor | None = None
-    for start in range(0, total, step):
-        count = min(step, total - start)
-        if direct:
-            chunk = tensor.view(-1)[start : start + count]
-        else:
-            if staging is None:
-                staging = torch.empty(count, dtype=exact, device=tensor.device)
-            chunk = staging[:count]
-            try:
-                _gather(tensor, start, chunk)
-            except NotImplementedError as error:
-                raise TypeError(
-                    f"norm needs numbers, and torch cannot convert {tensor.dtype} to {exact}; use bits"
-                ) from error
-        if start:
-            out.add_(torch.linalg.vector_norm(chunk, 1))
-        else:
-            torch.linalg.vector_norm(chunk, 1, out=out.view(()))
 
 
 # Everything between a Python call and the kernel. Excluding keys costs a tenth of popping and pushing modes,

@@ -43,7 +43,7 @@ def plan(
     hasher: Fingerprinter, tensors: Sequence[TensorSpec], flushes: Flushes, failed: Callable[[], None]
 ) -> Plan:
     """Prepare to fingerprint these tensors, in these groups; a flush calls `failed` instead of raising."""
-    if hasher.kinds != ("bits",):
+    if hasher.kinds != ("bits",) or hasher.has_stats:
         raise CannotPlan("more than bits is wanted")
     devices = {spec.device for spec in tensors}
     if len(devices) != 1:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..events import Arg, Call, Frame, Graph, Role, TensorSpec
 
 if TYPE_CHECKING:
+    from ..fingerprint.stats import Stats
     from .run import Run
 
 
@@ -202,6 +203,22 @@ class KernelCall:
     def poison_hashes(self) -> dict[int, Any]:
         """With verify="poison": the hashes of outputs after they were filled with a sentinel."""
         return self._hashes(self._call.poison)
+
+    @property
+    def pre_stats(self) -> dict[int, Stats]:
+        """Statistics before the launch, at level "stats"; a dtype without numbers has none."""
+        return self._stats(self._call.pre)
+
+    @property
+    def post_stats(self) -> dict[int, Stats]:
+        return self._stats(self._call.post)
+
+    def _stats(self, slots: dict[int, int] | None) -> dict[int, Stats]:
+        hasher = self._call.hasher
+        if not slots or not hasher.has_stats:
+            return {}
+        found = {i: hasher.stats(slots[i]) for i in sorted(slots)}
+        return {i: stats for i, stats in found.items() if stats is not None}
 
     def _hashes(self, slots: dict[int, int] | None) -> dict[int, Any]:
         if not slots:

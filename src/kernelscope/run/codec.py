@@ -10,9 +10,11 @@ from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
 from ..events import Arg, Call, Finding, Frame, Graph, GraphCall, Kernel, Mark, RunInfo, Site, TensorSpec
+from ..fingerprint.stats import Stats
 
 Row = tuple[Any, ...]
 _BITS = 1 << 64
+_STATS = tuple(Stats.__dataclass_fields__)
 
 
 class Stored:
@@ -91,11 +93,21 @@ def _unplain(value: Any) -> Any:
     return {k: _unplain(v) for k, v in value.items()}
 
 
-def fingerprint_row(slot: int, value: Any) -> Row:
+def fingerprint_row(slot: int, value: Any, stats: Any = None) -> Row:
     """64 bits as SQLite's signed integer; anything else as text."""
+    told = None if stats is None else to_json([getattr(stats, name) for name in _STATS])
     if type(value) is int and 0 <= value < _BITS:
-        return slot, value - _BITS if value >= _BITS >> 1 else value, None
-    return slot, None, to_json(value)
+        return slot, value - _BITS if value >= _BITS >> 1 else value, None, told
+    return slot, None, to_json(value), told
+
+
+def stats_of(text: str | None) -> Stats | None:
+    if text is None:
+        return None
+    given = from_json(text)
+    if not isinstance(given, list | tuple) or len(given) != len(_STATS):
+        raise ValueError(f"statistics have {len(_STATS)} numbers")
+    return Stats(*given)
 
 
 def fingerprint_value(bits: int | None, other: str | None) -> Any:

@@ -104,7 +104,8 @@ class Database:
     def fingerprints(self, hasher: Any, log: int, slots: range) -> None:
         """The values of these slots of one log, as far as they are not written yet."""
         start = max(self._fingerprints.get(log, slots.start), slots.start)
-        rows = [codec.fingerprint_row(slot, hasher.read(slot)) for slot in range(start, slots.stop)]
+        stats = hasher.stats if getattr(hasher, "has_stats", False) else lambda slot: None
+        rows = [codec.fingerprint_row(s, hasher.read(s), stats(s)) for s in range(start, slots.stop)]
         self._insert("fingerprints", rows)
         self._fingerprints[log] = max(start, slots.stop)
 

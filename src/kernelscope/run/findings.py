@@ -1,4 +1,4 @@
-"""What the hashes of a run show about the roles that its kernels declared."""
+"""What the values of a run show: writes that nobody declared, and where NaN and infinities arose."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ from .call import KernelCall, same_hash
 
 def findings_in(calls: Iterable[KernelCall]) -> Iterator[Finding]:
     seen = _Contents()
+    wild = {"nan", "inf"}  # of which the first producer is still to be found
     for call in calls:
         yield from undeclared_writes(call)
         yield from missing_writes(call)
         yield from seen.follow(call)
+        if wild:
+            for finding in produced(call):
+                if finding.kind in wild:
+                    wild.remove(finding.kind)
+                    yield finding
 
 
 class _Contents:
@@ -90,3 +96,36 @@ def missing_writes(call: KernelCall) -> Iterator[Finding]:
                 kernel=call.kernel_name,
                 arg=name,
             )
+
+
+def produced(call: KernelCall) -> Iterator[Finding]:
+    """NaN in what a call wrote when nothing that it read had one, and infinities when all of it was finite.
+
+    Needs level "stats". Later calls only pass them on, and what a program means to be infinite, such as a
+    mask, is found once.
+    """
+    post = call.post_stats
+    declared = {i for i, a in enumerate(call.arguments) if a.role in ("out", "inout")}
+    outputs = {i: post[i] for i in sorted(declared & post.keys()) if post[i].finite < post[i].numel}
+    if not outputs:
+        return
+    inputs = call.pre_stats.values()
+    had_nan = any(stats.nan for stats in inputs)
+    had_inf = any(stats.pos_inf + stats.neg_inf for stats in inputs)
+    for i, stats in outputs.items():
+        name, of = call.arg_names[i], f"of {stats.numel} elements"
+        if stats.nan and not had_nan:
+            what = f"{stats.nan} NaN {of} of {name}, and none in its inputs"
+        elif stats.pos_inf + stats.neg_inf and not had_inf and not had_nan:
+            counts = {"+inf": stats.pos_inf, "-inf": stats.neg_inf}
+            found = " and ".join(f"{count} {which}" for which, count in counts.items() if count)
+            what = f"{found} {of} of {name}, out of finite inputs"
+        else:
+            continue
+        yield Finding(
+            "nan" if stats.nan else "inf",
+            f"{call.kernel_name} made {what}",
+            call=call.index,
+            kernel=call.kernel_name,
+            arg=name,
+        )

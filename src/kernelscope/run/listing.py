@@ -25,7 +25,7 @@ class _Columns:
 
 
 def listing(run: Run) -> str:
-    """Every call on a line, grouped by graph execution: → written, ↔ read and written, #hash."""
+    """Every call on a line, grouped by graph execution: → written, ↔ both, #hash, (statistics)."""
     return "\n".join(_lines(run))
 
 
@@ -83,13 +83,17 @@ def _where(call: KernelCall) -> str:
 
 def _arguments(call: KernelCall) -> str:
     roles, pre, post = call.roles, call.pre_hashes, call.post_hashes
+    pre_stats, post_stats = call.pre_stats, call.post_stats
     shown = []
     for i, arg in enumerate(call.arguments):
         if arg.tensor is not None:
-            hashed = post.get(i) if roles[i] in _ROLE_MARKS else pre.get(i)
+            written = roles[i] in _ROLE_MARKS
+            hashed = post.get(i) if written else pre.get(i)
+            stats = post_stats.get(i) if written else pre_stats.get(i)
             dims = ",".join(map(str, arg.tensor.shape))
             dtype = arg.tensor.short_dtype
-            shown.append(f"{_ROLE_MARKS.get(roles[i], '')}{arg.name}:{dtype}[{dims}]{_hash(hashed)}")
+            told = "" if stats is None else f"({stats})"
+            shown.append(f"{_ROLE_MARKS.get(roles[i], '')}{arg.name}:{dtype}[{dims}]{_hash(hashed)}{told}")
     return " ".join(shown)
 
 

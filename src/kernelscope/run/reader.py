@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from ..fingerprint.stats import Stats
 from . import codec
 from .errors import RunError
 from .schema import APPLICATION_ID, COLUMNS, OBJECTS, SCHEMA_VERSION
@@ -168,15 +169,24 @@ class StoredHashes:
 
     def __init__(self, database: Callable[[], Database]) -> None:
         self._database = database
-        self._known: dict[int, Any] = {}
+        self._known: dict[int, tuple[Any, Stats | None]] = {}
+        self.has_stats = True  # maybe: what was not taken is None
 
     def read(self, slot: int) -> Any:
         """The value in a slot; None where the process ended before it was written."""
+        return self._row(slot)[0]
+
+    def stats(self, slot: int) -> Stats | None:
+        return self._row(slot)[1]
+
+    def _row(self, slot: int) -> tuple[Any, Stats | None]:
         if slot not in self._known:
             database = self._database()
             with database.understood():
                 rows = database.table("fingerprints", "WHERE slot = ?", (slot,))
-                self._known[slot] = codec.fingerprint_value(*rows[0][1:]) if rows else None
+                self._known[slot] = (None, None)
+                for _, bits, other, stats in rows:
+                    self._known[slot] = codec.fingerprint_value(bits, other), codec.stats_of(stats)
         return self._known[slot]
 
 

@@ -34,7 +34,8 @@ TABLES = {
   call INTEGER PRIMARY KEY, scalars TEXT NOT NULL, storages TEXT NOT NULL, epochs TEXT NOT NULL,
   offsets TEXT NOT NULL, dead TEXT NOT NULL, pre TEXT, post TEXT, depth INTEGER NOT NULL)""",
     "errors": "CREATE TABLE errors (call INTEGER PRIMARY KEY, message TEXT NOT NULL)",
-    "fingerprints": "CREATE TABLE fingerprints (slot INTEGER PRIMARY KEY, bits INTEGER, other TEXT)",
+    "fingerprints": """CREATE TABLE fingerprints (
+  slot INTEGER PRIMARY KEY, bits INTEGER, other TEXT, stats TEXT)""",
     "tensors": """CREATE TABLE tensors (
   call INTEGER NOT NULL, position INTEGER NOT NULL, moment TEXT NOT NULL, file TEXT NOT NULL,
   PRIMARY KEY (call, position, moment)) WITHOUT ROWID""",

@@ -1,0 +1,156 @@
+"""The CUDA engine of level "stats": bits and statistics of all contiguous tensors of a call in one launch.
+
+A kernel is compiled for each set of dtypes that comes along in one launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+from . import cuda, hashes
+from .definition import DTYPE_CODES
+from .log import DeviceLog
+from .stats import NUMBERLESS, ROW_LENGTH
+
+_BLOCK = 256
+# How many programs a tensor gets, and so in which order its numbers are added, depends on its size alone.
+_BYTES_A_PROGRAM = 8 * 8 * _BLOCK  # from here on it gets another …
+_PROGRAMS_AT_MOST = 132 * 5  # … up to here …
+_BYTES_AT_MOST = 4 << 20  # … unless one would then have more than this: sums of bytes must fit 32 bits
+_TILE_ROWS, _TILE_WORDS = 32, 8
+_TILES_AT_MOST = 2048
+
+_CODES = {dtype: DTYPE_CODES[name] for dtype, name in hashes.DTYPE_NAMES.items() if name not in NUMBERLESS}
+
+
+def accumulate(tensors: Sequence[torch.Tensor], log: DeviceLog, first: int) -> list[bool]:
+    """Enqueue sums and statistics of these tensors into the log's rows from `first` on.
+
+    Tells for each whether it could be done; conjugate and negative views are left to the caller.
+    """
+    device = log.device.index
+    if torch._C._cuda_getDevice() != device:
+        with torch.cuda.device(device):
+            return accumulate(tensors, log, first)
+    engine = _engine(device)
+    stream = torch._C._cuda_getCurrentRawStream(device)
+    done: list[bool] = []
+    batch: list[int] = []
+    programs, row = 0, first
+    for position, tensor in enumerate(tensors):
+        nbytes = tensor.nbytes
+        address = hashes.address(tensor)
+        code = _CODES.get(tensor.dtype, 0)
+        if not code:
+            done += cuda.accumulate([tensor], log.address(first + position), device)
+            nbytes = 0  # it keeps its place in the batch, with nothing to do there
+        elif tensor.is_conj() or tensor.is_neg():
+            done.append(False)
+            nbytes = 0
+        elif tensor.is_contiguous():
+            done.append(True)
+        else:
+            done.append(engine.strided(tensor, address, code, log, first + position, stream))
+            nbytes = 0
+        programs += programs_for(nbytes)
+        batch += (address, nbytes, programs, code)
+        if len(batch) == 4 * engine.at_once:
+            engine.flat(batch, programs, log, row, stream)
+            row, batch, programs = first + position + 1, [], 0
+    engine.flat(batch, programs, log, row, stream)
+    return done
+
+
+def programs_for(nbytes: int) -> int:
+    if not nbytes:
+        return 0
+    return max(min(nbytes // _BYTES_A_PROGRAM, _PROGRAMS_AT_MOST), -(-nbytes // _BYTES_AT_MOST), 1)
+
+
+@cache
+def _engine(device: int) -> _Engine:
+    return _Engine()
+
+
+class _Engine:
+    """The kernels, compiled for the current device when they are first needed."""
+
+    def __init__(self) -> None:
+        from . import cuda_stats_kernels as kernels
+
+        self.at_once = kernels.TENSORS_AT_ONCE
+        self._flat = _compiler(kernels.flat, 3 + 4 * self.at_once)
+        self._strided = _compiler(kernels.strided, 17)
+        self._transposed = _compiler(kernels.transposed, 11)
+
+    def flat(self, batch: list[int], programs: int, log: DeviceLog, row: int, stream: int) -> None:
+        if not programs:
+            return
+        how = {"KINDS": 0, "MISALIGNED": False, "BLOCK": _BLOCK, "ROW": ROW_LENGTH}
+        for address, nbytes, _, code in zip(*[iter(batch)] * 4, strict=True):
+            if nbytes:
+                how["KINDS"] |= 1 << code
+                how["MISALIGNED"] |= address % 8 != 0
+        batch = batch + [0, 0, programs, 0] * (self.at_once - len(batch) // 4)
+        places = _places(log, row, stream, programs)
+        cuda._launch(self._flat(**how), programs, stream, (*places, *batch, *how.values()))
+
+    def strided(
+        self, tensor: torch.Tensor, address: int, code: int, log: DeviceLog, row: int, stream: int
+    ) -> bool:
+        size, nbytes = tensor.element_size(), tensor.nbytes
+        if not nbytes:
+            return True
+        dims = cuda._collapsed(tensor.shape, tensor.stride())
+        if size <= 8 and len(dims) in (2, 3) and dims[0][0] * size % 8 == 0 and dims[1][1] == 1:
+            self._launch_transposed(dims, address, size, nbytes, code, log, row, stream)
+            return True
+        dims = cuda._in_bytes(dims, size)
+        if len(dims) > cuda._DIMENSIONS:
+            return False
+        width = cuda._width(address, dims)
+        (run, _), *outer = dims
+        numbers = [n for dim in [(run // width, width), *outer] for n in dim]
+        numbers += (1, 0) * (cuda._DIMENSIONS - len(dims))
+        how = {"KIND": code, "WIDTH": width, "DIMS": min(len(dims), 5)}
+        how |= {"NUMBER": cuda._index_type(nbytes), "BLOCK": _BLOCK}
+        programs = programs_for(nbytes)
+        places = _places(log, row, stream, programs)
+        args = (*places, address, nbytes, *numbers, *how.values())
+        cuda._launch(self._strided(**how), programs, stream, args)
+        return True
+
+    def _launch_transposed(
+        self,
+        dims: list[tuple[int, int]],
+        address: int,
+        size: int,
+        nbytes: int,
+        code: int,
+        log: DeviceLog,
+        row: int,
+        stream: int,
+    ) -> None:
+        (columns, apart), (rows, _), *outer = dims
+        row_words = columns * size // 8
+        count, outer_stride = outer[0] if outer else (1, 0)
+        how = {"KIND": code, "ROWS": _TILE_ROWS, "WORDS": _TILE_WORDS}
+        tiles = count * -(-rows // _TILE_ROWS) * -(-row_words // _TILE_WORDS)
+        numbers = (row_words, apart * size, rows, row_words, count, outer_stride * size, rows * row_words)
+        # Narrow tiles leave lanes idle, and the others must not get too much either.
+        programs = min(tiles, max(programs_for(nbytes), -(-tiles // _TILES_AT_MOST)))
+        args = (*_places(log, row, stream, programs), address, *numbers, *how.values())
+        cuda._launch(self._transposed(**how), programs, stream, args)
+
+
+def _places(log: DeviceLog, row: int, stream: int, programs: int) -> tuple[int, int, int]:
+    """Where the kernels put sums, rows of statistics, and what their programs tell each other."""
+    return log.address(row), log.stats_address(row), log.scratch(stream, programs)
+
+
+def _compiler(kernel: Any, numbers: int) -> Callable[..., Any]:
+    return cache(lambda **how: cuda._compiled(kernel, [0] * numbers, **how))

@@ -1,0 +1,193 @@
+"""The CUDA engine's statistics through Triton's interpreter on CPU memory, against NumPy in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.stats_reference import assert_close, reference, sample
+
+from kernelscope.fingerprint import cuda, cuda_records, cuda_stats, cuda_stats_kernels
+from kernelscope.fingerprint.definition import MASK64, reference_sum
+from kernelscope.fingerprint.log import SCRATCH_COUNTERS, SCRATCH_RECORD, DeviceLog
+from kernelscope.fingerprint.stats import ROW_LENGTH, Stats
+
+DTYPES = list(cuda_stats._CODES)
+
+
+class InterpretedEngine(cuda_stats._Engine):
+    """The same kernels, launched by the interpreter."""
+
+    def __init__(self) -> None:
+        self.at_once = cuda_stats_kernels.TENSORS_AT_ONCE
+        self._flat = lambda **how: cuda_stats_kernels.flat
+        self._strided = lambda **how: cuda_stats_kernels.strided
+        self._transposed = lambda **how: cuda_stats_kernels.transposed
+
+
+class HostMemory(DeviceLog):
+    """A log whose device is the CPU, because that is where the interpreter works."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.device("cpu", 0), stats=True)
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def launch(kernel: Any, programs: int, stream: int, args: tuple[int, ...]) -> None:
+        kernel[(programs,)](*args)
+
+    monkeypatch.setattr(cuda_stats, "_engine", lambda device: InterpretedEngine())
+    monkeypatch.setattr(cuda, "_launch", launch)
+    monkeypatch.setattr(cuda_stats, "_BLOCK", 32)
+    monkeypatch.setattr(cuda_stats, "_BYTES_A_PROGRAM", 512)
+    monkeypatch.setattr(cuda_stats, "_PROGRAMS_AT_MOST", 3)
+    monkeypatch.setattr(cuda_stats, "_TILE_ROWS", 4)
+    monkeypatch.setattr(cuda_stats, "_TILE_WORDS", 2)
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0, raising=False)
+
+
+def measured(tensors: list[torch.Tensor]) -> list[tuple[int, Stats]]:
+    log = HostMemory()
+    log.reserve([0] * len(tensors), [t.numel() for t in tensors])
+    assert cuda_stats.accumulate(tensors, log, 0) == [True] * len(tensors)
+    found = []
+    for i, tensor in enumerate(tensors):
+        rows = log.stats_entry(i)
+        assert len(rows) == ROW_LENGTH
+        found.append((int(log.sum_entry(i)) & MASK64, Stats.from_row(rows.tolist(), tensor.numel())))
+    for scratch in log._scratch.values():
+        assert not scratch[:SCRATCH_COUNTERS].any(), "counters are left as zero for the next launch"
+    return found
+
+
+def check(tensors: list[torch.Tensor]) -> None:
+    for tensor, (total, stats) in zip(tensors, measured(tensors), strict=True):
+        assert total == reference_sum(logical_bytes(tensor)), (tensor.dtype, tensor.shape, tensor.stride())
+        assert_close(stats, reference(tensor), tensor)
+
+
+def logical_bytes(tensor: torch.Tensor) -> bytes:
+    if tensor.itemsize == 16:
+        tensor = torch.view_as_real(tensor)
+    carrier = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.itemsize]
+    flat: bytes = np.asarray(tensor.view(carrier).contiguous().reshape(-1)).tobytes()
+    return flat
+
+
+def layouts(base: torch.Tensor) -> list[torch.Tensor]:
+    return [
+        base,
+        base[1:],
+        base[::2],
+        base[:96].view(8, 12).t(),
+        base[:96].view(8, 12)[:, 2:10],
+        base[:96].view(2, 6, 8).transpose(1, 2),
+        base[:96].view(2, 4, 3, 4)[:, ::2, 1:, ::3],
+        base[:0],
+        base[5],
+    ]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("wild", [False, True], ids=["finite", "wild"])
+def test_layouts(dtype: torch.dtype, wild: bool) -> None:
+    check(layouts(sample(dtype, 97, wild=wild)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8, torch.complex128], ids=str)
+def test_sizes_around_blocks_and_programs(dtype: torch.dtype) -> None:
+    size = dtype.itemsize
+    sizes = {max((n + d) // size, 1): n == 1024 for n in (256, 1024, 2048) for d in (-size, 0, size)}
+    check([sample(dtype, n, seed=n, wild=wild) for n, wild in sizes.items()])
+
+
+def test_one_wild_number_anywhere() -> None:
+    for number in (float("nan"), float("inf"), float("-inf")):
+        for place in (0, 64, 299):
+            for dtype in (torch.float32, torch.float8_e4m3fn):
+                tensor = sample(dtype, 300, wild=False)
+                tensor[place] = torch.tensor(number).to(dtype)  # infinity becomes a NaN where there is none
+                check([tensor])
+
+
+def test_more_records_than_are_merged_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_stats, "_PROGRAMS_AT_MOST", 1000)
+    tensor = sample(torch.float32, 140 * 512 // 4 + 3, wild=False)
+    assert cuda_stats.programs_for(tensor.nbytes) == 140
+    tensor[5000] = float("nan")
+    check([tensor])
+
+
+def test_a_constant_far_from_zero_has_no_deviation() -> None:
+    for value in (1e6 + 0.1, -3.3e30, 1e-30):
+        for dtype in (torch.float32, torch.float64):
+            tensor = torch.full((700,), value, dtype=dtype)
+            [(_, stats)] = measured([tensor])
+            exact = tensor[0].double().item()
+            assert (stats.mean, stats.std, stats.min, stats.max) == (exact, 0.0, exact, exact)
+
+
+def test_many_dtypes_in_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    launches = []
+    launch = cuda._launch
+    monkeypatch.setattr(cuda, "_launch", lambda *args: (launches.append(args), launch(*args)))
+    tensors = [sample(dtype, 40 + n) for n, dtype in enumerate(DTYPES[:8])]
+    check(tensors)
+    assert len(launches) == 1
+    check([sample(dtype, 40 + n) for n, dtype in enumerate(DTYPES[:9])])
+    assert len(launches) == 3
+
+
+def test_numberless_dtypes_are_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[torch.Tensor]] = []
+    monkeypatch.setattr(cuda, "accumulate", lambda tensors, log, device: seen.append(tensors) or [True])
+    bare = torch.zeros(3, dtype=torch.uint8).view(torch.bits8)
+    measured([torch.ones(2), bare, torch.ones(2)])
+    assert [t.dtype for [t] in seen] == [torch.bits8]
+
+
+def test_lazy_conjugates_are_left_to_the_caller() -> None:
+    log = HostMemory()
+    log.reserve([0], [3])
+    assert cuda_stats.accumulate([torch.ones(3, dtype=torch.complex64).conj()], log, 0) == [False]
+
+
+def test_the_scratch_grows() -> None:
+    log = HostMemory()
+    small = log.scratch(0, 1)
+    assert log.scratch(0, 1) == small != log.scratch(1, 1)
+    log.scratch(0, 1 << 20)
+    assert len(log._scratch[0]) == SCRATCH_COUNTERS + SCRATCH_RECORD * (1 << 20)
+    assert [t.data_ptr() for t in log._outgrown] == [small]
+    assert (SCRATCH_COUNTERS, SCRATCH_RECORD) == (cuda_records.COUNTERS, cuda_records.RECORD)
+
+
+def test_programs_depend_on_the_size_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert [cuda_stats.programs_for(n) for n in (0, 1, 16 << 10, 32 << 10)] == [0, 1, 1, 2]
+    assert cuda_stats.programs_for(1 << 30) == cuda_stats._PROGRAMS_AT_MOST
+    # Squares of bytes are summed in 32 bits a lane.
+    nbytes = 140 << 30
+    in_a_lane = nbytes / cuda_stats.programs_for(nbytes) / cuda_stats._BLOCK
+    assert in_a_lane * 255**2 < 2**31
+    assert cuda_stats._TILES_AT_MOST * 8 * 255**2 < 2**31
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d.itemsize == 1 and d != torch.bool], ids=str)
+def test_every_byte(dtype: torch.dtype) -> None:
+    every = torch.arange(256, dtype=torch.uint8)
+    finite = every[torch.isfinite(every.view(dtype).double())]
+    # With full tiles, of finite numbers and of all; then some alone, NaNs of several dtypes among them.
+    check([finite.repeat(2).view(dtype), every.repeat(2).view(dtype)])
+    check([byte.view(dtype) for byte in every[[0, 1, 8, 126, 127, 128, 129, 255]]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int16, torch.uint16], ids=str)
+def test_many_short_patterns(dtype: torch.dtype) -> None:
+    every = torch.arange(-(1 << 15), 1 << 15, 97, dtype=torch.int32).to(torch.int16)
+    wild = every.view(dtype)
+    check([wild, every[torch.isfinite(wild.double())].view(dtype)])
