@@ -126,9 +126,17 @@ inline T nan_of(T x) {
   return std::is_floating_point_v<T> ? std::numeric_limits<T>::quiet_NaN() : x;
 }
 
+// One instruction each, whatever becomes of NaN, which the callers put back.
+#if defined(__aarch64__)
+inline float at_most(float x, float limit) { return __builtin_fminf(x, limit); }
+inline float at_least(float x, float limit) { return __builtin_fmaxf(x, limit); }
+#else
+inline float at_most(float x, float limit) { return x < limit ? x : limit; }
+inline float at_least(float x, float limit) { return x > limit ? x : limit; }
+#endif
+
 inline float exp_(float given) {
-  float x = given > 89.0f ? 89.0f : given;
-  x = x < -104.0f ? -104.0f : x;
+  const float x = at_least(at_most(given, 89.0f), -104.0f);
   // Adding 1.5·2²³ leaves the nearest integer in the lowest bits.
   const float shifted = x * 1.44269504088896341f + 12582912.0f;
   const float n = shifted - 12582912.0f;
@@ -144,7 +152,8 @@ inline float exp_(float given) {
   p = p * r * r + r + 1.0f;
   // Two factors, because 2^128 and 2^-150 are no floats.
   const uint32_t half = static_cast<uint32_t>(static_cast<int32_t>(k) >> 1);
-  return p * bits_as<float>((half + 127u) << 23) * bits_as<float>((k - half + 127u) << 23);
+  const float y = p * bits_as<float>((half + 127u) << 23) * bits_as<float>((k - half + 127u) << 23);
+  return given == given ? y : given;
 }
 
 inline float log_(float given) {
@@ -179,14 +188,13 @@ inline float tanh_(float x) {
   p = p * z - 5.37397155531e-2f;
   p = p * z + 1.33314422036e-1f;
   p = p * z - 3.33332819422e-1f;
-  const float near = p * z * x + x;
+  const float near = __builtin_copysignf(p * z * x + x, x);  // -0 stays -0
   const float far = __builtin_copysignf(1.0f - 2.0f / (exp_(2.0f * a) + 1.0f), x);
   return a < 0.625f ? near : x != x ? x : far;
 }
 
 inline float erf_(float given) {
-  float x = given > 4.0f ? 4.0f : given;
-  x = x < -4.0f ? -4.0f : x;
+  const float x = at_least(at_most(given, 4.0f), -4.0f);
   const float z = x * x;
   float p = -2.72614225801306e-10f;
   p = p * z + 2.77068142495902e-08f;
@@ -200,7 +208,8 @@ inline float erf_(float given) {
   q = q * z - 1.68282697438203e-03f;
   q = q * z - 7.37332916720468e-03f;
   q = q * z - 1.42647390514189e-02f;
-  return x * p / q;
+  const float y = x * p / q;
+  return given == given ? y : given;
 }
 
 inline double exp_(double x) { return std::exp(x); }

@@ -372,10 +372,21 @@ class Statements(Transfers):
 
     def _if(self, s: tree.If) -> None:
         with self.nested(f"if ({self.expressions.text(s.condition)})"):
+            self._learn(s.condition)
             self.block(s.then)
         if s.other:
             with self.nested("else"):
                 self.block(s.other)
+
+    def _learn(self, condition: tree.Expr) -> None:
+        """Inside `if (i < 3)`, i is at most 2."""
+        match condition:
+            case tree.Binary(op="<", left=tree.Name(id=name), right=limit):
+                known = self.scope.find(name)
+                most = self.expressions.scalar(limit).high
+                if isinstance(known, Bounded) and most is not None:
+                    high = most - 1 if known.high is None else min(known.high, most - 1)
+                    self.scope.names[name] = replace(known, high=high)
 
     def _check_shapes(self, a: tuple[Dim, ...], b: tuple[Dim, ...], span: Span) -> None:
         if len(a) != len(b):
