@@ -34,6 +34,9 @@ PATCH_TARGETS = [
     ("triton.runtime.autotuner", "Heuristics", ("run", "__getitem__")),
     ("triton.runtime.interpreter", "GridExecutor", ("__call__",)),
     ("triton.runtime.interpreter", "InterpretedFunction", ("run", "__call__", "__getitem__")),
+    ("kernelscope.gcu.executor", "CompiledGraph", ("__call__",)),
+    ("kernelscope.gcu.executor", "Launch", ("run",)),
+    ("kernelscope.gcu.executor", "AtenCall", ("run",)),
 ]
 GENERATED = "torch._inductor.runtime.compile_tasks."
 
