@@ -12,6 +12,7 @@ from .dag import INDEX, Access, Node
 from .fuse import Hint, Plan, collapse, kept, repeated
 from .generate_pointwise import Bodies
 from .kernels import Names, covers
+from .lower_pointwise import rounded
 from .operators import number
 from .sizes import Size, product
 
@@ -285,11 +286,14 @@ class RowsBody(Bodies):
     def _finish(self, reductions: list[Node], index: list[str]) -> list[str]:
         body = []
         for n in reductions:
+            dtype = self.names.buffer(n.output).dtype
             if self.width:
                 value = f"a_{n.name}.at(v)"
+                if rounded(value, dtype) != value:
+                    body.append(f"{value} = {rounded(value, dtype)};")
             else:
                 value = self.variable(n)
-                body.append(f"{n.compute} {value} = acc_{n.name};")
+                body.append(f"{n.compute} {value} = {rounded(f'acc_{n.name}', dtype)};")
             if n.output in self.outputs:
                 body.append(f"{self._target(n, index)} = {value};")
         return self._over_strip(body) if any(" = " in line for line in body) else []

@@ -30,6 +30,12 @@ def cast(text: str, given: torch.dtype, wanted: torch.dtype) -> str:
     return text if have == want else f"__cast_{want}({text})"
 
 
+def rounded(text: str, dtype: torch.dtype) -> str:
+    """Half precision is rounded after every operator, as eager does, though it is computed in single."""
+    element = ELEMENT[dtype]
+    return f"__cast_f32(__cast_{element}({text}))" if element in _WIDE else text
+
+
 class PointwiseLowering:
     """Element by element, with broadcasting and torch's type promotion."""
 
@@ -84,6 +90,7 @@ class PointwiseLowering:
         body = body.replace("\x00", "$")
         if dtype is torch.bool and not _is_truth(body, operands):
             body = f"__cast_bool({body})"
+        body = rounded(body, dtype)
         self.out.views[node.name] = self.add(
             node.name,
             name,
@@ -170,7 +177,8 @@ class PointwiseLowering:
         if not compute.is_floating_point:
             raise Refused("a power of integers")
         special = {0.5: "__sqrt($0)", -0.5: "__rsqrt($0)", -1: "(1 / $0)", -2: "(1 / ($0 * $0))"}
-        if not isinstance(exponent, torch.fx.Node) and exponent in special:
+        is_half = node.meta["val"].dtype in (torch.float16, torch.bfloat16)  # there eager calls pow()
+        if not isinstance(exponent, torch.fx.Node) and exponent in special and not is_half:
             self.emit(node, "pow", special[exponent], [(base, compute)])  # type: ignore[index]
             return
         self.emit(node, "pow", "__pow($0, $1)", [(base, compute), (exponent, compute)])

@@ -8,7 +8,7 @@ import torch
 import torch.fx
 
 from .dag import INDEX, Access
-from .lower_pointwise import cast, compute_type
+from .lower_pointwise import cast, compute_type, rounded
 from .operators import REDUCTIONS
 from .operators import number as number_literal
 from .sizes import Size, literal, product, symbols_in, times
@@ -70,7 +70,7 @@ class ShapeLowering:
         )  # fmt: skip
         self.out.views[name] = self.add(
             name, "var", "pointwise", shape, [squares.over(shape)], (shape, stride, dtype), stride,
-            body=f"($0 / __max(__cast_{compute}(0), {number_of} - {number_literal(correction, compute)}))",
+            body=rounded(f"($0 / __max(__cast_{compute}(0), {number_of} - {number_literal(correction, compute)}))", dtype),
             compute=compute, symbols=symbols,
         )  # fmt: skip
 
@@ -135,7 +135,7 @@ class ShapeLowering:
         symbols = frozenset(symbols_in(counted))
         self.out.views[node.name] = self.add(
             node.name, "mean", "pointwise", out_shape, [total.over(out_shape)], made, out_stride,
-            body=f"($0 / {_counted(counted, compute)})", compute=compute, symbols=symbols,
+            body=rounded(f"($0 / {_counted(counted, compute)})", dtype), compute=compute, symbols=symbols,
         )  # fmt: skip
 
     def _stores(
@@ -158,7 +158,7 @@ class ShapeLowering:
             strides = tuple(s for d, s in enumerate(strides) if d not in reduced)
         self.out.views[node.name] = self.add(
             node.name, name, "pointwise", shape, [Access(source.buffer, strides, source.offset)],
-            (shape, stride, dtype), stride, body=text, compute=compute_type(dtype),
+            (shape, stride, dtype), stride, body=rounded(text, dtype), compute=compute_type(dtype),
         )  # fmt: skip
 
     # -- matrix products -------------------------------------------------------------------------------

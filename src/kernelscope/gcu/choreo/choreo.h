@@ -10,12 +10,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
-#include <iostream>
 #include <limits>
 #include <memory>
 #include <new>
 #include <type_traits>
 #include <utility>
+#if defined(CHOREO_PRINT)  // costs as much time to compile as all the rest
+#include <iostream>
+#endif
 #if defined(__F16C__)
 #include <immintrin.h>
 #endif
@@ -345,6 +347,7 @@ inline void runtime_check(bool holds, const char* message = "runtime check faile
 #define choreo_assert(condition, ...) \
   choreo::require(static_cast<bool>(condition), "choreo_assert(" #condition ") " __VA_ARGS__)
 
+#if defined(CHOREO_PRINT)
 template <class... T>
 inline void print(const T&... items) {
   (std::cout << ... << items);
@@ -356,6 +359,7 @@ inline void println(const T&... items) {
 }
 inline std::ostream& operator<<(std::ostream& out, f16 x) { return out << static_cast<float>(x); }
 inline std::ostream& operator<<(std::ostream& out, bf16 x) { return out << static_cast<float>(x); }
+#endif
 
 // -- memory -----------------------------------------------------------------------------------------------
 

@@ -54,6 +54,8 @@ class Expressions:
                 return Several(tuple(self._derived(item, extents) for item in e.items))
             case tree.Count():
                 operand = self.value(e.operand)
+                if isinstance(operand, Several) and not all(isinstance(i, Dim) for i in operand.items):
+                    raise ChoreoError("only data and spans have a number of elements", e.span)
                 shape = operand.shape if isinstance(operand, Data) else self.dims_of(e.operand)
                 return product(shape)
             case tree.Unary(op="#"):

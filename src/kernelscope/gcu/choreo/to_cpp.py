@@ -9,6 +9,7 @@ from .cpp_function import CppFunction, FunctionCode
 from .errors import ChoreoError
 from .parser import parse
 from .waits import check_waits
+from .walk import nodes
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ def translate(source: str, file: str = "", *, elide: bool = True) -> Translation
 
 
 def _translate(program: tree.File, elide: bool) -> Translation:
-    parts = ['#include "choreo.h"\n']
+    prints = any(isinstance(node, tree.Print) for f in program.functions for node in nodes(f.body))
+    parts = ["#define CHOREO_PRINT\n" * prints + '#include "choreo.h"\n']
     functions: list[FunctionCode] = []
     taken: set[str] = set()
     for item in program.items:
