@@ -11,32 +11,37 @@ import torch
 
 from kernelscope.gcu import load, toolchain
 from kernelscope.gcu.choreo import translate
+from kernelscope.gcu.choreo.to_cpp import Translation
 from kernelscope.gcu.command_line import run_main
 
 PROGRAMS = sorted((Path(__file__).parent / "co").glob("*.co"))
-SANITIZED = ("-std=c++17", "-O1", "-g", "-fopenmp", "-fwrapv", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+SANITIZED = ("-std=c++17", "-O0", "-fopenmp", "-fwrapv", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
-def run(path: Path, *, elide: bool, flags: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
-    translation = translate(path.read_text(), str(path), elide=elide)
-    assert run_main(translation, flags) == 0
-    assert capfd.readouterr().out.endswith("ok\n")
+def together(elide: bool) -> str:
+    """All programs as one, which is one compilation instead of many."""
+    parts = ['#define CHOREO_PRINT\n#include "choreo.h"\n#include <cstdio>\n']
+    for number, path in enumerate(PROGRAMS):
+        cpp = translate(path.read_text(), str(path), elide=elide).cpp
+        parts.append(f"namespace p{number} {{\n#define main run\n{cpp}\n#undef main\n}}\n")
+    calls = " ".join(f"p{number}::run();" for number in range(len(PROGRAMS)))
+    return "\n".join([*parts, f"int main() {{ {calls} return 0; }}\n"])
 
 
-@pytest.mark.parametrize("path", PROGRAMS, ids=lambda p: p.stem)
-def test_program(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    run(path, elide=True, flags=toolchain.FLAGS, capfd=capfd)
-
-
-@pytest.mark.parametrize("path", PROGRAMS, ids=lambda p: p.stem)
-def test_program_under_sanitizers(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    run(path, elide=False, flags=SANITIZED, capfd=capfd)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", PROGRAMS, ids=lambda p: p.stem)
-def test_elided_program_under_sanitizers(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    run(path, elide=True, flags=SANITIZED, capfd=capfd)
+@pytest.mark.parametrize(
+    ("elide", "flags"),
+    [
+        pytest.param(True, toolchain.FLAGS, id="plain"),
+        pytest.param(False, SANITIZED, id="sanitized"),
+        pytest.param(True, SANITIZED, id="sanitized-elided", marks=pytest.mark.slow),
+        pytest.param(False, toolchain.FLAGS, id="not-elided", marks=pytest.mark.slow),
+    ],
+)
+def test_every_program_checks_itself(
+    elide: bool, flags: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run_main(Translation(together(elide), ()), flags) == 0
+    assert capfd.readouterr().out.count("ok\n") == len(PROGRAMS) >= 6
 
 
 def test_a_failing_self_check_is_noticed(capfd: pytest.CaptureFixture[str]) -> None:

@@ -45,6 +45,7 @@ class _Inner:
         self._names = names
         self._trace = trace
         self._settings = settings
+        self._compile_graph = compile_graph  # a backward graph is compiled later, and in the same way
 
     def forward(self, module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
         return self._compile(module, "forward")
@@ -60,7 +61,7 @@ class _Inner:
         trace = self._trace
         build = trace.build if trace is not None else None
         try:
-            return compile_graph(
+            return self._compile_graph(
                 module, direction, self._friendly(module, direction), done, build, self._settings.strict
             )
         finally:

@@ -12,7 +12,7 @@ import torch.fx
 from .dag import ELEMENT, Access, Buffer, Dag, Node
 from .lower_pointwise import PointwiseLowering
 from .lower_shapes import ShapeLowering
-from .operators import VIEWS
+from .operators import LISTS_OF_VIEWS, VIEWS
 from .sizes import Size, contiguous_strides, equal, size_of, sizes_of, supported
 from .values import Refused, Strided, is_tensor, strided
 
@@ -53,6 +53,7 @@ class _Lowering(PointwiseLowering, ShapeLowering):
         self.hint = hint
         self.matmul_limit = matmul_limit
         self._taken: set[str] = set()
+        self._lists: set[str] = set()  # nodes whose values are lists of views
         self._current: torch.fx.Node | None = None
 
     def run(self) -> Lowered:
@@ -87,9 +88,15 @@ class _Lowering(PointwiseLowering, ShapeLowering):
         target: Any = node.target
         name = _packet(target)
         try:
+            if name == "getitem" and node.args[0].name in self._lists:  # type: ignore[union-attr]
+                self._view(node, node.args[0].args[0])  # type: ignore[union-attr]
+                return
             if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims"):
                 raise Refused("no lowering for this kind of call")
             self._check(node)
+            if name in LISTS_OF_VIEWS:
+                self._lists.add(node.name)
+                return
             if name in VIEWS and is_tensor(node):
                 self._view(node)
                 return
@@ -115,9 +122,9 @@ class _Lowering(PointwiseLowering, ShapeLowering):
             if not all(map(supported, (*sizes_of(value.shape), *sizes_of(value.stride())))):
                 raise Refused("its shape is not a polynomial of the inputs' shapes")
 
-    def _view(self, node: torch.fx.Node) -> None:
+    def _view(self, node: torch.fx.Node, of: Any = None) -> None:
         """Metadata only: the same buffer, seen otherwise."""
-        base = node.args[0]
+        base = node.args[0] if of is None else of
         assert isinstance(base, torch.fx.Node)
         known = self.out.views.get(base.name)
         value, before = node.meta["val"], base.meta["val"]
@@ -201,10 +208,7 @@ class _Lowering(PointwiseLowering, ShapeLowering):
 
     def geometry(self, node: torch.fx.Node) -> tuple[tuple[Size, ...], tuple[Size, ...], torch.dtype]:
         value = node.meta["val"]
-        shape, stride = sizes_of(value.shape), sizes_of(value.stride())
-        if any(isinstance(s, int) and s == 0 for s in shape):
-            stride = contiguous_strides(shape)
-        return shape, stride, value.dtype
+        return sizes_of(value.shape), sizes_of(value.stride()), value.dtype
 
 
 def _shares(node: torch.fx.Node) -> bool:

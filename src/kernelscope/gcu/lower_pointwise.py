@@ -177,7 +177,7 @@ class PointwiseLowering:
         if not compute.is_floating_point:
             raise Refused("a power of integers")
         special = {0.5: "__sqrt($0)", -0.5: "__rsqrt($0)", -1: "(1 / $0)", -2: "(1 / ($0 * $0))"}
-        is_half = node.meta["val"].dtype in (torch.float16, torch.bfloat16)  # there eager calls pow()
+        is_half = node.meta["val"].dtype is torch.float16  # there eager calls pow()
         if not isinstance(exponent, torch.fx.Node) and exponent in special and not is_half:
             self.emit(node, "pow", special[exponent], [(base, compute)])  # type: ignore[index]
             return

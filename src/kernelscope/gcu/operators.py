@@ -71,6 +71,8 @@ VIEWS = frozenset(
     alias detach as_strided diagonal unfold broadcast_in_dim""".split()
 )
 
+LISTS_OF_VIEWS = frozenset({"split", "split_with_sizes", "unbind", "chunk"})
+
 # name → how it reduces, and the value of nothing
 REDUCTIONS = {"sum": "sum", "mean": "sum", "amax": "max", "amin": "min", "any": "max", "all": "min", "prod": "prod"}
 

@@ -157,7 +157,9 @@ def _text(e: tree.Expr) -> tuple[str, int]:
         case tree.Extent():
             return f"({e.index})", _POSTFIX
         case tree.Unary():
-            return e.op + _above(e.operand, _UNARY), _UNARY
+            # "#-" would be read as one operator.
+            inner = _above(e.operand, _POSTFIX if e.op == "#" else _UNARY)
+            return e.op + inner, _UNARY
         case tree.Binary():
             level = _LEVEL[e.op]
             return f"{_above(e.left, level)} {e.op} {_above(e.right, level + 1)}", level
