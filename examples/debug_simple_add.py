@@ -1,6 +1,6 @@
 """x + y through the gcu backend, with every stage shown when CONDUCTOR_DEBUG=1.
 
-    CONDUCTOR_DEBUG=1 python examples/debug_simple_add.py
+CONDUCTOR_DEBUG=1 python examples/debug_simple_add.py
 """
 
 from __future__ import annotations

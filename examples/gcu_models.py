@@ -1,7 +1,7 @@
-"""Models for the gcu backend: an MLP, a transformer block and a ResNet block, compiled and compared with eager.
+"""An MLP, a transformer block and a ResNet block, compiled with the gcu backend and compared with eager.
 
-    python examples/gcu_models.py
-    CONDUCTOR_DEBUG=1 python examples/gcu_models.py
+python examples/gcu_models.py
+CONDUCTOR_DEBUG=1 python examples/gcu_models.py
 """
 
 from __future__ import annotations

@@ -94,6 +94,8 @@ def test_several_processes_at_once(cache: Path, tmp_path: Path) -> None:
         "import torch; from kernelscope.gcu import load; "
         f"print(load({str(file)!r}).call('twice', torch.ones(2)).tolist())"
     )
-    children = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    children = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
     assert [c.communicate()[0] for c in children] == ["[2.0, 2.0]\n"] * 3
     assert len(files(cache)) == 1

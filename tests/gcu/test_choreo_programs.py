@@ -1,4 +1,4 @@
-"""Programs written by hand, one per feature, that check themselves: plain, without elision, under sanitizers."""
+"""Programs written by hand, one per feature, that check themselves, also under sanitizers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ from kernelscope.gcu.choreo.to_cpp import Translation
 from kernelscope.gcu.command_line import run_main
 
 PROGRAMS = sorted((Path(__file__).parent / "co").glob("*.co"))
-SANITIZED = ("-std=c++17", "-O0", "-fopenmp", "-fwrapv", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+SANITIZED = (
+    "-std=c++17",
+    "-O0",
+    "-fopenmp",
+    "-fwrapv",
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+)
 
 
 def together(elide: bool) -> str:
@@ -55,7 +62,8 @@ def test_calling_from_python(tmp_path: Path) -> None:
     file = tmp_path / "scale.co"
     file.write_text(
         "__co__ auto scale(f32 [M, N] x, float k) {\n  f32 [M, N] out;\n  foreach {i, j} in [M, N] {\n"
-        '    assert(x.at(i, j) < 100.0f, "too large");\n    out.at(i, j) = x.at(i, j) * k;\n  }\n  return out;\n}\n'
+        '    assert(x.at(i, j) < 100.0f, "too large");\n'
+        "    out.at(i, j) = x.at(i, j) * k;\n  }\n  return out;\n}\n"
     )
     program = load(file)
     x = torch.randn(3, 5)
@@ -65,7 +73,7 @@ def test_calling_from_python(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"scale:4:5: too large"):
         program.call("scale", x + 1000, 2.0)
     assert program.call("scale", x, 1.0) is not None  # the failure is over
-    with pytest.raises(TypeError, match="x must be torch.float32"):
+    with pytest.raises(TypeError, match=r"x must be torch\.float32"):
         program.call("scale", x.double(), 2.0)
     with pytest.raises(ValueError, match="must have rank 2"):
         program.call("scale", x[0], 2.0)
@@ -81,7 +89,10 @@ def command(*args: str) -> subprocess.CompletedProcess[str]:
 
 def test_command_line(tmp_path: Path) -> None:
     file = tmp_path / "add.co"
-    file.write_text("__co__ auto add(f32[4] x,f32[4] y){f32[4] out;foreach i in [4]{out.at(i)=x.at(i)+y.at(i);}return out;}")
+    file.write_text(
+        "__co__ auto add(f32[4] x,f32[4] y){f32[4] out;"
+        "foreach i in [4]{out.at(i)=x.at(i)+y.at(i);}return out;}"
+    )
     assert "functions: add" in command("check", str(file)).stdout
     assert command("fmt", "--write", str(file)).returncode == 0
     assert "    out.at(i) = x.at(i) + y.at(i);\n" in file.read_text()
@@ -99,7 +110,10 @@ def test_command_line_errors(tmp_path: Path) -> None:
     bad = command("check", str(file))
     assert bad.returncode == 1
     assert f"{file}:2:8: error: index 4 is out of bounds" in bad.stderr
-    assert command("check", str(tmp_path / "none.co")).stderr == f"{tmp_path}/none.co: No such file or directory\n"
+    assert (
+        command("check", str(tmp_path / "none.co")).stderr
+        == f"{tmp_path}/none.co: No such file or directory\n"
+    )
     missing = command("build", "--target", "choreo", str(PROGRAMS[0]))
     assert missing.returncode == 1
     assert "no `choreo` compiler on the PATH" in missing.stderr

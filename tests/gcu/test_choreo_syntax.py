@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelscope.gcu.choreo import ChoreoError, parse, show, tree, translate
+from kernelscope.gcu.choreo import ChoreoError, parse, show, translate, tree
 
 PROGRAMS = sorted((Path(__file__).parent / "co").glob("*.co"))
 
@@ -16,7 +16,9 @@ names = st.sampled_from(["a", "b", "x", "lf", "out", "n0"])
 literals = st.one_of(
     st.integers(0, 10**6).map(tree.Int), st.sampled_from(["1.0f", "0.5", "2.5e-3f", "1e10"]).map(tree.Float)
 )
-binary = st.sampled_from(["||", "&&", "==", "<", ">=", "<<", "+", "-", "*", "/", "%", "|", "^", "&", "#", "#-"])
+binary = st.sampled_from(
+    ["||", "&&", "==", "<", ">=", "<<", "+", "-", "*", "/", "%", "|", "^", "&", "#", "#-"]
+)
 datas = names.map(tree.Name) | names.map(lambda n: tree.Member(tree.Name(n), "data"))
 
 
@@ -69,7 +71,9 @@ def _statements(inner: st.SearchStrategy[tree.Stmt]) -> st.SearchStrategy[tree.S
 
 
 simple = st.one_of(
-    st.builds(tree.DeclareBuffer, st.sampled_from(["f32", "s8"]), parts, names, st.sampled_from(["", "local"])),
+    st.builds(
+        tree.DeclareBuffer, st.sampled_from(["f32", "s8"]), parts, names, st.sampled_from(["", "local"])
+    ),
     st.builds(tree.DeclareScalar, st.sampled_from(["f32", "int"]), names, st.none() | exprs, st.booleans()),
     st.builds(tree.DeclareSpan, names, exprs),
     st.builds(tree.Assign, names, exprs, st.sampled_from(["=", "+=", "*="])),
@@ -89,7 +93,9 @@ functions = st.builds(
     tree.Function,
     st.sampled_from(["auto", "void", "f32"]),
     st.sampled_from(["f", "kernel_1"]),
-    st.lists(st.builds(tree.Parameter, st.just("f32"), names, dims | st.none(), st.just(False)), max_size=3).map(tuple),
+    st.lists(
+        st.builds(tree.Parameter, st.just("f32"), names, dims | st.none(), st.just(False)), max_size=3
+    ).map(tuple),
     st.lists(st.recursive(simple, _statements, max_leaves=6), max_size=4).map(tuple),
 )
 
@@ -117,7 +123,9 @@ def test_comments_stay_where_they_are() -> None:
     assert show(parse(source)) == source
 
 
-def at_fault(body: str, parameters: str = "f32 [4, 8] x, f32 [4, 8] out", returns: str = "void") -> ChoreoError:
+def at_fault(
+    body: str, parameters: str = "f32 [4, 8] x, f32 [4, 8] out", returns: str = "void"
+) -> ChoreoError:
     """The error of a function whose body starts on line 2, column 3."""
     lines = "\n".join(f"  {line}" for line in body.splitlines())
     with pytest.raises(ChoreoError) as caught:
@@ -131,13 +139,23 @@ NEGATIVE = [
     ("x.at(0, 8) = 1.0f;", 2, 11, "index 8 is out of bounds for 8 elements"),
     ("foreach i in [5] {\n  x.at(i, 0) = 1.0f;\n}", 3, 10, "index 0..4 is out of bounds for 4 elements"),
     ("foreach i in [4] {\n  x.at(i - 1, 0) = 1.0f;\n}", 3, 12, "index -1..2 is below 0"),
-    ("parallel p by 3 {\n  f = dma.copy x.chunkat(p, _) => local;\n}", 3, 28, "4 elements do not divide into 3 chunks"),
+    (
+        "parallel p by 3 {\n  f = dma.copy x.chunkat(p, _) => local;\n}",
+        3,
+        28,
+        "4 elements do not divide into 3 chunks",
+    ),
     ("f = dma.copy x.chunkat(0, 0) => local;", 2, 26, "chunkat needs bounded variables"),
     ("dma.copy x.subspan(2, 8).at(0, 0) => out;", 2, 3, "a DMA from [2, 8] to [4, 8]"),
     ("dma.copy x => out.span_as([32]);", 2, 3, "a DMA from rank 2 to rank 1"),
     ("dma.copy x => out.span_as([5]);", 2, 21, "not as many elements"),
     ("f = dma.copy x.subspan(2, 8).at(2, 0) => local;", 2, 35, "the tile reaches 6, beyond the 4"),
-    ("f = dma.copy.async x => local;\nout.at(0, 0) = f.data.at(0, 0);\nwait f;", 3, 18, "read before its wait"),
+    (
+        "f = dma.copy.async x => local;\nout.at(0, 0) = f.data.at(0, 0);\nwait f;",
+        3,
+        18,
+        "read before its wait",
+    ),
     ("f = dma.copy.async x => local;\nwait f;\nwait f;", 4, 3, "`f` is waited for twice, first on line 3"),
     ("f = dma.copy x => local;\nwait f;", 3, 3, "a synchronous DMA, which is not waited for"),
     ("f = dma.copy.async x => local;", 2, 3, "`f` is never waited for"),

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-
 from examples.gcu_models import Mlp, ResNetBlock, TransformerBlock
+
 from tests.gcu.looking import compile_and_look
 
 MODELS: dict[str, tuple[Any, tuple[int, ...]]] = {

@@ -34,7 +34,8 @@ UNARY_FLOAT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "softplus": F.softplus, "elu": F.elu,
     "leaky_relu": F.leaky_relu, "hardtanh": F.hardtanh, "hardswish": F.hardswish, "mish": F.mish,
     "isnan": torch.isnan, "isinf": torch.isinf, "isfinite": torch.isfinite, "logical_not": torch.logical_not,
-    "pow2": lambda x: x**2, "pow3": lambda x: x**3, "pow_half": lambda x: x**0.5, "pow_frac": lambda x: x**1.7,
+    "pow2": lambda x: x**2, "pow3": lambda x: x**3, "pow_half": lambda x: x**0.5,
+    "pow_frac": lambda x: x**1.7,
     "rpow": lambda x: 2**x, "clamp": lambda x: x.clamp(-0.5, 0.5), "clamp_min": lambda x: x.clamp(min=0.1),
     "add_scalar": lambda x: x + 1.5, "rsub": lambda x: 1 - x, "mul_scalar": lambda x: x * 0.3,
     "div_scalar": lambda x: x / 3, "eq": lambda x: x == 0, "to_float": lambda x: x.float(),
@@ -84,7 +85,9 @@ def compare(name: str, got: torch.Tensor, expected: torch.Tensor, dtype: torch.d
     rtol, atol = TOLERANCE.get(dtype, (0, 0)) if got.dtype.is_floating_point else (0, 0)
     if dtype not in TOLERANCE and got.dtype.is_floating_point:
         rtol, atol = 2e-6, 1e-6
-    torch.testing.assert_close(got, expected, rtol=rtol, atol=atol, equal_nan=True, msg=lambda m: f"{name}: {m}")
+    torch.testing.assert_close(
+        got, expected, rtol=rtol, atol=atol, equal_nan=True, msg=lambda m: f"{name}: {m}"
+    )
 
 
 def check_all(
@@ -135,7 +138,9 @@ def test_binary_int(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [*INTS, torch.bool], ids=str)
 def test_unary_int(dtype: torch.dtype) -> None:
-    names = "exp sqrt tanh sigmoid sin square relu pow2 pow3 add_scalar mul_scalar div_scalar eq to_float to_bool"
+    names = (
+        "exp sqrt tanh sigmoid sin square relu pow2 pow3 add_scalar mul_scalar div_scalar eq to_float to_bool"
+    )
     table = {name: UNARY_FLOAT[name] for name in names.split()}
     if dtype is torch.bool:
         table = {k: f for k, f in table.items() if k not in ("square", "relu", "pow2", "pow3")}
@@ -149,7 +154,11 @@ def test_reductions(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64, torch.bool], ids=str)
 def test_reductions_of_integers(dtype: torch.dtype) -> None:
-    table = REDUCE if dtype is not torch.bool else {k: f for k, f in REDUCE.items() if k not in ("amax", "amin", "all", "max")}
+    table = (
+        REDUCE
+        if dtype is not torch.bool
+        else {k: f for k, f in REDUCE.items() if k not in ("amax", "amin", "all", "max")}
+    )
     check_all(table, [torch.randint(-5, 5, (6, 10)).to(dtype)])
 
 
@@ -195,7 +204,17 @@ def test_mixed_dtypes() -> None:
 
     def everything(f: torch.Tensor, i: torch.Tensor, b: torch.Tensor) -> Any:
         half = f.to(torch.bfloat16)
-        return f + i, i * b, f * b, half + f, i / 2, i + 1.5, half * 2, (f > i).to(torch.int32), i.to(torch.float16)
+        return (
+            f + i,
+            i * b,
+            f * b,
+            half + f,
+            i / 2,
+            i + 1.5,
+            half * 2,
+            (f > i).to(torch.int32),
+            i.to(torch.float16),
+        )
 
     check_all({"all": lambda *a: torch.stack([t.double() for t in everything(*a)])}, [f, i, b])
     compiled, _ = compile_and_look(everything)
@@ -227,7 +246,9 @@ def test_what_is_not_lowered_is_counted_and_right() -> None:
     x, i = torch.randn(4, 5), torch.randint(0, 9, (6,))
     for got, expected in zip(compiled(x, i), f(x, i), strict=True):
         torch.testing.assert_close(got, expected)
-    assert {f.target.split(".")[1] for f in look.fallbacks} == {"cumsum", "floor_divide", "sort"} or len(look.fallbacks) == 3
+    assert {f.target.split(".")[1] for f in look.fallbacks} == {"cumsum", "floor_divide", "sort"} or len(
+        look.fallbacks
+    ) == 3
     assert all(f.reason and "test_operators.py" in f.origin for f in look.fallbacks)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
+from examples.gcu_models import TransformerBlock
 from torch import nn
 
 import kernelscope
-from examples.gcu_models import TransformerBlock
 
 
 def test_training_step_is_recorded() -> None:
@@ -33,11 +33,12 @@ def test_training_step_is_recorded() -> None:
     for call in calls:
         assert call.source.startswith("__co__ ")
         assert "test_recording.py" in str(call.origin)
-        assert set(call.roles.values()) == {"in", "out"}
-        written = [n for n, role in call.roles.items() if role == "out"]
-        assert all(call.post_hashes[n] for n in written)
+        assert set(call.roles) == {"in", "out"}
+        for i, role in enumerate(call.roles):
+            assert i in call.post_hashes
+            assert (i in call.pre_hashes) == (role == "in")  # what it writes was uninitialised
     first = calls[0]
-    assert first.arg_names[0] == "l_args_0_" or first.arg_names
+    assert first.arg_names[-1] == "addmm"
     assert first.graph.name in first.kernel_name
 
 
@@ -72,5 +73,6 @@ def test_dynamic_shapes_and_selection() -> None:
         for rows in (3, 7):
             compiled(torch.randn(rows, 4))
     assert [c.kind for c in run.calls] == ["gcu", "gcu"]
-    shapes = [arg.tensor.shape for c in run.calls for arg in c.site.args[:1]] if hasattr(next(iter(run.calls)), "site") else [(3, 4), (7, 4)]
-    assert shapes == [(3, 4), (7, 4)]
+    assert [str(c.args[0]) for c in run.calls] == ["t: f32[3, 4]", "t: f32[7, 4]"] or [
+        c.args[0].shape for c in run.calls
+    ] == [(3, 4), (7, 4)]

@@ -15,7 +15,7 @@ def check(f: Any, *args: Any, **settings: Any) -> Any:
     got, expected = compiled(*args), f(*args)
     pairs = zip(got, expected, strict=True) if isinstance(got, tuple | list) else [(got, expected)]
     for a, b in pairs:
-        assert a.stride() == b.stride()
+        assert a.stride() == b.stride() or not a.numel()  # of nothing, fake tensors tell other strides
         torch.testing.assert_close(a, b, equal_nan=True)
     return look
 

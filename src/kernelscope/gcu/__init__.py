@@ -1,6 +1,6 @@
 """The gcu backend: FX graph → DAG → Choreo DSL → C++ → shared library, every stage visible.
 
-    compiled = torch.compile(model, backend="gcu")
+compiled = torch.compile(model, backend="gcu")
 """
 
 from __future__ import annotations
@@ -20,5 +20,7 @@ __all__ = ["Program", "gcu", "load"]
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module 'kernelscope.gcu' has no attribute {name!r}; it has {', '.join(__all__)}")
+        raise AttributeError(
+            f"module 'kernelscope.gcu' has no attribute {name!r}; it has {', '.join(__all__)}"
+        )
     return getattr(import_module(_HOMES[name], __name__), name)

@@ -23,7 +23,7 @@ def assemble(
     direction: str,
     check_inputs: bool,
 ) -> CompiledGraph:
-    """The steps of a graph in the order of its groups, with views made where ATen or the caller needs them."""
+    """The steps of a graph in the order of its groups, with views where ATen or the caller needs them."""
     return _Assembly(lowered, kernels, program, module).run(name, direction, check_inputs)
 
 
@@ -141,12 +141,12 @@ class _Assembly:
         launch.source = kernel.text
         launch.arg_names = tuple(a.name for a in code.arguments if a.dims is not None)
         buffers = [self.lowered.dag.buffers[b] for b in (*kernel.inputs, *kernel.outputs)]
-        dims = [(a.name, b.dims) for a, b in zip([a for a in code.arguments if a.dims], buffers, strict=False)]
+        dims = [
+            (a.name, b.dims) for a, b in zip([a for a in code.arguments if a.dims], buffers, strict=False)
+        ]
         sizes: list[Any] = [sympy.Symbol(s, integer=True) for s in kernel.symbols]
         for symbol in code.symbols:
-            unnamed = next(
-                (d[i] for n, d in dims for i in range(len(d)) if symbol == f"{n}_dim{i}"), None
-            )
+            unnamed = next((d[i] for n, d in dims for i in range(len(d)) if symbol == f"{n}_dim{i}"), None)
             sizes.append(sympy.Symbol(symbol, integer=True) if unnamed is None else unnamed)
         if sizes:
             wanted = set().union(*(symbols_in(s) for s in sizes))
@@ -219,7 +219,9 @@ class _Assembly:
         for number, step in enumerate(self.steps):
             for place in _used(step):
                 last[place] = number
-        keep = {o.slot for o in outputs if hasattr(o, "slot")} | set(self.constants) | set(self.symbols.values())
+        keep = (
+            {o.slot for o in outputs if hasattr(o, "slot")} | set(self.constants) | set(self.symbols.values())
+        )
         for number, step in enumerate(self.steps):
             step.free = tuple(p for p, at in last.items() if at == number and p not in keep)
 

@@ -1,7 +1,7 @@
 """Compiled kernels, kept on disk from one process to the next.
 
-A file is named by the hash of all that went into it, written under another name and moved into place, and ends with a
-hash of its own content: a truncated or damaged one is compiled anew.
+A file is named by the hash of all that went into it, written under another name and moved into place, and
+ends with a hash of its own content: a truncated or damaged one is compiled anew.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def folder() -> Path:
 
 
 def cached(key: str, make: Callable[[Path], Path]) -> tuple[Path, str]:
-    """The library for a key, made by `make(folder)` if it is not there; and why it could not be kept, if so."""
+    """The library for a key, made by `make(folder)` if it is not there; and why it was not kept, if so."""
     try:
         place = folder()
     except OSError as error:

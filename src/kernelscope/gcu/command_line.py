@@ -20,7 +20,9 @@ _MAIN = re.compile(r"\bint\s+main\s*\(")
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     """Add the command to an argument parser's subcommands."""
-    parser: argparse.ArgumentParser = subparsers.add_parser("choreo", help="check, build, run and format Choreo programs")
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "choreo", help="check, build, run and format Choreo programs"
+    )
     fill(parser)
     parser.set_defaults(run=main)
     return parser
@@ -96,7 +98,14 @@ def run_main(translation: Translation, flags: tuple[str, ...] = toolchain.FLAGS)
     with tempfile.TemporaryDirectory(prefix="kernelscope-choreo-") as folder:
         source, binary = Path(folder) / "program.cpp", Path(folder) / "program"
         source.write_text(translation.cpp)
-        command = [*toolchain.compiler(), *flags, f"-I{toolchain.HEADER.parent}", str(source), "-o", str(binary)]
+        command = [
+            *toolchain.compiler(),
+            *flags,
+            f"-I{toolchain.HEADER.parent}",
+            str(source),
+            "-o",
+            str(binary),
+        ]
         done = toolchain.run(command, 300)
         if done.returncode:
             raise toolchain.ToolchainError(f"the C++ compiler failed:\n{done.stderr.strip()}")

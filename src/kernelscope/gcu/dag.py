@@ -84,7 +84,7 @@ class Buffer:
 def _weight(stride: Size) -> int:
     if isinstance(stride, int):
         return stride
-    return int(stride.subs({s: 1000 for s in stride.free_symbols}))  # only for order
+    return int(stride.subs(dict.fromkeys(stride.free_symbols, 1000)))  # only for order
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Running a compiled graph: kernels and ATen calls, one after another.
 
-`Launch.__call__` and `CompiledGraph.__call__` are looked up on their classes at every call, so that a probe can put
-itself there.
+`Launch.run`, `AtenCall.run` and `CompiledGraph.__call__` are looked up on their classes at every call, so
+that a probe can put itself there.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class Sized:
         import sympy
 
         names = sorted(set().union(*(symbols_in(s) for s in self.sizes)))
-        function = sympy.lambdify([sympy.Symbol(n, integer=True) for n in names], [*map(_renamed, self.sizes)])
+        function = sympy.lambdify(
+            [sympy.Symbol(n, integer=True) for n in names], [*map(_renamed, self.sizes)]
+        )
         places = [symbols[n] for n in names]
         return lambda slots: tuple(int(x) for x in function(*(slots[p] for p in places)))
 

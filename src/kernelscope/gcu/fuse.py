@@ -1,8 +1,8 @@
 """Which nodes become one kernel.
 
-A kernel goes over one set of dimensions. Of these some may be reduced; what is computed from a reduction is used in a
-later pass over the same row. A node may join if it goes over the same dimensions, and reads what the kernel computes
-exactly where that is computed.
+A kernel goes over one set of dimensions. Of these some may be reduced; what is computed from a reduction is
+used in a later pass over the same row. A node may join if it goes over the same dimensions, and reads what
+the kernel computes exactly where that is computed.
 """
 
 from __future__ import annotations
@@ -110,9 +110,7 @@ def _reads_in_place(made: Plan) -> bool:
 
 
 def _same(a: Sequence[Size], b: Sequence[Size], dims: Sequence[Size]) -> bool:
-    return all(
-        (isinstance(d, int) and d == 1) or equal(x, y) for x, y, d in zip(a, b, dims, strict=True)
-    )
+    return all((isinstance(d, int) and d == 1) or equal(x, y) for x, y, d in zip(a, b, dims, strict=True))
 
 
 def _levels(made: Plan) -> bool:
@@ -136,7 +134,13 @@ def repeated(made: Plan) -> set[str]:
     for n in made.nodes:
         sources = [output.get(a.buffer) for a in n.inputs]
         from_row = all(s is None or s.kind == "reduce" or s.name not in made.full for s in sources)
-        if n.kind == "pointwise" and n.name in made.full and from_row and "__" not in n.body and "/" not in n.body:
+        if (
+            n.kind == "pointwise"
+            and n.name in made.full
+            and from_row
+            and "__" not in n.body
+            and "/" not in n.body
+        ):
             found.add(n.name)
     return found
 

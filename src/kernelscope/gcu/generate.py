@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .dag import ELEMENT, Access, Dag, Node
-from .fuse import Hint, Plan, collapse, external, plan
+from .fuse import Hint, collapse, external, plan
 from .generate_matmul import matmul_body
 from .generate_pointwise import PointwiseBody
 from .generate_rows import RowsBody
 from .kernels import Kernel, Names, identifier, needed_outside
 from .sizes import Size, product, times
 
-HEADER = "// Generated Choreo DSL\n// Auto-generated from PyTorch FX Graph via Conductor\n\n#include \"choreo.h\"\n"
+HEADER = (
+    '// Generated Choreo DSL\n// Auto-generated from PyTorch FX Graph via Conductor\n\n#include "choreo.h"\n'
+)
 
 
 def generate(dag: Dag, hint: Hint, threads: int) -> list[Kernel]:

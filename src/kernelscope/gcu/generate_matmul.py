@@ -10,7 +10,7 @@ WIDTH = 64
 
 
 def matmul_body(n: Node, names: Names, threads: int) -> list[str]:
-    """Over [batch…, m, n, k]. Where n is contiguous, a strip of a row is summed at once; else each element."""
+    """Over [batch…, m, n, k]. Where n is contiguous, a strip of a row is summed at once."""
     dims: list[Size] = list(n.shape)
     assert n.stores is not None
     *batch, rows, columns, inner = dims

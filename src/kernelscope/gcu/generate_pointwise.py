@@ -85,7 +85,11 @@ class PointwiseBody(Bodies):
 
     def lines(self) -> list[str]:
         extent = self.dims[self.parallel_dim]
-        if isinstance(extent, int) and extent % self.threads == 0 and all(isinstance(d, int) for d in self.dims):
+        if (
+            isinstance(extent, int)
+            and extent % self.threads == 0
+            and all(isinstance(d, int) for d in self.dims)
+        ):
             return self._in_tiles()
         return self._by_element(extent)
 
@@ -138,7 +142,11 @@ class PointwiseBody(Bodies):
         return {k: a for k, a in self.made.reads.items() if a.buffer not in self.source}
 
     def _span(self, tile: list[int]) -> str:
-        return f"[{', '.join(map(str, tile))}]" if not self._is_plain() else f"{self._local(self.outputs[0])}.span"
+        return (
+            f"[{', '.join(map(str, tile))}]"
+            if not self._is_plain()
+            else f"{self._local(self.outputs[0])}.span"
+        )
 
     def _place(self, buffer: str) -> list[int]:
         access = self._over(self.made.stores[self.source[buffer].name])
@@ -172,9 +180,9 @@ class PointwiseBody(Bodies):
         tiled = {}
         for key, access in outside.items():
             over = self._over(access)
-            place = None if over.buffer == "#" else covers(over, self.dims, self.names.buffer(over.buffer))
-            if place:
-                tiled[key] = (over.buffer, tuple(place))
+            found = None if over.buffer == "#" else covers(over, self.dims, self.names.buffer(over.buffer))
+            if found:
+                tiled[key] = (over.buffer, tuple(found))
             else:
                 reads[key] = self.names.element(over, self.dims, absolute)
         distinct = list(dict.fromkeys(tiled.values()))

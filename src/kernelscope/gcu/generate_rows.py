@@ -1,7 +1,8 @@
 """Kernels that reduce: softmax, layer norm, sums over rows and over columns.
 
-A unit of work is one row, or one strip of columns. It is gone through once for each chain of reductions: a pass computes
-what it can for each element, and reduces; what follows from that is computed once; then comes the next pass.
+A unit of work is one row, or one strip of columns. It is gone through once for each chain of reductions: a
+pass computes what it can for each element, and reduces; what follows from that is computed once; then comes
+the next.
 """
 
 from __future__ import annotations
@@ -86,9 +87,7 @@ class RowsBody(Bodies):
     # -- loops over units ------------------------------------------------------------------------------
 
     def lines(self) -> list[str]:
-        units: list[tuple[int, Size]] = [
-            (i, self.dims[i]) for i, c in enumerate(self.classes) if c == _KEPT
-        ]
+        units: list[tuple[int, Size]] = [(i, self.dims[i]) for i, c in enumerate(self.classes) if c == _KEPT]
         if self.width:
             last = len(self.dims) - 1
             units.append((last, int(self.dims[last]) // self.width))
@@ -99,7 +98,9 @@ class RowsBody(Bodies):
         pd = enough[0] if enough else sizes.index(max(sizes))
         extent = units[pd][1]
         threads = min(self.threads, extent) if isinstance(extent, int) else self.threads
-        share = str(extent // threads) if isinstance(extent, int) else f"({self.names.size(extent)}) / {threads}"
+        share = (
+            str(extent // threads) if isinstance(extent, int) else f"({self.names.size(extent)}) / {threads}"
+        )
         lines = [f"parallel p by {threads} {{"]
         if not isinstance(extent, int) or extent // threads:
             lines += ["  " + line for line in self._main(units, pd, share)]
@@ -149,7 +150,9 @@ class RowsBody(Bodies):
             lines += self._pass(level, reads, index)
         return lines
 
-    def _copied_in(self, at: dict[int, str], index: list[str]) -> tuple[list[str], dict[tuple[str, int], str]]:
+    def _copied_in(
+        self, at: dict[int, str], index: list[str]
+    ) -> tuple[list[str], dict[tuple[str, int], str]]:
         """DMAs of the rows that are read whole, and how each read is written."""
         reads: dict[tuple[str, int], str] = {}
         tiles: dict[str, str] = {}
@@ -297,5 +300,3 @@ class RowsBody(Bodies):
             if n.output in self.outputs:
                 body.append(f"{self._target(n, index)} = {value};")
         return self._over_strip(body) if any(" = " in line for line in body) else []
-
-

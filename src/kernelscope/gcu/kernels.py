@@ -10,9 +10,49 @@ from .fuse import Plan
 from .sizes import Size, equal, literal, product, symbols_in, times
 
 RESERVED = frozenset(
-    """local shared global parallel by with foreach in if else while return wait call print println assert swap
-    rotate select dma mutable event trigger sync inthreads auto void after data span at p o i index lf rf
-    l1_out true false""".split()
+    [
+        "local",
+        "shared",
+        "global",
+        "parallel",
+        "by",
+        "with",
+        "foreach",
+        "in",
+        "if",
+        "else",
+        "while",
+        "return",
+        "wait",
+        "call",
+        "print",
+        "println",
+        "assert",
+        "swap",
+        "rotate",
+        "select",
+        "dma",
+        "mutable",
+        "event",
+        "trigger",
+        "sync",
+        "inthreads",
+        "auto",
+        "void",
+        "after",
+        "data",
+        "span",
+        "at",
+        "p",
+        "o",
+        "i",
+        "index",
+        "lf",
+        "rf",
+        "l1_out",
+        "true",
+        "false",
+    ]
 ) | set(SCALARS)
 
 
@@ -106,7 +146,7 @@ class Names:
     def _flat(self, access: Access, index: list[str]) -> str:
         terms = []
         for at, stride in zip(index, access.strides, strict=True):
-            if isinstance(stride, int) and stride == 0 or at == "0":
+            if (isinstance(stride, int) and stride == 0) or at == "0":
                 continue
             one = isinstance(stride, int) and stride == 1
             terms.append(f"({at})" if one else f"({at}) * ({self.size(stride)})")

@@ -49,7 +49,7 @@ class _Lowering(PointwiseLowering, ShapeLowering):
     def __init__(
         self, graph: torch.fx.Graph, names: dict[str, str], hint: Callable[[Size], int], matmul_limit: int
     ) -> None:
-        self.out = Lowered(Dag(), graph, renamed=names)
+        self.out: Lowered = Lowered(Dag(), graph, renamed=names)
         self.hint = hint
         self.matmul_limit = matmul_limit
         self._taken: set[str] = set()
@@ -57,6 +57,7 @@ class _Lowering(PointwiseLowering, ShapeLowering):
         self._current: torch.fx.Node | None = None
 
     def run(self) -> Lowered:
+        out: Lowered = self.out
         for node in self.out.graph.nodes:
             self._current = node
             if node.op in ("placeholder", "get_attr"):
@@ -65,7 +66,7 @@ class _Lowering(PointwiseLowering, ShapeLowering):
                 self._output(node)
             elif is_tensor(node) or isinstance(node.meta.get("val"), list | tuple):
                 self._call(node)
-        return self.out
+        return out
 
     def _input(self, node: torch.fx.Node) -> None:
         if not is_tensor(node):
@@ -88,8 +89,9 @@ class _Lowering(PointwiseLowering, ShapeLowering):
         target: Any = node.target
         name = _packet(target)
         try:
-            if name == "getitem" and node.args[0].name in self._lists:  # type: ignore[union-attr]
-                self._view(node, node.args[0].args[0])  # type: ignore[union-attr]
+            first: Any = node.args[0] if node.args else None
+            if name == "getitem" and first.name in self._lists:
+                self._view(node, first.args[0])
                 return
             if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims"):
                 raise Refused("no lowering for this kind of call")
@@ -142,7 +144,7 @@ class _Lowering(PointwiseLowering, ShapeLowering):
         tokens = [n.name for n in node.all_input_nodes if n.name in self.out.dag.buffers]
         accesses += tuple(Access(t, (), 0) for t in tokens if t not in [v.buffer for v in reads])
         name = self.unique(node.name)
-        value = node.meta.get("val")
+        value: Any = node.meta.get("val")
         if is_tensor(node):
             shape, stride = sizes_of(value.shape), sizes_of(value.stride())
             if value.layout is torch.strided and value.dtype in ELEMENT:
@@ -168,7 +170,8 @@ class _Lowering(PointwiseLowering, ShapeLowering):
 
     def view_of(self, node: Any) -> Strided:
         if isinstance(node, torch.fx.Node) and node.name in self.out.views:
-            return self.out.views[node.name]
+            found: Strided = self.out.views[node.name]
+            return found
         raise Refused(f"its operand {node} is not a plain tensor")
 
     def add(
@@ -226,7 +229,9 @@ def _shares(node: torch.fx.Node) -> bool:
 
 def _packet(target: Any) -> str:
     packet = getattr(target, "_overloadpacket", None)
-    name = packet._qualified_op_name.split("::")[-1] if packet is not None else getattr(target, "__name__", "")
+    name = (
+        packet._qualified_op_name.split("::")[-1] if packet is not None else getattr(target, "__name__", "")
+    )
     return str(name)
 
 

@@ -9,7 +9,7 @@ import torch
 import torch.fx
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 
-from .dag import ELEMENT
+from .dag import ELEMENT, Access
 from .operators import AS_IS, DEFAULT, POINTWISE, TO_FLOAT, Pointwise, kind_of, number
 from .sizes import Size, literal, size_of, supported, symbols_in
 from .values import Refused, Strided
@@ -77,7 +77,8 @@ class PointwiseLowering:
     ) -> None:
         """Each operand is a tensor, a number or a symbolic size, with the dtype it is computed in."""
         shape, stride, dtype = self.geometry(node)
-        inputs, symbols = [], set[str]()
+        inputs: list[Access] = []
+        symbols: set[str] = set()
         for place, (operand, wanted) in enumerate(operands):
             if isinstance(operand, torch.fx.Node) and isinstance(operand.meta.get("val"), torch.Tensor):
                 view: Strided = self.view_of(operand)

@@ -35,12 +35,12 @@ class ShapeLowering:
 
     def op_var(self, node: torch.fx.Node) -> None:
         """The mean of squared distances from the mean, in two passes."""
-        dims = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+        dims: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
         correction = node.args[2] if len(node.args) > 2 else node.kwargs.get("correction", 1)
         correction = 1 if correction is None else correction
         given: Strided = self.view_of(node.args[0])
         rank = len(given.shape)
-        listed: list[Any] = list(dims) if dims else list(range(rank))  # type: ignore[call-overload]
+        listed: list[Any] = list(dims) if dims else list(range(rank))
         reduced = sorted({d % rank for d in listed}) if rank else []
         shape, stride, dtype = self.geometry(node)
         keep = len(shape) == rank and rank > 0
@@ -55,10 +55,13 @@ class ShapeLowering:
         row = (shape, stride, wide)
         common: dict[str, Any] = {"compute": compute, "reduced": tuple(reduced), "how": "sum"}
         number_of = _counted(counted, compute)
+        less = number_literal(correction, compute)
         symbols = frozenset(symbols_in(counted))
         name, source = node.name, given.over(given.shape)
         text = cast("$0", given.dtype, dtype)
-        total = self.add(f"{name}_sum", "sum", "reduce", given.shape, [source], row, stores, body=text, **common)
+        total = self.add(
+            f"{name}_sum", "sum", "reduce", given.shape, [source], row, stores, body=text, **common
+        )
         mean = self.add(
             f"{name}_mean", "mean", "pointwise", shape, [total.over(shape)], row, stride,
             body=f"($0 / {number_of})", compute=compute, symbols=symbols,
@@ -70,7 +73,7 @@ class ShapeLowering:
         )  # fmt: skip
         self.out.views[name] = self.add(
             name, "var", "pointwise", shape, [squares.over(shape)], (shape, stride, dtype), stride,
-            body=rounded(f"($0 / __max(__cast_{compute}(0), {number_of} - {number_literal(correction, compute)}))", dtype),
+            body=rounded(f"($0 / __max(__cast_{compute}(0), {number_of} - {less}))", dtype),
             compute=compute, symbols=symbols,
         )  # fmt: skip
 
@@ -130,7 +133,8 @@ class ShapeLowering:
         wide = {"f32": torch.float32, "f64": torch.float64}[compute]
         total = self.add(
             f"{node.name}_sum", "sum", "reduce", given.shape, [given.over(given.shape)],
-            (out_shape, out_stride, wide), stores, body=text, compute=compute, reduced=tuple(reduced), how=how,
+            (out_shape, out_stride, wide), stores,
+            body=text, compute=compute, reduced=tuple(reduced), how=how,
         )  # fmt: skip
         symbols = frozenset(symbols_in(counted))
         self.out.views[node.name] = self.add(
@@ -203,8 +207,8 @@ class ShapeLowering:
     def op_cat(self, node: torch.fx.Node) -> None:
         parts = [self.view_of(p) for p in node.args[0]]  # type: ignore[union-attr]
         shape, stride, dtype = self.geometry(node)
-        given = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
-        axis = int(given) % len(shape)  # type: ignore[call-overload]
+        given: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+        axis = int(given) % len(shape)
         parts = [p for p in parts if not (len(p.shape) == 1 and p.shape[0] == 0 and len(shape) != 1)]
         if any(p.dtype != dtype for p in parts):
             raise Refused("cat of several dtypes")

@@ -67,28 +67,140 @@ POINTWISE: dict[str, Pointwise] = {
 }
 
 VIEWS = frozenset(
-    """view _unsafe_view reshape _reshape_alias expand permute transpose t unsqueeze squeeze select slice
-    alias detach as_strided diagonal unfold broadcast_in_dim""".split()
+    [
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "_reshape_alias",
+        "expand",
+        "permute",
+        "transpose",
+        "t",
+        "unsqueeze",
+        "squeeze",
+        "select",
+        "slice",
+        "alias",
+        "detach",
+        "as_strided",
+        "diagonal",
+        "unfold",
+        "broadcast_in_dim",
+    ]
 )
 
 LISTS_OF_VIEWS = frozenset({"split", "split_with_sizes", "unbind", "chunk"})
 
 # name → how it reduces, and the value of nothing
-REDUCTIONS = {"sum": "sum", "mean": "sum", "amax": "max", "amin": "min", "any": "max", "all": "min", "prod": "prod"}
+REDUCTIONS = {
+    "sum": "sum",
+    "mean": "sum",
+    "amax": "max",
+    "amin": "min",
+    "any": "max",
+    "all": "min",
+    "prod": "prod",
+}
 
-DECOMPOSED = """native_layer_norm native_layer_norm_backward native_group_norm native_group_norm_backward
-    _softmax _softmax_backward_data _log_softmax _log_softmax_backward_data gelu gelu_backward silu_backward
-    sigmoid_backward tanh_backward threshold_backward leaky_relu leaky_relu_backward elu elu_backward
-    hardtanh hardtanh_backward hardsigmoid hardsigmoid_backward hardswish hardswish_backward softplus
-    softplus_backward log_sigmoid_forward log_sigmoid_backward mse_loss mse_loss_backward l1_loss huber_loss
-    huber_loss_backward smooth_l1_loss smooth_l1_loss_backward addcmul addcdiv addcmul_ addcdiv_ lerp var std
-    var_mean std_mean masked_fill masked_fill_ nll_loss_forward nll_loss_backward embedding_dense_backward
-    select_backward slice_backward unsafe_split split unbind stack mish mish_backward rsub dot vdot norm
-    linalg_vector_norm native_dropout_backward nan_to_num isfinite clamp_min clamp_max new_zeros new_ones
-    new_full zeros_like ones_like full_like rand_like _to_copy baddbmm addmv mv logsumexp logit xlogy
-    _native_batch_norm_legit _native_batch_norm_legit_no_training _native_batch_norm_legit_functional
-    native_batch_norm_backward native_batch_norm upsample_nearest2d cudnn_batch_norm glu glu_backward
-    binary_cross_entropy binary_cross_entropy_backward sinc heaviside hypot rot90 trace""".split()
+DECOMPOSED = [
+    "native_layer_norm",
+    "native_layer_norm_backward",
+    "native_group_norm",
+    "native_group_norm_backward",
+    "_softmax",
+    "_softmax_backward_data",
+    "_log_softmax",
+    "_log_softmax_backward_data",
+    "gelu",
+    "gelu_backward",
+    "silu_backward",
+    "sigmoid_backward",
+    "tanh_backward",
+    "threshold_backward",
+    "leaky_relu",
+    "leaky_relu_backward",
+    "elu",
+    "elu_backward",
+    "hardtanh",
+    "hardtanh_backward",
+    "hardsigmoid",
+    "hardsigmoid_backward",
+    "hardswish",
+    "hardswish_backward",
+    "softplus",
+    "softplus_backward",
+    "log_sigmoid_forward",
+    "log_sigmoid_backward",
+    "mse_loss",
+    "mse_loss_backward",
+    "l1_loss",
+    "huber_loss",
+    "huber_loss_backward",
+    "smooth_l1_loss",
+    "smooth_l1_loss_backward",
+    "addcmul",
+    "addcdiv",
+    "addcmul_",
+    "addcdiv_",
+    "lerp",
+    "var",
+    "std",
+    "var_mean",
+    "std_mean",
+    "masked_fill",
+    "masked_fill_",
+    "nll_loss_forward",
+    "nll_loss_backward",
+    "embedding_dense_backward",
+    "select_backward",
+    "slice_backward",
+    "unsafe_split",
+    "split",
+    "unbind",
+    "stack",
+    "mish",
+    "mish_backward",
+    "rsub",
+    "dot",
+    "vdot",
+    "norm",
+    "linalg_vector_norm",
+    "native_dropout_backward",
+    "nan_to_num",
+    "isfinite",
+    "clamp_min",
+    "clamp_max",
+    "new_zeros",
+    "new_ones",
+    "new_full",
+    "zeros_like",
+    "ones_like",
+    "full_like",
+    "rand_like",
+    "_to_copy",
+    "baddbmm",
+    "addmv",
+    "mv",
+    "logsumexp",
+    "logit",
+    "xlogy",
+    "_native_batch_norm_legit",
+    "_native_batch_norm_legit_no_training",
+    "_native_batch_norm_legit_functional",
+    "native_batch_norm_backward",
+    "native_batch_norm",
+    "upsample_nearest2d",
+    "cudnn_batch_norm",
+    "glu",
+    "glu_backward",
+    "binary_cross_entropy",
+    "binary_cross_entropy_backward",
+    "sinc",
+    "heaviside",
+    "hypot",
+    "rot90",
+    "trace",
+]
 
 
 def number(value: Any, compute: str) -> str:
@@ -138,6 +250,6 @@ def decompositions() -> dict[Any, Any]:
         *(aten.relu, aten.silu, aten.square, aten.reciprocal, aten.sgn, aten.frac),
         aten._scaled_dot_product_flash_attention_for_cpu,
     ):
-        for overload in kept.overloads():
+        for overload in list(kept._overload_names):
             table.pop(getattr(kept, overload), None)
     return table

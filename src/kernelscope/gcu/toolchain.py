@@ -72,7 +72,12 @@ def _processor() -> str:
 
 
 def build(
-    source: Path, stem: Path, *, seconds: int | None = None, flags: Sequence[str] = FLAGS, link: Sequence[str] = ()
+    source: Path,
+    stem: Path,
+    *,
+    seconds: int | None = None,
+    flags: Sequence[str] = FLAGS,
+    link: Sequence[str] = (),
 ) -> Built:
     """Compile a translation unit to `stem.o` and `stem.so`."""
     command = compiler()

@@ -150,7 +150,8 @@ def _dag(lowered: Lowered) -> dict[str, Any]:
 
 
 def _code(done: Compilation) -> dict[str, Any]:
-    assert done.translation is not None and done.lowered is not None
+    assert done.translation is not None
+    assert done.lowered is not None
     device = "\n".join(i.text for i in _device(done))
     kernels = []
     for k in done.kernels:
@@ -190,7 +191,8 @@ def _device(done: Compilation) -> list[Any]:
 
 
 def _wrapper(done: Compilation) -> dict[str, Any]:
-    assert done.translation is not None and done.lowered is not None
+    assert done.translation is not None
+    assert done.lowered is not None
     dag = done.lowered.dag
     buffers = []
     used = dict.fromkeys(b for k in done.kernels if k.text for b in (*k.inputs, *k.outputs))

@@ -1,7 +1,7 @@
 """Graphs of the gcu backend: their kernels, and the operators that they leave to ATen.
 
-A graph of that backend is an object whose steps are objects: hooking three methods of their classes sees every launch,
-also of graphs compiled before the recording.
+A graph of that backend is an object whose steps are objects: hooking three methods of their classes sees
+every launch, also of graphs compiled before the recording.
 """
 
 from __future__ import annotations

@@ -105,7 +105,12 @@ def _dag(dag: Document, shown: Shown) -> list[str]:
 
 def _buffer(label: str, b: Document) -> list[str]:
     shape = ", ".join(map(str, b["shape"])) + ("," if len(b["shape"]) == 1 else "")
-    return [f"{label}: {b['name']}", f"  Shape: ({shape})", f"  Dtype: {b['dtype']}", f"  Scope: {b['scope']}"]
+    return [
+        f"{label}: {b['name']}",
+        f"  Shape: ({shape})",
+        f"  Dtype: {b['dtype']}",
+        f"  Scope: {b['scope']}",
+    ]
 
 
 def _node(number: int, node: Document, shown: Shown) -> list[str]:

@@ -13,11 +13,46 @@ from .values import Bounded, Data, Future, Scalar, Scope, Several, Value, bounde
 # name → how many arguments
 BUILTINS = {
     **dict.fromkeys(
-        """exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh
-        atanh erf erfc floor ceil round trunc abs sign sigmoid isnan isinf lgamma neg bitnot""".split(),
+        [
+            "exp",
+            "exp2",
+            "expm1",
+            "log",
+            "log2",
+            "log10",
+            "log1p",
+            "sqrt",
+            "rsqrt",
+            "sin",
+            "cos",
+            "tan",
+            "asin",
+            "acos",
+            "atan",
+            "sinh",
+            "cosh",
+            "tanh",
+            "asinh",
+            "acosh",
+            "atanh",
+            "erf",
+            "erfc",
+            "floor",
+            "ceil",
+            "round",
+            "trunc",
+            "abs",
+            "sign",
+            "sigmoid",
+            "isnan",
+            "isinf",
+            "lgamma",
+            "neg",
+            "bitnot",
+        ],
         1,
     ),
-    **dict.fromkeys("max min pow atan2 fmod remainder floordiv copysign".split(), 2),
+    **dict.fromkeys(["max", "min", "pow", "atan2", "fmod", "remainder", "floordiv", "copysign"], 2),
     **{f"cast_{element}": 1 for element in (*tree.ELEMENTS, "bool")},
     "inf": 0,
     "nan": 0,
@@ -337,9 +372,7 @@ class Expressions:
         if len(extents) != len(data.shape) or len(indices) != len(data.shape):
             raise ChoreoError(f"a tile of rank {len(extents)} in data of rank {len(data.shape)}", span)
         offset = data.offset
-        for (at, where), size, extent, stride in zip(
-            indices, extents, data.shape, data.strides, strict=True
-        ):
+        for (at, where), size, extent, stride in zip(indices, extents, data.shape, data.strides, strict=True):
             if at is None:
                 continue
             number = self._number(at)
@@ -426,5 +459,3 @@ def _fold(op: str, a: Dim, b: Dim, span: Span) -> Dim:
     if op in ("/", "%") and b.value == 0:
         raise ChoreoError("division by zero", span)
     return {"+": add, "-": sub, "*": mul, "/": div, "%": mod}[op](a, b)
-
-

@@ -1,4 +1,4 @@
-"""One `__co__` function to C++: the computation, a host function on views, and an entry for other languages."""
+"""One `__co__` function to C++: the computation, a host function on views, an entry for other languages."""
 
 from __future__ import annotations
 
@@ -121,7 +121,9 @@ class CppFunction:
             raise ChoreoError(message, f.span)
         for given, extent in zip(f.dims or (), output.shape, strict=False):
             if isinstance(given, int) and extent.value is not None and given != extent.value:
-                raise ChoreoError(f"`{f.name}` returns {shown(output.shape)}, not {list(f.dims or ())}", f.span)
+                raise ChoreoError(
+                    f"`{f.name}` returns {shown(output.shape)}, not {list(f.dims or ())}", f.span
+                )
 
     # -- text ------------------------------------------------------------------------------------------
 
@@ -171,7 +173,7 @@ class CppFunction:
         return " * ".join(["INT64_C(1)", *(d.atom for d in view.shape)])
 
     def _host(self, output: Data | None) -> tuple[str, str]:
-        """The function that C++ calls with views: it binds symbols, checks shapes and allocates the result."""
+        """The function that C++ calls with views: it binds symbols, checks shapes, allocates the result."""
         f = self._f
         parameters, checks, names = [], [], []
         for number, p in enumerate(f.parameters):
@@ -237,8 +239,12 @@ def _read(body: tree.Block) -> set[str]:
             case tree.Store():
                 if each.op != "=":
                     found.add(root(each.target.of))
-                found |= {root(n.of) for n in nodes((each.value, *each.target.index)) if isinstance(n, tree.At)}
-            case tree.Assign() | tree.DeclareScalar() | tree.If() | tree.While() | tree.Print() | tree.Assert():
+                found |= {
+                    root(n.of) for n in nodes((each.value, *each.target.index)) if isinstance(n, tree.At)
+                }
+            case (
+                tree.Assign() | tree.DeclareScalar() | tree.If() | tree.While() | tree.Print() | tree.Assert()
+            ):
                 looked = getattr(each, "value", None) or getattr(each, "init", None)
                 looked = looked or getattr(each, "condition", None) or getattr(each, "args", ())
                 found |= {root(n.of) for n in nodes(looked) if isinstance(n, tree.At)}

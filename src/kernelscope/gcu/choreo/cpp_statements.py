@@ -51,7 +51,9 @@ class Statements(Transfers):
         self.lines.append("  " * self._depth + line)
 
     def check(self, condition: str, message: str, span: Span) -> None:
-        self.emit(f'choreo::check({condition}, "{self._function.name}:{span.line}:{span.column}: {message}");')
+        self.emit(
+            f'choreo::check({condition}, "{self._function.name}:{span.line}:{span.column}: {message}");'
+        )
 
     def fresh(self, stem: str) -> str:
         self._serial += 1
@@ -340,7 +342,9 @@ class Statements(Transfers):
     def _wholes(self, s: tree.Foreach) -> set[str]:
         """Names that stand for all variables of the last bind."""
         last = s.ranges[-1]
-        return {last.whole, last.names[0]} - {""} if isinstance(last, tree.Bind) and not last.braced else set()
+        return (
+            {last.whole, last.names[0]} - {""} if isinstance(last, tree.Bind) and not last.braced else set()
+        )
 
     def _reductions(self, s: tree.Foreach) -> list[str]:
         """Write the pragma; give what must follow the loop (an empty line: nothing, but it is vectorised)."""

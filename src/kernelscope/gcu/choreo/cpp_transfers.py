@@ -83,7 +83,9 @@ class Transfers:
         for place in range(len(self.lines) - 1, -1, -1):
             line = self.lines[place]
             if line.strip() == mark:
-                self.lines[place] = line.replace(mark, f"choreo::future<choreo::{data.element}> {cpp_name(name)};")
+                self.lines[place] = line.replace(
+                    mark, f"choreo::future<choreo::{data.element}> {cpp_name(name)};"
+                )
                 return
 
     def _fill(
@@ -154,9 +156,7 @@ class Transfers:
             raise ChoreoError(f"transp needs an order of {len(source.shape)} dimensions", span)
         return [i for i in order if i is not None]
 
-    def _padding(
-        self, d: tree.Dma, source: Data, span: Span
-    ) -> tuple[list[int], list[int], list[int], str]:
+    def _padding(self, d: tree.Dma, source: Data, span: Span) -> tuple[list[int], list[int], list[int], str]:
         if len(d.settings) != 4:
             raise ChoreoError("pad needs <low, high, between, value>", span)
         parts = []
@@ -181,12 +181,12 @@ class Transfers:
             count = product(target.shape)
             self.emit(f"choreo::fill({target.address}, {count}, choreo::{target.element}({value}));")
             for i in range(rank):
-                offset = add(offset, dim(low[i])) if target.strides[i].value == 1 else Dim(
-                    None, f"{offset.text} + {low[i]} * {target.strides[i].atom}"
+                offset = (
+                    add(offset, dim(low[i]))
+                    if target.strides[i].value == 1
+                    else Dim(None, f"{offset.text} + {low[i]} * {target.strides[i].atom}")
                 )
             to_strides = [Dim(None, f"{1 + middle[i]} * {s.atom}") for i, s in enumerate(to_strides)]
         start = target.pointer if offset.value == 0 else f"{target.pointer} + {offset.atom}"
         lists = [", ".join(map(str, x)) for x in (extents, from_strides, to_strides)]
-        self.emit(
-            f"choreo::copy<{rank}>({source.address}, {start}, {{{lists[0]}}}, {{{lists[1]}}}, {{{lists[2]}}});"
-        )
+        self.emit(f"choreo::copy<{rank}>({source.address}, {start}, {', '.join(f'{{{x}}}' for x in lists)});")

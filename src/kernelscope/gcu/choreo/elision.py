@@ -1,7 +1,7 @@
 """Which copies need not be made on a machine whose memory is all in one place.
 
-A tile that is only read can be read where it lies, if nobody writes there. A local buffer that ends up, whole, in
-one tile of an output can be that tile.
+A tile that is only read can be read where it lies, if nobody writes there. A local buffer that ends up,
+whole, in one tile of an output can be that tile.
 """
 
 from __future__ import annotations
@@ -59,17 +59,15 @@ def _used_otherwise(name: str, block: tree.Block) -> bool:
 
 
 def becomes(statement: tree.DeclareBuffer, rest: tree.Block) -> tree.Do | None:
-    """The DMA at the end of the block that would copy this whole buffer out, if the buffer can be its target."""
+    """The DMA that would copy this whole buffer out, if the buffer can be its target from the start."""
     if statement.scope != "local" or statement.init is not None:
         return None
-    name, found, place = statement.name, None, -1
-    for place, each in enumerate(rest):
-        if isinstance(each, tree.Do) and each.dma.source == tree.Name(name):
-            found = each
-            break
+    name = statement.name
+    copies = [s for s in rest if isinstance(s, tree.Do) and s.dma.source == tree.Name(name)]
+    found = copies[0] if copies else None
     if found is None or found.dma.kind != "copy" or found.dma.is_async or found.dma.after:
         return None
-    target = found.dma.target
+    target, place = found.dma.target, rest.index(found)
     if not isinstance(target, tree.Expr) or name in names(rest[place + 1 :]):
         return None
     before = rest[:place]

@@ -160,12 +160,9 @@ def _postfix(c: Cursor) -> tree.Expr:
         elif c.sees("[") and isinstance(found, tree.Name | tree.Member):
             c.next()
             found = tree.Derive(found, _derived(c), span=span)
-        elif c.sees("(") and isinstance(found, tree.Name):
-            c.next()
-            index = expression(c)
-            c.expect(")")
-            found = tree.Item(found, index, span=found.span)
-        elif c.sees("(") and isinstance(found, tree.Member) and found.name == "span":
+        elif (c.sees("(") and isinstance(found, tree.Name)) or (
+            c.sees("(") and isinstance(found, tree.Member) and found.name == "span"
+        ):
             c.next()
             index = expression(c)
             c.expect(")")
