@@ -250,6 +250,6 @@ def decompositions() -> dict[Any, Any]:
         *(aten.relu, aten.silu, aten.square, aten.reciprocal, aten.sgn, aten.frac),
         aten._scaled_dot_product_flash_attention_for_cpu,
     ):
-        for overload in list(kept._overload_names):
+        for overload in kept.overloads():  # type: ignore[no-untyped-call]
             table.pop(getattr(kept, overload), None)
     return table
