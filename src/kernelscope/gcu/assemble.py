@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.fx
 
-from .executor import AtenCall, CompiledGraph, Launch, Output, Sized, result
+from .executor import AtenCall, CompiledGraph, Launch, Output, Sized, Slots, result
 from .kernels import Kernel
 from .lower import Lowered
 from .program import Program
-from .sizes import size_of, symbols_in
+from .sizes import size_of, sizes_of, symbols_in
 
 
 def assemble(
@@ -203,14 +204,17 @@ class _Assembly:
                 found.append(each)
         return found
 
-    def _checks(self, placeholders: list[torch.fx.Node]) -> list[tuple[int, tuple[int, ...]]]:
+    def _checks(
+        self, placeholders: list[torch.fx.Node]
+    ) -> list[tuple[int, Callable[[Slots], tuple[int, ...]]]]:
+        """The strides that a backward graph was compiled for: autograd may bring others."""
         found = []
         for node in placeholders:
             value = node.meta.get("val")
             if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-                stride = [size_of(s) for s in value.stride()]
-                if all(isinstance(s, int) for s in stride):
-                    found.append((self.slot_of_fx[node], tuple(stride)))
+                stride = sizes_of(value.stride())
+                if all(symbols_in(s) <= set(self.symbols) for s in stride):
+                    found.append((self.slot_of_fx[node], Sized(stride).reader(self.symbols)))
         return found
 
     def _free(self, outputs: list[Any], inputs: int) -> None:

@@ -147,7 +147,8 @@ class CompiledGraph:
     outputs: list[Any]  # slots, or constants
     constants: dict[int, Any] = field(default_factory=dict)
     source: str = ""
-    checks: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)  # strides of tangents
+    # Strides that inputs must have.
+    checks: list[tuple[int, Callable[[Slots], tuple[int, ...]]]] = field(default_factory=list)
     _boxed_call: bool = True
 
     def __call__(self, args: list[Any]) -> list[Any]:
@@ -155,8 +156,8 @@ class CompiledGraph:
         args.clear()
         for place, constant in self.constants.items():
             slots[place] = constant
-        for place, stride in self.checks:
-            given = slots[place]
+        for place, expected in self.checks:
+            given, stride = slots[place], expected(slots)
             if given.stride() != stride:
                 slots[place] = torch.empty_strided(given.shape, stride, dtype=given.dtype).copy_(given)
         for step in self.steps:

@@ -143,6 +143,9 @@ class _Lowering(PointwiseLowering, ShapeLowering):
         accesses = tuple(Access(v.buffer, (), 0) for v in reads)
         tokens = [n.name for n in node.all_input_nodes if n.name in self.out.dag.buffers]
         accesses += tuple(Access(t, (), 0) for t in tokens if t not in [v.buffer for v in reads])
+        schema = getattr(node.target, "_schema", None)
+        if schema is not None and schema.is_mutable:  # everything before it must have run
+            accesses += tuple(Access(n.output, (), 0) for n in self.out.dag.nodes)
         name = self.unique(node.name)
         value: Any = node.meta.get("val")
         if is_tensor(node):
