@@ -9,51 +9,13 @@ from .dag import ELEMENT, INDEX, Access, Buffer, Dag
 from .fuse import Plan
 from .sizes import Size, equal, literal, product, symbols_in, times
 
-RESERVED = frozenset(
-    [
-        "local",
-        "shared",
-        "global",
-        "parallel",
-        "by",
-        "with",
-        "foreach",
-        "in",
-        "if",
-        "else",
-        "while",
-        "return",
-        "wait",
-        "call",
-        "print",
-        "println",
-        "assert",
-        "swap",
-        "rotate",
-        "select",
-        "dma",
-        "mutable",
-        "event",
-        "trigger",
-        "sync",
-        "inthreads",
-        "auto",
-        "void",
-        "after",
-        "data",
-        "span",
-        "at",
-        "p",
-        "o",
-        "i",
-        "index",
-        "lf",
-        "rf",
-        "l1_out",
-        "true",
-        "false",
-    ]
-) | set(SCALARS)
+_RESERVED_WORDS = (
+    "local", "shared", "global", "parallel", "by", "with", "foreach", "in", "if", "else", "while",
+    "return", "wait", "call", "print", "println", "assert", "swap", "rotate", "select", "dma",
+    "mutable", "event", "trigger", "sync", "inthreads", "auto", "void", "after", "data", "span",
+    "at", "p", "o", "i", "index", "lf", "rf", "l1_out", "true", "false",
+)  # fmt: skip
+RESERVED = frozenset(_RESERVED_WORDS) | set(SCALARS)
 
 
 def identifier(name: str) -> str:
