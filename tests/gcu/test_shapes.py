@@ -117,6 +117,18 @@ def test_dynamic_shapes_are_one_artifact() -> None:
     assert "__co__" in look.dsl
 
 
+def test_sizes_as_numbers() -> None:
+    """Sizes that no argument of a kernel tells are passed to it, beside what it returns."""
+    for number, f in enumerate((lambda x, s: x * s + x.shape[0], lambda x, s: (x * s, x.mean() + s))):
+        compiled, look = compile_and_look(f, dynamic=True)
+        for rows, s in ((4, 3), (9, 5)):
+            x = torch.randn(rows, 6)
+            got, expected = compiled(x, s), f(x, s)
+            torch.testing.assert_close(got, expected)
+        assert len(look.compilations) == 1, number
+        assert "s64 s" in look.dsl
+
+
 def test_dynamic_training_is_one_artifact_each_way() -> None:
     def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.layer_norm(x * w, (8,)).tanh().sum(0).max()

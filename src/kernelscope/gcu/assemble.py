@@ -153,6 +153,7 @@ class _Assembly:
             wanted = set().union(*(symbols_in(s) for s in sizes))
             launch.symbols = Sized(tuple(sizes)).reader(self._symbol_slots(wanted))
             launch.is_static = False
+            launch.scalars = len(kernel.symbols) if kernel.returns else 0
 
     # -- ATen ------------------------------------------------------------------------------------------
 

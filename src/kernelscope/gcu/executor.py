@@ -76,6 +76,7 @@ class Launch:
     graph: CompiledGraph | None = None
     entry: Callable[..., int] | None = None
     is_static: bool = True
+    scalars: int = 0  # how many of the symbols are parameters of a kernel that returns its output
 
     def __call__(self, slots: Slots) -> None:
         tensors = [slots[i] for i in self.inputs]
@@ -93,7 +94,11 @@ class Launch:
 
     def run(self, tensors: Sequence[torch.Tensor], symbols: tuple[int, ...]) -> None:
         """The launch itself."""
-        if self.entry(*[t.data_ptr() for t in tensors], *symbols):  # type: ignore[misc]
+        pointers = [t.data_ptr() for t in tensors]
+        if self.scalars:  # parameters come before what is returned
+            pointers[len(self.inputs) : len(self.inputs)] = symbols[: self.scalars]
+            symbols = symbols[self.scalars :]
+        if self.entry(*pointers, *symbols):  # type: ignore[misc]
             assert self.program is not None
             raise RuntimeError(self.program.failure())
 
