@@ -226,7 +226,11 @@ class RowsBody(Bodies):
         used = self._used_in_pass(now)
         body += self._again(now, level, reads)
         for n in now:
-            text = self.value(n, self._read(n, reads, level, in_pass=True))
+            given = self._read(n, reads, level, in_pass=True)
+            text = self.value(n, given)
+            if self._normalises(n):
+                lines.append(f"f32 i_{n.name} = 1.0f / {given[1]};")
+                text = f"{given[0]} * i_{n.name}"
             if n.kind == "reduce":
                 body.append(self._step(n, text))
                 continue
@@ -243,6 +247,22 @@ class RowsBody(Bodies):
         lines += ["  " + line for line in self._over_strip(body)]
         lines.append("}")
         return lines + self._finish(reductions, index)
+
+    def _normalises(self, n: Node) -> bool:
+        """Whether it is the end of a softmax, whose sum is at least 1: one division per row is enough."""
+        total = self.source.get(n.inputs[1].buffer) if len(n.inputs) == 2 else None
+        if self.width or n.body != "($0 / $1)" or n.compute != "f32" or total is None:
+            return False
+        if total.how != "sum" or total.inputs[0].buffer != n.inputs[0].buffer:
+            return False
+        power = self.source.get(n.inputs[0].buffer)
+        if power is None or power.body != "__exp($0)":
+            return False
+        below = self.source.get(power.inputs[0].buffer)
+        most = (
+            self.source.get(below.inputs[1].buffer) if below is not None and len(below.inputs) == 2 else None
+        )
+        return below is not None and below.body == "($0 - $1)" and most is not None and most.how == "max"
 
     def _again(self, now: list[Node], level: int, reads: dict[tuple[str, int], str]) -> list[str]:
         """Cheap values of an earlier pass that this one needs too."""

@@ -145,13 +145,12 @@ inline float exp_(float given) {
   const uint32_t k = bits_as<uint32_t>(shifted) - 0x4b400000u;
   float r = x - n * 0.693359375f;
   r = r + n * 2.12194440e-4f;
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
+  // In pairs, because a chain of dependent steps would wait for itself.
+  const float r2 = r * r, r4 = r2 * r2;
+  const float p0 = r * 1.6666665459e-1f + 5.0000001201e-1f;
+  const float p2 = r * 8.3334519073e-3f + 4.1665795894e-2f;
+  const float p4 = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  const float p = r2 * (r4 * p4 + (r2 * p2 + p0)) + r + 1.0f;
   // Two factors, because 2^128 and 2^-150 are no floats.
   const uint32_t half = static_cast<uint32_t>(static_cast<int32_t>(k) >> 1);
   const float y = p * bits_as<float>((half + 127u) << 23) * bits_as<float>((k - half + 127u) << 23);
@@ -198,18 +197,15 @@ inline float tanh_(float x) {
 inline float erf_(float given) {
   const float x = at_least(at_most(given, 4.0f), -4.0f);
   const float z = x * x;
-  float p = -2.72614225801306e-10f;
-  p = p * z + 2.77068142495902e-08f;
-  p = p * z - 2.10102402082508e-06f;
-  p = p * z - 5.69250639462346e-05f;
-  p = p * z - 7.34990630326855e-04f;
-  p = p * z - 2.95459980854025e-03f;
-  p = p * z - 1.60960333262415e-02f;
-  float q = -1.45660718464996e-05f;
-  q = q * z - 2.13374055278905e-04f;
-  q = q * z - 1.68282697438203e-03f;
-  q = q * z - 7.37332916720468e-03f;
-  q = q * z - 1.42647390514189e-02f;
+  // In pairs, because a chain of dependent steps would wait for itself.
+  const float z2 = z * z, z4 = z2 * z2;
+  const float p0 = z * -2.95459980854025e-03f - 1.60960333262415e-02f;
+  const float p2 = z * -5.69250639462346e-05f - 7.34990630326855e-04f;
+  const float p4 = z2 * -2.72614225801306e-10f + (z * 2.77068142495902e-08f - 2.10102402082508e-06f);
+  const float p = z4 * p4 + (z2 * p2 + p0);
+  const float q0 = z * -7.37332916720468e-03f - 1.42647390514189e-02f;
+  const float q2 = z * -2.13374055278905e-04f - 1.68282697438203e-03f;
+  const float q = z4 * -1.45660718464996e-05f + (z2 * q2 + q0);
   const float y = x * p / q;
   return given == given ? y : given;
 }
