@@ -54,7 +54,7 @@ define run-tests
 export TMPDIR="$$cache" TORCHINDUCTOR_CACHE_DIR="$$cache/inductor" TRITON_CACHE_DIR="$$cache/triton"; \
 set -x; \
 $(BIN)/python -m pytest -m "$(MARKS)" tests/tiny; \
-$(BIN)/python -m pytest -m "$(MARKS)" $(wildcard tests/unit tests/integration tests/gpu tests/browser); \
+$(BIN)/python -m pytest -m "$(MARKS)" $(wildcard tests/unit tests/integration tests/gcu tests/gpu tests/browser); \
 $(BIN)/python -m pytest -m "$(MARKS)" tests/interpreted; \
 $(foreach benchmark,$(BENCHMARKS),$(BIN)/python $(benchmark) --write-docs;)
 endef

@@ -149,3 +149,52 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
 def compilers(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """C++ compilers to try, in order; the first is CXX, as for Inductor, and may carry arguments."""
     return (*filter(None, [environ.get("CXX")]), "c++", "g++", "clang++")
+
+
+@dataclass(frozen=True, slots=True)
+class Conductor:
+    """Settings of the gcu backend, as the CONDUCTOR_* variables give them."""
+
+    debug: bool = False
+    fx: bool = True
+    dag: bool = True
+    dsl: bool = True
+    wrapper: bool = True
+    meta: bool = True
+    flow: bool = True
+    max_elements: int = 100
+    indent: int = 2
+    strict: bool = False
+    target: str = "cpu"
+    debug_folder: str = "debug_dir"
+    compile_seconds: int = 300
+
+
+def conductor_from_environment(environ: Mapping[str, str] = os.environ) -> Conductor:
+    def flag(name: str, default: bool) -> bool:
+        given = environ.get(name, "").strip().lower()
+        if given in ("", "1", "true", "yes", "on", "0", "false", "no", "off"):
+            return default if not given else given in ("1", "true", "yes", "on")
+        raise ValueError(f"{name}={environ[name]!r}: use 0 or 1")
+
+    def number(name: str, default: int) -> int:
+        given = environ.get(name, "").strip()
+        if given and not given.isdigit():
+            raise ValueError(f"{name}={environ[name]!r}: use a whole number, 0 or more")
+        return int(given) if given else default
+
+    return Conductor(
+        debug=flag("CONDUCTOR_DEBUG", False),
+        fx=flag("CONDUCTOR_DEBUG_FX", True),
+        dag=flag("CONDUCTOR_DEBUG_DAG", True),
+        dsl=flag("CONDUCTOR_DEBUG_DSL", True),
+        wrapper=flag("CONDUCTOR_DEBUG_WRAPPER", True),
+        meta=flag("CONDUCTOR_DEBUG_META", True),
+        flow=flag("CONDUCTOR_DEBUG_FLOW", True),
+        max_elements=number("CONDUCTOR_DEBUG_MAX_ELEMENTS", 100),
+        indent=number("CONDUCTOR_DEBUG_INDENT", 2),
+        strict=flag("CONDUCTOR_STRICT", False),
+        target=environ.get("CONDUCTOR_TARGET", "") or "cpu",
+        debug_folder=environ.get("CONDUCTOR_DEBUG_DIR", "") or "debug_dir",
+        compile_seconds=number("CONDUCTOR_COMPILE_SECONDS", 300),
+    )

@@ -13,5 +13,6 @@ COMMANDS = {
     "pack": (".cli.pack", "make one file of a run"),
     "unpack": (".cli.unpack", "make a run of a packed file"),
     "doctor": (".cli.doctor", "what works on this machine, and what to do about the rest"),
+    "choreo": (".gcu.command_line", "check, build, run and format Choreo programs"),
     "completion": (".cli.completion", "shell completion for bash, zsh or fish"),
 }

@@ -11,6 +11,7 @@ from .bus import BUS as BUS
 from .compiled_graphs import CompiledGraphs
 from .cuda_graphs import CudaGraphs
 from .eager_operators import EagerOperators
+from .gcu import GcuGraphs
 from .optimizer_steps import OptimizerSteps
 from .patching import MovedTarget
 from .user_triton import UserTriton
@@ -33,6 +34,7 @@ class Probes:
             CudaGraphs(),
             self._compiled_graphs,
             UserTriton(),
+            GcuGraphs(),
             OptimizerSteps(),
         ]
         self._operators = EagerOperators()

@@ -1,0 +1,166 @@
+"""The gcu backend against eager and Inductor, as ratios in one run; `--write-docs` updates docs/gcu.md."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from examples.gcu_models import Mlp, TransformerBlock
+
+DOCS = Path(__file__).parents[1] / "docs" / "gcu.md"
+START, END = "<!-- benchmark: start -->", "<!-- benchmark: end -->"
+
+
+@dataclass
+class Case:
+    name: str
+    run: Callable[[], object]  # eager
+    goal: float
+    others: dict[str, Callable[[], object]] = field(default_factory=dict)
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    cpu_seconds: dict[str, list[float]] = field(default_factory=dict)  # of all threads together
+
+    def ratio(self, name: str, *, cpu: bool = False) -> float:
+        """How many times faster than eager, by the fastest round of each: what disturbs only adds time."""
+        found = self.cpu_seconds if cpu else self.seconds
+        return min(found["eager"]) / min(found[name])
+
+
+def function(name: str, f: Callable[..., torch.Tensor], args: tuple[torch.Tensor, ...], goal: float) -> Case:
+    case = Case(name, lambda: f(*args), goal)
+    for backend in ("gcu", "inductor"):
+        torch._dynamo.reset()
+        compiled = torch.compile(f, backend=backend)
+        case.others[backend] = lambda compiled=compiled: compiled(*args)  # type: ignore[misc]
+        case.others[backend]()
+    return case
+
+
+def step(name: str, model: torch.nn.Module, x: torch.Tensor, goal: float) -> Case:
+    def trains(run: Callable[..., torch.Tensor]) -> Callable[[], object]:
+        def once() -> None:
+            run(x).square().mean().backward()
+            for p in model.parameters():
+                p.grad = None
+
+        return once
+
+    case = Case(name, trains(model), goal)
+    for backend in ("gcu", "inductor"):
+        torch._dynamo.reset()
+        case.others[backend] = trains(torch.compile(model, backend=backend))
+        case.others[backend]()
+    return case
+
+
+def cases() -> list[Case]:
+    torch.manual_seed(0)
+    wide, rows = torch.randn(2048, 2048), torch.randn(2048, 1024)
+    scale, shift = torch.randn(2048), torch.randn(2048)
+    return [
+        function("gelu(x·w + b), 4M elements", lambda x, w, b: F.gelu(x * w + b), (wide, scale, shift), 1.3),
+        function(
+            "tanh(x·w + b)·σ(x) + x, 4M elements",
+            lambda x, w, b: torch.tanh(x * w + b) * torch.sigmoid(x) + x, (wide, scale, shift), 1.3,
+        ),
+        function("softmax 2048×1024", lambda x: torch.softmax(x, -1), (rows,), 1.0),
+        function(
+            "layer norm 2048×1024",
+            lambda x, w, b: F.layer_norm(x, (1024,), w, b), (rows, scale[:1024], shift[:1024]), 1.0,
+        ),
+        function("sum over rows 2048×2048", lambda x: x.sum(0), (wide,), 0.0),
+        step("MLP 256→1024→256 step, batch 128", Mlp(256, 1024, 256), torch.randn(128, 256), 0.0),
+        step("transformer block step, 8×128×256", TransformerBlock(256, 4), torch.randn(8, 128, 256), 0.9),
+    ]  # fmt: skip
+
+
+def measure(case: Case, rounds: int) -> None:
+    """Each round runs every variant once or more, one after the other, so that noise hits all."""
+    runs = {"eager": case.run, **case.others}
+    for run in runs.values():
+        run()
+    start = time.perf_counter()
+    case.run()
+    repeat = max(1, int(0.02 / max(1e-6, time.perf_counter() - start)))
+    for _ in range(rounds):
+        for name, run in runs.items():
+            start, cpu = time.perf_counter(), time.process_time()
+            for _ in range(repeat):
+                run()
+            case.seconds.setdefault(name, []).append((time.perf_counter() - start) / repeat)
+            case.cpu_seconds.setdefault(name, []).append((time.process_time() - cpu) / repeat)
+
+
+def tracing_off(rounds: int) -> float:
+    """How much longer a compiled graph takes when tracing is off than when it was never set up."""
+    from kernelscope.gcu.debug_tracer import DebugTraceConfig, enable_debug_tracing, follow_environment
+
+    x = torch.randn(512, 512)
+    functions = {}
+    for name, config in (("never", None), ("off", DebugTraceConfig(enabled=False))):
+        torch._dynamo.reset()
+        if config is not None:
+            enable_debug_tracing(config)
+        compiled = torch.compile(lambda x: F.gelu(x) + 1, backend="gcu")
+        compiled(x)
+        functions[name] = compiled
+        follow_environment()
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(5 * rounds):
+        for name, run in functions.items():
+            start = time.perf_counter()
+            for _ in range(10):
+                run(x)
+            times[name].append(time.perf_counter() - start)
+    return min(times["off"]) / min(times["never"])
+
+
+def table(measured: list[Case], tracing: float) -> str:
+    lines = [
+        "| | eager, ms | gcu ÷ eager | the same, CPU time | Inductor ÷ eager | goal |",
+        "|---|---|---|---|---|---|",
+    ]
+    for case in measured:
+        eager = 1e3 * min(case.seconds["eager"])
+        goal = f"≥ {case.goal}" if case.goal else ""
+        speed = f"{case.ratio('gcu'):.2f} | {case.ratio('gcu', cpu=True):.2f} | {case.ratio('inductor'):.2f}"
+        lines.append(f"| {case.name} | {eager:.2f} | {speed} | {goal} |")
+    return "\n".join(
+        [
+            *lines,
+            "",
+            "Higher is faster; the fastest of many rounds, taken in turn. With tracing off a compiled graph "
+            f"takes {tracing:.3f} times what it takes when tracing was never set up.",
+            f"Machine: {platform.machine()}, {torch.get_num_threads()} threads; torch {torch.__version__}.",
+        ]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--write-docs", action="store_true")
+    given = parser.parse_args()
+    torch.set_num_threads(2)
+    measured = cases()
+    for case in measured:
+        measure(case, given.rounds)
+    text = table(measured, tracing_off(given.rounds))
+    print(text)
+    if given.write_docs:
+        before, _, rest = DOCS.read_text().partition(START)
+        _, _, after = rest.partition(END)
+        DOCS.write_text(f"{before}{START}\n{text}\n{END}{after}")
+
+
+if __name__ == "__main__":
+    main()

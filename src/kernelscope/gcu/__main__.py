@@ -1,0 +1,12 @@
+"""`python -m kernelscope.gcu check FILE.co`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from .command_line import fill, main
+
+parser = argparse.ArgumentParser(prog="python -m kernelscope.gcu", description="Choreo programs")
+fill(parser)
+sys.exit(main(parser.parse_args()))

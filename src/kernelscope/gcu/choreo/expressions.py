@@ -1,0 +1,286 @@
+"""Parsing of expressions and of DMA operations."""
+
+from __future__ import annotations
+
+from . import tree
+from .errors import ChoreoError, Span
+from .lexer import Token
+
+# Lowest first. As in Choreo, and unlike in C, the bitwise operators bind tighter than arithmetic.
+LEVELS = (
+    ("||",),
+    ("&&",),
+    ("==", "!="),
+    ("<", ">", "<=", ">="),
+    ("<<", ">>"),
+    ("+", "-"),
+    ("*", "/", "%"),
+    ("|",),
+    ("^",),
+    ("&",),
+    ("#", "#-"),
+)
+SHIFT = 4  # inside <…>, where > ends the list
+
+LATER = {
+    "event": "events",
+    "trigger": "events",
+    "sync": "barriers",
+    "inthreads": "`inthreads`",
+    "rotate": "`rotate`",
+    "modspan": "`modspan`",
+}
+
+
+class Cursor:
+    """Reads tokens; comments are set aside until a statement can hold them."""
+
+    def __init__(self, found: list[Token]) -> None:
+        self._tokens = found
+        self._at = 0
+        self.remarks: list[Token] = []
+        self._skip()
+
+    def _skip(self) -> None:
+        while self._tokens[self._at].kind == "comment":
+            self.remarks.append(self._tokens[self._at])
+            self._at += 1
+
+    @property
+    def token(self) -> Token:
+        return self._tokens[self._at]
+
+    def peek(self, ahead: int = 1) -> Token:
+        rest = [t for t in self._tokens[self._at :] if t.kind != "comment"]
+        return rest[min(ahead, len(rest) - 1)]
+
+    def next(self) -> Token:
+        token = self.token
+        if token.kind != "end":
+            self._at += 1
+            self._skip()
+        return token
+
+    def sees(self, *texts: str) -> bool:
+        return self.token.kind in ("mark", "name") and self.token.text in texts
+
+    def take(self, text: str) -> bool:
+        if self.sees(text):
+            self.next()
+            return True
+        return False
+
+    def expect(self, text: str, why: str = "") -> Token:
+        if not self.sees(text):
+            raise self.wrong(f"expected `{text}`" + (f" {why}" if why else ""))
+        return self.next()
+
+    def name(self, what: str) -> Token:
+        if self.token.kind != "name":
+            raise self.wrong(f"expected {what}")
+        return self.next()
+
+    def wrong(self, message: str) -> ChoreoError:
+        found = self.token
+        shown = found.text if found.kind == "end" else f"`{found.text}`"
+        return ChoreoError(f"{message}, found {shown}", found.span)
+
+    def refuse_later(self) -> None:
+        if self.token.kind == "name" and self.token.text in LATER:
+            what = LATER[self.token.text]
+            raise ChoreoError(f"{what} are not supported yet", self.token.span)
+
+
+def expression(c: Cursor) -> tree.Expr:
+    start = c.token.span
+    condition = _binary(c, 0)
+    if not c.take("?"):
+        return condition
+    then = expression(c)
+    c.expect(":", "of a conditional")
+    return tree.Ternary(condition, then, expression(c), span=start)
+
+
+def _binary(c: Cursor, level: int) -> tree.Expr:
+    if level == len(LEVELS):
+        return _unary(c)
+    left = _binary(c, level + 1)
+    while c.token.kind == "mark" and c.token.text in LEVELS[level]:
+        op = c.next()
+        left = tree.Binary(op.text, left, _binary(c, level + 1), span=op.span)
+    return left
+
+
+def _unary(c: Cursor) -> tree.Expr:
+    token = c.token
+    if c.take("!"):
+        return tree.Unary("!", _unary(c), span=token.span)
+    if c.take("#"):
+        return tree.Unary("#", _unary(c), span=token.span)
+    if c.take("-"):
+        if c.token.kind not in ("int", "float"):
+            raise ChoreoError("unary minus needs a literal; write 0 - x", token.span)
+        return tree.Unary("-", _primary(c), span=token.span)
+    if c.take("|"):
+        inner = _postfix(c)
+        c.expect("|", "after the operand of a count")
+        return tree.Count(inner, span=token.span)
+    return _postfix(c)
+
+
+def listed(c: Cursor, end: str) -> tuple[tree.Expr, ...]:
+    """Expressions up to and including a closing mark."""
+    found: list[tree.Expr] = []
+    while not c.sees(end):
+        found.append(expression(c))
+        if not c.take(","):
+            break
+    c.expect(end)
+    return tuple(found)
+
+
+def settings(c: Cursor) -> tuple[tree.Expr, ...]:
+    """`<a, b>`: no comparison inside."""
+    found: list[tree.Expr] = []
+    c.expect("<")
+    while not c.sees(">"):
+        found.append(_binary(c, SHIFT + 1))
+        if not c.take(","):
+            break
+    c.expect(">")
+    return tuple(found)
+
+
+def _postfix(c: Cursor) -> tree.Expr:
+    found = _primary(c)
+    while True:
+        span = c.token.span
+        if c.sees("."):
+            found = _member(c, found)
+        elif c.sees("[") and isinstance(found, tree.Name | tree.Member):
+            c.next()
+            found = tree.Derive(found, _derived(c), span=span)
+        elif (c.sees("(") and isinstance(found, tree.Name)) or (
+            c.sees("(") and isinstance(found, tree.Member) and found.name == "span"
+        ):
+            c.next()
+            index = expression(c)
+            c.expect(")")
+            found = tree.Item(found, index, span=found.span)
+        else:
+            return found
+
+
+def _member(c: Cursor, of: tree.Expr) -> tree.Expr:
+    c.expect(".")
+    c.refuse_later()
+    word = c.name("a member such as data, span, at, chunkat, chunk, subspan or span_as")
+    span = word.span
+    match word.text:
+        case "data" | "span":
+            return tree.Member(of, word.text, span=span)
+        case "at":
+            c.expect("(")
+            return tree.At(of, listed(c, ")"), span=span)
+        case "chunkat":
+            c.expect("(")
+            return tree.ChunkAt(of, listed(c, ")"), span=span)
+        case "chunk" | "subspan":
+            c.expect("(")
+            sizes = listed(c, ")")
+            c.expect(".", f"at(…) after {word.text}(…)")
+            c.expect("at")
+            c.expect("(")
+            return tree.Tile(of, word.text, sizes, listed(c, ")"), span=span)
+        case "span_as":
+            c.expect("(")
+            bracketed = c.take("[")
+            dims = listed(c, "]" if bracketed else ")")
+            if bracketed:
+                c.expect(")")
+            return tree.SpanAs(of, dims, span=span)
+    raise ChoreoError(f"there is no member `{word.text}`", span)
+
+
+def _derived(c: Cursor) -> tuple[tree.Expr, ...]:
+    """The items of `sp[(0)/2, (1)]`, where a number in parentheses is an extent."""
+    found = []
+    while not c.sees("]"):
+        found.append(_extents(expression(c)))
+        if not c.take(","):
+            break
+    c.expect("]")
+    return tuple(found)
+
+
+class _Parenthesised(tree.Int):
+    """A number in parentheses, until it is known whether it means an extent."""
+
+
+def _extents(e: tree.Expr) -> tree.Expr:
+    if isinstance(e, _Parenthesised):
+        return tree.Extent(e.value, span=e.span)
+    if isinstance(e, tree.Binary):
+        return tree.Binary(e.op, _extents(e.left), _extents(e.right), span=e.span)
+    return e
+
+
+def plain(e: tree.Expr) -> tree.Expr:
+    return tree.Int(e.value, span=e.span) if isinstance(e, _Parenthesised) else e
+
+
+def _primary(c: Cursor) -> tree.Expr:
+    token = c.token
+    span = token.span
+    if token.kind == "int":
+        c.next()
+        return tree.Int(int(token.text, 0), span=span)
+    if token.kind == "float":
+        c.next()
+        return tree.Float(token.text, span=span)
+    if token.kind == "text":
+        c.next()
+        return tree.Text(token.text, span=span)
+    if c.take("("):
+        inner = expression(c)
+        c.expect(")")
+        return _Parenthesised(inner.value, span=span) if type(inner) is tree.Int else inner
+    if c.take("{"):
+        return tree.Tuple(listed(c, "}"), span=span)
+    if c.take("["):
+        return tree.Mdspan(listed(c, "]"), span=span)
+    c.refuse_later()
+    if token.kind == "name":
+        c.next()
+        if token.text == "_":
+            return tree.Whole(span=span)
+        if token.text == "dma":
+            raise ChoreoError("a DMA is a statement, not part of an expression", span)
+        if (token.text.startswith("__") or token.text == "select") and c.take("("):
+            return tree.Builtin(token.text, listed(c, ")"), span=span)
+        return tree.Name(token.text, span=Span(span.line, span.column, len(token.text)))
+    raise c.wrong("expected an expression")
+
+
+def dma(c: Cursor) -> tree.Dma:
+    """`dma.copy.async x.chunkat(p) => local after f`."""
+    start = c.expect("dma").span
+    c.expect(".", "and an operation after dma")
+    kind = c.name("copy, pad, transp or any")
+    if kind.text == "any":
+        return tree.Dma("any", span=start)
+    if kind.text not in ("copy", "pad", "transp"):
+        raise ChoreoError(f"there is no dma.{kind.text}; use copy, pad, transp or any", kind.span)
+    given: tuple[tree.Expr, ...] = ()
+    if kind.text in ("pad", "transp"):
+        given = settings(c)
+    is_async = False
+    if c.take("."):
+        c.expect("async")
+        is_async = True
+    source = _postfix(c)
+    c.expect("=>", "between source and target of a DMA")
+    scope = c.sees(*tree.SCOPES)
+    target: tree.Expr | str = c.next().text if scope else _postfix(c)
+    after = c.name("the name of a future").text if c.take("after") else ""
+    return tree.Dma(kind.text, source, target, given, is_async, after, span=start)

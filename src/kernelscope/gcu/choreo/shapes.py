@@ -1,0 +1,93 @@
+"""Extents, known now or when the program runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """A number, or a C++ expression for one."""
+
+    value: int | None
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def atom(self) -> str:
+        """The text, safe beside any operator."""
+        simple = self.value is not None or self.text.isidentifier()
+        return self.text if simple else f"({self.text})"
+
+
+def dim(value: int | str) -> Dim:
+    return Dim(value, str(value)) if isinstance(value, int) else Dim(None, value)
+
+
+ZERO, ONE = dim(0), dim(1)
+
+
+def add(a: Dim, b: Dim) -> Dim:
+    if a.value is not None and b.value is not None:
+        return dim(a.value + b.value)
+    if a.value == 0:
+        return b
+    return a if b.value == 0 else Dim(None, f"{a.text} + {b.atom}")
+
+
+def sub(a: Dim, b: Dim) -> Dim:
+    if a.value is not None and b.value is not None:
+        return dim(a.value - b.value)
+    return a if b.value == 0 else Dim(None, f"{a.text} - {b.atom}")
+
+
+def mul(a: Dim, b: Dim) -> Dim:
+    if a.value is not None and b.value is not None:
+        return dim(a.value * b.value)
+    if a.value == 0 or b.value == 0:
+        return ZERO
+    if a.value == 1:
+        return b
+    return a if b.value == 1 else Dim(None, f"{a.atom} * {b.atom}")
+
+
+def div(a: Dim, b: Dim) -> Dim:
+    if a.value is not None and b.value:
+        return dim(a.value // b.value)
+    return a if b.value == 1 else Dim(None, f"{a.atom} / {b.atom}")
+
+
+def mod(a: Dim, b: Dim) -> Dim:
+    if a.value is not None and b.value:
+        return dim(a.value % b.value)
+    return ZERO if b.value == 1 else Dim(None, f"{a.atom} % {b.atom}")
+
+
+def product(dims: Iterable[Dim]) -> Dim:
+    total = ONE
+    for each in dims:
+        total = mul(total, each)
+    return total
+
+
+def same(a: Dim, b: Dim) -> bool | None:
+    """Whether they are equal; None when only the running program can tell."""
+    if a.value is not None and b.value is not None:
+        return a.value == b.value
+    return True if a.text == b.text else None
+
+
+def contiguous(shape: Iterable[Dim]) -> tuple[Dim, ...]:
+    strides: list[Dim] = []
+    step = ONE
+    for extent in reversed(tuple(shape)):
+        strides.append(step)
+        step = mul(step, extent)
+    return tuple(reversed(strides))
+
+
+def shown(dims: Iterable[Dim]) -> str:
+    return f"[{', '.join(d.text for d in dims)}]"

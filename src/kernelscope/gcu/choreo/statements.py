@@ -1,0 +1,303 @@
+"""Parsing of statements."""
+
+from __future__ import annotations
+
+from . import tree
+from .errors import ChoreoError
+from .expressions import Cursor, dma, expression, listed, settings
+from .lexer import Token
+
+_UPDATES = ("=", "+=", "-=", "*=", "/=")
+
+
+def _remarks(c: Cursor) -> list[tree.Stmt]:
+    found, c.remarks = c.remarks, []
+    return [tree.Remark(t.text, not t.starts_line, span=t.span) for t in found]
+
+
+def block(c: Cursor) -> tree.Block:
+    opening = c.expect("{")
+    found: list[tree.Stmt] = []
+    while True:
+        found += _remarks(c)
+        if c.token.kind == "end":
+            raise ChoreoError("this block is never closed", opening.span)
+        if c.sees("}"):
+            c.next()
+            return tuple(found)
+        if not c.take(";"):
+            found += _statement(c)
+
+
+def _body(c: Cursor) -> tree.Block:
+    """A block, or one statement that stands for it."""
+    return block(c) if c.sees("{") else tuple(_statement(c))
+
+
+def _statement(c: Cursor) -> list[tree.Stmt]:
+    c.refuse_later()
+    token = c.token
+    if token.kind != "name":
+        raise c.wrong("expected a statement")
+    special = _STATEMENTS.get(token.text)
+    if special is not None:
+        return special(c)
+    if token.text in (*tree.SCOPES, "mutable", *tree.SCALARS):
+        return [_declaration(c)]
+    return _named(c)
+
+
+def _declaration(c: Cursor) -> tree.Stmt:
+    start = c.token.span
+    scope = c.next().text if c.sees(*tree.SCOPES) else ""
+    c.refuse_later()
+    is_mutable = c.take("mutable")
+    word = c.name("a type")
+    if word.text not in tree.SCALARS:
+        raise ChoreoError(f"unknown type `{word.text}`; use one of {', '.join(tree.SCALARS)}", word.span)
+    if not c.sees("["):
+        if scope:
+            raise c.wrong(f"a {scope} buffer needs its shape in brackets")
+        name = c.name("the variable's name")
+        init = expression(c) if c.take("=") else None
+        c.expect(";", "after a declaration")
+        return tree.DeclareScalar(word.text, name.text, init, is_mutable, span=start)
+    c.expect("[")
+    dims = listed(c, "]")
+    name = c.name("the buffer's name")
+    if c.sees("["):
+        raise ChoreoError("arrays of buffers are not supported yet", c.token.span)
+    value = None
+    if c.take("{"):
+        value = expression(c)
+        c.expect("}")
+    c.expect(";", "after a declaration")
+    return tree.DeclareBuffer(word.text, dims, name.text, scope, is_mutable, value, span=start)
+
+
+def _named(c: Cursor) -> list[tree.Stmt]:
+    """A statement that starts with a name of the program's own."""
+    start = c.token.span
+    following = c.peek()
+    if following.text == ":":
+        name = c.next().text
+        c.next()
+        dims = expression(c)
+        c.expect(";")
+        return [tree.DeclareSpan(name, dims, span=start)]
+    if following.text in _UPDATES:
+        found = [_assignment(c)]
+        while c.take(","):
+            found.append(_assignment(c))
+        c.expect(";", "after an assignment")
+        return found
+    target = expression(c)
+    if not isinstance(target, tree.At):
+        raise ChoreoError("only a name or data.at(…) can be assigned to", start)
+    op = c.next()
+    if op.text not in _UPDATES:
+        raise ChoreoError(f"expected an assignment, found `{op.text}`", op.span)
+    value = expression(c)
+    c.expect(";", "after an assignment")
+    return [tree.Store(target, value, op.text, span=start)]
+
+
+def _assignment(c: Cursor) -> tree.Stmt:
+    name = c.name("a name to assign to")
+    op = c.next()
+    if op.text not in _UPDATES:
+        raise ChoreoError(f"expected an assignment, found `{op.text}`", op.span)
+    value = dma(c) if c.sees("dma") else expression(c)
+    return tree.Assign(name.text, value, op.text, span=name.span)
+
+
+def _dma(c: Cursor) -> list[tree.Stmt]:
+    start = c.token.span
+    found = tree.Do(dma(c), span=start)
+    c.expect(";", "after a DMA")
+    return [found]
+
+
+def _parallel(c: Cursor) -> list[tree.Stmt]:
+    start = c.next().span
+    levels = [_level(c)]
+    while c.take(","):
+        levels.append(_level(c))
+    if len(levels) > 2:
+        raise ChoreoError("parallel has at most two levels, blocks and threads", start)
+    return [tree.Parallel(tuple(levels), _body(c), span=start)]
+
+
+def _level(c: Cursor) -> tree.Level:
+    names: list[str] = []
+    braced = c.take("{")
+    if braced:
+        while not c.sees("}"):
+            names.append(c.name("the name of a parallel variable").text)
+            if not c.take(","):
+                break
+        c.expect("}")
+    elif not c.sees("by"):
+        names.append(c.name("the name of a parallel variable").text)
+    c.expect("by")
+    bound = expression(c)
+    items = bound.items if isinstance(bound, tree.Mdspan | tree.Tuple) else (bound,)
+    return tree.Level(tuple(names), items, braced)
+
+
+def _bind(c: Cursor) -> tree.Bind:
+    start, whole = c.token.span, ""
+    if c.token.kind == "name" and c.peek().text == "=":
+        whole = c.next().text
+        c.next()
+    names: list[str] = []
+    braced = c.take("{")
+    if braced:
+        while not c.sees("}"):
+            names.append(c.name("the name of a bounded variable").text)
+            if not c.take(","):
+                break
+        c.expect("}")
+    else:
+        names.append(c.name("the name of a bounded variable").text)
+    c.expect("in")
+    return tree.Bind(tuple(names), expression(c), whole, braced, span=start)
+
+
+def _with(c: Cursor) -> list[tree.Stmt]:
+    start = c.next().span
+    binds = [_bind(c)]
+    while c.take(","):
+        binds.append(_bind(c))
+    return [tree.With(tuple(binds), _body(c), span=start)]
+
+
+def _foreach(c: Cursor) -> list[tree.Stmt]:
+    start = c.next().span
+    ranges: list[tree.Bind | tree.Range] = [_range(c)]
+    while c.take(","):
+        ranges.append(_range(c))
+    return [tree.Foreach(tuple(ranges), _body(c), span=start)]
+
+
+def _range(c: Cursor) -> tree.Bind | tree.Range:
+    if c.sees("{") or c.peek().text in ("in", "="):
+        return _bind(c)
+    name = c.name("a bounded variable")
+    if not c.take("("):
+        return tree.Range(name.text, span=name.span)
+    low = None if c.sees(":") else expression(c)
+    c.expect(":", "between the limits of a range")
+    high = None if c.sees(":", ")") else expression(c)
+    step = expression(c) if c.take(":") and not c.sees(")") else None
+    c.expect(")")
+    return tree.Range(name.text, low, high, step, span=name.span)
+
+
+def _if(c: Cursor) -> list[tree.Stmt]:
+    start = c.next().span
+    c.expect("(")
+    condition = expression(c)
+    c.expect(")")
+    then = _body(c)
+    other: tree.Block = ()
+    if c.take("else"):
+        other = _body(c)
+    return [tree.If(condition, then, other, span=start)]
+
+
+def _while(c: Cursor) -> list[tree.Stmt]:
+    start = c.next().span
+    c.expect("(")
+    condition = expression(c)
+    c.expect(")")
+    return [tree.While(condition, _body(c), span=start)]
+
+
+def _return(c: Cursor) -> list[tree.Stmt]:
+    start = c.next().span
+    value = None if c.sees(";") else expression(c)
+    c.expect(";", "after return")
+    return [tree.Return(value, span=start)]
+
+
+def _wait(c: Cursor) -> list[tree.Stmt]:
+    start = c.next().span
+    names = [c.name("a future to wait for").text]
+    while c.take(","):
+        names.append(c.name("a future to wait for").text)
+    c.expect(";", "after wait")
+    return [tree.Wait(tuple(names), span=start)]
+
+
+def _swap(c: Cursor) -> list[tree.Stmt]:
+    start = c.next().span
+    c.expect("(")
+    first = c.name("a future").text
+    c.expect(",")
+    second = c.name("a future").text
+    c.expect(")")
+    c.expect(";")
+    return [tree.Swap(first, second, span=start)]
+
+
+def _call(c: Cursor) -> list[tree.Stmt]:
+    start = c.next().span
+    name = c.name("the kernel to call")
+    given = settings(c) if c.sees("<") else ()
+    c.expect("(")
+    args = listed(c, ")")
+    c.expect(";", "after a call")
+    return [tree.Call(name.text, args, given, span=start)]
+
+
+def _print(c: Cursor) -> list[tree.Stmt]:
+    word = c.next()
+    c.expect("(")
+    args = listed(c, ")")
+    c.expect(";")
+    return [tree.Print(args, word.text == "println", span=word.span)]
+
+
+def _literal(c: Cursor, what: str) -> str:
+    token: Token = c.next()
+    if token.kind != "text":
+        raise ChoreoError(f"{what} is a string literal, not `{token.text}`", token.span)
+    return token.text
+
+
+def _assert(c: Cursor) -> list[tree.Stmt]:
+    start = c.next().span
+    c.expect("(")
+    condition = expression(c)
+    message = _literal(c, "the message of an assertion") if c.take(",") else ""
+    c.expect(")")
+    c.expect(";")
+    return [tree.Assert(condition, message, span=start)]
+
+
+def _cpp(c: Cursor) -> list[tree.Stmt]:
+    start = c.next().span
+    c.expect("(")
+    text = _literal(c, "the argument of __cpp__")
+    c.expect(")")
+    c.expect(";")
+    return [tree.Cpp(text, span=start)]
+
+
+_STATEMENTS = {
+    "dma": _dma,
+    "parallel": _parallel,
+    "with": _with,
+    "foreach": _foreach,
+    "if": _if,
+    "while": _while,
+    "return": _return,
+    "wait": _wait,
+    "swap": _swap,
+    "call": _call,
+    "print": _print,
+    "println": _print,
+    "assert": _assert,
+    "__cpp__": _cpp,
+}

@@ -1,0 +1,81 @@
+"""Going through a tree: children, the names that are read and written."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from . import tree
+
+
+def children(node: Any) -> Iterator[Any]:
+    if isinstance(node, tuple):
+        yield from node
+    elif dataclasses.is_dataclass(node):
+        for field in dataclasses.fields(node):
+            if field.name != "span":
+                value = getattr(node, field.name)
+                if isinstance(value, tuple):
+                    yield from value
+                elif dataclasses.is_dataclass(value):
+                    yield value
+
+
+def nodes(node: Any) -> Iterator[Any]:
+    """The node and all below it."""
+    yield node
+    for child in children(node):
+        yield from nodes(child)
+
+
+def names(node: Any) -> set[str]:
+    """The names that an expression or a block mentions."""
+    found: set[str] = set()
+    for each in nodes(node):
+        match each:
+            case tree.Name():
+                found.add(each.id)
+            case tree.Assign() | tree.Range():
+                found.add(each.name)
+            case tree.Wait():
+                found.update(each.names)
+            case tree.Swap():
+                found.update((each.first, each.second))
+            case tree.Dma():
+                found.update(filter(None, [each.after]))
+    return found
+
+
+def root(data: tree.Expr) -> str:
+    """The name that a chain like `f.data.chunkat(…)` starts from."""
+    while not isinstance(data, tree.Name):
+        inner = getattr(data, "of", None)
+        if inner is None:
+            return ""
+        data = inner
+    return data.id
+
+
+def written(node: Any) -> set[str]:
+    """The roots of what is stored to, copied to, or handed to a kernel."""
+    found: set[str] = set()
+    for each in nodes(node):
+        match each:
+            case tree.Store():
+                found.add(root(each.target.of))
+            case tree.Dma() if isinstance(each.target, tree.Expr):
+                found.add(root(each.target))
+            case tree.Call():
+                found.update(root(arg) for arg in each.args)
+    return found - {""}
+
+
+def declared(block: tree.Block) -> set[str]:
+    """The names that the statements of one block declare, not looking into nested ones."""
+    found: set[str] = set()
+    for each in block:
+        match each:
+            case tree.DeclareBuffer() | tree.DeclareScalar() | tree.DeclareSpan() | tree.Assign():
+                found.add(each.name)
+    return found

@@ -1,0 +1,153 @@
+"""`kernelscope choreo check|build|run|fmt FILE.co`, for programs written by hand."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from . import toolchain
+from .choreo import ChoreoError, parse, show, translate
+from .choreo.to_cpp import Translation
+from .choreo.tree import HostCode
+
+_MAIN = re.compile(r"\bint\s+main\s*\(")
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the command to an argument parser's subcommands."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "choreo", help="check, build, run and format Choreo programs"
+    )
+    fill(parser)
+    parser.set_defaults(run=main)
+    return parser
+
+
+def fill(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    for name, text in (
+        ("check", "report errors with line and column"),
+        ("build", "translate to C++ and compile to FILE.cpp, FILE.o, FILE.so"),
+        ("run", "run main(), or each function on numbers 0, 1, 2, …"),
+        ("fmt", "print it formatted; with --write, rewrite the file"),
+    ):
+        action = actions.add_parser(name, help=text)
+        action.add_argument("file", metavar="FILE.co", help="a Choreo program")
+        if name in ("build", "run"):
+            action.add_argument("--no-elide", action="store_true", help="make every DMA a real copy")
+        if name == "build":
+            action.add_argument("--target", default="cpu", help="cpu, or choreo for the compiler on the PATH")
+        if name == "fmt":
+            action.add_argument("--write", action="store_true", help="rewrite the file")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run one action; 0 when all is well."""
+    path = Path(args.file)
+    try:
+        source = path.read_text()
+        return int(_ACTIONS[args.action](path, source, args))
+    except ChoreoError as error:
+        print(error, file=sys.stderr)
+    except UnicodeDecodeError:
+        print(f"{path}: not a text file", file=sys.stderr)
+    except OSError as error:
+        print(f"{path}: {error.strerror or error}", file=sys.stderr)
+    except (toolchain.ToolchainError, RuntimeError) as error:
+        print(f"{path}: {error}", file=sys.stderr)
+    return 1
+
+
+def _check(path: Path, source: str, args: argparse.Namespace) -> int:
+    found = translate(source, str(path))
+    names = ", ".join(f.name for f in found.functions) or "none"
+    print(f"{path}: no errors; functions: {names}")
+    return 0
+
+
+def _build(path: Path, source: str, args: argparse.Namespace) -> int:
+    translation = translate(source, str(path), elide=not args.no_elide)
+    if args.target != "cpu":
+        from .target import hand_over
+
+        print(hand_over(args.target, path))
+        return 0
+    cpp = path.with_suffix(".cpp")
+    cpp.write_text(translation.cpp)
+    built = toolchain.build(cpp, path.with_suffix(""))
+    for made in (cpp, built.object, built.library):
+        print(made)
+    return 0
+
+
+def _run(path: Path, source: str, args: argparse.Namespace) -> int:
+    translation = translate(source, str(path), elide=not args.no_elide)
+    program = parse(source, str(path))
+    if any(isinstance(i, HostCode) and _MAIN.search(i.text) for i in program.items):
+        return run_main(translation)
+    return _run_functions(path)
+
+
+def run_main(translation: Translation, flags: tuple[str, ...] = toolchain.FLAGS) -> int:
+    """Build an executable from a program that has a main(), and run it."""
+    with tempfile.TemporaryDirectory(prefix="kernelscope-choreo-") as folder:
+        source, binary = Path(folder) / "program.cpp", Path(folder) / "program"
+        source.write_text(translation.cpp)
+        command = [
+            *toolchain.compiler(),
+            *flags,
+            f"-I{toolchain.HEADER.parent}",
+            str(source),
+            "-o",
+            str(binary),
+        ]
+        done = toolchain.run(command, 300)
+        if done.returncode:
+            raise toolchain.ToolchainError(f"the C++ compiler failed:\n{done.stderr.strip()}")
+        return subprocess.run([str(binary)], check=False).returncode
+
+
+def _run_functions(path: Path) -> int:
+    import torch
+
+    from .program import _DTYPES, load
+
+    program = load(path)
+    for code in program.translation.functions:
+        given = [a for a in code.arguments if a.role != "out" or code.signature.startswith("void ")]
+        values: list[Any] = []
+        for a in given:
+            if a.dims is None:
+                values.append(1)
+                continue
+            shape = [d if isinstance(d, int) else 4 for d in a.dims]
+            count = 1
+            for extent in shape:
+                count *= extent
+            values.append(torch.arange(count).to(_DTYPES[a.type]).reshape(shape))
+        result = program.call(code.name, *values)
+        print(f"{code.name}({', '.join(a.name for a in given)}), arguments filled with 0, 1, 2, …")
+        for a, value in zip(given, values, strict=True):
+            if a.role != "in" and a.dims is not None:
+                print(f"{a.name} = {value}")
+        if result is not None:
+            print(result)
+    return 0
+
+
+def _fmt(path: Path, source: str, args: argparse.Namespace) -> int:
+    text = show(parse(source, str(path)))
+    if args.write:
+        if text != source:
+            path.write_text(text)
+    else:
+        print(text, end="")
+    return 0
+
+
+_ACTIONS = {"check": _check, "build": _build, "run": _run, "fmt": _fmt}

@@ -1,0 +1,157 @@
+"""The four sections of a graph's document, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Which sections, and which parts of them."""
+
+    fx: bool = True
+    dag: bool = True
+    code: bool = True
+    wrapper: bool = True
+    metadata: bool = True  # meta of nodes, and the inputs' tensors
+    flow: bool = True  # connections between nodes
+
+
+def title(text: str) -> list[str]:
+    return ["", "=" * 80, f"=== {text} ===", "=" * 80]
+
+
+def heading(text: str) -> list[str]:
+    return ["", "-" * 60, f"--- {text} ---", "-" * 60]
+
+
+def render(document: Document, shown: Shown = Shown()) -> str:  # noqa: B008  # frozen
+    """The sections that the document has and that are wanted."""
+    lines: list[str] = []
+    for wanted, part, section in (
+        (shown.fx, "fx", _fx),
+        (shown.dag, "dag", _dag),
+        (shown.code, "code", _code),
+        (shown.wrapper, "wrapper", _wrapper),
+    ):
+        if wanted and document.get(part) is not None:
+            lines += section(document[part], shown)
+    return "\n".join(lines)
+
+
+def _apart(entries: Iterable[list[str]]) -> list[str]:
+    """Entries with an empty line between them."""
+    lines: list[str] = []
+    for entry in entries:
+        lines += ["", *entry] if lines else entry
+    return lines
+
+
+def _fx(fx: Document, shown: Shown) -> list[str]:
+    lines = [*title("FX GRAPH MODULE"), "Graph Structure:", *fx["graph"].splitlines()]
+    lines += [*heading("Generated Code"), *fx["code"].splitlines()]
+    lines += heading("Node Details")
+    entries = []
+    for number, node in enumerate(fx["nodes"]):
+        entry = [f"Node {number}: {node['name']}", f"  Op: {node['op']}", f"  Target: {node['target']}"]
+        entry += [f"  Args: {node['args']}", f"  Kwargs: {node['kwargs']}"]
+        if shown.metadata:
+            entry.append(f"  Meta: {_mapping(node['meta'])}")
+        entries.append(entry)
+    lines += _apart(entries)
+    if shown.metadata:
+        lines += [*heading("Input Tensor Information"), *_apart(map(_input, fx["inputs"]))]
+    return lines
+
+
+def _input(given: Document) -> list[str]:
+    return [
+        f"Input {given['index']}:",
+        f"  Shape: {given['shape']}",
+        f"  Dtype: {given['dtype']}",
+        f"  Device: {given['device']}",
+        f"  Requires grad: {given['requires_grad']}",
+        *_continued("  Data: ", given["data"]),
+    ]
+
+
+def _continued(start: str, text: str) -> list[str]:
+    first, *rest = text.splitlines() or [""]
+    return [start + first, *(" " * len(start) + line for line in rest)]
+
+
+def _mapping(items: Document) -> str:
+    return "{" + ", ".join(f"{key!r}: {value}" for key, value in items.items()) + "}"
+
+
+def _dag(dag: Document, shown: Shown) -> list[str]:
+    lines = title("INTERNAL DAG REPRESENTATION")
+    lines += [f"Total nodes: {len(dag['nodes'])}", f"Input buffers: {len(dag['inputs'])}"]
+    lines += [f"Output buffers: {len(dag['outputs'])}"]
+    for word in ("Input", "Output"):
+        buffers = dag[f"{word.lower()}s"]
+        lines += heading(f"{word} Buffers")
+        lines += _apart(_buffer(f"{word} {number}", b) for number, b in enumerate(buffers))
+    lines += heading("Computation Nodes")
+    lines += _apart(_node(number, node, shown) for number, node in enumerate(dag["nodes"]))
+    if shown.flow:
+        lines += [*heading("Data Flow Connections"), "Data Flow Graph:", *_flow(dag)]
+    return lines
+
+
+def _buffer(label: str, b: Document) -> list[str]:
+    shape = ", ".join(map(str, b["shape"])) + ("," if len(b["shape"]) == 1 else "")
+    return [
+        f"{label}: {b['name']}",
+        f"  Shape: ({shape})",
+        f"  Dtype: {b['dtype']}",
+        f"  Scope: {b['scope']}",
+    ]
+
+
+def _node(number: int, node: Document, shown: Shown) -> list[str]:
+    lines = [f"Node {number}: {node['name']}"]
+    lines += [f"  Inputs: [{', '.join(node['inputs'])}]", f"  Outputs: [{', '.join(node['outputs'])}]"]
+    if shown.metadata:
+        lines.append(f"  Metadata: {_mapping(node['metadata'])}")
+    return [*lines, f"  Type: {node['type']}"]
+
+
+def _flow(dag: Document) -> list[str]:
+    label = {node["name"]: f"Node_{number}_{node['name']}" for number, node in enumerate(dag["nodes"])}
+    lines = []
+    for node in dag["nodes"]:
+        targets = [label[b] for a, b in dag["edges"] if a == node["name"]]
+        lines.append(f"  {label[node['name']]} -> {', '.join(targets) or '(no connections)'}")
+    return lines
+
+
+def _code(code: Document, shown: Shown) -> list[str]:
+    lines = [*title(code["title"]), *heading(code["heading"]), *code["text"].splitlines()]
+    if code["device_text"]:
+        lines += [*heading("Device Kernel Code"), *code["device_text"].splitlines()]
+    return lines
+
+
+def _wrapper(wrapper: Document, shown: Shown) -> list[str]:
+    lines = [*title("HOST WRAPPER INTEGRATION"), *heading("Function Signature")]
+    lines += [f"Generated signature: {s}" for s in wrapper["signatures"]]
+    lines += heading("Buffer Allocation & Memory Management")
+    lines += _apart(_allocation(b) for b in wrapper["buffers"])
+    lines += [*heading("Critical Host Wrapper Code"), "Data Marshalling & Execution Code:"]
+    return lines + [f"{line['number']:5d}: {line['text']}" for line in wrapper["critical"]]
+
+
+def _allocation(b: Document) -> list[str]:
+    return [
+        f"Buffer: {b['name']}",
+        f"  Size: {b['size']} bytes",
+        f"  Alignment: {b['alignment']}",
+        f"  Memory type: {b['memory_type']}",
+        f"  Dtype: {b['dtype']}",
+        f"  Shape: [{', '.join(map(str, b['shape']))}]",
+    ]
