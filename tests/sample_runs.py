@@ -64,7 +64,8 @@ class Hashes:
 def full_call(index: int, at: Site, hasher: Hashes | None = None) -> Call:
     call = Call(
         index, at, 0, 1, -1, 7, 0, "forward", time.monotonic_ns(), scalars=(0.5 + index,),
-        storages=(2 * index, 2 * index + 1), epochs=(0, index), offsets=(0, 0), dead=(1,), duration_ns=1500 + index,
+        storages=(2 * index, 2 * index + 1), epochs=(0, index), offsets=(0, 0), dead=(1,),
+        duration_ns=1500 + index,
     )  # fmt: skip
     if hasher is not None:
         call.pre, call.post, call.hasher = {0: 2 * index}, {0: 2 * index, 1: 2 * index + 1}, hasher
