@@ -214,3 +214,14 @@ def test_inference_tensors_have_no_version() -> None:
         assert not storages.is_live(tensor, storages.of(tensor))
         storages.wrote(tensor, storages.of(tensor))
         assert storages.is_live(tensor, storages.of(tensor))
+
+
+def test_what_a_collective_writes_means_nothing_before_its_wait() -> None:
+    """Its thread bumps the version whenever it gets there."""
+    storages, tensor = Storages(), torch.empty(4)
+    storages.born(tensor, under_way=True)
+    tensor.fill_(1)
+    assert not storages.is_live(tensor, storages.of(tensor))
+    storages.wrote(tensor, storages.of(tensor))
+    assert storages.is_live(tensor, storages.of(tensor))
+    storages.clear()

@@ -300,7 +300,7 @@ class Bus:
             for i, place in point.outputs:
                 self.storages.wrote(launch.flat[i], launch.storages[place])
                 if point.is_pending:
-                    self.storages.born(launch.flat[i])
+                    self.storages.born(launch.flat[i], under_way=True)
         if launch.error is not None:
             return
         seal, point.seal = point.seal, None
@@ -326,7 +326,7 @@ class Bus:
                 storage.epoch += 1
                 launch.storages.append(storage)
             elif arg.tensor.unread == NOT_WRITTEN:
-                self.storages.born(tensor)
+                self.storages.born(tensor, under_way=point.is_pending)
         return site
 
     def _site_returning(self, launch: Launch, named: list[tuple[str, torch.Tensor]]) -> Site:

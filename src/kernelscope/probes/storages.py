@@ -18,6 +18,7 @@ import torch
 # Its weak references carry no annotations.
 _Memory: Any = torch.UntypedStorage
 _SWEEP_AT_LEAST = 4096
+_UNDER_WAY = -1  # a version that no tensor has
 _View = tuple[int, tuple[int, ...], tuple[int, ...], int]
 
 
@@ -73,12 +74,15 @@ class Storages:
                 _Memory._free_weak_ref(key)
             self._known.clear()
 
-    def born(self, tensor: torch.Tensor, graph_call: int = -1) -> None:
-        """Fresh memory: its contents mean nothing until somebody writes them."""
+    def born(self, tensor: torch.Tensor, graph_call: int = -1, *, under_way: bool = False) -> None:
+        """Fresh memory: its contents mean nothing until somebody writes them.
+
+        With `under_way` a collective is going to write them, at a time of its own; its wait is the write.
+        """
         storage = self.of(tensor)
         storage.born_in = graph_call
         storage.unwritten = True
-        storage.version = _version(tensor)
+        storage.version = _UNDER_WAY if under_way else _version(tensor)
         storage.written.clear()
 
     def born_in_pool(self, tensor: torch.Tensor) -> None:
@@ -125,7 +129,7 @@ class Storages:
 
         Of memory that a kernel only reads, it is enough that as much was written as there is to read.
         """
-        if not storage.unwritten or _version(tensor) != storage.version:
+        if not storage.unwritten or storage.version not in (_version(tensor), _UNDER_WAY):
             return True
         if not storage.written:
             return False
