@@ -15,13 +15,25 @@ from .choreo import ChoreoError, parse, show, translate
 from .choreo.to_cpp import Translation
 from .choreo.tree import HostCode
 
+EPILOG = """\
+examples:
+  kernelscope choreo check kernel.co        errors, with line and column
+  kernelscope choreo build kernel.co        translate to C++ and compile
+  kernelscope choreo run kernel.co          run its main(), or each function
+  kernelscope choreo fmt --write kernel.co  format the file
+"""
+
 _MAIN = re.compile(r"\bint\s+main\s*\(")
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     """Add the command to an argument parser's subcommands."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
-        "choreo", help="check, build, run and format Choreo programs"
+        "choreo",
+        help="check, build, run and format Choreo programs",
+        description="Work on Choreo programs written by hand, or saved by the gcu backend.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     fill(parser)
     parser.set_defaults(run=main)
