@@ -9,9 +9,6 @@ docs/fingerprint.md says how it measures.
 
 from __future__ import annotations
 
-import argparse
-import json
-import re
 import statistics
 import sys
 import time
@@ -25,6 +22,7 @@ import torch
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]  # a machine that cannot install still measures
 
+import _report  # noqa: E402
 from _measure import machine, say, versions  # noqa: E402
 
 from kernelscope.fingerprint import Fingerprinter  # noqa: E402
@@ -257,45 +255,17 @@ def broken_promises(result: dict[str, Any]) -> list[str]:
     return found
 
 
-def write_docs(result: dict[str, Any]) -> None:
-    """Replace this device's table, and nothing else."""
-    between = re.compile(rf"(<!-- fingerprint:{result['device']} -->\n).*?(<!-- end -->)", re.DOTALL)
-    text, replaced = between.subn(lambda found: found[1] + table(result) + "\n" + found[2], PAGE.read_text())
-    if replaced != 1:
-        raise SystemExit(f"{PAGE} has no place marked for {result['device']}")
-    PAGE.write_text(text)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu"
-    )
-    parser.add_argument("--threads", type=int, help="of torch on the CPU; 1 is steadier on a busy machine")
+    parser = _report.parser(__doc__, PAGE)
     parser.add_argument("--rounds", type=int, default=9, help="how often each method is measured")
     parser.add_argument("--quick", action="store_true", help="two sizes, 2 rounds: does it work at all?")
-    parser.add_argument("--json", metavar="FILE", nargs="?", const="-", help="the result as JSON")
-    parser.add_argument(
-        "--write-docs", action="store_true", help=f"put the table into {PAGE.relative_to(ROOT)}"
-    )
-    parser.add_argument("--check", action="store_true", help="exit status 1 when a promise is not kept")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
     sizes = (64 * KB, 4 * MB) if options.quick else SIZES[options.device]
     result = measure_all(options.device, 2 if options.quick else options.rounds, sizes)
-    if options.json == "-":
-        print(json.dumps(result, indent=1))
-    else:
-        print(table(result))
-    if options.json not in (None, "-"):
-        Path(options.json).write_text(json.dumps(result, indent=1))
-    if options.write_docs:
-        write_docs(result)
-    if options.check and (broken := broken_promises(result)):
-        sys.exit("\n".join(broken))
+    page = PAGE, f"fingerprint:{options.device}"
+    _report.report(options, result, table(result), page, broken_promises)
 
 
 if __name__ == "__main__":

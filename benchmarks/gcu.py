@@ -13,11 +13,11 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from examples.gcu_models import Mlp, TransformerBlock
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
+from _report import write_table  # noqa: E402
+from examples.gcu_models import Mlp, TransformerBlock  # noqa: E402
 
 DOCS = Path(__file__).parents[1] / "docs" / "gcu.md"
-START, END = "<!-- benchmark: start -->", "<!-- benchmark: end -->"
 
 
 @dataclass
@@ -157,9 +157,7 @@ def main() -> None:
     text = table(measured, tracing_off(given.rounds))
     print(text)
     if given.write_docs:
-        before, _, rest = DOCS.read_text().partition(START)
-        _, _, after = rest.partition(END)
-        DOCS.write_text(f"{before}{START}\n{text}\n{END}{after}")
+        write_table(DOCS, "gcu", text)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,7 @@ docs/overhead.md says how it measures.
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-import re
 import statistics
 import sys
 import time
@@ -29,6 +26,7 @@ from torch.utils._debug_mode import DebugMode
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]  # a machine that cannot install still measures
 
+import _report  # noqa: E402
 from _measure import Bench, Count, Variant, machine, say, unwatched, versions  # noqa: E402
 from _workloads import Workload, gpt2, transformer_blocks  # noqa: E402
 
@@ -216,42 +214,23 @@ def broken_promises(result: dict[str, Any]) -> list[str]:
         found.append(f"metadata of compiled code costs {ratio:.3f}× bare, and {MOST_TIME}× was promised")
     if result["device"] != "cuda":
         return found
-    more = results["hash-graph"]["peak"] - results["bare"]["peak"]
-    if more > MOST_MEMORY:
-        found.append(f"hashes need {more / 2**20:.0f} MB more than bare, and 64 MB were promised")
-    for key in ("off-graph", "hash-graph", "off-all", "hash-all"):
+    if "hash-graph" in results:
+        more = results["hash-graph"]["peak"] - results["bare"]["peak"]
+        if more > MOST_MEMORY:
+            found.append(f"hashes need {more / 2**20:.0f} MB more than bare, and 64 MB were promised")
+    for key in results.keys() & {"off-graph", "hash-graph", "reread", "off-all", "hash-all"}:
         if results[key]["waits"] > results["bare"]["waits"]:
             found.append(f"{results[key]['name']}: the host waits for the device more often than bare")
     return found
 
 
-def write_docs(result: dict[str, Any]) -> None:
-    """Replace this device's table, and nothing else."""
-    between = re.compile(rf"(<!-- overhead:{result['device']} -->\n).*?(<!-- end -->)", re.DOTALL)
-    text, replaced = between.subn(lambda found: found[1] + table(result) + "\n" + found[2], PAGE.read_text())
-    if replaced != 1:
-        raise SystemExit(f"{PAGE} has no place marked for {result['device']}")
-    PAGE.write_text(text)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu"
-    )
-    parser.add_argument("--threads", type=int, help="of torch on the CPU; 1 is steadier on a busy machine")
+    parser = _report.parser(__doc__, PAGE)
     parser.add_argument("--rounds", type=int, default=24, help="how often each variant is measured")
     parser.add_argument("--quick", action="store_true", help="4 rounds: does it work at all?")
     parser.add_argument(
         "--only", metavar="KEYS", help="comma-separated: " + ", ".join(v.key for v in variants())
     )
-    parser.add_argument("--json", metavar="FILE", nargs="?", const="-", help="the result as JSON")
-    parser.add_argument(
-        "--write-docs", action="store_true", help=f"put the table into {PAGE.relative_to(ROOT)}"
-    )
-    parser.add_argument("--check", action="store_true", help="exit status 1 when a promise is not kept")
     options = parser.parse_args()
     if options.check and options.only and "off-graph" not in options.only.split(","):
         parser.error("--check needs off-graph among the --only")
@@ -261,16 +240,8 @@ def main() -> None:
     workload = gpt2() if options.device == "cuda" else transformer_blocks()
     chosen = [v for v in variants() if not options.only or v.key in options.only.split(",")]
     result = measure(workload, 4 if options.quick else options.rounds, chosen)
-    if options.json == "-":
-        print(json.dumps(result, indent=1))
-    else:
-        print(table(result))
-    if options.json not in (None, "-"):
-        Path(options.json).write_text(json.dumps(result, indent=1))
-    if options.write_docs:
-        write_docs(result)
-    if options.check and (broken := broken_promises(result)):
-        sys.exit("\n".join(broken))
+    page = PAGE, f"overhead:{options.device}"
+    _report.report(options, result, table(result), page, broken_promises)
 
 
 if __name__ == "__main__":

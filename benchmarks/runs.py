@@ -9,7 +9,6 @@ import argparse
 import itertools
 import os
 import platform
-import re
 import statistics
 import subprocess
 import sys
@@ -25,6 +24,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]  # a machine that cannot install still measures
 
 from _measure import Bench, Count, Variant  # noqa: E402
+from _report import write_table  # noqa: E402
 
 import kernelscope  # noqa: E402
 from kernelscope.events import (  # noqa: E402
@@ -204,10 +204,7 @@ def main() -> None:
     table, broken = measured()
     print(table)
     if options.write_docs:
-        between = re.compile(r"(<!-- runs -->\n).*?(<!-- end -->)", re.DOTALL)
-        text, replaced = between.subn(lambda found: f"{found[1]}{table}\n{found[2]}", PAGE.read_text())
-        assert replaced == 1, f"{PAGE} has no place marked for the table"
-        PAGE.write_text(text)
+        write_table(PAGE, "runs", table)
     if options.check and broken:
         sys.exit("\n".join(broken))
 

@@ -22,6 +22,7 @@ from .fingerprint.fingerprinter import Fingerprinter
 from .fingerprint.hashes import poison, quiet
 from .fingerprint.plans import CannotPlan, plan
 from .fingerprint.versions import Tensors, Versions
+from .launch_versions import readable_returns, versions_after, versions_before
 from .planning import PlannedGraph, readings_of
 from .probes import PROBES
 from .probes.bus import BUS, own_fault
@@ -151,7 +152,7 @@ class Recording:
         if self.versions is not None:
             call.hasher = self.versions.hasher
             reread = self.config.verify == "reread"
-            found = _versions_before(launch)
+            found = versions_before(launch)
             if 0 <= launch.graph_call < self._opened_at:
                 # The graph began before the recording: what it allocated may hold nothing yet.
                 found = {i: one for i, one in found.items() if i not in point.written}
@@ -185,7 +186,7 @@ class Recording:
             call.error = f"{type(launch.error).__name__}: {launch.error}"
             return
         point = launch.point
-        returned = _readable_returns(launch) if launch.returned else {}
+        returned = readable_returns(launch) if launch.returned else {}
         if returned and launch.is_tracked:
             made = launch.storages[len(point.tensors) :]
             call.storages += tuple(s.id for s in made)
@@ -194,7 +195,7 @@ class Recording:
         if call.pre is not None and self.versions is not None and call.hasher is self.versions.hasher:
             # What it only read is as it was, unless we are told to make sure or the code is the user's own.
             reread = point.is_opaque or self.config.verify == "reread"
-            left = _versions_after(launch, returned, reread)
+            left = versions_after(launch, returned, reread)
             unread = {i: slot for i, slot in call.pre.items() if i not in left and i not in point.written}
             if point.is_opaque:
                 self.versions.forget()  # it may have written to anything
@@ -549,43 +550,3 @@ def _flush_failed() -> None:
 
 def _ignore(entry: Brief) -> None:
     """The recording pauses."""
-
-
-def _versions_before(launch: Launch) -> Tensors:
-    """What the launch finds: its inputs, and what it writes over, where that means anything."""
-    point, flat, stream = launch.point, launch.flat, launch.stream
-    found = zip(point.tensors, launch.storage_ids, launch.epochs, launch.offsets, point.views, strict=True)
-    return {
-        i: ((storage, epoch, offset, view, stream), flat[i])
-        for i, storage, epoch, offset, view in found
-        if i not in launch.dead
-    }
-
-
-def _versions_after(launch: Launch, returned: dict[int, torch.Tensor], reread: bool) -> Tensors:
-    """What the launch left behind: what it wrote and returned, and with `reread` everything it was given."""
-    point, stream = launch.point, launch.stream
-    left: Tensors = {}
-    touched = {launch.storage_ids[place] for _, place in point.outputs}  # an input may lie in written memory
-    for place, i in enumerate(point.tensors):
-        if i in point.written and point.is_pending:
-            continue  # a collective is under way; its wait is the write
-        if i in point.written or (i not in launch.dead and (reread or launch.storage_ids[place] in touched)):
-            storage, offset = launch.storages[place], launch.offsets[place]
-            left[i] = ((storage.id, storage.epoch, offset, point.views[place], stream), launch.flat[i])
-    made = launch.storages[len(point.tensors) :]
-    for (i, tensor), storage in zip(returned.items(), made, strict=True):
-        view = id(launch.site.args[i].tensor)
-        left[i] = ((storage.id, storage.epoch, int(tensor.storage_offset()), view, stream), tensor)
-    return left
-
-
-def _readable_returns(launch: Launch) -> dict[int, torch.Tensor]:
-    """What the launch returned, by argument index, where its values can be read."""
-    first = len(launch.point.site.args)
-    specs = [arg.tensor for arg in launch.site.args[first:]]
-    return {
-        first + i: tensor
-        for i, (tensor, spec) in enumerate(zip(launch.returned, specs, strict=True))
-        if spec is not None and not spec.unread
-    }

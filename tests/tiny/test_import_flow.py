@@ -31,7 +31,7 @@ FORBIDDEN = {
 ALLOWED = {
     "recording": (
         *(".planning", ".run_info", ".timing", ".probes", ".fingerprint", ".run", ".events", ".config"),
-        ".__version__",
+        *(".launch_versions", ".__version__"),
     ),
 }
 
