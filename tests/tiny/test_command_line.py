@@ -51,6 +51,15 @@ def test_help_is_quick_and_has_examples(command: list[str]) -> None:
     assert not loaded & {"torch", "numpy", "safetensors"}
 
 
+def test_show_tells_statistics(here: Path, capsys: Capture) -> None:
+    assert main(["show", "old-1", "--call", "0"]) == 0
+    out = capsys.readouterr().out
+    assert "statistics" in out
+    assert "nothing finite nan 1" in out
+    [call] = as_json(capsys, "show", "old-1", "--call", "0")["calls"]  # type: ignore[misc, attr-defined]
+    assert call["args"][1]["stats_after"]["nan"] == 1
+
+
 def test_show_lists_calls(here: Path, capsys: Capture) -> None:
     assert main(["show", "old-1"]) == 0
     out = capsys.readouterr().out

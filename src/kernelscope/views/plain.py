@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from typing import Any
 
 from ..run.call import KernelCall
@@ -62,6 +63,7 @@ def call_form(call: KernelCall, saved: dict[tuple[int, str], str] | None = None)
 
 def _args(call: KernelCall, saved: dict[tuple[int, str], str]) -> list[dict[str, Any]]:
     roles, pre, post, values = call.roles, call.pre_hashes, call.post_hashes, call.args
+    stats = {"before": call.pre_stats, "after": call.post_stats}
     found = []
     for i, arg in enumerate(call.arguments):
         spec = arg.tensor
@@ -71,6 +73,7 @@ def _args(call: KernelCall, saved: dict[tuple[int, str], str]) -> list[dict[str,
         else:
             form |= {"dtype": spec.dtype, "shape": spec.shape, "stride": spec.stride, "device": spec.device}
             form |= {"before": hash_form(pre.get(i)), "after": hash_form(post.get(i))}
+            form |= {f"stats_{moment}": asdict(told[i]) for moment, told in stats.items() if i in told}
             form |= {
                 f"saved_{moment}": saved[i, moment] for moment in ("before", "after") if (i, moment) in saved
             }

@@ -47,6 +47,10 @@ def call_block(call: KernelCall, saved: dict[tuple[int, str], str]) -> Iterator[
     if call.arguments:
         yield "  arguments"
         yield from (f"    {line}" for line in table(["", "", "", "before", "after"], _arguments(call, saved)))
+    statistics = list(_statistics(call))
+    if statistics:
+        yield "  statistics"
+        yield from (f"    {line}" for line in table(["", "before", "after"], statistics))
     frames = call.stack[1:]
     if frames:
         yield "  called from"
@@ -68,6 +72,13 @@ def _arguments(call: KernelCall, saved: dict[tuple[int, str], str]) -> Iterator[
         before = "uninitialised" if i in empty else _value(pre.get(i), saved.get((i, "before")))
         after = _value(post.get(i), saved.get((i, "after"))) + (" changed" if i in changed else "")
         yield name, roles[i], shape, before, after
+
+
+def _statistics(call: KernelCall) -> Iterator[tuple[str, ...]]:
+    pre, post = call.pre_stats, call.post_stats
+    for i in sorted(pre.keys() | post.keys()):
+        before, after = pre.get(i), post.get(i)
+        yield call.arg_names[i], str(before or ""), "as before" if before == after else str(after or "")
 
 
 def _value(value: Any, file: str | None) -> str:
