@@ -18,6 +18,7 @@ from .options import config_of, parse_options
 
 if TYPE_CHECKING:
     from .recording import Recording
+    from .run.writer import Writer
 
 # What torch and Python start for themselves, and torchrun, whose own process runs nothing of the user's.
 _HELPERS = (
@@ -110,11 +111,11 @@ def _recording(wanted: AutoRecord) -> Recording:
 
 def _note_exceptions(recording: Recording) -> None:
     """Keep what the program died of; it is still printed by whoever printed it before."""
-    before, pid = sys.excepthook, os.getpid()
+    before, pid, writer = sys.excepthook, os.getpid(), _writer(recording)
 
     def excepthook(kind: Any, error: Any, trace: Any) -> None:
-        if os.getpid() == pid and recording.writer is not None:
-            recording.writer.told("exception", f"{kind.__name__}: {error}"[:2000])
+        if os.getpid() == pid:
+            writer.told("exception", f"{kind.__name__}: {error}"[:2000])
         before(kind, error, trace)
 
     sys.excepthook = excepthook
@@ -123,8 +124,15 @@ def _note_exceptions(recording: Recording) -> None:
 def _close(recording: Recording, pid: int) -> None:
     if os.getpid() != pid:
         return  # a forked child: the run is its parent's
-    writer = recording.writer
+    writer = _writer(recording)
     recording.close()
     # A process beside the main one that launched nothing, such as a DataLoader's worker, leaves nothing.
-    if writer is not None and writer.folder.name.startswith("child-") and not writer.calls:
+    if writer.folder.name.startswith("child-") and not writer.calls:
         shutil.rmtree(writer.folder, ignore_errors=True)
+
+
+def _writer(recording: Recording) -> Writer:
+    from .sinks import DiskSink
+
+    assert isinstance(recording.sink, DiskSink)
+    return recording.sink.writer

@@ -28,6 +28,7 @@ class Config:
     stop_at: int | None = None  # end the program once this call is over
     max_tensors: int = 2_000_000_000  # bytes of saved tensors, with values="save"
     keep_last: int = 0  # steps that stay on disk; 0 for all
+    recapture: bool = False  # drop torch.compile's CUDA graphs, so that they are captured under the recording
 
     def __post_init__(self) -> None:
         _check("values", self.values, get_args(Values))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from .events import Call, Familiar
-from .fingerprint.plans import Plan
+from .fingerprint.fingerprinter import Fingerprinter
+from .fingerprint.plans import CannotPlan, Plan, plan
+from .probes.bus import BUS, own_fault
 from .probes.launch import GraphReadings
 from .run import Run
 
@@ -21,6 +25,29 @@ class PlannedGraph:
     def begin(self, graph_call: int) -> Any:
         execution, self._first_slots[graph_call] = self._plan.begin()
         return execution
+
+
+def plan_graph(
+    hasher: Fingerprinter, run: Run, readings: GraphReadings, flushes: Sequence[Sequence[int]]
+) -> PlannedGraph | None:
+    """None where it has to be looked each time."""
+    try:
+        return PlannedGraph(plan(hasher, readings.tensors, flushes, _flush_failed), run)
+    except CannotPlan:
+        return None
+
+
+def _flush_failed() -> None:
+    BUS.finding(own_fault("fingerprinting as planned"))
+
+
+def last_readings(run: Run, graph_call: int, launches: int) -> GraphReadings | None:
+    """What an execution that has just ended fingerprinted; None if the run does not hold all of it."""
+    calls: list[Call] = []
+    for entry in itertools.islice(reversed(run.entries), 2 * launches + 1000):
+        if isinstance(entry, Call) and entry.graph_call == graph_call:
+            calls.append(entry)
+    return readings_of(calls[::-1]) if len(calls) == launches else None
 
 
 def readings_of(calls: list[Call]) -> GraphReadings | None:

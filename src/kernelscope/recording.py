@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 import threading
@@ -12,35 +11,25 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 
 from .config import Config, strict_from_environment, strings
-from .events import BRIEF, Brief, Call, Finding, Graph, GraphCall, Kernel, Mark
+from .events import BRIEF, Brief, Call, Finding, Graph, GraphCall, Kernel
+from .fingerprint.captured import CannotCapture, CapturedFingerprints
 from .fingerprint.fingerprinter import Fingerprinter
-from .fingerprint.hashes import poison, quiet
-from .fingerprint.plans import CannotPlan, plan
-from .fingerprint.versions import Tensors, Versions
-from .launch_versions import readable_returns, versions_after, versions_before
-from .planning import PlannedGraph, readings_of
+from .launch_values import CapturedCall, CapturedValues, LaunchValues, readable_returns
+from .planning import PlannedGraph, last_readings, plan_graph
 from .probes import PROBES
-from .probes.bus import BUS, own_fault
+from .probes.bus import BUS
 from .probes.describe import plain
-from .probes.launch import GraphReadings, Launch, Template
-from .run import Run, StoredRun, folder
-from .run.tensors import TensorSaver
-from .run.writer import Writer
+from .probes.launch import Capture, GraphReadings, Launch
+from .probes.tree_graphs import drop_tree_graphs
+from .run import Run, folder
 from .run_info import run_info
+from .sinks import DiskSink, MemorySink, Sink
 from .timing import DeviceTimes
-
-if TYPE_CHECKING:
-    from _typeshed import SupportsNext
-
-_NO_VALUES_IN_REPLAYS = Finding(
-    "values-in-cuda-graph",
-    "calls replayed from a CUDA graph have no hashes; to see their values, run without CUDA graphs",
-)
 
 
 class Observer(Protocol):
@@ -59,27 +48,20 @@ class Recording:
 
     def __init__(self, config: Config, path: Path | None = None) -> None:
         self.config = config
-        info = run_info(config)
-        self.writer: Writer | None = None
-        self.run: Run = Run(info)
         self.observers: list[Observer] = []
-        self._keys: SupportsNext[int] = itertools.count()
-        if path is not None:
-            self.writer = Writer(path, info, timed=config.time, keep_last=config.keep_last)
-            self.writer.on_failure = self._pause
-            self.run = StoredRun(path, info, self.writer)
-            self._keys = self.writer.flight
-            self.writer.flight.familiar = lambda number: BUS.familiars.get(number)
-            if torch.version.cuda is not None:  # not is_available(), after which a fork cannot use the GPU
-                self.writer.watch_streams(torch._C._cuda_getCurrentRawStream)
+        self.sink: Sink
+        if path is None:
+            self.sink = MemorySink(run_info(config))
+        else:
+            self.sink = DiskSink(path, run_info(config), config, self._pause)
             if config.values == "save":
-                self.observers.append(TensorSaver(self.writer, config.max_tensors, _unrecorded))
-        self.versions: Versions | None = None
+                self.observers.append(self.sink.tensor_saver(config))
+        self.run = self.sink.run
+        self._enter, self._next_key = self.sink.enter, self.sink.next_key
+        self.values: LaunchValues | None = None
         if config.values != "off":
-            self.versions = Versions(Fingerprinter(level="stats" if config.values == "stats" else "hash"))
-        self.run.hasher = self.versions.hasher if self.versions is not None else None
-        self._times = DeviceTimes(self._took) if config.time and torch.cuda.is_available() else None
-        self._timed: dict[int, Call] = {}  # of a run in memory, until their times are known
+            self.take_values_with(Fingerprinter(level="stats" if config.values == "stats" else "hash"))
+        self._times = DeviceTimes(self.sink.took) if config.time and torch.cuda.is_available() else None
         self.is_open = False
         self._is_paused = config.steps is not None and config.steps[0] > 0
         self._opened_at = 0  # graph calls before this one began before the recording
@@ -89,13 +71,17 @@ class Recording:
         self._wanted: dict[int, bool] = {}
         self._graphs: dict[int, Graph] = {}  # as this run numbers them, by the process's number
 
+    def take_values_with(self, hasher: Fingerprinter | None) -> None:
+        """From now on; with None, no values are taken."""
+        self.hasher = self.run.hasher = hasher
+        self.values = LaunchValues(hasher, self.config.verify) if hasher is not None else None
+
     def open(self) -> None:
         _watch_forks()
         try:
             PROBES.acquire(operators=self.config.ops == "all", strict=self.config.strict)
         except BaseException:
-            if self.writer is not None:
-                self.writer.close()
+            self.sink.close()
             raise
         self.is_open = True
         self._start_times()
@@ -103,6 +89,8 @@ class Recording:
         self.run.familiars = BUS.familiars
         self._opened_at = BUS.attach(self)
         self.run.familiars = BUS.familiars  # the last of the others may have closed in between
+        if self.config.recapture:
+            drop_tree_graphs(lambda graph: True)
 
     def close(self) -> None:
         if not self.is_open:  # a forked child has closed its copy already
@@ -114,21 +102,20 @@ class Recording:
             self._say_when_filtered_out()
         finally:
             PROBES.release(operators=self.config.ops == "all")
-        if self._times is not None:
-            self._stop_times(self._times)
-        if self.writer is not None:
-            self.run.close()
-            self.writer.close()
+        self._stop_times()
+        self.sink.close()
 
-    # -- what the bus says -----------------------------------------------------------------------------
+    # -- launches --------------------------------------------------------------------------------------
 
-    def before(self, launch: Launch) -> Call | None:
+    def before(self, launch: Launch) -> Call | CapturedCall | None:
         site, point = launch.site, launch.point
-        if launch.captured or self._is_paused or not self._wants(site.kernel):
-            return None  # during CUDA-graph capture nothing executes; replays do
+        if launch.captured is not None:
+            return self._before_captured(launch, launch.captured) if self._wants(site.kernel) else None
+        if self._is_paused or not self._wants(site.kernel):
+            return None
         flat = launch.flat
         call = Call(
-            key := next(self._keys),
+            key := self._next_key(),
             site,
             launch.graph_call,
             self._steps,
@@ -145,20 +132,11 @@ class Recording:
             launch.dead,
         )  # by position: names would cost as much again
         call.key = key
-        if self.writer is None:
-            self.run.entries.append(call)
-        else:
-            self.writer.enter(call)
-        if self.versions is not None:
-            call.hasher = self.versions.hasher
-            reread = self.config.verify == "reread"
-            found = versions_before(launch)
-            if 0 <= launch.graph_call < self._opened_at:
-                # The graph began before the recording: what it allocated may hold nothing yet.
-                found = {i: one for i, one in found.items() if i not in point.written}
-            call.pre = self._take(launch, found, reread=reread)
-            if self.config.verify == "poison" and launch.dead:
-                call.poison = self._poison(launch)
+        self._enter(call)
+        if self.values is not None:
+            call.hasher = self.hasher
+            call.pre = self.values.before(launch, began_unseen=0 <= launch.graph_call < self._opened_at)
+            call.poison = self.values.poison(launch)
         for observer in self.observers:
             observer.before(call, launch)
         if self.config.time:
@@ -167,16 +145,17 @@ class Recording:
                 self._times.enter(call.index)
         return call
 
-    def after(self, launch: Launch, call: Call) -> None:
+    def after(self, launch: Launch, call: Call | CapturedCall) -> None:
+        if isinstance(call, CapturedCall):
+            self._after_captured(launch, call)
+            return
         if self.config.time:
             self._note_time(launch, call)
         try:
             self._look_after(launch, call)
         finally:
-            if self.writer is not None:
-                if launch.point.cuda_index >= 0 and launch.error is None:
-                    self.writer.launched(call.index, launch.stream)
-                self.writer.leave(call)
+            is_enqueued = launch.point.cuda_index >= 0 and launch.error is None
+            self.sink.leave(call, launch.stream if is_enqueued else None)
         if call.index == self.config.stop_at:
             self._stop(call.index)
 
@@ -185,51 +164,82 @@ class Recording:
         if launch.error is not None:
             call.error = f"{type(launch.error).__name__}: {launch.error}"
             return
-        point = launch.point
-        returned = readable_returns(launch) if launch.returned else {}
-        if returned and launch.is_tracked:
-            made = launch.storages[len(point.tensors) :]
+        if launch.is_tracked and (returned := readable_returns(launch)):
+            made = launch.storages[len(launch.point.tensors) :]
             call.storages += tuple(s.id for s in made)
             call.epochs += tuple(s.epoch - 1 for s in made)
             call.offsets += tuple(int(t.storage_offset()) for t in returned.values())
-        if call.pre is not None and self.versions is not None and call.hasher is self.versions.hasher:
-            # What it only read is as it was, unless we are told to make sure or the code is the user's own.
-            reread = point.is_opaque or self.config.verify == "reread"
-            left = versions_after(launch, returned, reread)
-            unread = {i: slot for i, slot in call.pre.items() if i not in left and i not in point.written}
-            if point.is_opaque:
-                self.versions.forget()  # it may have written to anything
-            call.post = unread | self._take(launch, left, reread=True)
+        if call.pre is not None and self.values is not None and call.hasher is self.hasher:
+            call.post = self.values.after(launch, call.pre)
         for observer in self.observers:
             observer.after(call, launch)
 
-    def replayed(self, template: Template, replay: int, stream: int, graph_call: int) -> None:
-        if self._is_paused or not self._wants(template.site.kernel):
+    # -- CUDA graphs -----------------------------------------------------------------------------------
+
+    def capturing(self) -> CapturedValues | None:
+        if self.hasher is None:
+            return None
+        device = torch.device("cuda", torch._C._cuda_getDevice())
+        return CapturedValues(CapturedFingerprints(self.hasher, device), self.config.verify)
+
+    def _before_captured(self, launch: Launch, capture: Capture) -> CapturedCall:
+        call = CapturedCall()
+        kept = capture.kept.get(self)
+        if kept is not None:
+            try:
+                call.pre, call.poison = kept.values.before(launch), kept.values.poison(launch)
+            except CannotCapture as why:
+                self.finding(_not_in_graph(str(why)))
+        return call
+
+    def _after_captured(self, launch: Launch, call: CapturedCall) -> None:
+        kept = launch.captured.kept.get(self) if launch.captured is not None else None
+        if call.pre is not None and kept is not None and launch.error is None:
+            try:
+                call.post = kept.values.after(launch, call.pre)
+            except CannotCapture as why:
+                self.finding(_not_in_graph(str(why)))
+
+    def replayed(
+        self, capture: Capture, epochs: Sequence[tuple[int, ...]], stream: int, graph_call: int
+    ) -> None:
+        if self._is_paused:
             return
-        call = Call(
-            key := next(self._keys),
-            template.site,
-            graph_call,
-            self._steps,
-            replay,
-            threading.get_ident(),
-            stream,
-            template.phase,
-            time.monotonic_ns(),
-            scalars=template.scalars,
-            storages=tuple(s.id for s in template.storages),
-            epochs=tuple(s.epoch for s in template.storages),
-            offsets=template.offsets,
-            key=key,
-        )
-        if self.writer is None:
-            self.run.entries.append(call)
-        else:
-            self.writer.enter(call)
-            self.writer.launched(call.index, stream)
-            self.writer.leave(call)
-        if self.versions is not None:
-            self.finding(_NO_VALUES_IN_REPLAYS)
+        kept: CapturedValues | None = capture.kept.get(self)
+        slots = kept.fingerprints.replayed() if kept is not None else None
+        if slots is None and self.values is not None:
+            self.finding(_not_in_graph("it was captured before this recording wanted values"))
+        for template, found in zip(capture.templates, epochs, strict=True):
+            if not self._wants(template.site.kernel):
+                continue
+            call = Call(
+                key := self._next_key(),
+                template.site,
+                graph_call,
+                self._steps,
+                capture.replays,
+                threading.get_ident(),
+                stream,
+                template.phase,
+                time.monotonic_ns(),
+                scalars=template.scalars,
+                storages=tuple([s.id for s in template.storages]),
+                epochs=found,
+                offsets=template.offsets,
+                dead=template.dead,
+                key=key,
+            )
+            own = template.calls.get(self)
+            if kept is not None and slots is not None and own is not None:
+                call.hasher = kept.fingerprints.hasher
+                call.pre, call.post, call.poison = (
+                    None if rows is None else {i: slots[row] for i, row in rows.items()}
+                    for rows in (own.pre, own.post, own.poison)
+                )
+            self._enter(call)
+            self.sink.leave(call, stream)
+
+    # -- what is the same each time --------------------------------------------------------------------
 
     @property
     def notes_will_do(self) -> bool:
@@ -238,38 +248,29 @@ class Recording:
             return True
         whole = config.values == "off" and not (config.kernel or config.kind or self.observers)
         # On disk the ring measures how long a noted call takes on the host.
-        timed = self._times is not None or (config.time and self.writer is None)
+        timed = self._times is not None or (config.time and not self.notes_have_ends)
         return whole and not timed and config.stop_at is None
 
     @property
     def notes_have_ends(self) -> bool:
-        """After a crash it must be known which launch was executing."""
-        return self.writer is not None
+        return self.sink.wants_ends
 
     @property
     def planner(self) -> Recording | None:
         """Itself, if from a graph's first execution it is known what to fingerprint in the next ones."""
         config = self.config
         whole = config.verify in ("", "reread") and not (config.kernel or config.kind or self.observers)
-        plain_run = self.writer is None and not config.time and config.stop_at is None
+        plain_run = isinstance(self.sink, MemorySink) and not config.time and config.stop_at is None
         return self if config.values == "hash" and whole and plain_run and not self._is_paused else None
 
     def readings(self, graph_call: int, launches: int) -> GraphReadings | None:
-        if self.versions is None or self.versions.hasher.taken_the_long_way:
+        if self.hasher is None or self.hasher.taken_the_long_way:
             return None
-        calls: list[Call] = []
-        for entry in itertools.islice(reversed(self.run.entries), 2 * launches + 1000):
-            if isinstance(entry, Call) and entry.graph_call == graph_call:
-                calls.append(entry)
-        return readings_of(calls[::-1]) if len(calls) == launches else None
+        return last_readings(self.run, graph_call, launches)
 
     def plan(self, readings: GraphReadings, flushes: Sequence[Sequence[int]]) -> PlannedGraph | None:
-        assert self.versions is not None
-        try:
-            made = plan(self.versions.hasher, readings.tensors, flushes, _flush_failed)
-        except CannotPlan:
-            return None
-        return PlannedGraph(made, self.run)
+        assert self.hasher is not None
+        return plan_graph(self.hasher, self.run, readings, flushes)
 
     @property
     def note(self) -> Callable[[Brief], Any]:
@@ -277,31 +278,17 @@ class Recording:
             return _ignore
         if not self.notes_will_do and self.planner is None:
             return self._note_if_wanted
-        return self.run.entries.append if self.writer is None else self.writer.note
+        return self.sink.note
 
     def _note_if_wanted(self, entry: Brief) -> Any:
         """This recording opened while a graph was executing under one that needs notes only."""
         familiar = BUS.familiars.get(BRIEF.unpack(entry)[0])
-        if familiar is not None and self._wants(familiar.site.kernel):
-            return self.run.entries.append(entry) if self.writer is None else self.writer.note(entry)
-        return None
+        return self.sink.note(entry) if familiar is not None and self._wants(familiar.site.kernel) else None
 
     def note_failed(self, graph_call: int, line: int, error: BaseException) -> None:
-        message = f"{type(error).__name__}: {error}"
-        if self.writer is not None:
-            self.writer.note_failed(graph_call, line, message)
-            return
-        for entry in reversed(self.run.entries):
-            if isinstance(entry, Call):
-                if entry.graph_call == graph_call:
-                    return  # a launch that was watched came after the last note
-                continue
-            number, noted_in, _ = BRIEF.unpack(entry)
-            if noted_in == graph_call:
-                familiar = self.run.familiars.get(number)
-                if familiar is not None and familiar.site.line == line:
-                    self.run.errors_of_briefs[id(entry)] = message
-                return
+        self.sink.note_failed(graph_call, line, f"{type(error).__name__}: {error}")
+
+    # -- what happens between launches -----------------------------------------------------------------
 
     def graph_call(self, graph_call: GraphCall) -> None:
         graph = graph_call.graph
@@ -312,22 +299,15 @@ class Recording:
         if parent >= 0:
             self._parents[graph_call.index] = parent
         execution = replace(graph_call, graph=own, step=self._steps, parent=parent)
-        if self.writer is None:
-            self.run.graph_calls[graph_call.index] = execution
-        elif not self._is_paused:
-            self.writer.graph_call(execution)
+        self.sink.graph_call(execution, is_paused=self._is_paused)
 
     def mark(self, kind: str, text: str) -> None:
-        if self.writer is None:
-            self.run.marks.append(Mark(len(self.run), kind, text))
-        else:
-            self.writer.mark(kind, text)
+        self.sink.mark(kind, text)
 
     def finding(self, finding: Finding) -> None:
         if finding not in self.run.noted:
             self.run.noted.append(finding)
-            if self.writer is not None:
-                self.writer.finding(finding)
+            self.sink.finding(finding)
 
     def step(self, *, by_user: bool = False) -> None:
         if by_user and not self._counts_steps_itself:
@@ -335,39 +315,9 @@ class Recording:
         if by_user or not self._counts_steps_itself:
             self._steps += 1
             self.mark("step", str(self._steps))
-            if self.config.steps is not None and not (self.writer and self.writer.failure):
+            if self.config.steps is not None and not self.sink.has_failed:
                 first, end = self.config.steps
                 self._pause(not first <= self._steps < end)
-
-    def _start_times(self) -> None:
-        if self._times is None:
-            return
-        try:
-            self._times.start()
-        except RuntimeError as error:
-            self._times = None
-            self.finding(Finding("no-device-times", f"no times, another profiler is at work: {error}"))
-
-    def _stop_times(self, times: DeviceTimes) -> None:
-        try:
-            times.stop()
-        except RuntimeError as error:  # a fault of the device has ended the trace
-            self.finding(Finding("no-device-times", f"the trace could not be read: {error}"))
-
-    def _note_time(self, launch: Launch, call: Call) -> None:
-        """On the host it is known now; what went to a GPU is told by the trace, later."""
-        if launch.point.cuda_index < 0:
-            call.duration_ns = time.monotonic_ns() - call.start_ns
-        if self._times is not None:
-            if self.writer is None:
-                self._timed[call.index] = call
-            self._times.leave()
-
-    def _took(self, index: int, nanoseconds: int) -> None:
-        if self.writer is not None:
-            self.writer.duration(index, nanoseconds)
-        elif index in self._timed:
-            self._timed.pop(index).duration_ns = nanoseconds
 
     def _pause(self, paused: bool = True) -> None:
         if paused != self._is_paused:
@@ -378,14 +328,41 @@ class Recording:
         print(f"kernelscope: call {index} is over; the program ends here, as asked", file=sys.stderr)
         raise StopAtCall(0)
 
+    # -- times -----------------------------------------------------------------------------------------
+
+    def _start_times(self) -> None:
+        if self._times is None:
+            return
+        try:
+            self._times.start()
+        except RuntimeError as error:
+            self._times = None
+            self.finding(Finding("no-device-times", f"no times, another profiler is at work: {error}"))
+
+    def _stop_times(self) -> None:
+        if self._times is None:
+            return
+        try:
+            self._times.stop()
+        except RuntimeError as error:  # a fault of the device has ended the trace
+            self.finding(Finding("no-device-times", f"the trace could not be read: {error}"))
+
+    def _note_time(self, launch: Launch, call: Call) -> None:
+        """On the host it is known now; what went to a GPU is told by the trace, later."""
+        if launch.point.cuda_index < 0:
+            call.duration_ns = time.monotonic_ns() - call.start_ns
+        if self._times is not None:
+            self.sink.awaits_time(call)
+            self._times.leave()
+
+    # -- its own work ----------------------------------------------------------------------------------
+
     def _parent(self, outer: Launch | None, graph_call: int) -> int:
         """Key of the call that a launch happens inside of, or the graph that it belongs to."""
         if outer is not None:
             call = outer.calls.get(self)
-            return call.key if call is not None else -1
+            return call.key if isinstance(call, Call) else -1
         return self._parents.get(graph_call, -1)
-
-    # -- its own work ----------------------------------------------------------------------------------
 
     def _wants(self, kernel: Kernel) -> bool:
         wanted = self._wanted.get(kernel.id)
@@ -409,32 +386,6 @@ class Recording:
                 )
             )
 
-    def _poison(self, launch: Launch) -> dict[int, int]:
-        """Fill the outputs that hold nothing yet, so that one that is never written shows.
-
-        Only memory that this execution of the graph allocated: of that it is sure that it holds nothing.
-        """
-        assert self.versions is not None
-        point = launch.point
-        filled = [
-            i
-            for place, i in enumerate(point.tensors)
-            if i in launch.dead
-            and i in point.written
-            and launch.storages[place].born_in == launch.graph_call >= 0
-            and launch.flat[i].numel()
-        ]
-        with BUS.mute(), quiet():
-            for i in filled:
-                poison(launch.flat[i])
-            slots = self.versions.hasher.take([launch.flat[i] for i in filled]) if filled else []
-        return dict(zip(filled, slots, strict=True))
-
-    def _take(self, launch: Launch, tensors: Tensors, *, reread: bool = False) -> dict[int, int]:
-        assert self.versions is not None
-        with BUS.mute():
-            return self.versions.take(launch.graph_call, tensors, reread=reread)
-
 
 def record(
     *,
@@ -449,6 +400,7 @@ def record(
     stop_at: int | None = None,
     max_tensors: int = 2_000_000_000,
     keep_last: int = 0,
+    recapture: bool = False,
 ) -> AbstractContextManager[Run]:
     """Record every kernel call made inside the block.
 
@@ -465,6 +417,8 @@ def record(
     steps   record only steps from the first up to, not including, the second: (3, 5)
     time    measure how long each call ran
     stop_at end the program once the call with this index is over
+    recapture  have torch.compile forget the CUDA graphs that it captured before (mode="reduce-overhead"), so
+            that they are captured again inside the recording and can be seen into
     max_tensors, keep_last    of a run on disk: bytes of saved tensors, and how many steps stay
 
     Example:
@@ -486,6 +440,7 @@ def record(
         stop_at=stop_at,
         max_tensors=max_tensors,
         keep_last=keep_last,
+        recapture=recapture,
     )
     if path is None and (values == "save" or keep_last):
         raise ValueError(
@@ -531,21 +486,13 @@ def _close_copies() -> None:
     if _OPEN:
         for recording in _OPEN:
             recording.is_open = False
-            if recording.writer is not None:
-                recording.writer.forget()
+            recording.sink.forget()
         _OPEN.clear()
         PROBES.forget_in_child()
 
 
-@contextmanager
-def _unrecorded() -> Iterator[None]:
-    """Work of our own with the program's tensors: no probe, mode or subclass sees it."""
-    with BUS.mute(), quiet():
-        yield
-
-
-def _flush_failed() -> None:
-    BUS.finding(own_fault("fingerprinting as planned"))
+def _not_in_graph(why: str) -> Finding:
+    return Finding("values-in-cuda-graph", f"calls replayed from a CUDA graph have no hashes: {why}")
 
 
 def _ignore(entry: Brief) -> None:

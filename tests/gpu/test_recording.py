@@ -1,4 +1,4 @@
-"""Recording on a real GPU: launches, hashes without synchronisation, memory, CUDA graphs."""
+"""Recording on a real GPU: launches, hashes without synchronisation, memory, streams."""
 
 from __future__ import annotations
 
@@ -162,57 +162,6 @@ def test_peak_memory_at_level_hash(block: tuple[Callable[[], torch.Tensor], list
 
     recorded()
     assert peak(recorded) - bare <= 64 << 20
-
-
-def test_reduce_overhead_replays_are_calls() -> None:
-    @torch.compile(mode="reduce-overhead")
-    def f(x: torch.Tensor) -> torch.Tensor:
-        return (x @ x).relu().sum(0)
-
-    x = torch.randn(64, 64, device="cuda")
-    with kernelscope.record() as run:
-        expected = f(x).clone()
-        for _ in range(4):
-            got = f(x).clone()
-    assert torch.allclose(got, expected)
-    executions = {c.graph_call: [] for c in run.calls}
-    for call in run.calls:
-        executions[call.graph_call].append(call.kernel_name)
-    assert len(executions) == 5
-    assert len({tuple(names) for names in executions.values()}) == 1
-    replayed = [c for c in run.calls if c.replay is not None]
-    assert {c.producer for c in replayed} == {"replay"}
-    assert len(replayed) >= 3 * len(executions[run.calls[0].graph_call])
-    with kernelscope.record() as later:
-        f(x)
-    assert [finding.kind for finding in later.findings] == ["unseen-cuda-graph"]
-
-
-def test_a_users_own_graph_and_graphed_callables() -> None:
-    @torch.compile
-    def f(x: torch.Tensor) -> torch.Tensor:
-        return x.sin() + 1
-
-    x = torch.randn(32, device="cuda")
-    f(x)
-    graph = torch.cuda.CUDAGraph()
-    with kernelscope.record(values="hash") as run:
-        with torch.cuda.graph(graph):
-            out = f(x)
-        assert not run.calls, "nothing executes during capture"
-        graph.replay()
-        graph.replay()
-    assert [c.replay for c in run.calls] == [0, 1]
-    assert [f.kind for f in run.findings] == ["values-in-cuda-graph"]
-    torch.cuda.synchronize()
-    assert torch.allclose(out, x.sin() + 1)
-
-    graphed = torch.cuda.make_graphed_callables(
-        torch.nn.Linear(8, 8).cuda(), (torch.randn(4, 8, device="cuda"),)
-    )
-    with kernelscope.record() as run:
-        graphed(torch.randn(4, 8, device="cuda"))
-    assert [f.kind for f in run.findings] == ["unseen-cuda-graph"]
 
 
 def test_streams_are_told_apart() -> None:

@@ -31,7 +31,7 @@ FORBIDDEN = {
 ALLOWED = {
     "recording": (
         *(".planning", ".run_info", ".timing", ".probes", ".fingerprint", ".run", ".events", ".config"),
-        *(".launch_versions", ".__version__"),
+        *(".launch_values", ".sinks", ".__version__"),
     ),
 }
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from ..config import Config
 from ..probes.annotations import forward_trace, placements_text
-from ..probes.launch import Template
+from ..probes.launch import Capture
 from ..recording import Recording
 from ..run import KernelCall
 from ..run.labels import map_tree
@@ -181,9 +181,11 @@ class _ListedRecording(Recording):
         super().mark(kind, text)
         self._listing.mark(kind, text)
 
-    def replayed(self, template: Template, replay: int, stream: int, graph_call: int) -> None:
+    def replayed(
+        self, capture: Capture, epochs: Sequence[tuple[int, ...]], stream: int, graph_call: int
+    ) -> None:
         count = len(self.run.records_of_calls)
-        super().replayed(template, replay, stream, graph_call)
+        super().replayed(capture, epochs, stream, graph_call)
         for call in self.run.records_of_calls[count:]:
             call.depth = self._listing.depth + 1
 

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from ..config import Config, Ops, strict_from_environment
-from ..fingerprint.versions import Versions
 from ..probes.annotations import FunctionCalls, ModuleCalls, Redistributions
 from ..probes.bus import BUS
 from ..run import KernelCall, Run
@@ -167,7 +166,7 @@ class DebugMode:
     def _follow_settings(self) -> None:
         hashing = SETTINGS.hashing
         hasher = hashing.hasher if hashing is not None else None
-        self._listing.recording.versions = Versions(hasher) if hasher is not None else None
+        self._listing.recording.take_values_with(hasher)
 
     # -- the listing -----------------------------------------------------------------------------------
 

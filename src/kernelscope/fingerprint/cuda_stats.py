@@ -13,7 +13,7 @@ import torch
 
 from . import cuda, hashes
 from .definition import DTYPE_CODES
-from .log import DeviceLog
+from .log import Rows
 from .stats import NUMBERLESS, ROW_LENGTH
 
 _BLOCK = 256
@@ -27,7 +27,7 @@ _TILES_AT_MOST = 2048
 _CODES = {dtype: DTYPE_CODES[name] for dtype, name in hashes.DTYPE_NAMES.items() if name not in NUMBERLESS}
 
 
-def accumulate(tensors: Sequence[torch.Tensor], log: DeviceLog, first: int) -> list[bool]:
+def accumulate(tensors: Sequence[torch.Tensor], log: Rows, first: int) -> list[bool]:
     """Enqueue sums and statistics of these tensors into the log's rows from `first` on.
 
     Tells for each whether it could be done; conjugate and negative views are left to the caller.
@@ -87,7 +87,7 @@ class _Engine:
         self._strided = _compiler(kernels.strided, 17)
         self._transposed = _compiler(kernels.transposed, 11)
 
-    def flat(self, batch: list[int], programs: int, log: DeviceLog, row: int, stream: int) -> None:
+    def flat(self, batch: list[int], programs: int, log: Rows, row: int, stream: int) -> None:
         if not programs:
             return
         how = {"KINDS": 0, "MISALIGNED": False, "BLOCK": _BLOCK, "ROW": ROW_LENGTH}
@@ -100,7 +100,7 @@ class _Engine:
         cuda._launch(self._flat(**how), programs, stream, (*places, *batch, *how.values()))
 
     def strided(
-        self, tensor: torch.Tensor, address: int, code: int, log: DeviceLog, row: int, stream: int
+        self, tensor: torch.Tensor, address: int, code: int, log: Rows, row: int, stream: int
     ) -> bool:
         size, nbytes = tensor.element_size(), tensor.nbytes
         if not nbytes:
@@ -131,7 +131,7 @@ class _Engine:
         size: int,
         nbytes: int,
         code: int,
-        log: DeviceLog,
+        log: Rows,
         row: int,
         stream: int,
     ) -> None:
@@ -147,7 +147,7 @@ class _Engine:
         cuda._launch(self._transposed(**how), programs, stream, args)
 
 
-def _places(log: DeviceLog, row: int, stream: int, programs: int) -> tuple[int, int, int]:
+def _places(log: Rows, row: int, stream: int, programs: int) -> tuple[int, int, int]:
     """Where the kernels put sums, rows of statistics, and what their programs tell each other."""
     return log.address(row), log.stats_address(row), log.scratch(stream, programs)
 

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from kernelscope.fingerprint import cpu, cpu_stats, cuda, cuda_stats, definition, hashes, stats_ops
 from kernelscope.fingerprint.definition import MASK64
 from kernelscope.fingerprint.hashes import missing_memory, quiet, reason_against, why_not
-from kernelscope.fingerprint.log import NO_NUMBERS, DeviceLog, HostLog
+from kernelscope.fingerprint.log import NO_NUMBERS, DeviceLog, HostLog, Rows
 from kernelscope.fingerprint.stats import ROW_LENGTH, Stats
 
 Slot: TypeAlias = int
@@ -74,9 +74,9 @@ class Fingerprinter:
         self._bits = "bits" in self.kinds
         self._norm = "norm" in self.kinds
         self.has_stats = level == "stats"
-        self._stats = self._norm or self.has_stats
+        self.takes_stats = self._norm or self.has_stats
         # May compile the engine, once on a machine, so that the first launch need not.
-        if self._stats:
+        if self.takes_stats:
             cpu_stats.available()
         elif self._bits:
             cpu.available()
@@ -119,24 +119,30 @@ class Fingerprinter:
             return [self._take_on_host(tensor) for tensor in tensors]
         number, log = self.log_of(device)
         salts = [salt(t.dtype, t.nbytes) for t in tensors]
-        numels = [_numel(t) for t in tensors] if self._stats else ()
-        with self._lock:
-            first = log.reserve(salts, numels)
-            if device.type == "cuda":
-                log.let_stream_write(first, torch._C._cuda_getCurrentRawStream(device.index))
-        if self._stats:
-            self._sum_up_on_device(log, first, tensors)
-        elif self._bits:
-            self._sum_on_device(log, first, tensors)
+        numels = [numel(t) for t in tensors] if self.takes_stats else ()
+        stream = torch._C._cuda_getCurrentRawStream(device.index) if device.type == "cuda" else None
+        first = self.reserve_on_device(log, salts, stream, numels)
+        self.enqueue(log, first, tensors)
         slots = [self.slot(number, row) for row in range(first, first + len(tensors))]
         if self._norm:
             for slot, tensor in zip(slots, tensors, strict=True):
-                self._note_if_numberless(slot, tensor)
-        with self._lock:
-            log.written(first)
+                self._note_if_numberless(slot, tensor.dtype)
+        self.enqueued(log, first)
         return slots
 
-    def _sum_on_device(self, log: DeviceLog, first: int, tensors: Sequence[torch.Tensor]) -> None:
+    def enqueue(self, log: Rows, first: int, tensors: Sequence[torch.Tensor]) -> None:
+        """Have the device write the fingerprints of these tensors into the rows from `first` on."""
+        if self.takes_stats:
+            self._sum_up_on_device(log, first, tensors)
+        elif self._bits:
+            self._sum_on_device(log, first, tensors)
+
+    def enqueued(self, log: DeviceLog, first: int) -> None:
+        """Said once all that writes into this row and its neighbours is on its way."""
+        with self._lock:
+            log.written(first)
+
+    def _sum_on_device(self, log: Rows, first: int, tensors: Sequence[torch.Tensor]) -> None:
         done = [False] * len(tensors)
         if log.device.type == "cuda" and not cuda.available():
             done = cuda.accumulate(tensors, log.address(first), log.device.index)
@@ -147,7 +153,7 @@ class Fingerprinter:
                         self.taken_the_long_way += 1
                         hashes.sum_into(tensor, log.sum_entry(row))
 
-    def _sum_up_on_device(self, log: DeviceLog, first: int, tensors: Sequence[torch.Tensor]) -> None:
+    def _sum_up_on_device(self, log: Rows, first: int, tensors: Sequence[torch.Tensor]) -> None:
         """Sums and statistics."""
         done = [False] * len(tensors)
         if log.device.type == "cuda" and not cuda.available():
@@ -161,7 +167,7 @@ class Fingerprinter:
                             stats_ops.stats_into(tensor, log.stats_entry(row))
 
     def _take_on_host(self, tensor: torch.Tensor) -> Slot:
-        if self._stats:
+        if self.takes_stats:
             return self._take_stats_on_host(tensor)
         bits = self._bits_on_host(tensor) if self._bits else 0
         with self._lock:
@@ -191,14 +197,21 @@ class Fingerprinter:
                     stats_ops.stats_into(tensor, out)
                     row = out.tolist()
         with self._lock:
-            slot = self.host_log.append(bits, row, _numel(tensor))
+            slot = self.host_log.append(bits, row, numel(tensor))
         if self._norm:
-            self._note_if_numberless(slot, tensor)
+            self._note_if_numberless(slot, tensor.dtype)
         return slot
 
-    def _note_if_numberless(self, slot: Slot, tensor: torch.Tensor) -> None:
-        if not stats_ops.has_numbers(tensor.dtype):
-            message = f"norm needs numbers, and {tensor.dtype} has none; use bits"
+    def note_replayed(self, slot: Slot, dtype: torch.dtype) -> None:
+        """What a CUDA graph cannot leave in this slot."""
+        for place, function in self._callables.items():
+            self._values[slot, place] = HashFailure(_name(function), "it cannot run inside a CUDA graph")
+        if self._norm:
+            self._note_if_numberless(slot, dtype)
+
+    def _note_if_numberless(self, slot: Slot, dtype: torch.dtype) -> None:
+        if not stats_ops.has_numbers(dtype):
+            message = f"norm needs numbers, and {dtype} has none; use bits"
             self._values[slot, self.kinds.index("norm")] = HashFailure("norm", message)
 
     def fail(self, slot: Slot, why: str) -> None:
@@ -212,11 +225,14 @@ class Fingerprinter:
         with self._lock:
             return self.host_log.reserve(rows)
 
-    def reserve_on_device(self, log: DeviceLog, salts: Sequence[int], stream: int) -> int:
-        """Rows that this stream is going to write to."""
+    def reserve_on_device(
+        self, log: DeviceLog, salts: Sequence[int], stream: int | None, numels: Sequence[int] = ()
+    ) -> int:
+        """Rows that this stream is going to write to; a device other than a GPU has none."""
         with self._lock:
-            row = log.reserve(salts)
-            log.let_stream_write(row, stream)
+            row = log.reserve(salts, numels)
+            if stream is not None:
+                log.let_stream_write(row, stream)
             return row
 
     def log_of(self, device: torch.device) -> tuple[int, DeviceLog]:
@@ -226,7 +242,7 @@ class Fingerprinter:
             return known
         with self._lock:
             if device not in self._log_of:
-                self._devices.append(DeviceLog(device, stats=self._stats))
+                self._devices.append(DeviceLog(device, stats=self.takes_stats))
                 self._log_of[device] = (len(self._devices), self._devices[-1])
             return self._log_of[device]
 
@@ -238,7 +254,7 @@ class Fingerprinter:
 
     def stats(self, slot: Slot) -> Stats | None:
         """The statistics in a slot, None where the dtype has no numbers; may wait for the device."""
-        if not self._stats:
+        if not self.takes_stats:
             raise ValueError('this Fingerprinter took no statistics; make it with level="stats"')
         log, row = self._log_and_row(slot)
         with quiet(), self._lock:
@@ -278,12 +294,16 @@ def salt(dtype: torch.dtype, nbytes: int) -> int:
     return definition.salt(hashes.DTYPE_NAMES[dtype], nbytes)
 
 
-def _numel(tensor: torch.Tensor) -> int:
+def numel(tensor: torch.Tensor) -> int:
     return tensor.numel() if stats_ops.has_numbers(tensor.dtype) else NO_NUMBERS
 
 
+def _name(function: Callable[[torch.Tensor], object]) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
 def _call(function: Callable[[torch.Tensor], object], tensor: torch.Tensor) -> object:
-    name = getattr(function, "__name__", type(function).__name__)
+    name = _name(function)
     try:
         value = function(tensor)
         if not isinstance(value, torch.Tensor):

@@ -11,6 +11,8 @@ import threading
 from array import array
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from typing import Protocol
 
 import torch
 
@@ -22,6 +24,23 @@ CHUNK_ROWS = 8192
 SCRATCH_COUNTERS, SCRATCH_RECORD = 8, 10  # in 64-bit words, as cuda_records has them
 SCRATCH_WORDS = 48 << 10  # enough for most launches
 NO_NUMBERS = -1  # stands for the number of elements where the dtype has no statistics
+
+
+class Rows(Protocol):
+    """What the engines of a device write into."""
+
+    @property
+    def device(self) -> torch.device: ...
+    def address(self, row: int) -> int: ...
+    def stats_address(self, row: int) -> int: ...
+    def sum_entry(self, row: int) -> torch.Tensor: ...
+    def stats_entry(self, row: int) -> torch.Tensor: ...
+
+    def scratch(self, stream: int, programs: int) -> int:
+        """The address of memory for what programs of one launch tell each other: zeros, then their records.
+
+        A stream's launches follow each other, so they share it. A launch leaves its counters as zero.
+        """
 
 
 class HostLog:
@@ -85,6 +104,17 @@ class Chunk:
         self.host = self.values.cpu()
 
 
+@cache
+def _pool(device: int) -> torch.cuda.MemPool:
+    """Memory that only logs use.
+
+    A block from the common pool may still be written to by kernels that are queued on the stream it was freed
+    on, while we write to it from another. One pool for all logs, because a pool must not be taken down while
+    a CUDA graph is captured, and nobody knows when Python will get to a log that is no longer used.
+    """
+    return torch.cuda.MemPool()
+
+
 class DeviceLog:
     """Fingerprints of one device's tensors. The owner holds its lock around every method."""
 
@@ -100,9 +130,7 @@ class DeviceLog:
         self._scratch_lock = threading.Lock()
         self._scratch: dict[int, torch.Tensor] = {}  # by stream
         self._outgrown: list[torch.Tensor] = []  # queued kernels may still use it
-        # Memory that nobody used before: a block from the common pool may still be written to by kernels
-        # that are queued on the stream it was freed on, while we write to it from another stream.
-        self._pool = torch.cuda.MemPool() if device.type == "cuda" else None
+        self._pool = _pool(device.index) if device.type == "cuda" else None
 
     def reserve(self, salts: Sequence[int], numels: Sequence[int] = ()) -> int:
         """Room for as many neighbouring rows, which begin as zero; `numels` are for statistics."""
@@ -152,10 +180,6 @@ class DeviceLog:
         return self._stats[row // CHUNK_ROWS].address + 8 * ROW_LENGTH * (row % CHUNK_ROWS)
 
     def scratch(self, stream: int, programs: int) -> int:
-        """The address of memory for what programs of one launch tell each other: zeros, then their records.
-
-        A stream's launches follow each other, so they share it. A launch leaves its counters as zero.
-        """
         words = SCRATCH_COUNTERS + SCRATCH_RECORD * programs
         with self._scratch_lock:  # its own, because launches are enqueued outside of the owner's
             found = self._scratch.get(stream)
@@ -173,16 +197,19 @@ class DeviceLog:
                 if chunk.cleared is None:
                     chunk.cleared = torch.cuda.current_stream(self.device).record_event()
                 else:
-                    torch.cuda.current_stream(self.device).wait_event(chunk.cleared)
+                    current = torch.cuda.current_stream(self.device)
+                    current.wait_event(chunk.cleared)
+                    chunk.values.record_stream(current)  # it is not handed out again while we still write
                 chunk.streams.add(stream)
 
-    def sum_entry(self, row: int) -> torch.Tensor:
-        return self._sums[row // CHUNK_ROWS].values.narrow(0, row % CHUNK_ROWS, 1)
+    def sum_entry(self, row: int, count: int = 1) -> torch.Tensor:
+        """The sums of this row, and of neighbours that were reserved with it."""
+        return self._sums[row // CHUNK_ROWS].values.narrow(0, row % CHUNK_ROWS, count)
 
-    def stats_entry(self, row: int) -> torch.Tensor:
+    def stats_entry(self, row: int, count: int = 1) -> torch.Tensor:
         assert self._stats is not None
         values = self._stats[row // CHUNK_ROWS].values
-        return values.narrow(0, row % CHUNK_ROWS * ROW_LENGTH, ROW_LENGTH)
+        return values.narrow(0, row % CHUNK_ROWS * ROW_LENGTH, count * ROW_LENGTH)
 
     def written(self, row: int) -> None:
         """Note that the values of this row and its neighbours are on their way."""

@@ -8,15 +8,23 @@ happened, so there everything is read again.
 from __future__ import annotations
 
 import threading
-from typing import TypeAlias
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
 
 import torch
 
-from .fingerprinter import Fingerprinter, NotFingerprintable, Slot, why_not
+from .fingerprinter import NotFingerprintable, Slot, why_not
 
 # Storage, writes seen, offset, view, stream: a fingerprint taken on another stream may still be under way.
 Version: TypeAlias = tuple[int, int, int, int, int]
 Tensors: TypeAlias = dict[int, tuple[Version, torch.Tensor]]
+
+
+class Taker(Protocol):
+    """Takes fingerprints: a `Fingerprinter`, or what stands for it while a CUDA graph is captured."""
+
+    def take(self, tensors: Sequence[torch.Tensor]) -> list[Slot]: ...
+    def take_known(self, tensors: Sequence[torch.Tensor]) -> list[Slot]: ...
 
 
 class _Known(threading.local):
@@ -27,7 +35,7 @@ class _Known(threading.local):
 class Versions:
     """Fingerprints, remembered by version."""
 
-    def __init__(self, hasher: Fingerprinter) -> None:
+    def __init__(self, hasher: Taker) -> None:
         self.hasher = hasher
         self._known = _Known()
 

@@ -154,7 +154,7 @@ def forward_trace() -> str | None:
 
 def in_graph_pool(launch: Launch) -> bool:
     """Whether a launch's memory belongs to a CUDA graph, which must not find it still in use later."""
-    if launch.captured:
+    if launch.captured is not None:
         return True
     trees = sys.modules.get("torch._inductor.cudagraph_trees")
     if trees is None or launch.graph_call < 0 or not launch.site.device.startswith("cuda"):

@@ -20,11 +20,12 @@ import torch
 
 from ..events import Arg, Brief, Familiar, Finding, Graph, GraphCall, Kernel, Phase, Site
 from .describe import describe, returned_tensors
-from .launch import Bystander, Launch, LaunchPoint, Listener, Planner, Template
+from .launch import Bystander, Capture, Launch, LaunchPoint, Listener, Planner, Template
 from .storages import Storages
 
 NOT_WRITTEN = "not written"
 _modes = torch._C._len_torch_function_stack
+_UNSEEN_CAPTURE = Capture()  # it began before anybody listened
 
 _Result = TypeVar("_Result")
 
@@ -47,7 +48,7 @@ class Bus:
         self.bystanders: tuple[Bystander, ...] = ()
         self.storages = Storages()
         self.here = _ThreadState()
-        self.capture: list[Template] | None = None  # of the CUDA graph that is being captured
+        self.capture: Capture | None = None  # the CUDA graph that is being captured
         self.notes_will_do = False  # no recording wants more of a familiar launch than a note
         self.notes_have_ends = False  # what a note returns is to be called after the launch
         self.planner: Planner | None = None  # the only recording, if its hashes can be planned
@@ -56,6 +57,7 @@ class Bus:
         self._familiar_ids = itertools.count()
         self.executing = 0  # graphs; one of them may outlast the recording that it began under
         self.before_capture: Callable[[], None] | None = None
+        self.after_detach: Callable[[Listener], None] | None = None
         self._graph_calls = itertools.count()
         self._graph_calls_begun = 0
         self.site_ids = itertools.count()
@@ -81,6 +83,8 @@ class Bus:
                 self._kernels = {}
                 if not self.executing:
                     self.familiars = {}
+        if self.after_detach is not None:
+            self.after_detach(listener)
 
     def forget(self) -> None:
         """In a forked child: nobody listens, and the weak references are its own copies."""
@@ -129,12 +133,22 @@ class Bus:
         if len(listeners) == 1:
             self.planner = listeners[0].planner if self.capture is None else None
 
-    def capturing(self, templates: list[Template] | None) -> None:
+    def capturing(self, capture: Capture | None) -> None:
         """A CUDA graph's capture begins, or with None has ended."""
-        self.capture = templates
+        self.capture = capture
         self.look_again()
-        if templates is not None and self.before_capture is not None:
+        if capture is None:
+            return
+        if self.before_capture is not None:
             self.before_capture()
+        for listener in self.listeners:
+            try:
+                kept = listener.capturing()
+            except Exception:
+                listener.finding(own_fault("preparing for a CUDA graph"))
+            else:
+                if kept is not None:
+                    capture.kept[listener] = kept
 
     def note_failed(self, graph_call: int, line: int, error: BaseException) -> None:
         """A compiled graph raised; if a noted launch did it, its note stands last and has that line."""
@@ -149,14 +163,20 @@ class Bus:
             listener.graph_call(call)
         return call.index
 
-    def replayed(self, templates: list[Template], replay: int) -> None:
-        """A CUDA graph was replayed: each launch of its capture has executed once more."""
+    def replayed(self, capture: Capture) -> None:
+        """A CUDA graph was replayed: each launch of its capture has been enqueued once more."""
         stream = torch.cuda.current_stream().cuda_stream
-        for template in templates:
-            for listener in self.listeners:
-                listener.replayed(template, replay, stream, self.here.graph_call)
+        epochs = []
+        for template in capture.templates:
+            epochs.append(tuple([storage.epoch for storage in template.storages]))
             for storage in template.written:
                 storage.epoch += 1
+        for listener in self.listeners:
+            try:
+                listener.replayed(capture, epochs, stream, self.here.graph_call)
+            except Exception:
+                listener.finding(own_fault("recording the replay of a CUDA graph"))
+        capture.replays += 1
 
     def finding(self, finding: Finding) -> None:
         for listener in self.listeners:
@@ -246,7 +266,8 @@ class Bus:
         launch.graph_call = here.graph_call
         launch.phase = self.phase()
         launch.start_ns = monotonic_ns()
-        launch.stream, launch.captured = _stream(point, kwargs) if point.cuda_index >= 0 else (0, False)
+        launch.stream, captured = _stream(point, kwargs) if point.cuda_index >= 0 else (0, False)
+        launch.captured = (self.capture or _UNSEEN_CAPTURE) if captured else None
         listeners = self.listeners  # before asking whether notes will do
         if self.notes_will_do and point.familiar is not None:
             launch.is_tracked, launch.storages, launch.dead = False, [], point.familiar.dead
@@ -284,8 +305,6 @@ class Bus:
             self._complete(launch)
         except Exception:
             self.finding(own_fault(f"completing {launch.site.kernel.name}"))
-        if launch.captured and self.capture is not None and launch.error is None:
-            self.capture.append(Template(launch))
         for listener, call in launch.calls.items():
             if call is None:
                 continue
@@ -293,6 +312,8 @@ class Bus:
                 listener.after(launch, call)
             except Exception:
                 listener.finding(own_fault(f"recording {launch.site.kernel.name}"))
+        if launch.captured is not None and launch.captured is self.capture and launch.error is None:
+            self.capture.templates.append(Template(launch))
 
     def _complete(self, launch: Launch) -> None:
         point = launch.point

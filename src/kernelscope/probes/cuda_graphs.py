@@ -10,9 +10,11 @@ import weakref
 from typing import Any
 
 from ..events import Finding
-from .bus import BUS
-from .launch import Template
+from .bus import BUS, own_fault
+from .launch import Capture, Listener
+from .origins import caller_frames
 from .patching import Patch
+from .tree_graphs import drop_tree_graphs, tree_graphs
 
 _GRAPH = "torch.cuda:CUDAGraph"
 
@@ -26,25 +28,41 @@ class CudaGraphs:
             Patch(f"{_GRAPH}.capture_end", self._around_end),
             Patch(f"{_GRAPH}.replay", self._around_replay),
         ]
-        self._templates: weakref.WeakKeyDictionary[Any, list[Template]] = weakref.WeakKeyDictionary()
-        self._replays: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._captures: weakref.WeakKeyDictionary[Any, Capture] = weakref.WeakKeyDictionary()
 
     def install(self) -> None:
         for patch in self._patches:
             patch.install()
+        BUS.after_detach = self._drop_graphs_of
 
     def remove(self) -> None:
+        BUS.after_detach = None
         for patch in reversed(self._patches):
             patch.remove()
         BUS.capturing(None)
-        self._templates.clear()
-        self._replays.clear()
+        self._captures.clear()
 
     def _around_begin(self, original: Any) -> Any:
         def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> Any:
-            self._templates[graph] = []
-            BUS.capturing(self._templates[graph])
-            return original(graph, *args, **kwargs)
+            capture = self._captures[graph] = Capture()
+            with BUS.mute():
+                BUS.capturing(capture)
+            try:
+                result = original(graph, *args, **kwargs)
+            except BaseException:
+                BUS.capturing(None)
+                raise
+            for listener, kept in list(capture.kept.items()):
+                try:
+                    with BUS.mute():
+                        kept.begin()
+                except Exception:
+                    del capture.kept[listener]
+                    listener.finding(own_fault("preparing a CUDA graph, whose calls will have no hashes"))
+            if capture.kept:
+                # The captured kernels write there as long as the graph lives, whoever still listens.
+                weakref.finalize(graph, capture.kept.clear).atexit = False
+            return result
 
         return capture_begin
 
@@ -59,22 +77,58 @@ class CudaGraphs:
         def replay(graph: Any) -> Any:
             result = original(graph)
             if not BUS.here.muted:
-                self._emit(graph)
+                with BUS.mute():
+                    self._emit(graph)
             return result
 
         return replay
 
     def _emit(self, graph: Any) -> None:
-        templates = self._templates.get(graph)
-        if templates is None:
-            BUS.finding(
+        capture = self._captures.get(graph)
+        if capture is not None:
+            BUS.replayed(capture)
+            return
+        name = tree_graphs().get(graph)
+        if name is not None:
+            name, advice = (
+                f"of torch.compile, {name},",
+                "Use record(recapture=True) to have it seen.",
+            )
+        else:
+            frames = caller_frames()
+            name = f"replayed at {frames[0].file}:{frames[0].line}" if frames else "of the program's own"
+            advice = "Capture it inside the recording."
+        BUS.finding(
+            Finding(
+                "unseen-cuda-graph",
+                f"a CUDA graph {name} was captured before the recording opened; its kernels are not seen. "
+                f"{advice}",
+            )
+        )
+
+    def _drop_graphs_of(self, listener: Listener) -> None:
+        """What was captured for a recording that closes fingerprints at every replay: nobody wants that now.
+
+        The graphs of torch.compile are dropped, and captured again at the next call. A graph that the user
+        captured is the user's.
+        """
+        marked = {graph for graph, capture in self._captures.items() if listener in capture.kept}
+        if not marked:
+            return
+        of_torch = tree_graphs()
+        drop_tree_graphs(lambda graph: graph in marked)
+        stay = [
+            capture
+            for graph in marked
+            if (capture := self._captures[graph]).templates and graph not in of_torch
+        ]
+        if stay:
+            size = sum(capture.kept[listener].nbytes for capture in stay)
+            graphs = "a CUDA graph" if len(stay) == 1 else f"{len(stay)} CUDA graphs"
+            listener.finding(
                 Finding(
-                    "unseen-cuda-graph",
-                    "a CUDA graph that was captured before the recording opened was replayed; its kernels "
-                    "are not seen. Open the recording before the first calls of the compiled function.",
+                    "fingerprints-stay",
+                    f"{graphs} captured inside the recording will take fingerprints at every replay, and "
+                    f"keep {size / 1e6:.1f} MB of the GPU's memory; capture again to be rid of that",
                 )
             )
-            return
-        number = self._replays.get(graph, 0)
-        self._replays[graph] = number + 1
-        BUS.replayed(templates, number)

@@ -85,7 +85,7 @@ class Launch:
     phase: Phase
     graph_call: int
     start_ns: int
-    captured: bool
+    captured: Capture | None  # the CUDA graph that is being captured: the launch executes at its replays
     outer: Launch | None  # the launch that this one happens inside of
     error: BaseException | None
     calls: dict[Listener, Any]  # what each recording made of it
@@ -94,17 +94,38 @@ class Launch:
 class Template:
     """A launch seen while a CUDA graph was being captured: it executes at each replay."""
 
-    __slots__ = ("offsets", "phase", "scalars", "site", "storages", "written")
+    __slots__ = ("calls", "dead", "offsets", "phase", "scalars", "site", "storages", "written")
 
     def __init__(self, launch: Launch) -> None:
         point, flat = launch.point, launch.flat
         self.site = launch.site
         self.phase = launch.phase
         self.scalars = tuple(plain(flat[i]) for i in point.scalars)
+        self.calls = launch.calls
+        self.dead = launch.dead
         self.storages = launch.storages
         self.written = [launch.storages[place] for _, place in point.outputs]
         self.written += launch.storages[len(point.tensors) :]
         self.offsets = launch.offsets + tuple(int(t.storage_offset()) for t in launch.returned)
+
+
+class Capture:
+    """One CUDA graph: the launches of its capture, and what each recording keeps for its replays."""
+
+    def __init__(self) -> None:
+        self.templates: list[Template] = []
+        self.kept: dict[Listener, Any] = {}  # each a Kept
+        self.replays = 0
+
+
+class Kept(Protocol):
+    """What a recording keeps for a CUDA graph, as long as the graph lives."""
+
+    def begin(self) -> None:
+        """First thing in the capture."""
+
+    @property
+    def nbytes(self) -> int: ...
 
 
 class GraphReadings:
@@ -141,8 +162,16 @@ class Listener(Protocol):
 
     def before(self, launch: Launch) -> Any: ...
     def after(self, launch: Launch, call: Any) -> None: ...
-    def replayed(self, template: Template, replay: int, stream: int, graph_call: int) -> None: ...
+    def capturing(self) -> Kept | None:
+        """A CUDA graph is about to be captured."""
+
+    def replayed(
+        self, capture: Capture, epochs: Sequence[tuple[int, ...]], stream: int, graph_call: int
+    ) -> None:
+        """Each launch of a CUDA graph has been enqueued once more; `epochs` are what each found."""
+
     def graph_call(self, graph_call: GraphCall) -> None: ...
+
     @property
     def notes_will_do(self) -> bool:
         """Whether a note is enough of a familiar launch."""

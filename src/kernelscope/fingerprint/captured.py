@@ -1,0 +1,151 @@
+"""Fingerprints inside a CUDA graph.
+
+Kernels that are captured write to the same rows at every replay. So a graph has rows of its own, made before
+its capture begins, and after each replay they are copied to the log, behind it on the same stream.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+
+from .fingerprinter import Fingerprinter, Slot, numel, salt
+from .hashes import missing_memory, quiet
+from .log import CHUNK_ROWS, SCRATCH_COUNTERS, SCRATCH_RECORD, SCRATCH_WORDS, DeviceLog
+from .stats import ROW_LENGTH
+
+ROWS_AT_MOST = 2 * CHUNK_ROWS
+_RELAXED = 2
+
+
+class CannotCapture(Exception):
+    """Why a tensor inside a CUDA graph has no fingerprint."""
+
+
+class CapturedRows:
+    """The rows of one CUDA graph: what the engines want of a log, at addresses that never change."""
+
+    def __init__(self, log: DeviceLog, *, stats: bool) -> None:
+        self.device = log.device
+        self._sums = log.zeros(ROWS_AT_MOST, torch.int64)
+        self._stats = log.zeros(ROWS_AT_MOST * ROW_LENGTH, torch.float64) if stats else None
+        self._scratch = log.zeros(SCRATCH_WORDS, torch.float64) if stats else None
+        self._scratch_stream = 0
+
+    @property
+    def nbytes(self) -> int:
+        return sum(t.nbytes for t in (self._sums, self._stats, self._scratch) if t is not None)
+
+    def clear(self) -> None:
+        self._sums.zero_()
+
+    def address(self, row: int) -> int:
+        return self._sums.data_ptr() + 8 * row
+
+    def stats_address(self, row: int) -> int:
+        assert self._stats is not None
+        return self._stats.data_ptr() + 8 * ROW_LENGTH * row
+
+    def sum_entry(self, row: int) -> torch.Tensor:
+        return self._sums.narrow(0, row, 1)
+
+    def stats_entry(self, row: int) -> torch.Tensor:
+        assert self._stats is not None
+        return self._stats.narrow(0, row * ROW_LENGTH, ROW_LENGTH)
+
+    def scratch(self, stream: int, programs: int) -> int:
+        assert self._scratch is not None
+        if self._scratch_stream not in (0, stream):
+            raise CannotCapture("statistics inside a CUDA graph are taken on one stream only")
+        if SCRATCH_COUNTERS + SCRATCH_RECORD * programs > SCRATCH_WORDS:
+            raise CannotCapture("a tensor is too large for statistics inside a CUDA graph")
+        self._scratch_stream = stream
+        return self._scratch.data_ptr()
+
+    def copy_to(self, log: DeviceLog, first: int, row: int, count: int) -> None:
+        """Enqueue a copy of neighbouring rows into the log, from its row `first` on."""
+        log.sum_entry(first, count).copy_(self._sums.narrow(0, row, count))
+        if self._stats is not None:
+            source = self._stats.narrow(0, row * ROW_LENGTH, count * ROW_LENGTH)
+            log.stats_entry(first, count).copy_(source)
+
+
+class CapturedFingerprints:
+    """Stands for a fingerprinter while a CUDA graph is captured, and brings what replays leave to its log."""
+
+    def __init__(self, hasher: Fingerprinter, device: torch.device) -> None:
+        self.hasher = hasher
+        self._number, self._log = hasher.log_of(device)
+        with quiet():
+            self._rows = CapturedRows(self._log, stats=hasher.takes_stats)
+        self._salts: list[int] = []
+        self._numels: list[int] = []
+        self._dtypes: list[torch.dtype] = []
+
+    @property
+    def nbytes(self) -> int:
+        return self._rows.nbytes
+
+    def begin(self) -> None:
+        """First thing in the capture: each replay starts from zero."""
+        with quiet():
+            self._rows.clear()
+
+    def take(self, tensors: Sequence[torch.Tensor]) -> list[int]:
+        return self.take_known(tensors)
+
+    def take_known(self, tensors: Sequence[torch.Tensor]) -> list[int]:
+        """The rows where the fingerprints of these tensors will be after each replay."""
+        first = len(self._salts)
+        if first + len(tensors) > ROWS_AT_MOST:
+            raise CannotCapture(f"there is room for {ROWS_AT_MOST} fingerprints in one CUDA graph")
+        for tensor in tensors:
+            if tensor.device != self._log.device:
+                raise CannotCapture(f"a tensor is on {tensor.device}, the CUDA graph on {self._log.device}")
+            if (reason := missing_memory(tensor)) is not None:
+                raise CannotCapture(reason)
+        self._salts += [salt(t.dtype, t.nbytes) for t in tensors]
+        self._dtypes += [t.dtype for t in tensors]
+        self._numels += [numel(t) for t in tensors] if self.hasher.takes_stats else ()
+        with _loading_allowed():
+            self.hasher.enqueue(self._rows, first, tensors)
+        return list(range(first, len(self._salts)))
+
+    def replayed(self) -> list[Slot]:
+        """Enqueue a copy of what this replay is going to leave; by row, the slots where it will be."""
+        stream = torch._C._cuda_getCurrentRawStream(self._log.device.index)
+        slots: list[Slot] = []
+        for row in range(0, len(self._salts), CHUNK_ROWS):
+            salts = self._salts[row : row + CHUNK_ROWS]
+            numels = self._numels[row : row + CHUNK_ROWS]
+            first = self.hasher.reserve_on_device(self._log, salts, stream, numels)
+            with quiet():
+                self._rows.copy_to(self._log, first, row, len(salts))
+            self.hasher.enqueued(self._log, first)
+            slots += range(slot := self.hasher.slot(self._number, first), slot + len(salts))
+        if self.hasher.kinds != ("bits",):
+            for slot, dtype in zip(slots, self._dtypes, strict=True):
+                self.hasher.note_replayed(slot, dtype)
+        return slots
+
+
+@contextmanager
+def _loading_allowed() -> Iterator[None]:
+    """A kernel that is met for the first time has to be loaded, which a capture would not allow."""
+    mode = ctypes.c_int(_RELAXED)
+    exchange = _driver().cuThreadExchangeStreamCaptureMode
+    exchange(ctypes.byref(mode))
+    try:
+        yield
+    finally:
+        exchange(ctypes.byref(mode))
+
+
+@cache
+def _driver() -> Any:
+    return ctypes.CDLL("libcuda.so.1")

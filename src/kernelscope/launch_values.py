@@ -1,0 +1,134 @@
+"""What a launch finds and what it leaves behind, fingerprinted: each version of a tensor once."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import torch
+
+from .fingerprint.captured import CapturedFingerprints
+from .fingerprint.hashes import poison, quiet
+from .fingerprint.versions import Taker, Tensors, Versions
+from .probes.bus import BUS
+from .probes.launch import Launch
+
+Slots: TypeAlias = dict[int, int]  # by argument
+
+
+class LaunchValues:
+    """Fingerprints the arguments of launches, before and after."""
+
+    def __init__(self, hasher: Taker, verify: str) -> None:
+        self.hasher = hasher
+        self._versions = Versions(hasher)
+        self._rereads = verify == "reread"
+        self._poisons = verify == "poison"
+
+    def before(self, launch: Launch, *, began_unseen: bool = False) -> Slots:
+        """With `began_unseen` its graph began before the recording: its own memory may hold nothing yet."""
+        found = _versions_before(launch)
+        if began_unseen:
+            found = {i: one for i, one in found.items() if i not in launch.point.written}
+        return self._take(launch, found, reread=self._rereads)
+
+    def after(self, launch: Launch, before: Slots) -> Slots:
+        # What it only read is as it was, unless we are told to make sure or the code is the user's own.
+        point = launch.point
+        reread = point.is_opaque or self._rereads
+        left = _versions_after(launch, reread)
+        unread = {i: slot for i, slot in before.items() if i not in left and i not in point.written}
+        if point.is_opaque:
+            self._versions.forget()  # it may have written to anything
+        return unread | self._take(launch, left, reread=True)
+
+    def poison(self, launch: Launch) -> Slots | None:
+        """If asked to, fill the outputs that hold nothing yet, so that one that is never written shows.
+
+        Only memory that this execution of the graph allocated: of that it is sure that it holds nothing.
+        """
+        if not self._poisons or not launch.dead:
+            return None
+        point = launch.point
+        filled = [
+            i
+            for place, i in enumerate(point.tensors)
+            if i in launch.dead
+            and i in point.written
+            and launch.storages[place].born_in == launch.graph_call >= 0
+            and launch.flat[i].numel()
+        ]
+        with BUS.mute(), quiet():
+            for i in filled:
+                poison(launch.flat[i])
+            slots = self.hasher.take([launch.flat[i] for i in filled]) if filled else []
+        return dict(zip(filled, slots, strict=True))
+
+    def _take(self, launch: Launch, tensors: Tensors, *, reread: bool) -> Slots:
+        with BUS.mute():
+            return self._versions.take(launch.graph_call, tensors, reread=reread)
+
+
+class CapturedCall:
+    """What is to be read of a launch at each replay of its CUDA graph: rows of the graph's own."""
+
+    __slots__ = ("poison", "post", "pre")
+
+    def __init__(self) -> None:
+        self.pre: Slots | None = None
+        self.post: Slots | None = None
+        self.poison: Slots | None = None
+
+
+class CapturedValues:
+    """What a recording keeps for a CUDA graph."""
+
+    def __init__(self, fingerprints: CapturedFingerprints, verify: str) -> None:
+        self.fingerprints = fingerprints
+        self.values = LaunchValues(fingerprints, verify)
+        self.begin = fingerprints.begin
+
+    @property
+    def nbytes(self) -> int:
+        return self.fingerprints.nbytes
+
+
+def _versions_before(launch: Launch) -> Tensors:
+    """What the launch finds: its inputs, and what it writes over, where that means anything."""
+    point, flat, stream = launch.point, launch.flat, launch.stream
+    found = zip(point.tensors, launch.storage_ids, launch.epochs, launch.offsets, point.views, strict=True)
+    return {
+        i: ((storage, epoch, offset, view, stream), flat[i])
+        for i, storage, epoch, offset, view in found
+        if i not in launch.dead
+    }
+
+
+def _versions_after(launch: Launch, reread: bool) -> Tensors:
+    """What the launch left behind: what it wrote and returned, and with `reread` everything it was given."""
+    point, stream = launch.point, launch.stream
+    left: Tensors = {}
+    touched = {launch.storage_ids[place] for _, place in point.outputs}  # an input may lie in written memory
+    for place, i in enumerate(point.tensors):
+        if i in point.written and point.is_pending:
+            continue  # a collective is under way; its wait is the write
+        if i in point.written or (i not in launch.dead and (reread or launch.storage_ids[place] in touched)):
+            storage, offset = launch.storages[place], launch.offsets[place]
+            left[i] = ((storage.id, storage.epoch, offset, point.views[place], stream), launch.flat[i])
+    made = launch.storages[len(point.tensors) :]
+    for (i, tensor), storage in zip(readable_returns(launch).items(), made, strict=True):
+        view = id(launch.site.args[i].tensor)
+        left[i] = ((storage.id, storage.epoch, int(tensor.storage_offset()), view, stream), tensor)
+    return left
+
+
+def readable_returns(launch: Launch) -> dict[int, torch.Tensor]:
+    """What the launch returned, by argument index, where its values can be read."""
+    if not launch.returned:
+        return {}
+    first = len(launch.point.site.args)
+    specs = [arg.tensor for arg in launch.site.args[first:]]
+    return {
+        first + i: tensor
+        for i, (tensor, spec) in enumerate(zip(launch.returned, specs, strict=True))
+        if spec is not None and not spec.unread
+    }

@@ -1,0 +1,71 @@
+"""The CUDA graphs that torch.compile captures itself, which stand in trees."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+def tree_graphs() -> dict[Any, str]:
+    """What is captured now: graphs, and which compilation each is of."""
+    found = {}
+    for manager in _managers():
+        todo = [*manager.get_roots(), *_path(manager)]
+        while todo:
+            node = todo.pop()
+            if node.graph is not None:
+                compiled = getattr(manager, "id_to_compile_id", {}).get(node.wrapped_function.id)
+                found[node.graph] = f"compiled graph {compiled or '?'}"
+            todo += [child for children in node.children.values() for child in children]
+    return found
+
+
+def drop_tree_graphs(which: Callable[[Any], bool]) -> None:
+    """Have torch.compile forget some of them, so that it captures them again when it needs them.
+
+    The nodes go out of the tree that they are looked up in. One that is being executed, or whose outputs are
+    in use, lives until torch moves on from it.
+    """
+    for manager in _managers():
+        path = _path(manager)
+        if path:
+            path[0].kernelscope_path = path  # a node knows its parent weakly
+        todo = [manager.roots, *(node.children for node in path)]
+        while todo:
+            for nodes in todo.pop().values():
+                for node in nodes:
+                    if not which(node.graph):
+                        todo.append(node.children)
+                    else:
+                        _let_go(node, path)
+                nodes[:] = [node for node in nodes if not which(node.graph)]
+
+
+def _let_go(node: Any, path: list[Any]) -> None:
+    for children in node.children.values():
+        for child in children:
+            _let_go(child, path)
+    if node not in path:
+        node.remove_node_cached_tensors()
+
+
+def _path(manager: Any) -> list[Any]:
+    """The node that was executed or captured last, and those before it."""
+    path = []
+    node = manager.current_node
+    while node is not None:
+        if hasattr(node, "children"):  # not one that only warms up
+            path.append(node)
+        node = node.parent
+    return path
+
+
+def _managers() -> Iterator[Any]:
+    trees: Any = sys.modules.get("torch._inductor.cudagraph_trees")
+    if trees is None:
+        return
+    for container in list(trees.get_obj(trees.local, "tree_manager_containers").values()):
+        manager = container.tree_manager
+        if manager is not None and manager.roots is not None:
+            yield manager

@@ -1,0 +1,169 @@
+"""Where a recording puts what it sees: a run in memory, or a folder on disk."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from .config import Config
+from .events import BRIEF, Brief, Call, Finding, GraphCall, Mark, RunInfo
+from .fingerprint.hashes import quiet
+from .probes.bus import BUS
+from .run import Run, StoredRun
+from .run.tensors import TensorSaver
+from .run.writer import Writer
+
+
+class Sink(Protocol):
+    """What a recording wants of it."""
+
+    run: Run
+    wants_ends: bool  # whether it must know when a noted launch is over
+
+    @property
+    def has_failed(self) -> bool: ...
+
+    @property
+    def note(self) -> Callable[[Brief], Any]: ...
+
+    def next_key(self) -> int: ...
+    def enter(self, call: Call) -> None: ...
+
+    def leave(self, call: Call, stream: int | None) -> None:
+        """A call is over; `stream` is where it was enqueued, if it was."""
+
+    def note_failed(self, graph_call: int, line: int, message: str) -> None: ...
+    def graph_call(self, execution: GraphCall, *, is_paused: bool) -> None: ...
+    def mark(self, kind: str, text: str) -> None: ...
+    def finding(self, finding: Finding) -> None: ...
+
+    def awaits_time(self, call: Call) -> None:
+        """How long it took will be told later."""
+
+    def took(self, index: int, nanoseconds: int) -> None: ...
+    def close(self) -> None: ...
+
+    def forget(self) -> None:
+        """In a forked child: it is its parent's."""
+
+
+class MemorySink:
+    """A run that is kept as Python objects."""
+
+    wants_ends = False
+    has_failed = False
+
+    def __init__(self, info: RunInfo) -> None:
+        self.run = Run(info)
+        self._keys = itertools.count()
+        self._timed: dict[int, Call] = {}  # until their times are known
+
+    @property
+    def note(self) -> Callable[[Brief], Any]:
+        return self.run.entries.append
+
+    def next_key(self) -> int:
+        return next(self._keys)
+
+    def enter(self, call: Call) -> None:
+        self.run.entries.append(call)
+
+    def leave(self, call: Call, stream: int | None) -> None:
+        """It stands in the run already."""
+
+    def note_failed(self, graph_call: int, line: int, message: str) -> None:
+        for entry in reversed(self.run.entries):
+            if isinstance(entry, Call):
+                if entry.graph_call == graph_call:
+                    return  # a launch that was watched came after the last note
+                continue
+            number, noted_in, _ = BRIEF.unpack(entry)
+            if noted_in == graph_call:
+                familiar = self.run.familiars.get(number)
+                if familiar is not None and familiar.site.line == line:
+                    self.run.errors_of_briefs[id(entry)] = message
+                return
+
+    def graph_call(self, execution: GraphCall, *, is_paused: bool) -> None:
+        self.run.graph_calls[execution.index] = execution
+
+    def mark(self, kind: str, text: str) -> None:
+        self.run.marks.append(Mark(len(self.run), kind, text))
+
+    def finding(self, finding: Finding) -> None:
+        """The run has it."""
+
+    def awaits_time(self, call: Call) -> None:
+        self._timed[call.index] = call
+
+    def took(self, index: int, nanoseconds: int) -> None:
+        if index in self._timed:
+            self._timed.pop(index).duration_ns = nanoseconds
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def forget(self) -> None:
+        """The child's copy is its own."""
+
+
+class DiskSink:
+    """A new folder, which survives a crash."""
+
+    wants_ends = True  # after a crash it must be known which launch was executing
+
+    def __init__(self, path: Path, info: RunInfo, config: Config, on_failure: Callable[[], None]) -> None:
+        self.writer = Writer(path, info, timed=config.time, keep_last=config.keep_last)
+        self.writer.on_failure = on_failure
+        self.writer.flight.familiar = lambda number: BUS.familiars.get(number)
+        self.run: Run = StoredRun(path, info, self.writer)
+        if torch.version.cuda is not None:  # not is_available(), after which a fork cannot use the GPU
+            self.writer.watch_streams(torch._C._cuda_getCurrentRawStream)
+        self.enter = self.writer.enter
+        self.note_failed = self.writer.note_failed
+        self.mark = self.writer.mark
+        self.finding = self.writer.finding
+        self.took = self.writer.duration
+        self.forget = self.writer.forget
+
+    @property
+    def has_failed(self) -> bool:
+        return bool(self.writer.failure)
+
+    @property
+    def note(self) -> Callable[[Brief], Any]:
+        return self.writer.note
+
+    def next_key(self) -> int:
+        return next(self.writer.flight)
+
+    def leave(self, call: Call, stream: int | None) -> None:
+        if stream is not None:
+            self.writer.launched(call.index, stream)
+        self.writer.leave(call)
+
+    def graph_call(self, execution: GraphCall, *, is_paused: bool) -> None:
+        if not is_paused:
+            self.writer.graph_call(execution)
+
+    def awaits_time(self, call: Call) -> None:
+        """It is looked up by its index."""
+
+    def close(self) -> None:
+        self.run.close()
+        self.writer.close()
+
+    def tensor_saver(self, config: Config) -> TensorSaver:
+        return TensorSaver(self.writer, config.max_tensors, _unrecorded)
+
+
+@contextmanager
+def _unrecorded() -> Iterator[None]:
+    """Work of our own with the program's tensors: no probe, mode or subclass sees it."""
+    with BUS.mute(), quiet():
+        yield
