@@ -36,6 +36,7 @@ class CapturedRows:
         self._stats = log.zeros(ROWS_AT_MOST * ROW_LENGTH, torch.float64) if stats else None
         self._scratch = log.zeros(SCRATCH_WORDS, torch.float64) if stats else None
         self._scratch_stream = 0
+        self._replayed_on: set[int] = set()
 
     @property
     def nbytes(self) -> int:
@@ -66,6 +67,14 @@ class CapturedRows:
             raise CannotCapture("a tensor is too large for statistics inside a CUDA graph")
         self._scratch_stream = stream
         return self._scratch.data_ptr()
+
+    def written_on(self, stream: int) -> None:
+        """A replay writes to the rows from this stream: they are not handed out again while it still does."""
+        if stream not in self._replayed_on:
+            self._replayed_on.add(stream)
+            for rows in (self._sums, self._stats, self._scratch):
+                if rows is not None:
+                    rows.record_stream(torch.cuda.current_stream(self.device))
 
     def copy_to(self, log: DeviceLog, first: int, row: int, count: int) -> None:
         """Enqueue a copy of neighbouring rows into the log, from its row `first` on."""
@@ -120,6 +129,8 @@ class CapturedFingerprints:
         """Enqueue a copy of what this replay is going to leave; by row, the slots where it will be."""
         stream = torch._C._cuda_getCurrentRawStream(self._log.device.index)
         slots: list[Slot] = []
+        with quiet():
+            self._rows.written_on(stream)
         for row in range(0, len(self._salts), CHUNK_ROWS):
             salts = self._salts[row : row + CHUNK_ROWS]
             numels = self._numels[row : row + CHUNK_ROWS]

@@ -7,6 +7,7 @@ statistics beside it.
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from array import array
 from collections.abc import Sequence
@@ -109,10 +110,13 @@ def _pool(device: int) -> torch.cuda.MemPool:
     """Memory that only logs use.
 
     A block from the common pool may still be written to by kernels that are queued on the stream it was freed
-    on, while we write to it from another. One pool for all logs, because a pool must not be taken down while
-    a CUDA graph is captured, and nobody knows when Python will get to a log that is no longer used.
+    on, while we write to it from another. One pool for all logs that is never taken down, because that must
+    not happen while a CUDA graph is captured.
     """
-    return torch.cuda.MemPool()
+    pool = torch.cuda.MemPool()
+    # Not at the end either: a process that ends after a capture has failed would be aborted.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(pool))
+    return pool
 
 
 class DeviceLog:

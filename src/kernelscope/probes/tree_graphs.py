@@ -30,16 +30,15 @@ def drop_tree_graphs(which: Callable[[Any], bool]) -> None:
     for manager in _managers():
         path = _path(manager)
         if path:
-            path[0].kernelscope_path = path  # a node knows its parent weakly
+            path[0].kernelscope_path = path[1:]  # a node knows its parent weakly
         todo = [manager.roots, *(node.children for node in path)]
         while todo:
             for nodes in todo.pop().values():
-                for node in nodes:
-                    if not which(node.graph):
-                        todo.append(node.children)
-                    else:
-                        _let_go(node, path)
-                nodes[:] = [node for node in nodes if not which(node.graph)]
+                gone = [node for node in nodes if which(node.graph)]
+                nodes[:] = [node for node in nodes if node not in gone]
+                todo += [node.children for node in nodes]
+                for node in gone:
+                    _let_go(node, path)
 
 
 def _let_go(node: Any, path: list[Any]) -> None:
@@ -48,6 +47,8 @@ def _let_go(node: Any, path: list[Any]) -> None:
             _let_go(child, path)
     if node not in path:
         node.remove_node_cached_tensors()
+    # Now, and not when Python collects it: that may be while another graph is captured, and would spoil that.
+    node.graph.reset()
 
 
 def _path(manager: Any) -> list[Any]:
