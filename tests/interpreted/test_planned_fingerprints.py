@@ -28,7 +28,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     def launch(kernel: Any, programs: int, stream: int, args: tuple[int, ...]) -> None:
         kernel[(programs,)](*args)
 
-    monkeypatch.setattr(cuda_plans, "_kernel", lambda device: InterpretedKernel())
+    monkeypatch.setattr(cuda_plans, "_kernel", lambda device, only_flat: InterpretedKernel())
     monkeypatch.setattr(cuda, "engine", lambda device: InterpretedEngine())
     monkeypatch.setattr(cuda, "_launch", launch)
     for name, value in {
@@ -79,6 +79,33 @@ def test_every_layout(dtype: torch.dtype) -> None:
     base = torch.randint(-90, 90, (1024,)).to(torch.int8).view(torch.uint8)
     base = base % 2 if dtype == torch.bool else base
     tensors = layouts_of(base.view(dtype)[:101])
+    assert sums(tensors) == [expected(t) for t in tensors]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int8], ids=str)
+def test_runs_and_rows_that_are_read_several_at_once(dtype: torch.dtype) -> None:
+    base = torch.randint(0, 256, (1 << 13,), generator=torch.Generator().manual_seed(1)).to(torch.uint8)
+    base = base.view(dtype)
+    run = 64 // base.itemsize
+    wide = base[: 96 * run].view(4, 3, 2, 4, run)
+    tensors = [
+        wide[:, 1],
+        wide.permute(1, 0, 3, 2, 4)[:, 1:],
+        wide.flatten(3).permute(2, 1, 0, 3),
+        wide.view(4, 3, 2, 2, 2 * run).permute(2, 0, 3, 1, 4),
+        wide.flatten(0, 3)[::3],
+        wide.view(8, 12, run)[1::2, 1:11:3],
+        wide.flatten(1).t(),
+        wide.flatten(1)[:, :-1].t(),
+        wide.view(4, 12, 2 * run).transpose(1, 2),
+        wide.view(4, 12, 2 * run)[:, :, 1:].transpose(1, 2),
+        base[2 : 2 + 8 * 24].view(8, 24).t(),
+        base[1 : 1 + 8 * 24].view(8, 24).t(),
+    ]
+    layouts = [cuda.Layout(t.shape, t.stride(), t.itemsize) for t in tensors]
+    kinds = {next(iter(cuda_plans._numbers(layout)), None) for layout in layouts}
+    assert cuda_plan_kernel.RUNS in kinds
+    assert (cuda_plan_kernel.PAIRED in kinds) == (dtype.itemsize == 2)
     assert sums(tensors) == [expected(t) for t in tensors]
 
 

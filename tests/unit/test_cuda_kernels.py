@@ -24,7 +24,9 @@ KERNELS = [
     ("strided", {"WIDTH": 2, "DIMS": 5, **STRIDED}),
     ("transposed", {"WIDTH": 2, "ROWS": 64, "WORDS": 16}),
     ("transposed", {"WIDTH": 8, "ROWS": 64, "WORDS": 16}),
-    ("planned", {"BLOCK": 1024, "ROWS": 64, "WORDS": 16}),
+    ("transposed", {"WIDTH": 2, "ROWS": 32, "WORDS": 16, "PAIRED": True}),
+    ("planned", {"BLOCK": 512, "ROWS": 32, "WORDS": 16, "ONLY_FLAT": False}),
+    ("planned", {"BLOCK": 512, "ROWS": 32, "WORDS": 16, "ONLY_FLAT": True}),
 ]
 
 
@@ -40,17 +42,9 @@ def compiled(kernel: Any, constants: dict[str, Any]) -> str:
 @pytest.mark.parametrize(("name", "constants"), KERNELS, ids=[f"{n}-{i}" for i, (n, _) in enumerate(KERNELS)])
 def test_compiles_for_hopper(name: str, constants: dict[str, Any]) -> None:
     ptx = compiled(getattr(cuda_plan_kernel if name == "planned" else cuda_kernels, name), constants)
-    width = 8 * constants.get("WIDTH", 8)
+    width = 32 if constants.get("PAIRED") else 8 * constants.get("WIDTH", 8)
     assert f"ld.global.b{width}" in ptx
     assert "red.global" in ptx or "atom.global" in ptx
-
-
-def test_the_aligned_kernel_has_no_trace_of_the_misaligned_form() -> None:
-    aligned, misaligned = (
-        compiled(cuda_kernels.flat, {"BLOCK": 1024, "MISALIGNED": flag}).count("ld.global.b64")
-        for flag in (False, True)
-    )
-    assert 2 * aligned == misaligned
 
 
 FLAT = {"MISALIGNED": False, "BLOCK": cuda_stats._BLOCK, "ROW": 9}

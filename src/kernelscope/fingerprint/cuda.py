@@ -14,7 +14,7 @@ from .hashes import address as address_of
 
 _BLOCK = 512  # with more, a program has so many registers that too few programs fit on the device
 _WARPS = 4
-_WORDS_A_PROGRAM = 2 * _BLOCK  # from here on a tensor gets another program …
+_WORDS_A_PROGRAM = _BLOCK  # from here on a tensor gets another program …
 _PROGRAMS_AT_MOST = 132 * 16  # … up to here; then each takes more
 _DIMENSIONS = 6
 _TILE_ROWS, _TILE_WORDS = 32, 16
@@ -101,7 +101,8 @@ class _Engine:
         if not nbytes:
             return True
         if layout.is_transposed:
-            how = {"WIDTH": size, "ROWS": _TILE_ROWS, "WORDS": _TILE_WORDS}
+            paired = layout.is_paired and address % 4 == 0
+            how = {"WIDTH": size, "ROWS": _TILE_ROWS, "WORDS": _TILE_WORDS, "PAIRED": paired}
             args = (log, address, *layout.transposed_numbers, *how.values())
             _launch(self._transposed(**how), layout.programs, stream, args)
             return True
@@ -131,6 +132,12 @@ class Layout:
             itemsize <= 8 and len(dims) in (2, 3) and dims[0][0] * itemsize % 8 == 0 and dims[1][1] == 1
         )
 
+        # … and two of those rows can be read at once.
+        self.is_paired = False
+        if self.is_transposed and itemsize == 2:
+            _, apart, rows, _, _, outer_stride, _ = self.transposed_numbers
+            self.is_paired = rows % 2 == apart % 4 == outer_stride % 4 == 0
+
     @property
     def transposed_numbers(self) -> tuple[int, ...]:
         (columns, apart), (rows, _), *outer = self.dims
@@ -153,15 +160,34 @@ class Layout:
         return (*(n for dim in [(run // 8, 8), *outer] for n in dim), *(1, 0) * (4 - len(dims)))
 
     @property
+    def numbers_in_runs(self) -> tuple[int, ...] | None:
+        """What `runs_sum` wants: up to four dimensions, the first a run that can be quartered."""
+        dims = self.dims_in_bytes
+        (run, _), *outer = dims
+        fits = len(dims) <= 4 and run % 64 == 0 and all(stride % 8 == 0 for _, stride in outer)
+        if not fits or self.nbytes >= 1 << 31:
+            return None
+        (size1, stride1), (size2, stride2), (_, stride3) = [*outer, *[(1, 0)] * (4 - len(dims))]
+        pairs = run // 64
+        return pairs, magic(pairs), size1, stride1, magic(size1), size2, stride2, magic(size2), stride3
+
+    @property
     def programs(self) -> int:
         """How many programs of a kernel share the work."""
         if self.is_flat:
             return _programs_of_flat(self.nbytes)
         if self.is_transposed:
             row_words, _, rows, _, count, _, _ = self.transposed_numbers
+            rows = rows // 2 if self.is_paired else rows
             tiles = count * -(-rows // _TILE_ROWS) * -(-row_words // _TILE_WORDS)
             return min(tiles, _PROGRAMS_AT_MOST)
         return min(max(self.nbytes // (8 * _BLOCK), 1), _PROGRAMS_AT_MOST)
+
+
+def magic(divisor: int) -> int:
+    """What numbers below 2³¹ are multiplied by and then shifted, above bit 40, instead of being divided."""
+    shift = 31 + (divisor - 1).bit_length()
+    return shift << 40 | -(-(1 << shift) // divisor)
 
 
 def _programs_of_flat(nbytes: int) -> int:

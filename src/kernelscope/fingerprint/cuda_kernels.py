@@ -17,6 +17,7 @@ _SECOND = tl.constexpr(MIX_SECOND)
 _POSITION = tl.constexpr(POSITION)
 _SHIFT_FIRST = tl.constexpr(SHIFT_FIRST)
 _SHIFT_SECOND = tl.constexpr(SHIFT_SECOND)
+_WORD = tl.constexpr(1 << 64)
 
 TENSORS_AT_ONCE = 8
 _FLAT_NUMBERS = ["log"] + [f"{what}{i}" for i in range(TENSORS_AT_ONCE) for what in "pne"]
@@ -50,6 +51,60 @@ def load_words(address, index, inside, above_inside, MISALIGNED: tl.constexpr): 
         above = tl.load(source + 1, mask=above_inside, other=0)
         word = (word >> shift) | (above << (64 - shift))
     return word
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def flat_sum(address, nbytes, program, programs, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The whole words of a contiguous, aligned tensor that are this program's, BLOCK of them at a time.
+
+    A thread has two neighbouring words at once, and two such loads on their way.
+    """
+    LANES: tl.constexpr = BLOCK // 4
+    words = nbytes // 8
+    source = address.to(tl.pointer_type(tl.uint64))
+    lanes = 2 * tl.arange(0, LANES)[:, None] + tl.arange(0, 2)[None, :]
+    step = programs * BLOCK
+    keys = (program * BLOCK + lanes + 1).to(tl.uint64) * _POSITION
+    key_step = step.to(tl.uint64) * _POSITION  # so that the loop adds where the definition multiplies
+    total = tl.zeros([LANES], tl.uint64)
+    blocks = words // BLOCK
+    for start in range(program * BLOCK, blocks * BLOCK, step):
+        for half in tl.static_range(2):
+            word = tl.load(source + start + half * 2 * LANES + lanes)
+            total += tl.sum(mix(word ^ (keys + half * 2 * LANES * _POSITION % _WORD)), 1)
+        keys += key_step
+    if blocks % programs == program:  # what is left is less than a block
+        for half in tl.static_range(2):
+            here = blocks * BLOCK + half * 2 * LANES + lanes
+            inside = here < words
+            word = tl.load(source + here, mask=inside, other=0)
+            total += tl.sum(tl.where(inside, mix(word ^ ((here + 1).to(tl.uint64) * _POSITION)), 0), 1)
+    return tl.sum(total, 0)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def shifted_sum(address, nbytes, program, programs, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The same where the address may be no multiple of 8."""
+    words = nbytes // 8
+    lanes = tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], tl.uint64)
+    for start in range(program * BLOCK, words, programs * BLOCK):
+        here = start + lanes
+        inside = here < words
+        word = load_words(address, here, inside, inside, True)
+        total += tl.where(inside, mix(word ^ ((here + 1).to(tl.uint64) * _POSITION)), 0)
+    return tl.sum(total, 0)
+
+
+@triton.jit
+def tail(address, nbytes):  # type: ignore[no-untyped-def]
+    """What is left beyond the last whole word."""
+    words = nbytes // 8
+    left = nbytes - words * 8
+    bytes = tl.arange(0, 8)
+    end = address.to(tl.pointer_type(tl.uint8)) + words * 8
+    value = tl.load(end + bytes, mask=bytes < left, other=0).to(tl.uint64) << (bytes * 8).to(tl.uint64)
+    return mix(tl.sum(value, 0) ^ ((words + 1).to(tl.uint64) * _POSITION))
 
 
 @triton.jit(do_not_specialize=_FLAT_NUMBERS)  # type: ignore[untyped-decorator]
@@ -86,26 +141,12 @@ def flat(
     if program >= e6:
         address, nbytes, first, end, which = p7, n7, e6, e7, 7
     local = program - first
-    words = nbytes // 8
-    lanes = tl.arange(0, BLOCK)
-    step = (end - first) * BLOCK
-    keys = (local * BLOCK + lanes + 1).to(tl.uint64) * _POSITION
-    key_step = step.to(tl.uint64) * _POSITION  # so that the loop adds where the definition multiplies
-    total = tl.zeros([BLOCK], tl.uint64)
-    for start in range(local * BLOCK, words, step):
-        here = start + lanes
-        inside = here < words
-        word = load_words(address, here, inside, inside, MISALIGNED)
-        total += tl.where(inside, mix(word ^ keys), 0)
-        keys += key_step
-    sum = tl.sum(total, 0)
-    left = nbytes - words * 8
-    if (local == 0) & (left > 0):
-        bytes = tl.arange(0, 8)
-        tail = address.to(tl.pointer_type(tl.uint8)) + words * 8
-        value = tl.load(tail + bytes, mask=bytes < left, other=0).to(tl.uint64) << (bytes * 8).to(tl.uint64)
-        word = tl.sum(value, 0)
-        sum += mix(word ^ ((words + 1).to(tl.uint64) * _POSITION))
+    if MISALIGNED:
+        sum = shifted_sum(address, nbytes, local, end - first, BLOCK)
+    else:
+        sum = flat_sum(address, nbytes, local, end - first, BLOCK)
+    if (local == 0) & (nbytes % 8 > 0):
+        sum += tail(address, nbytes)
     tl.atomic_add(log.to(tl.pointer_type(tl.int64)) + which, sum.to(tl.int64, bitcast=True), sem="relaxed")
 
 
@@ -197,18 +238,25 @@ def transposed(
     log: tl.int64, base: tl.int64,
     row_words: tl.int64, stride: tl.int64, rows: tl.int64, rows_apart: tl.int64,
     outer: tl.int64, outer_stride: tl.int64, outer_apart: tl.int64,
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr, PAIRED: tl.constexpr = False,
 ) -> None:  # fmt: skip
     """A tensor whose innermost dimension is not the one that is contiguous in memory.
 
     Elements have WIDTH bytes. Those of a row lie `stride` bytes apart and make up row_words words; rows lie
     WIDTH bytes apart in memory, and rows_apart words in logical order. Tiles are read along the rows, which
-    coalesces.
+    coalesces; PAIRED, two rows of 2-byte elements at once.
     """
-    sum = transposed_sum(
-        base, tl.program_id(0).to(tl.int64), tl.num_programs(0).to(tl.int64),
-        row_words, stride, rows, rows_apart, outer, outer_stride, outer_apart, WIDTH, ROWS, WORDS,
-    )  # fmt: skip
+    program, programs = tl.program_id(0).to(tl.int64), tl.num_programs(0).to(tl.int64)
+    if PAIRED:
+        sum = paired_sum(
+            base, program, programs, row_words, stride, rows, rows_apart, outer, outer_stride, outer_apart,
+            ROWS, WORDS,
+        )  # fmt: skip
+    else:
+        sum = transposed_sum(
+            base, program, programs, row_words, stride, rows, rows_apart, outer, outer_stride, outer_apart,
+            WIDTH, ROWS, WORDS,
+        )  # fmt: skip
     tl.atomic_add(log.to(tl.pointer_type(tl.int64)), sum.to(tl.int64, bitcast=True), sem="relaxed")
 
 
@@ -217,16 +265,18 @@ def transposed_sum(  # type: ignore[no-untyped-def]
     base, program, programs, row_words, stride, rows, rows_apart, outer, outer_stride, outer_apart,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr,
 ):  # fmt: skip
-    row_tiles = (rows + ROWS - 1) // ROWS
-    word_tiles = (row_words + WORDS - 1) // WORDS
+    # Of tiles there are few enough for 32 bits, in which a division is much cheaper.
+    row_tiles = ((rows + ROWS - 1) // ROWS).to(tl.int32)
+    word_tiles = ((row_words + WORDS - 1) // WORDS).to(tl.int32)
+    tiles = row_tiles * word_tiles
     r = tl.arange(0, ROWS).to(tl.int64)[:, None]
     w = tl.arange(0, WORDS).to(tl.int64)[None, :]
     total = tl.zeros([ROWS, WORDS], tl.uint64)
-    for tile in range(program, outer * row_tiles * word_tiles, programs):
-        of_outer = tile // (row_tiles * word_tiles)
-        rest = tile - of_outer * (row_tiles * word_tiles)
-        row = (rest // word_tiles) * ROWS + r
-        place = (rest % word_tiles) * WORDS + w
+    for tile in range(program.to(tl.int32), outer.to(tl.int32) * tiles, programs.to(tl.int32)):
+        of_outer = (tile // tiles).to(tl.int64)
+        rest = tile % tiles
+        row = (rest // word_tiles).to(tl.int64) * ROWS + r
+        place = (rest % word_tiles).to(tl.int64) * WORDS + w
         inside = (row < rows) & (place < row_words)
         word = tl.zeros([ROWS, WORDS], tl.uint64)
         for part in tl.static_range(8 // WIDTH):
@@ -236,3 +286,83 @@ def transposed_sum(  # type: ignore[no-untyped-def]
         mixed = mix(word ^ ((index + 1).to(tl.uint64) * _POSITION))
         total += tl.where(inside, mixed, 0)
     return tl.sum(tl.sum(total, 1), 0)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def paired_sum(  # type: ignore[no-untyped-def]
+    base, program, programs, row_words, stride, rows, rows_apart, outer, outer_stride, outer_apart,
+    ROWS: tl.constexpr, WORDS: tl.constexpr,
+):  # fmt: skip
+    """`transposed_sum` of 2-byte elements, loading those of two rows at once: rows and strides are even."""
+    row_tiles = ((rows // 2 + ROWS - 1) // ROWS).to(tl.int32)
+    word_tiles = ((row_words + WORDS - 1) // WORDS).to(tl.int32)
+    tiles = row_tiles * word_tiles
+    source = base.to(tl.pointer_type(tl.uint32))
+    apart = stride // 4
+    other_row = rows_apart.to(tl.uint64) * _POSITION
+    r = tl.arange(0, ROWS).to(tl.int64)[:, None]
+    w = tl.arange(0, WORDS).to(tl.int64)[None, :]
+    total = tl.zeros([ROWS, WORDS], tl.uint64)
+    for tile in range(program.to(tl.int32), outer.to(tl.int32) * tiles, programs.to(tl.int32)):
+        of_outer = (tile // tiles).to(tl.int64)
+        rest = tile % tiles
+        pair = (rest // word_tiles).to(tl.int64) * ROWS + r
+        place = (rest % word_tiles).to(tl.int64) * WORDS + w
+        inside = (pair < rows // 2) & (place < row_words)
+        at = source + of_outer * (outer_stride // 4) + pair + place * stride
+        a = tl.load(at, mask=inside, other=0)
+        b = tl.load(at + apart, mask=inside, other=0)
+        c = tl.load(at + 2 * apart, mask=inside, other=0)
+        d = tl.load(at + 3 * apart, mask=inside, other=0)
+        low, high = (a & 0xFFFF) | (b << 16), (c & 0xFFFF) | (d << 16)
+        first = low.to(tl.uint64) | (high.to(tl.uint64) << 32)
+        low, high = (a >> 16) | (b & 0xFFFF0000), (c >> 16) | (d & 0xFFFF0000)
+        second = low.to(tl.uint64) | (high.to(tl.uint64) << 32)
+        key = (of_outer * outer_apart + pair * (2 * rows_apart) + place + 1).to(tl.uint64) * _POSITION
+        total += tl.where(inside, mix(first ^ key) + mix(second ^ (key + other_row)), 0)
+    return tl.sum(tl.sum(total, 1), 0)
+
+
+@triton.jit
+def quotient(number, magic):  # type: ignore[no-untyped-def]
+    """Divide a uint32 below 2³¹ by what `cuda.magic` was given."""
+    return ((number.to(tl.uint64) * (magic & 0xFFFFFFFFF)) >> (magic >> 40)).to(tl.uint32)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def runs_sum(  # type: ignore[no-untyped-def]
+    base, nbytes, program, programs, size0, magic0, size1, stride1, magic1, size2, stride2, magic2, stride3,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A tensor of up to four dimensions whose innermost runs of bytes lie together, and can be quartered.
+
+    Where a run is costs much to find out, so that a thread takes two words from each of its quarters, of
+    size0 such pairs; other dimensions have sizes, and strides in bytes.
+    """
+    LANES: tl.constexpr = BLOCK // 4
+    pairs = (nbytes // 64).to(tl.int32)
+    source = base.to(tl.pointer_type(tl.uint64))
+    quarter = 2 * size0
+    size0, size1, size2 = size0.to(tl.uint32), size1.to(tl.uint32), size2.to(tl.uint32)
+    magic0, magic1, magic2 = magic0.to(tl.uint64), magic1.to(tl.uint64), magic2.to(tl.uint64)
+    next_quarter = quarter.to(tl.uint64) * _POSITION
+    lanes = tl.arange(0, LANES)
+    two = tl.arange(0, 2)[None, :]
+    total = tl.zeros([LANES], tl.uint64)
+    for start in range(program.to(tl.int32) * LANES, pairs, programs.to(tl.int32) * LANES):
+        pair = (start + lanes).to(tl.uint32)
+        inside = (start + lanes < pairs)[:, None]
+        run = quotient(pair, magic0)
+        in_run = 2 * (pair - run * size0).to(tl.int64)
+        rest = quotient(run, magic1)
+        at = (run - rest * size1).to(tl.int64) * stride1
+        last = quotient(rest, magic2)
+        at += (rest - last * size2).to(tl.int64) * stride2 + last.to(tl.int64) * stride3
+        here = source + (at // 8 + in_run)[:, None] + two
+        index = (run.to(tl.int64) * (4 * quarter) + in_run)[:, None] + two
+        keys = (index + 1).to(tl.uint64) * _POSITION
+        for part in tl.static_range(4):
+            word = tl.load(here + part * quarter, mask=inside, other=0)
+            total += tl.sum(tl.where(inside, mix(word ^ keys), 0), 1)
+            keys += next_quarter
+    return tl.sum(total, 0)

@@ -11,8 +11,8 @@ import torch
 from . import cuda
 from .cuda import Layout
 
-# All layouts together want 96, and then too few programs fit on the device to hide how far memory is.
-_REGISTERS = 64
+# All layouts together want 80, and then too few programs fit on the device to hide how far memory is.
+_REGISTERS = 48
 
 # Address of the first row, stream, piece of the log, slot of the first row.
 Execution: TypeAlias = tuple[int, int, Any, int]
@@ -27,8 +27,7 @@ class Together:
 
         self._places = tuple(places)  # among the addresses of the flush
         self._alone = [Alone(p, r, n) for p, r, n in zip(places, rows, layouts, strict=True)]
-        # Words are loaded whole from these, so that they have to be aligned.
-        self._wants_aligned = any(not (layout.is_flat or layout.is_transposed) for layout in layouts)
+        self._how = _how(only_flat=all(layout.is_flat for layout in layouts))
         self._programs = 0
         ends: list[int] = []
         entries: list[int] = []
@@ -43,17 +42,20 @@ class Together:
         self._unused = (0,) * unused
 
     def bind(self, table: int, device: int) -> Flush:
-        kernel = _kernel(device)
+        kernel = _kernel(device, self._how["ONLY_FLAT"])
         run, function, metadata = kernel.run, kernel.function, kernel.packed_metadata
-        programs, places, wants_aligned = self._programs, self._places, self._wants_aligned
-        rest = (*self._unused, *_how().values())
+        programs, places = self._programs, self._places
+        rest = (*self._unused, *self._how.values())
         is_all = places == tuple(range(len(places)))
         alone = [part.bind(0, device) for part in self._alone]
 
         def flush(execution: Execution, *addresses: int) -> None:
             log, stream, chunk, _ = execution
             given = addresses if is_all and len(addresses) == len(places) else [addresses[p] for p in places]
-            if wants_aligned and any(address % 8 for address in given):
+            low_bits = 0
+            for address in given:
+                low_bits |= address
+            if low_bits % 8:
                 for one in alone:
                     one(execution, *addresses)
                 return
@@ -106,22 +108,29 @@ def _numbers(layout: Layout) -> list[int]:
 
     if layout.is_flat:
         return [cuda_plan_kernel.FLAT]
+    if layout.is_paired:
+        return [cuda_plan_kernel.PAIRED, *layout.transposed_numbers]
     if layout.is_transposed:
         kinds = {2: cuda_plan_kernel.TRANSPOSED_2, 4: cuda_plan_kernel.TRANSPOSED_4}
         kind = kinds.get(layout.itemsize)
         return [] if kind is None else [kind, *layout.transposed_numbers]
+    if layout.numbers_in_runs is not None:
+        return [cuda_plan_kernel.RUNS, *layout.numbers_in_runs]
     numbers = layout.numbers_in_words
     return [cuda_plan_kernel.STRIDED, *numbers] if numbers is not None else []
 
 
-def _how() -> dict[str, int]:
-    return {"BLOCK": cuda._BLOCK, "ROWS": cuda._TILE_ROWS, "WORDS": cuda._TILE_WORDS}
+def _how(*, only_flat: bool) -> dict[str, int]:
+    return {
+        "BLOCK": cuda._BLOCK, "ROWS": cuda._TILE_ROWS, "WORDS": cuda._TILE_WORDS, "ONLY_FLAT": only_flat
+    }  # fmt: skip
 
 
 @cache
-def _kernel(device: int) -> Any:
+def _kernel(device: int, only_flat: bool) -> Any:
     from . import cuda_plan_kernel
 
     with torch.cuda.device(device):
         numbers = [0] * (2 + cuda_plan_kernel.TENSORS_AT_ONCE)
-        return cuda._compiled(cuda_plan_kernel.planned, numbers, **_how(), maxnreg=_REGISTERS)
+        how = _how(only_flat=only_flat)
+        return cuda._compiled(cuda_plan_kernel.planned, numbers, **how, maxnreg=_REGISTERS)
