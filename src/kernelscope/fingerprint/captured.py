@@ -6,21 +6,17 @@ its capture begins, and after each replay they are copied to the log, behind it 
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
+from .chunks import during_captures
 from .fingerprinter import Fingerprinter, Slot, numel, salt
 from .hashes import missing_memory, quiet
 from .log import CHUNK_ROWS, SCRATCH_COUNTERS, SCRATCH_RECORD, SCRATCH_WORDS, DeviceLog
 from .stats import ROW_LENGTH
 
 ROWS_AT_MOST = 2 * CHUNK_ROWS
-_RELAXED = 2
 
 
 class CannotCapture(Exception):
@@ -121,7 +117,7 @@ class CapturedFingerprints:
         self._salts += [salt(t.dtype, t.nbytes) for t in tensors]
         self._dtypes += [t.dtype for t in tensors]
         self._numels += [numel(t) for t in tensors] if self.hasher.takes_stats else ()
-        with _loading_allowed():
+        with during_captures():  # a kernel that is met for the first time is loaded
             self.hasher.enqueue(self._rows, first, tensors)
         return list(range(first, len(self._salts)))
 
@@ -143,20 +139,3 @@ class CapturedFingerprints:
             for slot, dtype in zip(slots, self._dtypes, strict=True):
                 self.hasher.note_replayed(slot, dtype)
         return slots
-
-
-@contextmanager
-def _loading_allowed() -> Iterator[None]:
-    """A kernel that is met for the first time has to be loaded, which a capture would not allow."""
-    mode = ctypes.c_int(_RELAXED)
-    exchange = _driver().cuThreadExchangeStreamCaptureMode
-    exchange(ctypes.byref(mode))
-    try:
-        yield
-    finally:
-        exchange(ctypes.byref(mode))
-
-
-@cache
-def _driver() -> Any:
-    return ctypes.CDLL("libcuda.so.1")

@@ -230,10 +230,17 @@ class Fingerprinter:
     ) -> int:
         """Rows that this stream is going to write to; a device other than a GPU has none."""
         with self._lock:
+            if stream is not None:
+                log.drain(stream)
             row = log.reserve(salts, numels)
             if stream is not None:
                 log.let_stream_write(row, stream)
             return row
+
+    def ready(self, number: int) -> Slot:
+        """Slots of this log before this one can be read without waiting for the device."""
+        with self._lock:
+            return self.slot(number, self._devices[number - 1].ready() if number else self.host_log.rows)
 
     def log_of(self, device: torch.device) -> tuple[int, DeviceLog]:
         """The log of a device, and its number."""

@@ -7,21 +7,22 @@ statistics beside it.
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from array import array
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from time import monotonic
 from typing import Protocol
 
 import torch
 
+from .chunks import Chunk, during_captures, pool
 from .definition import MASK64, mix
 from .hashes import quiet
 from .stats import ROW_LENGTH, Stats
 
 CHUNK_ROWS = 8192
+_SECONDS_BETWEEN_DRAINS = 0.25
 SCRATCH_COUNTERS, SCRATCH_RECORD = 8, 10  # in 64-bit words, as cuda_records has them
 SCRATCH_WORDS = 48 << 10  # enough for most launches
 NO_NUMBERS = -1  # stands for the number of elements where the dtype has no statistics
@@ -83,42 +84,6 @@ class HostLog:
         return Stats.from_row(self._stats[row * ROW_LENGTH : (row + 1) * ROW_LENGTH], self._numels[row])
 
 
-class Chunk:
-    """One piece of a device log, and the newest copy of it on the host."""
-
-    def __init__(self, values: torch.Tensor) -> None:
-        self.values = values
-        self.address = values.data_ptr()
-        self.host: torch.Tensor | None = None
-        self.cleared: torch.cuda.Event | None = None
-        self.streams: set[int] = set()  # those that are known to come after `cleared`
-        # Counted after the write is enqueued, so that a copy made in between is known to be old.
-        self.writes = 0
-        self.copied_writes = 0
-
-    @property
-    def is_stale(self) -> bool:
-        return self.host is None or self.copied_writes != self.writes
-
-    def copy(self) -> None:
-        self.copied_writes = self.writes
-        self.host = self.values.cpu()
-
-
-@cache
-def _pool(device: int) -> torch.cuda.MemPool:
-    """Memory that only logs use.
-
-    A block from the common pool may still be written to by kernels that are queued on the stream it was freed
-    on, while we write to it from another. One pool for all logs that is never taken down, because that must
-    not happen while a CUDA graph is captured.
-    """
-    pool = torch.cuda.MemPool()
-    # Not at the end either: a process that ends after a capture has failed would be aborted.
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(pool))
-    return pool
-
-
 class DeviceLog:
     """Fingerprints of one device's tensors. The owner holds its lock around every method."""
 
@@ -134,7 +99,11 @@ class DeviceLog:
         self._scratch_lock = threading.Lock()
         self._scratch: dict[int, torch.Tensor] = {}  # by stream
         self._outgrown: list[torch.Tensor] = []  # queued kernels may still use it
-        self._pool = _pool(device.index) if device.type == "cuda" else None
+        self._pool = pool(device.index) if device.type == "cuda" else None
+        self._unfinished = 0  # reservations whose writes are not all enqueued
+        self._ready = 0  # rows before this one are on the host
+        self._coming: tuple[int, list[torch.cuda.Event]] | None = None  # what `_ready` will be, and when
+        self._next_drain = 0.0
 
     def reserve(self, salts: Sequence[int], numels: Sequence[int] = ()) -> int:
         """Room for as many neighbouring rows, which begin as zero; `numels` are for statistics."""
@@ -148,6 +117,7 @@ class DeviceLog:
         self._salts.extend(salts)
         self._numels.extend(numels)
         self.rows += len(salts)
+        self._unfinished += 1
         return row
 
     def _skip(self, rows: int) -> None:
@@ -217,29 +187,62 @@ class DeviceLog:
 
     def written(self, row: int) -> None:
         """Note that the values of this row and its neighbours are on their way."""
+        self._unfinished -= 1
         self._sums[row // CHUNK_ROWS].writes += 1
         if self._stats is not None:
             self._stats[row // CHUNK_ROWS].writes += 1
 
     def bits(self, row: int) -> int:
-        total = int(self._fresh(self._sums[row // CHUNK_ROWS])[row % CHUNK_ROWS].item())
+        total = int(self._on_host(self._sums, row)[row % CHUNK_ROWS].item())
         return mix(total & MASK64 ^ self._salts[row])
 
     def stats(self, row: int) -> Stats | None:
         """None when the dtype has no numbers."""
         if self._stats is None or self._numels[row] == NO_NUMBERS:
             return None
-        values = self._fresh(self._stats[row // CHUNK_ROWS])
+        values = self._on_host(self._stats, row)
         found = values.narrow(0, row % CHUNK_ROWS * ROW_LENGTH, ROW_LENGTH)
         return Stats.from_row(found.tolist(), self._numels[row])
 
-    def _fresh(self, chunk: Chunk) -> torch.Tensor:
-        """The chunk on the host."""
+    def drain(self, stream: int) -> None:
+        """Now and then, have the current stream bring to the host what it has written.
+
+        Nobody waits for that. What has arrived can be read even after a fault of the device.
+        """
+        now = monotonic()
+        if now < self._next_drain:
+            return
+        self._next_drain = now + _SECONDS_BETWEEN_DRAINS
+        self.ready()
+        chunks = [*self._sums, *(self._stats or [])]
+        # Rows of a graph whose fingerprints are planned may be written at any time.
+        if self._coming is not None or self._unfinished or any(c.streams != {stream} for c in chunks):
+            return
+        with quiet(), during_captures(), torch.inference_mode(False):
+            current = torch.cuda.current_stream(self.device)
+            events = [chunk.copy_behind(current) for chunk in chunks if chunk.is_stale]
+        self._coming = (self.rows, events)
+
+    def ready(self) -> int:
+        """Rows before this one can be read without waiting."""
+        if self._coming is not None:
+            rows, events = self._coming
+            try:
+                with during_captures():
+                    if all(event.query() for event in events):  # type: ignore[no-untyped-call]
+                        self._ready, self._coming = rows, None
+            except RuntimeError:  # the device is lost, and with it what was on its way
+                self._coming = None
+        return self._ready
+
+    def _on_host(self, chunks: list[Chunk], row: int) -> torch.Tensor:
+        chunk = chunks[row // CHUNK_ROWS]
+        if row < self._ready and chunk.host is not None:
+            return chunk.host
         if chunk.is_stale:
             # Wait once for all streams of the device, then copy every chunk that has news.
             torch.accelerator.synchronize(self.device)
             for each in [*self._sums, *(self._stats or [])]:
                 if each.is_stale:
                     each.copy()
-        assert chunk.host is not None
-        return chunk.host
+        return chunk.wait()

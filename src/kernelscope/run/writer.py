@@ -222,14 +222,19 @@ class Writer:
 
     def _write_fingerprints(self, db: Database, final: bool) -> None:
         for log, (hasher, used) in list(self._hashers.items()):
-            if log and not final:
-                continue  # on a device: reading them now would make the program wait for it
+            first = log << _LOG_SHIFT
+            if not final:  # only what is here: reading from a device would make the program wait for it
+                db.fingerprints(hasher, log, range(first, min(used, hasher.ready(log))))
+                continue
             try:
-                db.fingerprints(hasher, log, range(log << _LOG_SHIFT, used))
+                db.fingerprints(hasher, log, range(first, used))
             except RuntimeError as error:  # a CUDA fault has taken the device's memory with it
                 del self._hashers[log]
-                first = str(error).partition("\n")[0]
-                db.findings([Finding("hashes-lost", f"hashes could not be read from the device: {first}")])
+                ready = max(min(used, hasher.ready(log)), first)
+                db.fingerprints(hasher, log, range(first, ready))
+                why = str(error).partition("\n")[0]
+                message = f"the last {used - ready} hashes could not be read from the device: {why}"
+                db.findings([Finding("hashes-lost", message)])
 
     # -- the end ---------------------------------------------------------------------------------------
 
