@@ -261,7 +261,11 @@ class Recording:
         config = self.config
         whole = config.verify in ("", "reread") and not (config.kernel or config.kind or self.observers)
         plain_run = isinstance(self.sink, MemorySink) and not config.time and config.stop_at is None
-        return self if config.values == "hash" and whole and plain_run and not self._is_paused else None
+        return (
+            self
+            if config.values in ("hash", "stats") and whole and plain_run and not self._is_paused
+            else None
+        )
 
     def readings(self, graph_call: int, launches: int) -> GraphReadings | None:
         if self.hasher is None or self.hasher.taken_the_long_way:

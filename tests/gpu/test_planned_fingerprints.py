@@ -49,11 +49,16 @@ def step(request: pytest.FixtureRequest) -> Callable[[], None]:
 
 
 def values(calls: list[KernelCall]) -> list[Any]:
-    return [(c.kernel_name, c.pre_hashes, c.post_hashes, c.uninitialised) for c in calls]
+    return [
+        (c.kernel_name, c.pre_hashes, c.post_hashes, c.pre_stats, c.post_stats, c.uninitialised)
+        for c in calls
+    ]
 
 
-def recorded(step: Callable[[], None], times: int, **how: str) -> tuple[Run, list[list[Any]]]:
-    with kernelscope.record(values="hash", **how) as run:
+def recorded(
+    step: Callable[[], None], times: int, level: str = "hash", **how: str
+) -> tuple[Run, list[list[Any]]]:
+    with kernelscope.record(values=level, **how) as run:
         for _ in range(times):
             step()
         planned = sum(isinstance(entry, bytes) for entry in run.entries)
@@ -62,12 +67,16 @@ def recorded(step: Callable[[], None], times: int, **how: str) -> tuple[Run, lis
     return run, [values(run.calls[i * once : (i + 1) * once]) for i in range(times)]
 
 
-def test_as_if_everything_had_been_read(step: Callable[[], None]) -> None:
-    run, planned = recorded(step, 4)
-    _, [looked_at] = recorded(step, 1, verify="reread")
+@pytest.mark.parametrize("level", ["hash", "stats"])
+def test_as_if_everything_had_been_read(step: Callable[[], None], level: str) -> None:
+    run, planned = recorded(step, 4, level)
+    _, [looked_at] = recorded(step, 1, level, verify="reread")
     assert planned == [looked_at] * 4
-    _, reread = recorded(step, 3, verify="reread")
+    _, reread = recorded(step, 3, level, verify="reread")
     assert reread == [looked_at] * 3
+    if level == "stats":
+        assert looked_at[0][4]
+        return
     assert not run.findings
 
 

@@ -14,7 +14,7 @@ from kernelscope.fingerprint.definition import MASK64, reference_sum
 from kernelscope.fingerprint.log import SCRATCH_COUNTERS, SCRATCH_RECORD, DeviceLog
 from kernelscope.fingerprint.stats import ROW_LENGTH, Stats
 
-DTYPES = list(cuda_stats._CODES)
+DTYPES = list(cuda_stats.CODES)
 
 
 class InterpretedEngine(cuda_stats._Engine):
@@ -39,7 +39,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     def launch(kernel: Any, programs: int, stream: int, args: tuple[int, ...]) -> None:
         kernel[(programs,)](*args)
 
-    monkeypatch.setattr(cuda_stats, "_engine", lambda device: InterpretedEngine())
+    monkeypatch.setattr(cuda_stats, "engine", lambda device: InterpretedEngine())
     monkeypatch.setattr(cuda, "_launch", launch)
     monkeypatch.setattr(cuda_stats, "_BLOCK", 32)
     monkeypatch.setattr(cuda_stats, "_BYTES_A_PROGRAM", 512)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -24,7 +24,11 @@ _BYTES_AT_MOST = 4 << 20  # … unless one would then have more than this: sums 
 _TILE_ROWS, _TILE_WORDS = 32, 8
 _TILES_AT_MOST = 2048
 
-_CODES = {dtype: DTYPE_CODES[name] for dtype, name in hashes.DTYPE_NAMES.items() if name not in NUMBERLESS}
+CODES = {dtype: DTYPE_CODES[name] for dtype, name in hashes.DTYPE_NAMES.items() if name not in NUMBERLESS}
+
+
+# Where the kernels put sums, rows of statistics, and what so many programs tell each other.
+Places: TypeAlias = Callable[[int], tuple[int, int, int]]
 
 
 def accumulate(tensors: Sequence[torch.Tensor], log: Rows, first: int) -> list[bool]:
@@ -36,7 +40,7 @@ def accumulate(tensors: Sequence[torch.Tensor], log: Rows, first: int) -> list[b
     if torch._C._cuda_getDevice() != device:
         with torch.cuda.device(device):
             return accumulate(tensors, log, first)
-    engine = _engine(device)
+    kernels = engine(device)
     stream = torch._C._cuda_getCurrentRawStream(device)
     done: list[bool] = []
     batch: list[int] = []
@@ -44,7 +48,7 @@ def accumulate(tensors: Sequence[torch.Tensor], log: Rows, first: int) -> list[b
     for position, tensor in enumerate(tensors):
         nbytes = tensor.nbytes
         address = hashes.address(tensor)
-        code = _CODES.get(tensor.dtype, 0)
+        code = CODES.get(tensor.dtype, 0)
         if not code:
             done += cuda.accumulate([tensor], log.address(first + position), device)
             nbytes = 0  # it keeps its place in the batch, with nothing to do there
@@ -54,15 +58,21 @@ def accumulate(tensors: Sequence[torch.Tensor], log: Rows, first: int) -> list[b
         elif tensor.is_contiguous():
             done.append(True)
         else:
-            done.append(engine.strided(tensor, address, code, log, first + position, stream))
+            layout = cuda.Layout(tensor.shape, tensor.stride(), tensor.element_size())
+            places = _places_in(log, first + position, stream)
+            done.append(kernels.strided(layout, address, code, places, stream))
             nbytes = 0
         programs += programs_for(nbytes)
         batch += (address, nbytes, programs, code)
-        if len(batch) == 4 * engine.at_once:
-            engine.flat(batch, programs, log, row, stream)
+        if len(batch) == 4 * kernels.at_once:
+            kernels.flat(batch, programs, _places_in(log, row, stream), stream)
             row, batch, programs = first + position + 1, [], 0
-    engine.flat(batch, programs, log, row, stream)
+    kernels.flat(batch, programs, _places_in(log, row, stream), stream)
     return done
+
+
+def _places_in(log: Rows, row: int, stream: int) -> Places:
+    return lambda programs: (log.address(row), log.stats_address(row), log.scratch(stream, programs))
 
 
 def programs_for(nbytes: int) -> int:
@@ -71,8 +81,19 @@ def programs_for(nbytes: int) -> int:
     return max(min(nbytes // _BYTES_A_PROGRAM, _PROGRAMS_AT_MOST), -(-nbytes // _BYTES_AT_MOST), 1)
 
 
+def programs_of(layout: cuda.Layout) -> int:
+    """Those that share the work on a tensor that has a launch of its own."""
+    programs = programs_for(layout.nbytes)
+    if layout.is_flat or not layout.is_transposed:
+        return programs
+    row_words, _, rows, _, count, _, _ = layout.transposed_numbers
+    tiles = count * -(-rows // _TILE_ROWS) * -(-row_words // _TILE_WORDS)
+    # Narrow tiles leave lanes idle, and the others must not get too much either.
+    return min(tiles, max(programs, -(-tiles // _TILES_AT_MOST)))
+
+
 @cache
-def _engine(device: int) -> _Engine:
+def engine(device: int) -> _Engine:
     return _Engine()
 
 
@@ -87,7 +108,8 @@ class _Engine:
         self._strided = _compiler(kernels.strided, 17)
         self._transposed = _compiler(kernels.transposed, 11)
 
-    def flat(self, batch: list[int], programs: int, log: Rows, row: int, stream: int) -> None:
+    def flat(self, batch: list[int], programs: int, places: Places, stream: int) -> None:
+        """Of each tensor its address, bytes, last program + 1 and dtype code."""
         if not programs:
             return
         how = {"KINDS": 0, "MISALIGNED": False, "BLOCK": _BLOCK, "ROW": ROW_LENGTH}
@@ -96,20 +118,19 @@ class _Engine:
                 how["KINDS"] |= 1 << code
                 how["MISALIGNED"] |= address % 8 != 0
         batch = batch + [0, 0, programs, 0] * (self.at_once - len(batch) // 4)
-        places = _places(log, row, stream, programs)
-        cuda._launch(self._flat(**how), programs, stream, (*places, *batch, *how.values()))
+        cuda._launch(self._flat(**how), programs, stream, (*places(programs), *batch, *how.values()))
 
-    def strided(
-        self, tensor: torch.Tensor, address: int, code: int, log: Rows, row: int, stream: int
-    ) -> bool:
-        size, nbytes = tensor.element_size(), tensor.nbytes
+    def strided(self, layout: cuda.Layout, address: int, code: int, places: Places, stream: int) -> bool:
+        """One tensor that is not contiguous."""
+        nbytes, programs = layout.nbytes, programs_of(layout)
         if not nbytes:
             return True
-        dims = cuda._collapsed(tensor.shape, tensor.stride())
-        if size <= 8 and len(dims) in (2, 3) and dims[0][0] * size % 8 == 0 and dims[1][1] == 1:
-            self._launch_transposed(dims, address, size, nbytes, code, log, row, stream)
+        if layout.is_transposed:
+            how = {"KIND": code, "ROWS": _TILE_ROWS, "WORDS": _TILE_WORDS}
+            args = (*places(programs), address, *layout.transposed_numbers, *how.values())
+            cuda._launch(self._transposed(**how), programs, stream, args)
             return True
-        dims = cuda._in_bytes(dims, size)
+        dims = layout.dims_in_bytes
         if len(dims) > cuda._DIMENSIONS:
             return False
         width = cuda._width(address, dims)
@@ -118,38 +139,9 @@ class _Engine:
         numbers += (1, 0) * (cuda._DIMENSIONS - len(dims))
         how = {"KIND": code, "WIDTH": width, "DIMS": min(len(dims), 5)}
         how |= {"NUMBER": cuda._index_type(nbytes), "BLOCK": _BLOCK}
-        programs = programs_for(nbytes)
-        places = _places(log, row, stream, programs)
-        args = (*places, address, nbytes, *numbers, *how.values())
+        args = (*places(programs), address, nbytes, *numbers, *how.values())
         cuda._launch(self._strided(**how), programs, stream, args)
         return True
-
-    def _launch_transposed(
-        self,
-        dims: list[tuple[int, int]],
-        address: int,
-        size: int,
-        nbytes: int,
-        code: int,
-        log: Rows,
-        row: int,
-        stream: int,
-    ) -> None:
-        (columns, apart), (rows, _), *outer = dims
-        row_words = columns * size // 8
-        count, outer_stride = outer[0] if outer else (1, 0)
-        how = {"KIND": code, "ROWS": _TILE_ROWS, "WORDS": _TILE_WORDS}
-        tiles = count * -(-rows // _TILE_ROWS) * -(-row_words // _TILE_WORDS)
-        numbers = (row_words, apart * size, rows, row_words, count, outer_stride * size, rows * row_words)
-        # Narrow tiles leave lanes idle, and the others must not get too much either.
-        programs = min(tiles, max(programs_for(nbytes), -(-tiles // _TILES_AT_MOST)))
-        args = (*_places(log, row, stream, programs), address, *numbers, *how.values())
-        cuda._launch(self._transposed(**how), programs, stream, args)
-
-
-def _places(log: Rows, row: int, stream: int, programs: int) -> tuple[int, int, int]:
-    """Where the kernels put sums, rows of statistics, and what their programs tell each other."""
-    return log.address(row), log.stats_address(row), log.scratch(stream, programs)
 
 
 def _compiler(kernel: Any, numbers: int) -> Callable[..., Any]:

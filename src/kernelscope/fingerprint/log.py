@@ -146,6 +146,10 @@ class DeviceLog:
         """The piece of the log that a row is in: who writes there without `written` counts it there."""
         return self._sums[row // CHUNK_ROWS]
 
+    def stats_chunk(self, row: int) -> Chunk:
+        assert self._stats is not None
+        return self._stats[row // CHUNK_ROWS]
+
     def address(self, row: int) -> int:
         return self._sums[row // CHUNK_ROWS].address + 8 * (row % CHUNK_ROWS)
 

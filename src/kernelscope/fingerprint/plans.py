@@ -13,11 +13,12 @@ from typing import Any, Protocol, TypeAlias
 import torch
 
 from ..events import TensorSpec
-from . import cpu, cuda
+from . import cpu, cuda, cuda_stats, cuda_stats_plans, stats_ops
 from .cuda import Layout
 from .cuda_plans import parts_of_flush
 from .definition import mix
 from .fingerprinter import Fingerprinter, Slot, salt
+from .log import NO_NUMBERS
 
 Flush: TypeAlias = Callable[..., None]  # given an execution, and the addresses of its tensors
 Flushes: TypeAlias = Sequence[Sequence[int]]  # rows of tensors
@@ -43,8 +44,8 @@ def plan(
     hasher: Fingerprinter, tensors: Sequence[TensorSpec], flushes: Flushes, failed: Callable[[], None]
 ) -> Plan:
     """Prepare to fingerprint these tensors, in these groups; a flush calls `failed` instead of raising."""
-    if hasher.kinds != ("bits",) or hasher.has_stats:
-        raise CannotPlan("more than bits is wanted")
+    if hasher.kinds != ("bits",):
+        raise CannotPlan("more than bits and statistics are wanted")
     devices = {spec.device for spec in tensors}
     if len(devices) != 1:
         raise CannotPlan(f"the tensors are on {sorted(devices) or 'no device'}")
@@ -53,8 +54,12 @@ def plan(
     layouts = [Layout(s.shape, s.stride, d.itemsize) for s, d in zip(tensors, dtypes, strict=True)]
     salts = array("Q", [salt(d, layout.nbytes) for d, layout in zip(dtypes, layouts, strict=True)])
     made: Plan
+    if device.type == "cpu" and hasher.has_stats:
+        raise CannotPlan("statistics on the CPU take longer than looking")
     if device.type == "cpu":
         made = _HostPlan(hasher, tensors, layouts, salts, flushes)
+    elif device.type == "cuda" and hasher.has_stats:
+        made = _CudaStatsPlan(hasher, device, dtypes, layouts, salts, flushes)
     elif device.type == "cuda":
         made = _CudaPlan(hasher, device, layouts, salts, flushes)
     else:
@@ -169,6 +174,42 @@ class _CudaPlan:
         row = self._hasher.reserve_on_device(self._log, self._salts, stream)
         slot = self._hasher.slot(self._number, row)
         return (self._log.address(row), stream, self._log.chunk(row), slot), slot
+
+
+class _CudaStatsPlan:
+    def __init__(
+        self,
+        hasher: Fingerprinter,
+        device: torch.device,
+        dtypes: Sequence[torch.dtype],
+        layouts: Sequence[Layout],
+        salts: array[int],
+        flushes: Flushes,
+    ) -> None:
+        if reason := cuda.available():
+            raise CannotPlan(reason)
+        self._hasher = hasher
+        self._salts = salts
+        self._device = device.index
+        self._number, self._log = hasher.log_of(device)
+        if len(salts) > self._log.rows_at_once:
+            raise CannotPlan(f"{len(salts)} fingerprints in one graph are too many")
+        codes = [cuda_stats.CODES.get(dtype, 0) for dtype in dtypes]
+        self._numels = [
+            layout.nbytes // dtype.itemsize if stats_ops.has_numbers(dtype) else NO_NUMBERS
+            for layout, dtype in zip(layouts, dtypes, strict=True)
+        ]
+        parts = [list(cuda_stats_plans.parts_of_flush(rows, layouts, codes)) for rows in flushes]
+        self._programs = max((part.programs for flush in parts for part in flush), default=0)
+        self.flushes = [_one_after_another([part.bind(self._device) for part in flush]) for flush in parts]
+
+    def begin(self) -> tuple[tuple[Any, ...], Slot]:
+        log, stream = self._log, torch._C._cuda_getCurrentRawStream(self._device)
+        row = self._hasher.reserve_on_device(log, self._salts, stream, self._numels)
+        slot = self._hasher.slot(self._number, row)
+        scratch = log.scratch(stream, self._programs)
+        places = (log.address(row), log.stats_address(row), scratch, stream)
+        return (*places, log.chunk(row), log.stats_chunk(row), slot), slot
 
 
 def _one_after_another(parts: list[Flush]) -> Flush:
