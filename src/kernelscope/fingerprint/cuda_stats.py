@@ -110,15 +110,21 @@ class _Engine:
 
     def flat(self, batch: list[int], programs: int, places: Places, stream: int) -> None:
         """Of each tensor its address, bytes, last program + 1 and dtype code."""
-        if not programs:
-            return
-        how = {"KINDS": 0, "MISALIGNED": False, "BLOCK": _BLOCK, "ROW": ROW_LENGTH}
-        for address, nbytes, _, code in zip(*[iter(batch)] * 4, strict=True):
-            if nbytes:
-                how["KINDS"] |= 1 << code
-                how["MISALIGNED"] |= address % 8 != 0
-        batch = batch + [0, 0, programs, 0] * (self.at_once - len(batch) // 4)
-        cuda._launch(self._flat(**how), programs, stream, (*places(programs), *batch, *how.values()))
+        if programs:
+            misaligned = any(
+                address % 8 for address, nbytes in zip(batch[::4], batch[1::4], strict=True) if nbytes
+            )
+            kernel, rest = self.flat_kernel(batch, programs, misaligned)
+            cuda._launch(kernel, programs, stream, (*places(programs), *batch, *rest))
+
+    def flat_kernel(self, batch: list[int], programs: int, misaligned: bool) -> tuple[Any, list[int]]:
+        """The kernel for such a batch, and what it is given after it."""
+        kinds = 0
+        for nbytes, code in zip(batch[1::4], batch[3::4], strict=True):
+            kinds |= 1 << code if nbytes else 0
+        how = {"KINDS": kinds, "MISALIGNED": misaligned, "BLOCK": _BLOCK, "ROW": ROW_LENGTH}
+        unused = [0, 0, programs, 0] * (self.at_once - len(batch) // 4)
+        return self._flat(**how), [*unused, *how.values()]
 
     def strided(self, layout: cuda.Layout, address: int, code: int, places: Places, stream: int) -> bool:
         """One tensor that is not contiguous."""

@@ -279,8 +279,10 @@ def transposed(
     COUNT: tl.constexpr = count_of(KIND)
     program = tl.program_id(0).to(tl.int64)
     programs = tl.num_programs(0).to(tl.int64)
-    row_tiles = (rows_ + ROWS - 1) // ROWS
-    word_tiles = (row_words + WORDS - 1) // WORDS
+    # Of tiles there are few enough for 32 bits, in which a division is much cheaper.
+    row_tiles = ((rows_ + ROWS - 1) // ROWS).to(tl.int32)
+    word_tiles = ((row_words + WORDS - 1) // WORDS).to(tl.int32)
+    tiles = row_tiles * word_tiles
     r = tl.arange(0, ROWS).to(tl.int64)[:, None]
     w = tl.arange(0, WORDS).to(tl.int64)[None, :]
     total, squares, sizes, low, high, zeros, nan, pos, neg = nothing_yet(
@@ -289,12 +291,12 @@ def transposed(
     hashed = tl.zeros([ROWS, WORDS], tl.uint64)
     around = tl.zeros([], tl.float64)
     unseen = program * 0 == 0
-    elements = tl.zeros([], tl.int64)
-    for tile in range(program, outer * row_tiles * word_tiles, programs):
-        of_outer = tile // (row_tiles * word_tiles)
-        rest = tile - of_outer * (row_tiles * word_tiles)
-        row = (rest // word_tiles) * ROWS + r
-        place = (rest % word_tiles) * WORDS + w
+    counted = tl.zeros([ROWS, WORDS], tl.int64)
+    for tile in range(program.to(tl.int32), outer.to(tl.int32) * tiles, programs.to(tl.int32)):
+        of_outer = (tile // tiles).to(tl.int64)
+        rest = tile % tiles
+        row = (rest // word_tiles).to(tl.int64) * ROWS + r
+        place = (rest % word_tiles).to(tl.int64) * WORDS + w
         inside = (row < rows_) & (place < row_words)
         word = tl.zeros([ROWS, WORDS], tl.uint64)
         for part in tl.static_range(COUNT):
@@ -303,13 +305,13 @@ def transposed(
         index = of_outer * outer_apart + row * rows_apart + place
         hashed += tl.where(inside, mix(word ^ ((index + 1).to(tl.uint64) * _POSITION)), 0)
         valid = tl.where(inside, COUNT, 0)
-        elements += tl.sum(tl.ravel(valid).to(tl.int64), 0)
+        counted += valid
         around, unseen = middle(around, unseen, word, word, valid, KIND)
         total, squares, sizes, low, high, zeros, nan, pos, neg = add_checked(
             word, word, valid, around, total, squares, sizes, low, high, zeros, nan, pos, neg, KIND
         )
     finite, mean, squares_, sizes_, low_, high_, nan_, pos_, neg_, zeros_ = record(
-        elements, around, total, squares, sizes, low, high, zeros, nan, pos, neg
+        tl.sum(tl.ravel(counted), 0), around, total, squares, sizes, low, high, zeros, nan, pos, neg
     )
     publish(
         rows.to(tl.pointer_type(tl.float64)), scratch, 0, program, program * 0, programs, finite, mean,

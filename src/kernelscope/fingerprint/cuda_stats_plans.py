@@ -30,13 +30,25 @@ class _Flat:
 
     def bind(self, device: int) -> Flush:
         kernels, row, programs = cuda_stats.engine(device), self._row, self.programs
-        todo = list(zip(self._places, self._rest, strict=True))
+        template = [n for rest in self._rest for n in (0, *rest)]
+        kernel, unused = kernels.flat_kernel(template, programs, False)
+        run, function, metadata = kernel.run, kernel.function, kernel.packed_metadata
+        before_sums, before_rows = 8 * row, 8 * ROW_LENGTH * row
+        places = list(zip(range(0, len(template), 4), self._places, strict=True))
 
         def flush(execution: Execution, *addresses: int) -> None:
             sums, rows, scratch, stream, chunk, stats_chunk, _ = execution
-            batch = [n for place, rest in todo for n in (addresses[place], *rest)]
-            there = (sums + 8 * row, rows + 8 * ROW_LENGTH * row, scratch)
-            kernels.flat(batch, programs, lambda programs: there, stream)
+            batch, low_bits = template.copy(), 0
+            for position, place in places:
+                batch[position] = address = addresses[place]
+                low_bits |= address
+            there = (sums + before_sums, rows + before_rows, scratch)
+            if low_bits % 8:
+                kernels.flat(batch, programs, lambda programs: there, stream)
+            else:
+                run(
+                    programs, 1, 1, stream, function, metadata, None, None, None, *there, *batch, *unused
+                )  # fmt: skip
             chunk.writes += 1  # counted after the write is enqueued
             stats_chunk.writes += 1
 
