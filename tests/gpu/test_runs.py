@@ -99,6 +99,22 @@ def test_20_of_20(tmp_path: Path) -> None:
         check_fault(tmp_path, 40 + 20 * number, number)
 
 
+def test_hashes_of_before_a_fault_survive_it(tmp_path: Path) -> None:
+    script = tmp_path / "slow.py"
+    slowly = "import time\nfor _ in range(20):\n    compiled(y)\n    time.sleep(0.1)\nbad = "
+    script.write_text(FAULTY.replace("bad = ", slowly))
+    words = ["run", "--values", "hash", "-o", str(tmp_path / "slow"), str(script), "100"]
+    ran = subprocess.run([sys.executable, "-m", "kernelscope", *words], env=ENVIRONMENT, check=False)
+    assert ran.returncode not in (0, 2)
+    run = kernelscope.load(tmp_path / "slow.kscope")
+    early = run.select(kernel="triton_poi*")[3:13]
+    assert len(early) == 10
+    [values] = {tuple(c.post_hashes.values()) for c in early}
+    assert values
+    assert None not in values
+    assert any("hashes could not be read" in finding.message for finding in run.findings)
+
+
 def test_streams_say_how_far_they_are(tmp_path: Path) -> None:
     @torch.compile
     def f(x: torch.Tensor) -> torch.Tensor:
