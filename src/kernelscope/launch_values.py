@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 import torch
 
-from .fingerprint.captured import CapturedFingerprints
+from .fingerprint.captured import CannotCapture, CapturedFingerprints
 from .fingerprint.hashes import poison, quiet
 from .fingerprint.versions import Taker, Tensors, Versions
 from .probes.bus import BUS
@@ -71,25 +72,44 @@ class LaunchValues:
 class CapturedCall:
     """What is to be read of a launch at each replay of its CUDA graph: rows of the graph's own."""
 
-    __slots__ = ("poison", "post", "pre")
+    __slots__ = ("_kept", "poison", "post", "pre")
 
-    def __init__(self) -> None:
+    def __init__(self, kept: CapturedValues) -> None:
+        self._kept = kept
         self.pre: Slots | None = None
         self.post: Slots | None = None
         self.poison: Slots | None = None
+
+    def finish(self, launch: Launch) -> None:
+        if self.pre is not None and launch.error is None:
+            try:
+                self.post = self._kept.values.after(launch, self.pre)
+            except CannotCapture as why:
+                self._kept.cannot(str(why))
 
 
 class CapturedValues:
     """What a recording keeps for a CUDA graph."""
 
-    def __init__(self, fingerprints: CapturedFingerprints, verify: str) -> None:
+    def __init__(
+        self, fingerprints: CapturedFingerprints, verify: str, cannot: Callable[[str], None]
+    ) -> None:
         self.fingerprints = fingerprints
         self.values = LaunchValues(fingerprints, verify)
         self.begin = fingerprints.begin
+        self.cannot = cannot
 
     @property
     def nbytes(self) -> int:
         return self.fingerprints.nbytes
+
+    def before(self, launch: Launch) -> CapturedCall:
+        call = CapturedCall(self)
+        try:
+            call.pre, call.poison = self.values.before(launch), self.values.poison(launch)
+        except CannotCapture as why:
+            self.cannot(str(why))
+        return call
 
 
 def _versions_before(launch: Launch) -> Tensors:

@@ -15,9 +15,10 @@ from typing import Any, Protocol
 
 import torch
 
+from .call_times import CallTimes
 from .config import Config, strict_from_environment, strings
 from .events import BRIEF, Brief, Call, Finding, Graph, GraphCall, Kernel
-from .fingerprint.captured import CannotCapture, CapturedFingerprints
+from .fingerprint.captured import CapturedFingerprints
 from .fingerprint.fingerprinter import Fingerprinter
 from .launch_values import CapturedCall, CapturedValues, LaunchValues, readable_returns
 from .planning import PlannedGraph, last_readings, plan_graph
@@ -29,7 +30,6 @@ from .probes.tree_graphs import drop_tree_graphs
 from .run import Run, folder
 from .run_info import run_info
 from .sinks import DiskSink, MemorySink, Sink
-from .timing import DeviceTimes
 
 
 class Observer(Protocol):
@@ -61,7 +61,7 @@ class Recording:
         self.values: LaunchValues | None = None
         if config.values != "off":
             self.take_values_with(Fingerprinter(level="stats" if config.values == "stats" else "hash"))
-        self._times = DeviceTimes(self.sink.took) if config.time and torch.cuda.is_available() else None
+        self._times = CallTimes(self.sink, self.finding) if config.time else None
         self.is_open = False
         self._is_paused = config.steps is not None and config.steps[0] > 0
         self._opened_at = 0  # graph calls before this one began before the recording
@@ -84,7 +84,8 @@ class Recording:
             self.sink.close()
             raise
         self.is_open = True
-        self._start_times()
+        if self._times is not None:
+            self._times.start()
         _OPEN.append(self)
         self.run.familiars = BUS.familiars
         self._opened_at = BUS.attach(self)
@@ -102,7 +103,8 @@ class Recording:
             self._say_when_filtered_out()
         finally:
             PROBES.release(operators=self.config.ops == "all")
-        self._stop_times()
+        if self._times is not None:
+            self._times.stop()
         self.sink.close()
 
     # -- launches --------------------------------------------------------------------------------------
@@ -110,7 +112,8 @@ class Recording:
     def before(self, launch: Launch) -> Call | CapturedCall | None:
         site, point = launch.site, launch.point
         if launch.captured is not None:
-            return self._before_captured(launch, launch.captured) if self._wants(site.kernel) else None
+            kept = launch.captured.kept.get(self)
+            return kept.before(launch) if kept is not None and self._wants(site.kernel) else None
         if self._is_paused or not self._wants(site.kernel):
             return None
         flat = launch.flat
@@ -139,18 +142,16 @@ class Recording:
             call.poison = self.values.poison(launch)
         for observer in self.observers:
             observer.before(call, launch)
-        if self.config.time:
-            call.start_ns = time.monotonic_ns()  # after our own work
-            if self._times is not None:
-                self._times.enter(call.index)
+        if self._times is not None:
+            self._times.enter(call)
         return call
 
     def after(self, launch: Launch, call: Call | CapturedCall) -> None:
         if isinstance(call, CapturedCall):
-            self._after_captured(launch, call)
+            call.finish(launch)
             return
-        if self.config.time:
-            self._note_time(launch, call)
+        if self._times is not None:
+            self._times.leave(launch, call)
         try:
             self._look_after(launch, call)
         finally:
@@ -180,25 +181,8 @@ class Recording:
         if self.hasher is None:
             return None
         device = torch.device("cuda", torch._C._cuda_getDevice())
-        return CapturedValues(CapturedFingerprints(self.hasher, device), self.config.verify)
-
-    def _before_captured(self, launch: Launch, capture: Capture) -> CapturedCall:
-        call = CapturedCall()
-        kept = capture.kept.get(self)
-        if kept is not None:
-            try:
-                call.pre, call.poison = kept.values.before(launch), kept.values.poison(launch)
-            except CannotCapture as why:
-                self.finding(_not_in_graph(str(why)))
-        return call
-
-    def _after_captured(self, launch: Launch, call: CapturedCall) -> None:
-        kept = launch.captured.kept.get(self) if launch.captured is not None else None
-        if call.pre is not None and kept is not None and launch.error is None:
-            try:
-                call.post = kept.values.after(launch, call.pre)
-            except CannotCapture as why:
-                self.finding(_not_in_graph(str(why)))
+        fingerprints = CapturedFingerprints(self.hasher, device)
+        return CapturedValues(fingerprints, self.config.verify, lambda why: self.finding(_not_in_graph(why)))
 
     def replayed(
         self, capture: Capture, epochs: Sequence[tuple[int, ...]], stream: int, graph_call: int
@@ -248,7 +232,8 @@ class Recording:
             return True
         whole = config.values == "off" and not (config.kernel or config.kind or self.observers)
         # On disk the ring measures how long a noted call takes on the host.
-        timed = self._times is not None or (config.time and not self.notes_have_ends)
+        times = self._times
+        timed = times is not None and (times.on_device is not None or not self.notes_have_ends)
         return whole and not timed and config.stop_at is None
 
     @property
@@ -331,33 +316,6 @@ class Recording:
     def _stop(self, index: int) -> None:
         print(f"kernelscope: call {index} is over; the program ends here, as asked", file=sys.stderr)
         raise StopAtCall(0)
-
-    # -- times -----------------------------------------------------------------------------------------
-
-    def _start_times(self) -> None:
-        if self._times is None:
-            return
-        try:
-            self._times.start()
-        except RuntimeError as error:
-            self._times = None
-            self.finding(Finding("no-device-times", f"no times, another profiler is at work: {error}"))
-
-    def _stop_times(self) -> None:
-        if self._times is None:
-            return
-        try:
-            self._times.stop()
-        except RuntimeError as error:  # a fault of the device has ended the trace
-            self.finding(Finding("no-device-times", f"the trace could not be read: {error}"))
-
-    def _note_time(self, launch: Launch, call: Call) -> None:
-        """On the host it is known now; what went to a GPU is told by the trace, later."""
-        if launch.point.cuda_index < 0:
-            call.duration_ns = time.monotonic_ns() - call.start_ns
-        if self._times is not None:
-            self.sink.awaits_time(call)
-            self._times.leave()
 
     # -- its own work ----------------------------------------------------------------------------------
 

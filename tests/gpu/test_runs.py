@@ -211,3 +211,22 @@ def test_tensors_are_saved(tmp_path: Path) -> None:
     held = {moment: read_tensor(read.path / "tensors" / file).numpy() for (_, moment), file in files.items()}
     assert (torch.from_numpy(held["before"].copy()) == x.cpu()).all()
     assert (torch.from_numpy(held["after"].copy()) == y.cpu()).all()
+
+
+def test_times_beside_another_profiler() -> None:
+    from torch.profiler import ProfilerActivity, profile
+
+    @torch.compile
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return (x @ x).relu()
+
+    x = torch.ones(1024, 1024, device="cuda")
+    f(x)
+    with (
+        profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]),
+        kernelscope.record(time=True) as run,
+    ):
+        for _ in range(3):
+            f(x)
+    assert [finding.kind for finding in run.findings] == ["times-from-events"]
+    assert all(call.time is not None and call.time > 0 for call in run.calls)

@@ -263,6 +263,7 @@ def test_user_triton_launch_with_an_odd_argument(name: str, monkeypatch: pytest.
 
 def test_a_fault_of_the_recorder_is_a_finding_and_not_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever goes wrong in our own code, the user's result is right and the run says what happened."""
+    from kernelscope.launch_values import LaunchValues
     from kernelscope.probes import bus, eager_operators
     from kernelscope.recording import Recording
 
@@ -272,7 +273,8 @@ def test_a_fault_of_the_recorder_is_a_finding_and_not_the_users(monkeypatch: pyt
     places: list[tuple[Any, str]] = [
         (Recording, "before"),
         (Recording, "after"),
-        (Recording, "_take"),
+        (LaunchValues, "before"),
+        (LaunchValues, "after"),
         (bus.Storages, "of"),
         (bus, "describe"),
         (eager_operators, "operator_args"),

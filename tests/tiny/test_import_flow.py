@@ -30,7 +30,7 @@ FORBIDDEN = {
 # package or module → all that it may import of ours
 ALLOWED = {
     "recording": (
-        *(".planning", ".run_info", ".timing", ".probes", ".fingerprint", ".run", ".events", ".config"),
+        *(".planning", ".run_info", ".call_times", ".probes", ".fingerprint", ".run", ".events", ".config"),
         *(".launch_values", ".sinks", ".__version__"),
     ),
 }

@@ -1,7 +1,7 @@
-"""Device time of each call: CUPTI through Kineto, joined to our calls by correlation id.
+"""Device time of each call: CUPTI through Kineto, joined to our calls by correlation id; or pairs of events.
 
-Each call runs inside a range that bears its index. The profiler links a kernel on the device to the operator
-that launched it; the range that this operator lies in is the call.
+Traced, each call runs inside a range that bears its index. The profiler links a kernel on the device to the
+operator that launched it; the range that this operator lies in is the call.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _innermost(ranges: list[Range], moment: int) -> int | None:
     return ranges[place].call if place >= 0 else None
 
 
-class DeviceTimes:
+class TracedTimes:
     """Traces what the calls launch, and tells how long that ran."""
 
     def __init__(self, tell: Callable[[int, int], None]) -> None:
@@ -123,6 +123,49 @@ class DeviceTimes:
         ]
         for call, nanoseconds in join(host, device).items():
             self._tell(call, nanoseconds)
+
+
+class EventTimes:
+    """Times between two events on the current stream, for when there is another profiler."""
+
+    def __init__(self, tell: Callable[[int, int], None]) -> None:
+        self._tell = tell
+        self._here = threading.local()
+        self._pairs: list[tuple[int, Any, Any]] = []
+
+    def start(self) -> None:
+        """Nothing to prepare."""
+
+    def enter(self, call: int) -> None:
+        import torch
+
+        if not hasattr(self._here, "opened"):
+            self._here.opened = []
+        event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        self._here.opened.append((call, event))
+
+    def leave(self) -> None:
+        import torch
+
+        call, began = self._here.opened.pop()
+        ended: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        ended.record()
+        self._pairs.append((call, began, ended))
+        if len(self._pairs) >= _AT_MOST:
+            self._read([pair for pair in self._pairs if pair[2].query()])
+
+    def stop(self) -> None:
+        """Waits for the device."""
+        for _, _, ended in self._pairs:
+            ended.synchronize()
+        self._read(self._pairs)
+
+    def _read(self, pairs: list[tuple[int, Any, Any]]) -> None:
+        for call, began, ended in pairs:
+            self._tell(call, round(began.elapsed_time(ended) * 1e6))
+        done = set(map(id, pairs))
+        self._pairs = [pair for pair in self._pairs if id(pair) not in done]
 
 
 def _is_device(event: Any) -> bool:
