@@ -32,6 +32,13 @@ def test_ranks_and_broadcasts() -> None:
     assert not look.fallbacks
 
 
+def test_many_inputs() -> None:
+    """Copies of a kernel's inputs are numbered, and f16, f32 and f64 are types."""
+    tensors = [torch.randn(4, 6, dtype=torch.float64) for _ in range(66)]
+    check(lambda *t: sum(x * n for n, x in enumerate(t)), *tensors)
+    check(lambda *t: sum(x * n for n, x in enumerate(t)).sum(-1), *tensors)
+
+
 def test_strides() -> None:
     base = torch.randn(6, 8, 10)
     inputs = (

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from .dag import ELEMENT, Access, Node
 from .fuse import Hint, Plan, collapse
-from .kernels import Names, covers
+from .kernels import Names, covers, identifier
 from .sizes import Size, product
 
 TILE = 16 << 10  # elements that a tile may have
@@ -188,7 +188,7 @@ class PointwiseBody(Bodies):
         distinct = list(dict.fromkeys(tiled.values()))
         for number, (buffer, place) in enumerate(distinct):
             pair = ("lf", "rf")[number] if len(distinct) == 2 else "lf"
-            name = pair if len(distinct) <= 2 else f"f{number}"
+            name = pair if len(distinct) <= 2 else identifier(f"f{number}")  # f16 is a type
             futures[buffer, place] = name
             shaped = self.names.shaped(buffer, [self.dims[i] for i in place])
             at = ", ".join(chunk[i] for i in place)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from .dag import INDEX, Access, Node
 from .fuse import Hint, Plan, collapse, kept, repeated
 from .generate_pointwise import Bodies
-from .kernels import Names, covers
+from .kernels import Names, covers, identifier
 from .lower_pointwise import rounded
 from .operators import number
 from .sizes import Size, product
@@ -162,7 +162,7 @@ class RowsBody(Bodies):
         for key, access in outside:
             natural = rows and access.buffer != INDEX
             if natural and covers(access, self.dims, self.names.buffer(access.buffer)) == [0, 1]:
-                name = tiles.setdefault(access.buffer, f"f{len(tiles)}")
+                name = tiles.setdefault(access.buffer, identifier(f"f{len(tiles)}"))
                 reads[key] = f"{name}.data.at(0, {index[1]})"
             else:
                 reads[key] = self.names.element(access, self.dims, index)
