@@ -222,6 +222,54 @@ def test_mixed_dtypes() -> None:
         compare("mixed", got, expected, got.dtype if got.dtype in TOLERANCE else torch.float32)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_numbers_become_halves_first_as_in_eager(dtype: torch.dtype) -> None:
+    x = (torch.randn(2000) * 2).to(dtype)
+    x[:3] = torch.tensor([0.1, INF, -INF], dtype=dtype)  # 0.1 is no half: it must equal the rounded number
+    whole, zero_dim = torch.randint(-5000, 5000, (2000,)), torch.tensor(0.1, dtype=torch.float64)
+
+    def everything(x: torch.Tensor, whole: torch.Tensor, zero_dim: torch.Tensor) -> Any:
+        return (
+            x == 0.1, x < 0.1, x >= 0.1, x == zero_dim, x > zero_dim, x + 0.1, x - 0.1, x * 0.1, x / 0.1,
+            torch.fmod(x, 0.1), torch.remainder(x, 0.1), x + 1e10, x == 1e10, x + whole, x * whole, x > whole,
+            x + zero_dim, x * zero_dim,
+        )  # fmt: skip
+
+    compiled, look = compile_and_look(everything)
+    args = (x, whole, zero_dim)
+    for number, (got, expected) in enumerate(zip(compiled(*args), everything(*args), strict=True)):
+        torch.testing.assert_close(
+            got, expected, rtol=0, atol=0, equal_nan=True, msg=lambda m, n=number: f"{n}: {m}"
+        )
+    assert not look.fallbacks
+
+
+def test_numbers_that_do_not_fit_wrap_as_in_eager() -> None:
+    small, byte = torch.tensor([-128, 0, 44, 127], dtype=torch.int8), torch.tensor([0, 31, 255]).byte()
+
+    def everything(small: torch.Tensor, byte: torch.Tensor) -> Any:
+        return small < 300, byte > -3, byte.clamp(max=-3), byte + 300, small == 300
+
+    compiled, _ = compile_and_look(everything)
+    for got, expected in zip(compiled(small, byte), everything(small, byte), strict=True):
+        assert torch.equal(got, expected)
+
+
+def test_any_number_is_a_boolean() -> None:
+    def everything(x: torch.Tensor) -> Any:
+        return (
+            torch.full((3,), 5, dtype=torch.bool), torch.full((3,), 0.1, dtype=torch.bool), x + True,
+            torch.full_like(x, 0), torch.full((2,), NAN, dtype=torch.bool), x.new_full((2,), 256),
+            x.clone().fill_(-3),
+        )  # fmt: skip
+
+    compiled, look = compile_and_look(everything)
+    x = torch.tensor([True, False])
+    for got, expected in zip(compiled(x), everything(x), strict=True):
+        assert torch.equal(got.view(torch.uint8), expected.view(torch.uint8))  # their bytes: 0 or 1
+    assert not look.fallbacks
+
+
 def test_creation() -> None:
     def everything(x: torch.Tensor) -> Any:
         return (
@@ -236,6 +284,16 @@ def test_creation() -> None:
     for number, (got, expected) in enumerate(zip(compiled(x), everything(x), strict=True)):
         compare(str(number), got, expected, got.dtype)
     assert not look.fallbacks
+
+
+def test_ranges_of_fractions_are_atens() -> None:
+    def everything() -> Any:
+        return torch.arange(0.5, 5, 1.5, dtype=torch.int64), torch.arange(0, 1, 0.25), torch.arange(1.5, 4)
+
+    compiled, look = compile_and_look(everything)
+    for got, expected in zip(compiled(), everything(), strict=True):
+        assert torch.equal(got, expected)
+    assert {f.target for f in look.fallbacks} == {"aten.arange.start_step"}
 
 
 def test_what_is_not_lowered_is_counted_and_right() -> None:

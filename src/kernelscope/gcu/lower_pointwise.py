@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,11 +12,12 @@ import torch.fx
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 
 from .dag import ELEMENT, Access
-from .operators import AS_IS, DEFAULT, POINTWISE, TO_FLOAT, Pointwise, kind_of, number
+from .operators import BOOL_TO_LONG, DEFAULT, POINTWISE, TO_FLOAT, Pointwise, kind_of, number
 from .sizes import Size, literal, size_of, supported, symbols_in
 from .values import Refused, Strided
 
 _WIDE = {"f16": "f32", "bf16": "f32"}  # what is computed in a wider type inside a kernel
+_ROUNDED = re.compile(r"__cast_f32\(__cast_b?f16\((__cast_f32\()?\$0\)?\)\)")
 
 
 def compute_type(dtype: torch.dtype) -> str:
@@ -30,10 +33,18 @@ def cast(text: str, given: torch.dtype, wanted: torch.dtype) -> str:
     return text if have == want else f"__cast_{want}({text})"
 
 
+def converted(text: str, given: torch.dtype, wanted: torch.dtype) -> str:
+    """An operand as eager gets it: what was no half before is rounded to one before anything is computed."""
+    text = cast(text, given, wanted)
+    return text if given in (wanted, torch.bool) else rounded(text, wanted)
+
+
 def rounded(text: str, dtype: torch.dtype) -> str:
     """Half precision is rounded after every operator, as eager does, though it is computed in single."""
     element = ELEMENT[dtype]
-    return f"__cast_f32(__cast_{element}({text}))" if element in _WIDE else text
+    if element not in _WIDE or _ROUNDED.fullmatch(text):
+        return text
+    return f"__cast_f32(__cast_{element}({text}))"
 
 
 class PointwiseLowering:
@@ -58,34 +69,49 @@ class PointwiseLowering:
         self, node: torch.fx.Node, name: str, rule: Pointwise, operands: Sequence[Any], extra: str = ""
     ) -> None:
         """One node that computes `rule.body` of its operands."""
-        compute, _ = self._promoted(rule.promotion, operands)
+        compute = self._promoted(rule.promotion, operands)
         if kind_of(compute) not in rule.kinds:
             raise Refused(f"no lowering for {compute}")
         body = rule.boolean if compute is torch.bool and rule.boolean else rule.body
-        self.emit(node, name, body, [(o, compute) for o in operands])
+        # A number that a product is taken with is not rounded to half precision, in eager neither.
+        self.emit(node, name, body, [(o, compute) for o in operands], (0, 1) if name == "mul" else ())
 
-    def _promoted(self, promotion: str, operands: Sequence[Any]) -> tuple[torch.dtype, torch.dtype]:
+    def _promoted(self, promotion: str, operands: Sequence[Any]) -> torch.dtype:
+        """The dtype that eager converts operands to."""
         values = [o.meta["val"] if isinstance(o, torch.fx.Node) else o for o in operands]
-        kind = getattr(ELEMENTWISE_TYPE_PROMOTION_KIND, promotion)
-        compute, result = elementwise_dtypes(*values, type_promotion_kind=kind)
-        if compute not in ELEMENT:
-            raise Refused(f"no element type for {compute}")
-        return compute, result
+        # Not what it computes in: operands become halves first, and are widened then.
+        _, common = elementwise_dtypes(*values, type_promotion_kind=ELEMENTWISE_TYPE_PROMOTION_KIND.NO_OPMATH)
+        if promotion == TO_FLOAT and kind_of(common) != "f":
+            common = torch.get_default_dtype()
+        if promotion == BOOL_TO_LONG and common is torch.bool:
+            common = torch.int64
+        if common not in ELEMENT:
+            raise Refused(f"no element type for {common}")
+        return common
 
     def emit(
-        self, node: torch.fx.Node, name: str, body: str, operands: Sequence[tuple[Any, torch.dtype]]
+        self,
+        node: torch.fx.Node,
+        name: str,
+        body: str,
+        operands: Sequence[tuple[Any, torch.dtype]],
+        exact: Sequence[int] = (),
     ) -> None:
-        """Each operand is a tensor, a number or a symbolic size, with the dtype it is computed in."""
+        """Each operand is a tensor, a number or a symbolic size, with the dtype it is computed in.
+
+        Numbers at the places `exact` are not rounded to half precision.
+        """
         shape, stride, dtype = self.geometry(node)
         inputs: list[Access] = []
         symbols: set[str] = set()
         for place, (operand, wanted) in enumerate(operands):
             if isinstance(operand, torch.fx.Node) and isinstance(operand.meta.get("val"), torch.Tensor):
                 view: Strided = self.view_of(operand)
-                text = cast(f"${len(inputs)}", view.dtype, wanted)
+                keep = place in exact and not view.shape
+                text = (cast if keep else converted)(f"${len(inputs)}", view.dtype, wanted)
                 inputs.append(view.over(shape))
             else:
-                text, used = self.scalar(operand, wanted)
+                text, used = self.scalar(operand, wanted, exact=place in exact)
                 symbols |= used
             body = body.replace(f"${place}", f"@{place}@").replace(f"@{place}@", text.replace("$", "\x00"))
         body = body.replace("\x00", "$")
@@ -105,18 +131,23 @@ class PointwiseLowering:
             symbols=frozenset(symbols),
         )
 
-    def scalar(self, value: Any, wanted: torch.dtype) -> tuple[str, set[str]]:
+    def scalar(self, value: Any, wanted: torch.dtype, exact: bool = False) -> tuple[str, set[str]]:
         if isinstance(value, torch.fx.Node):
             value = value.meta.get("val")
         if isinstance(value, torch.SymInt):
             size: Size = size_of(value)
             if not supported(size):
                 raise Refused("its operand is not a polynomial of the inputs' shapes")
-            if isinstance(size, int):
-                return number(size, compute_type(wanted)), set()
-            return f"__cast_{compute_type(wanted)}({literal(size)})", symbols_in(size)
+            if not isinstance(size, int):
+                text = cast(literal(size), torch.int64, wanted)
+                return text if exact else rounded(text, wanted), symbols_in(size)
+            value = size
         if isinstance(value, bool | int | float):
-            return number(value, compute_type(wanted)), set()
+            if wanted is torch.bool:
+                value = bool(value)
+            if not wanted.is_floating_point and isinstance(value, float) and not math.isfinite(value):
+                raise Refused(f"{value} as an integer, which must raise")
+            return number(value, compute_type(wanted) if exact else ELEMENT[wanted]), set()
         raise Refused(f"its operand {value!r} is not a number")
 
     # -- operators with arguments of their own ---------------------------------------------------------
@@ -124,7 +155,7 @@ class PointwiseLowering:
     def op_add(self, node: torch.fx.Node, sign: str = "+") -> None:
         first, second = node.args[:2]
         alpha = node.kwargs.get("alpha", 1)
-        compute, _ = self._promoted(DEFAULT, (first, second))
+        compute = self._promoted(DEFAULT, (first, second))
         if compute is torch.bool:
             if sign == "-" or alpha != 1:
                 raise Refused("no lowering for booleans")
@@ -135,7 +166,7 @@ class PointwiseLowering:
             self.emit(node, name, f"($0 {sign} $1)", [(first, compute), (second, compute)])
             return
         body = f"($0 {sign} $1 * $2)"
-        self.emit(node, name, body, [(first, compute), (second, compute), (alpha, compute)])
+        self.emit(node, name, body, [(first, compute), (second, compute), (alpha, compute)], (2,))
 
     def op_sub(self, node: torch.fx.Node) -> None:
         self.op_add(node, "-")
@@ -144,15 +175,15 @@ class PointwiseLowering:
         mode = node.kwargs.get("rounding_mode")
         operands = node.args[:2]
         promotion = TO_FLOAT if mode is None else DEFAULT
-        compute, _ = self._promoted(promotion, operands)
+        compute = self._promoted(promotion, operands)
         if not compute.is_floating_point:
             raise Refused("integer division, which must raise on zero")
         bodies = {None: "($0 / $1)", "floor": "__floordiv($0, $1)", "trunc": "__trunc($0 / $1)"}
-        self.emit(node, "div", bodies[mode], [(o, compute) for o in operands])  # type: ignore[index]
+        self.emit(node, "div", bodies[mode], [(o, compute) for o in operands], (1,))  # type: ignore[index]
 
     def op_where(self, node: torch.fx.Node) -> None:
         condition, then, other = node.args
-        compute, _ = self._promoted(AS_IS, (then, other))
+        compute = self._promoted(DEFAULT, (then, other))
         self.emit(
             node, "where", "($0 != 0 ? $1 : $2)", [(condition, torch.bool), (then, compute), (other, compute)]
         )
@@ -160,7 +191,7 @@ class PointwiseLowering:
     def op_clamp(self, node: torch.fx.Node) -> None:
         given = [*node.args, None, None][:3]
         given = [given[0], node.kwargs.get("min", given[1]), node.kwargs.get("max", given[2])]
-        compute, _ = self._promoted(DEFAULT, [g for g in given if g is not None])
+        compute = self._promoted(DEFAULT, [g for g in given if g is not None])
         body, operands = "$0", [given[0]]
         for function, limit in (("__max", given[1]), ("__min", given[2])):
             if limit is not None:
@@ -170,7 +201,7 @@ class PointwiseLowering:
 
     def op_pow(self, node: torch.fx.Node) -> None:
         base, exponent = node.args
-        compute, _ = self._promoted("BOOL_TO_LONG", (base, exponent))
+        compute = self._promoted(BOOL_TO_LONG, (base, exponent))
         short = {0: "1", 1: "$0", 2: "($0 * $0)", 3: "($0 * $0 * $0)"}
         if not isinstance(exponent, torch.fx.Node) and exponent in short:
             self.emit(node, "pow", short[exponent], [(base, compute)])  # type: ignore[index]
@@ -186,7 +217,7 @@ class PointwiseLowering:
 
     def op_threshold_backward(self, node: torch.fx.Node) -> None:
         gradient, given, limit = node.args
-        compute, _ = self._promoted(DEFAULT, (gradient, given))
+        compute = self._promoted(DEFAULT, (gradient, given))
         body = "($1 <= $2 ? 0 : $0)"
         self.emit(node, "threshold_backward", body, [(o, compute) for o in (gradient, given, limit)])
 

@@ -227,8 +227,7 @@ class ShapeLowering:
         if any(not isinstance(a, int | float) for a in args):
             raise Refused("a range of symbolic size")
         start, step = (0, 1) if len(args) == 1 else (args[0], args[2] if len(args) > 2 else 1)
-        dtype = node.meta["val"].dtype
-        if dtype.is_floating_point and not (isinstance(start, int) and isinstance(step, int)):
+        if not (isinstance(start, int) and isinstance(step, int)):
             raise Refused("a range of fractions")
         self._range(node, start, step)
 

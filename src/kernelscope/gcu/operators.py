@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-DEFAULT, TO_FLOAT, TO_BOOL, AS_IS = "DEFAULT", "INT_TO_FLOAT", "ALWAYS_BOOL", "NO_OPMATH"
+DEFAULT, TO_FLOAT, TO_BOOL, BOOL_TO_LONG = "default", "integers to float", "to bool", "bool to integer"
 
 
 @dataclass(frozen=True)
@@ -119,16 +119,37 @@ def number(value: Any, compute: str) -> str:
         if math.isnan(real):
             return "__nan()" if single else "__cast_f64(__nan())"
         if single and math.isfinite(real):
-            real = _to_single(real)
+            real = _to_half(_to_single(real), compute)
         if math.isinf(real):
             text = "__inf()" if single else "__cast_f64(__inf())"
             return text if real > 0 else f"__neg({text})"
         text = repr(abs(real)) + ("f" if single else "")
         return text if math.copysign(1.0, real) > 0 else f"(-{text})"
-    whole = int(value)
+    whole = _wrapped(int(value), compute)
     if whole == -(2**63):
         return "(-9223372036854775807 - 1)"
     return str(whole) if whole >= 0 else f"(-{-whole})"
+
+
+def _wrapped(value: int, element: str) -> int:
+    """A number in an integer type: what does not fit wraps, as eager's numbers do."""
+    bits = int(element[1:])
+    value %= 1 << bits
+    return value - (1 << bits) if element[0] == "s" and value >> (bits - 1) else value
+
+
+def _to_half(value: float, element: str) -> float:
+    """A single rounded to f16 or bf16; other types as they are."""
+    if element == "f16":
+        try:
+            return float(struct.unpack("e", struct.pack("e", value))[0])
+        except OverflowError:
+            return math.copysign(math.inf, value)
+    if element == "bf16" and math.isfinite(value):
+        bits = struct.unpack("I", struct.pack("f", value))[0]
+        bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+        return float(struct.unpack("f", struct.pack("I", bits))[0])
+    return value
 
 
 def _to_single(value: float) -> float:
