@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo
 
+from kernelscope.gcu.executor import CompiledGraph, result
 from tests.gcu.looking import compile_and_look
 
 
@@ -161,3 +163,49 @@ def test_non_contiguous_gradient() -> None:
     x.grad = None
     compiled(x).backward(torch.ones(()).expand(4, 6))
     torch.testing.assert_close(x.grad, x.detach().cos())
+
+
+def test_sizes_that_are_quotients() -> None:
+    def f(x: torch.Tensor, n: int) -> Any:
+        return x.view(n, -1).sum(0), x[::2] * 2, x[: x.shape[0] // n] + 1, x.view(n, -1).flip(0), x * n
+
+    compiled, look = compile_and_look(f, dynamic=True)
+    for size, n in ((12, 3), (20, 4), (42, 6)):
+        x = torch.randn(size)
+        for got, expected in zip(compiled(x, n), f(x, n), strict=True):
+            torch.testing.assert_close(got, expected)
+    assert len(look.compilations) == 1
+
+
+@pytest.mark.filterwarnings("error::FutureWarning")
+@torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True)
+def test_sizes_that_are_known_only_when_it_runs() -> None:
+    def f(x: torch.Tensor) -> Any:
+        positive = x[x > 0]
+        count = (x * 2 > 0).sum().item()
+        return positive * 2, positive.sum(), torch.zeros(count) + 1, x * count
+
+    compiled, look = compile_and_look(f)
+    for x in (torch.randn(10), -torch.ones(10), torch.ones(10)):
+        for got, expected in zip(compiled(x), f(x), strict=True):
+            torch.testing.assert_close(got, expected)
+    assert any("known only when" in each.reason for each in look.fallbacks)
+
+
+@torch._dynamo.config.patch(capture_scalar_outputs=True)
+def test_checks_inside_a_graph_are_made() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        total = (x + 1).sum().item()
+        torch._check(total >= 5, lambda: "the total is too small")
+        return x * 2
+
+    compiled, _ = compile_and_look(f)
+    assert torch.equal(compiled(torch.tensor([1, 2])), torch.tensor([2, 4]))
+    with pytest.raises(RuntimeError, match="the total is too small"):
+        compiled(torch.tensor([0, 1]))
+
+
+def test_a_gradient_in_another_layout_stays_on_its_device() -> None:
+    graph = CompiledGraph("g", "backward", 1, 1, [], [result(0)], checks=[(0, lambda slots: (1, 4))])
+    (fixed,) = graph([torch.empty(4, 3, device="meta")])
+    assert (fixed.device.type, fixed.stride()) == ("meta", (1, 4))

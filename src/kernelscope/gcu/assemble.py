@@ -187,8 +187,9 @@ class _Assembly:
         if buffer:
             self.slot_of_buffer[buffer] = place
             known = self.lowered.dag.buffers[buffer]
-            if isinstance(node.meta.get("val"), torch.Tensor) and known.is_dense:
-                wanted = set().union(*(symbols_in(s) for s in known.stride), set())
+            wanted = set().union(*(symbols_in(s) for s in known.stride), set())
+            is_tensor = isinstance(node.meta.get("val"), torch.Tensor)
+            if is_tensor and known.is_dense and wanted <= self.lowered.told:
                 call.stride = Sized(known.stride).reader(self._symbol_slots(wanted))
         self.steps.append(call)
 

@@ -66,7 +66,9 @@ def hints(module: torch.fx.GraphModule) -> Callable[[Size], int]:
     def hint(size: Size) -> int:
         if isinstance(size, int):
             return size
-        known: Any = getattr(env, "backed_var_to_val", None) or getattr(env, "var_to_val", {})
+        known: Any = getattr(env, "backed_var_to_val", None)
+        if known is None:  # its name before torch 2.12
+            known = getattr(env, "var_to_val", {})
         return int(size.subs({s: known.get(s, 8) for s in size.free_symbols}))
 
     return hint

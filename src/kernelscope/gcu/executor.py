@@ -33,10 +33,13 @@ class Sized:
             fixed = tuple(int(s) for s in self.sizes)
             return lambda slots: fixed
         import sympy
+        from torch.utils._sympy import functions
 
         names = sorted(set().union(*(symbols_in(s) for s in self.sizes)))
         function = sympy.lambdify(
-            [sympy.Symbol(n, integer=True) for n in names], [*map(_renamed, self.sizes)]
+            [sympy.Symbol(n, integer=True) for n in names],
+            [*map(_renamed, self.sizes)],
+            modules=[vars(functions), "math"],  # FloorDiv and its like are torch's own
         )
         places = [symbols[n] for n in names]
         return lambda slots: tuple(int(x) for x in function(*(slots[p] for p in places)))
@@ -128,7 +131,7 @@ class AtenCall:
         if self.stride is not None:
             expected = self.stride(slots)
             if result.stride() != expected:  # ATen chose another layout than it had announced
-                fixed = torch.empty_strided(result.shape, expected, dtype=result.dtype)
+                fixed = torch.empty_strided(result.shape, expected, dtype=result.dtype, device=result.device)
                 result = fixed.copy_(result)
         slots[self.slot] = result
         for i in self.free:
@@ -164,7 +167,8 @@ class CompiledGraph:
         for place, expected in self.checks:
             given, stride = slots[place], expected(slots)
             if given.stride() != stride:
-                slots[place] = torch.empty_strided(given.shape, stride, dtype=given.dtype).copy_(given)
+                fixed = torch.empty_strided(given.shape, stride, dtype=given.dtype, device=given.device)
+                slots[place] = fixed.copy_(given)
         for step in self.steps:
             step(slots)
         return [slots[o.slot] if isinstance(o, _Slot) else o for o in self.outputs]

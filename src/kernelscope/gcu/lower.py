@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from .dag import ELEMENT, Access, Buffer, Dag, Node
 from .lower_pointwise import PointwiseLowering
 from .lower_shapes import ShapeLowering
 from .operators import LISTS_OF_VIEWS, VIEWS
-from .sizes import Size, contiguous_strides, equal, size_of, sizes_of, supported
+from .sizes import Size, contiguous_strides, equal, size_of, sizes_of, supported, symbols_in
 from .values import Refused, Strided, is_tensor, strided
 
 
@@ -36,6 +36,7 @@ class Lowered:
     views: dict[str, Strided] = field(default_factory=dict)  # by name of the FX node
     fallbacks: list[Fallback] = field(default_factory=list)
     renamed: dict[str, str] = field(default_factory=dict)  # FX placeholder → name in the DAG
+    told: set[str] = field(default_factory=set)  # symbols whose numbers the inputs tell
 
 
 def lower(
@@ -66,9 +67,15 @@ class _Lowering(PointwiseLowering, ShapeLowering):
                 self._output(node)
             elif is_tensor(node) or isinstance(node.meta.get("val"), list | tuple):
                 self._call(node)
+            elif node.meta.get("val") is None:
+                self._fall_back(node, "it has no result: it is there for what it does")
+            elif _packet(node.target) == "_local_scalar_dense":
+                self._fall_back(node, "a number that the program reads")
         return out
 
     def _input(self, node: torch.fx.Node) -> None:
+        told = node.meta["val"].shape if is_tensor(node) else [node.meta.get("val")]
+        self.out.told |= {str(s) for s in map(size_of, told) if getattr(s, "is_Symbol", False)}
         if not is_tensor(node):
             return
         value = node.meta["val"]
@@ -112,17 +119,25 @@ class _Lowering(PointwiseLowering, ShapeLowering):
 
     def _check(self, node: torch.fx.Node) -> None:
         for each in (node, *node.all_input_nodes):
+            value: Any = each.meta.get("val")
+            if isinstance(value, torch.SymInt):
+                self._check_told(size_of(value))
             if not is_tensor(each):
                 continue
-            value = each.meta["val"]
             if value.device.type != "cpu":
                 raise Refused(f"it is on {value.device}")
             if value.dtype not in ELEMENT:
                 raise Refused(f"no element type for {value.dtype}")
             if value.layout is not torch.strided or value.is_sparse:
                 raise Refused(f"its layout is {value.layout}")
-            if not all(map(supported, (*sizes_of(value.shape), *sizes_of(value.stride())))):
+            sizes = (*sizes_of(value.shape), *sizes_of(value.stride()))
+            if not all(map(supported, sizes)):
                 raise Refused("its shape is not a polynomial of the inputs' shapes")
+            self._check_told(*sizes)
+
+    def _check_told(self, *sizes: Size) -> None:
+        if not set().union(*map(symbols_in, sizes), set()) <= self.out.told:
+            raise Refused("its size or a number in it is known only when the graph runs")
 
     def _view(self, node: torch.fx.Node, of: Any = None) -> None:
         """Metadata only: the same buffer, seen otherwise."""
@@ -139,10 +154,7 @@ class _Lowering(PointwiseLowering, ShapeLowering):
 
     def _fall_back(self, node: torch.fx.Node, reason: str) -> None:
         origin = _origin(node)
-        reads = [self.out.views[n.name] for n in node.all_input_nodes if n.name in self.out.views]
-        accesses = tuple(Access(v.buffer, (), 0) for v in reads)
-        tokens = [n.name for n in node.all_input_nodes if n.name in self.out.dag.buffers]
-        accesses += tuple(Access(t, (), 0) for t in tokens if t not in [v.buffer for v in reads])
+        accesses = tuple(Access(b, (), 0) for b in dict.fromkeys(self._buffers_of(node)))
         schema = getattr(node.target, "_schema", None)
         if schema is not None and schema.is_mutable:  # everything before it must have run
             accesses += tuple(Access(n.output, (), 0) for n in self.out.dag.nodes)
@@ -160,6 +172,16 @@ class _Lowering(PointwiseLowering, ShapeLowering):
         )
         if _packet(node.target) != "getitem":
             self.out.fallbacks.append(Fallback(node.name, str(node.target), reason, origin))
+
+    def _buffers_of(self, node: torch.fx.Node) -> Iterator[str]:
+        """What must be computed before an operator: its tensors, and those that its numbers come from."""
+        for each in node.all_input_nodes:
+            if each.name in self.out.views:
+                yield self.out.views[each.name].buffer
+            elif each.name in self.out.dag.buffers:
+                yield each.name
+            elif each.op == "call_function" and not is_tensor(each):
+                yield from self._buffers_of(each)
 
     # -- for the lowerings -----------------------------------------------------------------------------
 
