@@ -87,6 +87,50 @@ def command(*args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+PLACES = """__co__ auto f(s32 [4] x, int at, int step) {
+  s32 [4] out;
+  foreach i in [4] { out.at(i) = -7 / 2 + 10 * ((i - 7) / 2 + 3); }
+  with i in [4] {
+    foreach i(0::step) { out.at(i) = 1; }
+  }
+  tile = dma.copy x.subspan(2).at(at) => local;
+  out.at(at * 3) = tile.data.at(1);
+  return out;
+}
+
+__co__ auto g(u8 [4] x) {
+  u8 [1] out;
+  x.at(0) = 9;
+  println(x.at(0));
+  out.at(0) = 1;
+  return out;
+}
+"""
+
+
+def test_what_only_the_running_program_can_tell(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "places.co"
+    path.write_text(PLACES)
+    program = load(path)
+    x = torch.arange(4, dtype=torch.int32)
+    # Division is C's, also of what is known beforehand: -7 / 2 is -3, as (i - 7) / 2 is for 0 and 1.
+    assert program.call("f", x, 1, 9).tolist() == [1, -3, 7, 3]  # type: ignore[union-attr]
+    for at, step, said in (
+        (2, 1, "f:7:35: an index is out of bounds for 2 tiles"),
+        (-1, 1, "f:7:35: an index is out of bounds for 2 tiles"),
+        (0, 0, "f:5:13: a step of step is not above 0"),
+    ):
+        with pytest.raises(RuntimeError, match=said):
+            program.call("f", x, at, step)
+    path.write_text(PLACES.replace("subspan(2)", "subspan(1)").replace("data.at(1)", "data.at(0)"))
+    with pytest.raises(RuntimeError, match="f:8:13: an index is out of bounds for 4 elements"):
+        load(path).call("f", x, 3, 1)
+    byte = torch.zeros(4, dtype=torch.uint8)
+    assert program.call("g", byte).tolist() == [1]  # type: ignore[union-attr]
+    assert byte.tolist() == [9, 0, 0, 0]
+    assert "9\n" in capfd.readouterr().out
+
+
 def test_command_line(tmp_path: Path) -> None:
     file = tmp_path / "add.co"
     file.write_text(

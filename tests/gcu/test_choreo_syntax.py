@@ -123,6 +123,22 @@ def test_comments_stay_where_they_are() -> None:
     assert show(parse(source)) == source
 
 
+def test_formatting_again_changes_nothing() -> None:
+    source = """__co__ void f(f32 [4] x) { /* first */
+      /* a comment
+           of several
+      lines */
+  foreach i in [4] { // beside
+    x.at(i) = 1.0f; /* beside,
+    and below */
+  }
+}
+"""
+    once = show(parse(source))
+    assert show(parse(once)) == once
+    assert parse(once) == parse(source)
+
+
 def at_fault(
     body: str, parameters: str = "f32 [4, 8] x, f32 [4, 8] out", returns: str = "void"
 ) -> ChoreoError:
@@ -182,6 +198,17 @@ NEGATIVE = [
     ("rotate(a, b);", 2, 3, "`rotate` are not supported yet"),
     ("f = dma.copy x.modspan(2, 2).at(0, 0) => local;", 2, 18, "`modspan` are not supported yet"),
     ("x.at(0, 0) = 1 / 0;", 2, 18, "division by zero"),
+    ("x.at(1.5f, 0) = 1.0f;", 2, 8, "an index is an integer, and this is a float"),
+    ("x.at(x.at(0, 0), 0) = 1.0f;", 2, 10, "an index is an integer, and this is a f32"),
+    ("with i in [4] {\n  foreach i(0:4:0) {\n  }\n}", 3, 13, "a step of 0 is not above 0"),
+    ("x.at(0, 0) = 18446744073709551616;", 2, 16, "does not fit into 64 bits"),
+    ("call nope(x);", 2, 3, "there is no kernel `nope` in this file's C++"),
+    (
+        "f = dma.copy.async x => local;\ng = select(1 == 1, f, f);\nout.at(0, 0) = g.data.at(0, 0);\nwait f;",
+        4,
+        18,
+        "`g` may be `f`, whose data is read before its wait",
+    ),
     ("x.at(0, 0) = 1.0f $ 2;", 2, 21, "unexpected text"),
 ]
 
@@ -193,6 +220,16 @@ def test_refused_with_line_and_column(body: str, line: int, column: int, message
     assert (error.line, error.column) == (line, column), str(error)
     assert str(error).startswith(f"bad.co:{line}:{column}: error: ")
     assert str(error).splitlines()[-1].lstrip().startswith("^")
+
+
+def test_selected_futures_are_waited_for_one_by_one() -> None:
+    translate("""__co__ void f(f32 [4] x, f32 [4] out, int n) {
+      a = dma.copy.async x => local;
+      b = dma.copy.async x => local;
+      g = select(n == 1, a, b);
+      wait a, b;
+      out.at(0) = g.data.at(0);
+    }""")
 
 
 def test_two_functions_of_one_name() -> None:

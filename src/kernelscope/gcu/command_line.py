@@ -131,7 +131,7 @@ def _run_functions(path: Path) -> int:
 
     program = load(path)
     for code in program.translation.functions:
-        given = [a for a in code.arguments if a.role != "out" or code.signature.startswith("void ")]
+        given = code.parameters
         values: list[Any] = []
         for a in given:
             if a.dims is None:

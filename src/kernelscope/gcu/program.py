@@ -65,7 +65,7 @@ class Program:
     def call(self, name: str, *args: Any) -> torch.Tensor | None:
         """Run a function on tensors and numbers; what it returns is allocated here."""
         code = self._function(name)
-        given = [a for a in code.arguments if a.role != "out" or a.name in _parameters(code)]
+        given = code.parameters
         if len(args) != len(given):
             raise TypeError(f"{name} takes {len(given)} arguments, not {len(args)}")
         bound, passed = _bind(code, given, args)
@@ -89,11 +89,6 @@ def _scalar(kind: str, name: str) -> Any:
     if kind not in _SCALARS:
         raise TypeError(f"{name}: a scalar {kind} cannot be passed from Python")
     return _SCALARS[kind]
-
-
-def _parameters(code: FunctionCode) -> set[str]:
-    """The arguments that are the caller's, in a function that returns nothing."""
-    return {a.name for a in code.arguments} if code.signature.startswith("void ") else set()
 
 
 def _bind(code: FunctionCode, given: Sequence[Any], args: Sequence[Any]) -> tuple[dict[str, int], list[Any]]:

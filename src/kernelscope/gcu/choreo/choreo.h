@@ -100,7 +100,14 @@ struct bf16 {
     else                                                          \
       return static_cast<type>(x);                                \
   }
-CHOREO_CAST(s8, s8) CHOREO_CAST(u8, u8) CHOREO_CAST(s16, s16) CHOREO_CAST(u16, u16)
+template <class T>
+inline u8 cast_u8(T x) {  // by way of a signed integer, as in torch: what is negative wraps on any machine
+  if constexpr (std::is_class_v<T>)
+    return static_cast<u8>(static_cast<s64>(static_cast<float>(x)));
+  else
+    return static_cast<u8>(static_cast<s64>(x));
+}
+CHOREO_CAST(s8, s8) CHOREO_CAST(s16, s16) CHOREO_CAST(u16, u16)
 CHOREO_CAST(s32, s32) CHOREO_CAST(u32, u32) CHOREO_CAST(s64, s64) CHOREO_CAST(u64, u64)
 CHOREO_CAST(f16, f16) CHOREO_CAST(bf16, bf16) CHOREO_CAST(f32, f32) CHOREO_CAST(f64, f64)
 #undef CHOREO_CAST
@@ -326,6 +333,11 @@ inline void check(bool holds, const char* message) {
     failure_state.store(2);
   }
 }
+inline int64_t within(int64_t index, int64_t extent, const char* message) {
+  const bool holds = index >= 0 && index < extent;
+  check(holds, message);
+  return holds ? index : 0;
+}
 inline int failed() { return failure_state.load(std::memory_order_relaxed) != 0; }
 inline void raise_failure() {
   if (failed()) {
@@ -344,14 +356,21 @@ inline void runtime_check(bool holds, const char* message = "runtime check faile
   choreo::require(static_cast<bool>(condition), "choreo_assert(" #condition ") " __VA_ARGS__)
 
 #if defined(CHOREO_PRINT)
+template <class T>
+inline decltype(auto) printable(const T& x) {
+  if constexpr (std::is_same_v<T, s8> || std::is_same_v<T, u8>)
+    return static_cast<int>(x);  // a number, not a letter
+  else
+    return (x);
+}
 template <class... T>
 inline void print(const T&... items) {
-  (std::cout << ... << items);
+  (std::cout << ... << printable(items));
   std::cout.flush();
 }
 template <class... T>
 inline void println(const T&... items) {
-  (std::cout << ... << items) << std::endl;
+  (std::cout << ... << printable(items)) << std::endl;
 }
 inline std::ostream& operator<<(std::ostream& out, f16 x) { return out << static_cast<float>(x); }
 inline std::ostream& operator<<(std::ostream& out, bf16 x) { return out << static_cast<float>(x); }

@@ -10,6 +10,8 @@ from .errors import ChoreoError, Span
 from .shapes import Dim, add, contiguous, dim, div, mod, mul, product, same, shown
 from .values import Bounded, Data, Future, Scalar
 
+_FRACTIONS = ("float", "double", "f16", "bf16", "f32", "f64")
+
 
 class DataExpressions:
     """The part of expressions that speaks of data; the other part gives it numbers."""
@@ -21,6 +23,8 @@ class DataExpressions:
     _number: Any
     _flat: Any
     _check: Any
+    _quoted: Any
+    checked: bool
 
     # -- data ------------------------------------------------------------------------------------------
 
@@ -67,7 +71,10 @@ class DataExpressions:
                 found.append((None, item.span))
                 continue
             for each in self._flat(item):
-                found.append((each if isinstance(each, Bounded) else self._number(each), item.span))
+                number = each if isinstance(each, Bounded) else self._number(each)
+                if isinstance(number, Scalar) and number.type in _FRACTIONS:
+                    raise ChoreoError(f"an index is an integer, and this is a {number.type}", item.span)
+                found.append((number, item.span))
         return found
 
     def _chunk(
@@ -99,6 +106,8 @@ class DataExpressions:
                 number = dim(at.high)
             if isinstance(at, Scalar) and count.value is not None and _outside(at, count.value):
                 raise ChoreoError(f"chunk {_range(at)} of {count} chunks", where)
+            if isinstance(at, Scalar) and _is_unproven(at, at, count):
+                number = Dim(None, self._within(at, count, where, "chunks").text)
             offset = add(offset, mul(mul(number, size), stride))
         return replace(data, offset=offset, shape=tuple(shape), is_dense=False)
 
@@ -128,6 +137,10 @@ class DataExpressions:
             last = None if number.high is None or size.value is None else (number.high + 1) * size.value
             if last is not None and extent.value is not None and last > extent.value:
                 raise ChoreoError(f"the tile reaches {last}, beyond the {extent} elements there are", where)
+            if last is None or extent.value is None:
+                tiles = div(extent, size)
+                if not (isinstance(at, Bounded) and same(at.bound, tiles)):
+                    number = self._within(number, tiles, where, "tiles")
             offset = add(offset, mul(mul(_as_dim(number), size), stride))
         return replace(data, offset=offset, shape=extents, is_dense=False)
 
@@ -160,8 +173,23 @@ class DataExpressions:
             if extent.value is not None and number.high is not None and number.high >= extent.value:
                 message = f"index {_range(number)} is out of bounds for {extent} elements"
                 raise ChoreoError(message, where)
-            offset = add(offset, mul(_as_dim(number), stride))
+            place = self._within(number, extent, where) if _is_unproven(at, number, extent) else number
+            offset = add(offset, mul(_as_dim(place), stride))
         return Scalar(f"{data.pointer}[{offset.text}]", data.element)
+
+    def _within(self, number: Scalar, extent: Dim, span: Span, what: str = "elements") -> Scalar:
+        """An index that is checked when the program runs; one that is out of bounds does no harm."""
+        if not self.checked:
+            return number
+        message = f"an index is out of bounds for {extent} {what}"
+        return Scalar(f"choreo::within({number.text}, {extent}, {self._quoted(message, span)})", "s64")
+
+
+def _is_unproven(at: Bounded | Scalar, number: Scalar, extent: Dim) -> bool:
+    """Whether an index may be out of bounds, as far as can be told now."""
+    if isinstance(at, Bounded) and at.low is not None and at.low >= 0 and same(at.bound, extent):
+        return False
+    return number.low is None or number.high is None or extent.value is None
 
 
 def _as_dim(number: Scalar) -> Dim:

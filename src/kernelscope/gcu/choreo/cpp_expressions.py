@@ -14,14 +14,17 @@ from .values import Bounded, Data, Future, Scalar, Scope, Several, Value, bounde
 
 _INTEGER = ("int", "s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64", "bool")
 Check = Callable[[str, str, Span], None]  # emits a check that the running program makes
+Quoted = Callable[[str, Span], str]  # a message with its place, as a C++ literal
 
 
 class Expressions(DataExpressions):
     """Turns expressions into C++ within a scope."""
 
-    def __init__(self, scope: Scope, check: Check) -> None:
+    def __init__(self, scope: Scope, check: Check, quoted: Quoted, checked: bool) -> None:
         self.scope = scope
         self._check = check
+        self._quoted = quoted
+        self.checked = checked  # whether indices that nothing is known of are checked when they are used
 
     # -- any value -------------------------------------------------------------------------------------
 

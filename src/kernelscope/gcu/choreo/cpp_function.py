@@ -40,11 +40,17 @@ class FunctionCode:
     parallel: tuple[str, ...] = ()
     chunking: tuple[str, ...] = ()
 
+    @property
+    def parameters(self) -> tuple[Argument, ...]:
+        """What a caller gives: all arguments but what is returned."""
+        return self.arguments if self.signature.startswith("void ") else self.arguments[:-1]
+
 
 class CppFunction:
-    def __init__(self, function: tree.Function, elide: bool) -> None:
+    def __init__(self, function: tree.Function, elide: bool, checked: bool) -> None:
         self._f = function
         self._elide = elide
+        self._checked = checked
         self._scope = Scope()
         self._written = written(function.body)
         self._symbols: dict[str, tuple[str, int]] = {}  # symbol → parameter and dimension that bind it
@@ -55,7 +61,7 @@ class CppFunction:
         for p in f.parameters:
             self._declare(p)
         returned = self._returned()
-        statements = Statements(f, self._scope, self._elide)
+        statements = Statements(f, self._scope, self._elide, self._checked)
         output = None
         if returned is not None:
             shape = statements.expressions.shape(returned.dims)

@@ -24,6 +24,7 @@ class Loops(Transfers):
     chunking: list[str]
     _shared_at: list[int]  # where the block's shared buffers are declared
     block: Any
+    check: Any
     statement: Any
     nested: Any
 
@@ -129,11 +130,20 @@ class Loops(Transfers):
                 high = dim(known.bound.value + int(high.text.rpartition(" ")[2]) * -1)
         if high.value is not None and known.bound.value is not None and high.value > known.bound.value:
             raise ChoreoError(f"the range ends at {high}, the bound is {known.bound}", r.span)
-        step = e.dim(r.step).text if r.step is not None else "1"
+        step = self._step(r)
         name = cpp_name(r.name)
         last = None if high.value is None else high.value - 1
         self.scope.names[r.name] = Bounded(dim(name), known.bound, low.value, last)
         return _header(name, low.text, high.text, step)
+
+    def _step(self, r: tree.Range) -> str:
+        step = self.expressions.dim(r.step) if r.step is not None else dim(1)
+        if step.value is None:  # a loop that makes no step would never end
+            self.check(f"{step.atom} > 0", f"a step of {step} is not above 0", r.span)
+            return f"choreo::max_({step}, int64_t(1))"
+        if step.value < 1:
+            raise ChoreoError(f"a step of {step} is not above 0", r.span)
+        return step.text
 
     def _nest(self, s: tree.Foreach, headers: list[tuple[str, str]]) -> None:
         after: list[str] = []

@@ -22,7 +22,7 @@ _BYTES = {"8": 1, "6": 2, "2": 4, "4": 8}
 class Statements(Loops):
     """Writes the body of one function."""
 
-    def __init__(self, function: tree.Function, scope: Scope, elide: bool) -> None:
+    def __init__(self, function: tree.Function, scope: Scope, elide: bool, checked: bool) -> None:
         self.lines: list[str] = []
         self.copies: list[str] = []
         self.allocations: list[tuple[str, str, str, str]] = []
@@ -35,7 +35,7 @@ class Statements(Loops):
         self._forwarded: set[int] = set()  # DMAs that have nothing left to do
         self._serial = 0
         self._shared_at: list[int] = []  # where the block's shared buffers are declared
-        self.expressions = Expressions(scope, self.check)
+        self.expressions = Expressions(scope, self.check, self.quoted, checked)
 
     @property
     def scope(self) -> Scope:
@@ -45,9 +45,10 @@ class Statements(Loops):
         self.lines.append("  " * self._depth + line)
 
     def check(self, condition: str, message: str, span: Span) -> None:
-        self.emit(
-            f'choreo::check({condition}, "{self._function.name}:{span.line}:{span.column}: {message}");'
-        )
+        self.emit(f"choreo::check({condition}, {self.quoted(message, span)});")
+
+    def quoted(self, message: str, span: Span) -> str:
+        return f'"{self._function.name}:{span.line}:{span.column}: {message}"'
 
     def fresh(self, stem: str) -> str:
         self._serial += 1

@@ -234,6 +234,8 @@ def _primary(c: Cursor) -> tree.Expr:
     span = token.span
     if token.kind == "int":
         c.next()
+        if int(token.text, 0) >= 1 << 64:
+            raise ChoreoError(f"{token.text} does not fit into 64 bits", span)
         return tree.Int(int(token.text, 0), span=span)
     if token.kind == "float":
         c.next()

@@ -54,15 +54,20 @@ def mul(a: Dim, b: Dim) -> Dim:
     return a if b.value == 1 else Dim(None, f"{a.atom} * {b.atom}")
 
 
+def _quotient(a: int, b: int) -> int:
+    """Towards zero, as in the C++ that other expressions become."""
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
 def div(a: Dim, b: Dim) -> Dim:
     if a.value is not None and b.value:
-        return dim(a.value // b.value)
+        return dim(_quotient(a.value, b.value))
     return a if b.value == 1 else Dim(None, f"{a.atom} / {b.atom}")
 
 
 def mod(a: Dim, b: Dim) -> Dim:
     if a.value is not None and b.value:
-        return dim(a.value % b.value)
+        return dim(a.value - b.value * _quotient(a.value, b.value))
     return ZERO if b.value == 1 else Dim(None, f"{a.atom} % {b.atom}")
 
 

@@ -10,16 +10,24 @@ from .lexer import Token
 _UPDATES = ("=", "+=", "-=", "*=", "/=")
 
 
-def _remarks(c: Cursor) -> list[tree.Stmt]:
+def _remarks(c: Cursor, is_first: bool) -> list[tree.Stmt]:
     found, c.remarks = c.remarks, []
-    return [tree.Remark(t.text, not t.starts_line, span=t.span) for t in found]
+    beside = [not t.starts_line and not (is_first and t is found[0]) for t in found]
+    return [tree.Remark(_text(t), b, span=t.span) for t, b in zip(found, beside, strict=True)]
+
+
+def _text(remark: Token) -> str:
+    """A comment without the indentation that its first line has."""
+    first, *more = remark.text.split("\n")
+    indent = remark.span.column - 1
+    return "\n".join([first, *(line[min(indent, len(line) - len(line.lstrip())) :] for line in more)])
 
 
 def block(c: Cursor) -> tree.Block:
     opening = c.expect("{")
     found: list[tree.Stmt] = []
     while True:
-        found += _remarks(c)
+        found += _remarks(c, not found)
         if c.token.kind == "end":
             raise ChoreoError("this block is never closed", opening.span)
         if c.sees("}"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from . import tree
@@ -15,6 +15,7 @@ class _State:
     status: str  # "empty", "pending", "ready", "sync"
     span: Span  # of the DMA
     waited: Span | None = None
+    among: tuple[str, ...] = ()  # of a selection: the futures that it may be
 
 
 _States = dict[str, _State]
@@ -51,6 +52,11 @@ def _statement(each: tree.Stmt, states: _States) -> None:
                 )
             status = "empty" if dma.kind == "any" else "pending" if dma.is_async else "sync"
             states[each.name] = _State(status, each.span)
+        case tree.Assign(value=tree.Builtin(name="select") as chosen):
+            _reads(chosen, states)
+            among = tuple(a.id for a in chosen.args[1:] if isinstance(a, tree.Name) and a.id in states)
+            if among:
+                states[each.name] = _State("selected", each.span, among=among)
         case tree.Wait():
             for name in each.names:
                 _wait(name, each.span, states)
@@ -61,7 +67,7 @@ def _statement(each: tree.Stmt, states: _States) -> None:
             states[each.first], states[each.second] = states[each.second], states[each.first]
         case tree.If():
             _reads(each.condition, states)
-            other = {name: _State(s.status, s.span, s.waited) for name, s in states.items()}
+            other = {name: replace(s) for name, s in states.items()}
             _block(each.then, states)
             _block(each.other, other)
             for name, state in other.items():
@@ -87,6 +93,8 @@ def _wait(name: str, span: Span, states: _States) -> None:
     if state.status == "ready":
         first = f", first on line {state.waited.line}" if state.waited else ""
         raise ChoreoError(f"`{name}` is waited for twice{first}", span)
+    if state.status == "selected":
+        raise ChoreoError(f"`{name}` is a selection; wait for {' and '.join(state.among)}", span)
     if state.status == "empty":
         raise ChoreoError(f"`{name}` holds no DMA that could be waited for", span)
     states[name] = _State("ready", state.span, span)
@@ -96,6 +104,10 @@ def _reads(expression: Any, states: _States) -> None:
     for each in nodes(expression):
         if isinstance(each, tree.Member) and each.name == "data" and isinstance(each.of, tree.Name):
             state = states.get(each.of.id)
+            for name in state.among if state is not None else ():
+                if name in states and states[name].status == "pending":
+                    message = f"`{each.of.id}` may be `{name}`, whose data is read before its wait"
+                    raise ChoreoError(message, each.of.span)
             if state is not None and state.status == "pending":
                 raise ChoreoError(f"the data of `{each.of.id}` is read before its wait", each.of.span)
             if state is not None and state.status == "empty":
