@@ -286,6 +286,13 @@ def test_creation() -> None:
     assert not look.fallbacks
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_what_is_no_byte_wraps_on_any_machine(dtype: torch.dtype) -> None:
+    compiled, _ = compile_and_look(lambda x: x.to(torch.uint8))
+    given = torch.tensor([-5.6, 300.0, -1.0, 256.0, 2.0**33, 7.0] * 7, dtype=dtype)
+    assert compiled(given).tolist() == [251, 44, 255, 0, 0, 7] * 7
+
+
 def test_ranges_of_fractions_are_atens() -> None:
     def everything() -> Any:
         return torch.arange(0.5, 5, 1.5, dtype=torch.int64), torch.arange(0, 1, 0.25), torch.arange(1.5, 4)

@@ -149,6 +149,16 @@ def test_indent(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
         assert path.read_text().startswith("{\n" + " " * int(indent) + '"schema"')
 
 
+def test_as_many_elements_as_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONDUCTOR_DEBUG", "1")
+    monkeypatch.setenv("CONDUCTOR_DEBUG_MAX_ELEMENTS", "1500")
+    torch.compile(add, backend="gcu")(torch.arange(1200), torch.arange(5000, 7000)[:1200])
+    out = capsys.readouterr().out
+    assert all(re.search(rf"\b{number}\b", out) for number in (0, 600, 777, 1199, 5600))
+
+
 def test_bad_variable_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONDUCTOR_DEBUG_MAX_ELEMENTS", "many")
     with pytest.raises(Exception, match="CONDUCTOR_DEBUG_MAX_ELEMENTS='many': use a whole number"):

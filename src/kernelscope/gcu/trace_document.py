@@ -62,13 +62,14 @@ def _input(index: int, tensor: torch.Tensor, elements: int) -> dict[str, Any]:
 
 
 def _data(tensor: torch.Tensor, elements: int) -> str:
-    """At most so many elements, in full precision."""
+    """At most so many elements, and all of these."""
     from torch._subclasses import FakeTensor
 
     if isinstance(tensor, FakeTensor) or any(isinstance(s, torch.SymInt) for s in tensor.shape):
         return "(not known while compiling)"
     total = tensor.numel()
-    with torch.no_grad():
+    # Of itself torch leaves out the middle of more than 1000.
+    with torch.no_grad(), torch._tensor_str.printoptions(threshold=max(elements, 1)):
         if total <= elements:
             return str(tensor.detach())
         first = tensor.detach().reshape(-1)[:elements]
