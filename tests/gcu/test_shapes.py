@@ -209,3 +209,17 @@ def test_a_gradient_in_another_layout_stays_on_its_device() -> None:
     graph = CompiledGraph("g", "backward", 1, 1, [], [result(0)], checks=[(0, lambda slots: (1, 4))])
     (fixed,) = graph([torch.empty(4, 3, device="meta")])
     assert (fixed.device.type, fixed.stride()) == ("meta", (1, 4))
+
+
+def test_another_default_device_changes_nothing() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2).softmax(-1)
+
+    compiled, _ = compile_and_look(f)
+    varying, _ = compile_and_look(f, dynamic=True)
+    x = torch.randn(3, 5)
+    expected = f(x)
+    with torch.device("meta"):
+        given = [compiled(x), varying(x)]
+    for got in given:
+        assert torch.allclose(got, expected)

@@ -19,6 +19,7 @@ from .sizes import Size, symbols_in
 
 Slots = list[Any]
 _empty = torch.empty_strided
+_CPU = torch.device("cpu")  # said each time: the default device may be another
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,10 @@ class Launch:
         tensors = [slots[i] for i in self.inputs]
         for output in self.outputs:
             if output.static is not None:
-                made = _empty(*output.static, dtype=output.dtype)
+                made = _empty(*output.static, dtype=output.dtype, device=_CPU)
             else:
-                made = _empty(output.shape(slots), output.stride(slots), dtype=output.dtype)
+                shape, stride = output.shape(slots), output.stride(slots)
+                made = _empty(shape, stride, dtype=output.dtype, device=_CPU)
             slots[output.slot] = made
             tensors.append(made)
         if self.entry is not None:

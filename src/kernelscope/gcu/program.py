@@ -73,7 +73,7 @@ class Program:
         if len(given) < len(code.arguments):
             made = code.arguments[-1]
             shape = [d if isinstance(d, int) else _evaluate(d, bound) for d in made.dims or ()]
-            result = torch.empty(shape, dtype=_DTYPES[made.type])
+            result = torch.empty(shape, dtype=_DTYPES[made.type], device="cpu")
             passed.append(result.data_ptr())
         if self.entry(name)(*passed, *(bound[s] for s in code.symbols)):
             raise RuntimeError(self.failure())
