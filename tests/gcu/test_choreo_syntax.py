@@ -202,6 +202,8 @@ NEGATIVE = [
     ("x.at(x.at(0, 0), 0) = 1.0f;", 2, 10, "an index is an integer, and this is a f32"),
     ("with i in [4] {\n  foreach i(0:4:0) {\n  }\n}", 3, 13, "a step of 0 is not above 0"),
     ("x.at(0, 0) = 18446744073709551616;", 2, 16, "does not fit into 64 bits"),
+    ("x.at(0, 0) = x.at(0, 0) % 2;", 2, 27, "`%` is of integers, and this is a f32"),
+    ("x.at(0, 0) = 1.5f & 2;", 2, 21, "`&` is of integers, and this is a float"),
     ("call nope(x);", 2, 3, "there is no kernel `nope` in this file's C++"),
     (
         "f = dma.copy.async x => local;\ng = select(1 == 1, f, f);\nout.at(0, 0) = g.data.at(0, 0);\nwait f;",
@@ -253,6 +255,26 @@ def test_copies_are_elided_only_where_nothing_is_written() -> None:
     assert "read in place" not in "".join(translate(source).functions[0].kept)
     assert "read in place" in "".join(translate(source.replace("x.at(i) = ", "y.at(i) = ")).functions[0].kept)
     assert "choreo::copy" in translate(source.replace("x.at(i) = ", "y.at(i) = "), elide=False).cpp
+
+
+def test_copies_are_made_where_cpp_may_write() -> None:
+    source = """__co__ void f(f32 [8] x, f32 [8] y) {
+      f = dma.copy x => local;
+      __cpp__("y[0] = 1;");
+      y.at(1) = f.data.at(1);
+    }"""
+    assert "read in place" not in "".join(translate(source).functions[0].kept)
+    assert "read in place" in "".join(translate(source.replace("__cpp__", "//")).functions[0].kept)
+
+
+def test_what_every_thread_writes_is_written_by_one_after_another() -> None:
+    def cpp(body: str) -> str:
+        head = "mutable f32 total = 0.0f; local f32 [4] t; t.at(0) = 0.0f;"
+        return translate(f"__co__ void f(f32 [8] x, f32 [8] y) {{ {head} parallel p by 8 {{ {body} }} }}").cpp
+
+    assert "omp parallel" in cpp("f32 mine = x.at(p); y.at(p) = mine + t.at(0);")
+    assert "omp parallel" not in cpp("total += x.at(p);")
+    assert "omp parallel" not in cpp("t.at(0) = x.at(p); y.at(p) = t.at(0);")
 
 
 def test_dependent_iterations_are_not_vectorised() -> None:

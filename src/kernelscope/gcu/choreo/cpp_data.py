@@ -10,7 +10,7 @@ from .errors import ChoreoError, Span
 from .shapes import Dim, add, contiguous, dim, div, mod, mul, product, same, shown
 from .values import Bounded, Data, Future, Scalar
 
-_FRACTIONS = ("float", "double", "f16", "bf16", "f32", "f64")
+FRACTIONS = ("float", "double", "f16", "bf16", "f32", "f64")
 
 
 class DataExpressions:
@@ -72,7 +72,7 @@ class DataExpressions:
                 continue
             for each in self._flat(item):
                 number = each if isinstance(each, Bounded) else self._number(each)
-                if isinstance(number, Scalar) and number.type in _FRACTIONS:
+                if isinstance(number, Scalar) and number.type in FRACTIONS:
                     raise ChoreoError(f"an index is an integer, and this is a {number.type}", item.span)
                 found.append((number, item.span))
         return found

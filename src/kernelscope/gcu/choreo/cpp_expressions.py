@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from . import tree
 from .builtins import BUILTINS
-from .cpp_data import DataExpressions
+from .cpp_data import FRACTIONS, DataExpressions
 from .errors import ChoreoError, Span
 from .shapes import Dim, add, dim, div, mod, mul, product, same, sub
 from .values import Bounded, Data, Future, Scalar, Scope, Several, Value, bounded
@@ -217,6 +217,9 @@ class Expressions(DataExpressions):
         if isinstance(left, Dim) and isinstance(right, Dim) and e.op in ("+", "-", "*", "/", "%"):
             return _fold(e.op, left, right, e.span)
         a, b = self.scalar(e.left), self.scalar(e.right)
+        fraction = next((x.type for x in (a, b) if x.type in FRACTIONS), "")
+        if e.op in ("%", "&", "|", "^", "<<", ">>") and fraction:
+            raise ChoreoError(f"`{e.op}` is of integers, and this is a {fraction}", e.span)
         kind = "bool" if e.op in ("==", "!=", "<", ">", "<=", ">=", "&&", "||") else _common(a, b)
         return Scalar(f"({a.text} {e.op} {b.text})", kind, *_interval(e.op, a, b))
 

@@ -9,8 +9,8 @@ from .cpp_transfers import Transfers
 from .errors import ChoreoError
 from .shapes import Dim, dim, shown
 from .simd import reduction, vectorises
-from .values import Bounded, Scalar, Several, bounded, cpp_name
-from .walk import nodes
+from .values import Bounded, Data, Scalar, Several, bounded, cpp_name
+from .walk import nodes, written
 
 
 def cpp_type(name: str) -> str:
@@ -37,9 +37,16 @@ class Loops(Transfers):
         )
         bounds = " × ".join(shown(dims) for _, dims in counted)
         self.parallel.append(", ".join(f"{'/'.join(n) or '_'} by {shown(d)[1:-1]}" for n, d in counted))
-        # What threads of one block share is safe only if they run one after another.
-        runs_at_once = len(counted) == 2 or not shares
+        # What threads of one block share is safe only if they run one after another, and what all of them
+        # write only if all of them do.
+        runs_at_once = (len(counted) == 2 or not shares) and not self._is_written_by_all(s.body)
         self._loops(counted, s, runs_at_once, bounds)
+
+    def _is_written_by_all(self, body: tree.Block) -> bool:
+        """Whether a scalar or a local buffer from outside is written."""
+        assigned = {each.name for each in nodes(body) if isinstance(each, tree.Assign)}
+        found = [self.scope.find(name) for name in assigned | written(body)]
+        return any(isinstance(v, Scalar) or (isinstance(v, Data) and v.scope == "local") for v in found)
 
     def _loops(
         self, counted: list[tuple[list[str], tuple[Dim, ...]]], s: tree.Parallel, at_once: bool, _: str

@@ -34,6 +34,8 @@ def reads_in_place(statement: tree.Assign, rest: tree.Block, function: tree.Func
         return False
     if not isinstance(dma.target, str) or dma.after:
         return False
+    if any(isinstance(each, tree.Cpp) for each in nodes(function.body)):
+        return False  # C++ may write anything
     source = root(dma.source)
     given = {p.name for p in function.parameters if p.dims is not None}
     if source not in given or source in written(function.body):
@@ -76,6 +78,8 @@ def becomes(statement: tree.DeclareBuffer, rest: tree.Block) -> tree.Do | None:
         return None
     for each in nodes(before):
         match each:
+            case tree.Cpp():
+                return None
             case tree.Dma() if name in names(each):
                 return None
             case tree.Call() if any(root(arg) == name for arg in each.args):
