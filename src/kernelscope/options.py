@@ -48,7 +48,7 @@ def add_recording_options(parser: argparse.ArgumentParser | argparse._ArgumentGr
         action="append",
         default=[],
         metavar="KIND",
-        help="only triton, cpp, extern or op; repeatable",
+        help="only triton, cpp, extern, op or gcu; repeatable",
     )
     add("--verify", default="", metavar="HOW", help="reread: hash every argument, every time")
     add("--steps", type=step_range, metavar="3:5", help="only these steps; 3:5 is 3 and 4")

@@ -344,7 +344,7 @@ class Recording:
                 Finding(
                     "nothing-matched",
                     f"{len(self._wanted)} kernels ran and none matched kernel={list(config.kernel)}, kind="
-                    f"{list(config.kind)}; kernel takes globs of whole names, kind triton, cpp, extern or op",
+                    f"{list(config.kind)}; kernel takes globs of names, kind triton, cpp, extern, op or gcu",
                 )
             )
 

@@ -67,7 +67,7 @@ def hints(module: torch.fx.GraphModule) -> Callable[[Size], int]:
         if isinstance(size, int):
             return size
         known: Any = getattr(env, "backed_var_to_val", None)
-        if known is None:  # its name before torch 2.12
+        if known is None:  # its name in older versions
             known = getattr(env, "var_to_val", {})
         return int(size.subs({s: known.get(s, 8) for s in size.free_symbols}))
 
