@@ -56,7 +56,7 @@ def _plain(value: Any) -> Any:
     """As JSON can say it. What JSON has no word for is an object with one key that starts with "$"."""
     kind = type(value)
     if value is None or kind is bool or kind is str:
-        return value if kind is not str else value.encode("utf-8", "replace").decode()
+        return value if kind is not str else storable(value)
     if kind is int:
         return value if -(1 << 53) <= value <= 1 << 53 else {"$int": str(value)}
     if kind is float:
@@ -91,6 +91,11 @@ def _unplain(value: Any) -> Any:
         if key == "$object":
             return Stored(str(inner[0]), {str(k): _unplain(v) for k, v in inner[1].items()})
     return {k: _unplain(v) for k, v in value.items()}
+
+
+def storable(text: str) -> str:
+    """Without lone surrogates, which UTF-8 has no bytes for."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def fingerprint_row(slot: int, value: Any, stats: Any = None) -> Row:
@@ -205,7 +210,7 @@ def bytes_moved(args: Sequence[Arg]) -> int | None:
         if any(n < 0 for n in spec.shape):
             return None
         total += _item_size(spec.dtype) * math.prod(spec.shape) * (2 if arg.role == "inout" else 1)
-    return total
+    return total if total < 1 << 63 else None  # an expanded tensor; SQLite's integers end there
 
 
 def _item_size(dtype: str) -> int:

@@ -138,7 +138,11 @@ class Database:
         while at < len(values):
             count = next(n for n in _AT_ONCE if n * width <= len(values) - at)
             sql = f"INSERT OR REPLACE INTO {into} VALUES {', '.join([places] * count)}"
-            self._db.execute(sql, values[at : at + count * width])
+            given = values[at : at + count * width]
+            try:
+                self._db.execute(sql, given)
+            except UnicodeEncodeError:  # a lone surrogate, as in the name of a file that is no UTF-8
+                self._db.execute(sql, [codec.storable(v) if isinstance(v, str) else v for v in given])
             at += count * width
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -165,7 +166,7 @@ class Writer:
                 return
             try:
                 self._flush(final=False)
-            except (sqlite3.Error, OSError) as error:
+            except Exception as error:  # whatever it is: the program must go on, and hear of it
                 self._give_up(said(error))
             finally:
                 with self._room:
@@ -248,12 +249,14 @@ class Writer:
         for queue in (self._full, self._graph_calls, self._marks, self._errors, self._durations):
             queue.clear()
         self.on_failure()
-        warnings.warn(
+        message = (
             f"kernelscope stopped recording to {self.folder}: {why}. Your program goes on; what was written "
-            "until now can be read.",
-            RuntimeWarning,
-            stacklevel=2,
+            "until now can be read."
         )
+        try:
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+        except RuntimeWarning:  # the program has made errors of warnings, and this one is not its own
+            print(message, file=sys.stderr)
 
     def close(self) -> None:
         self._stop.set()
@@ -266,7 +269,7 @@ class Writer:
             try:
                 self._flush(final=True)
                 self._database.close()
-            except (sqlite3.Error, OSError) as error:
+            except Exception as error:
                 self._give_up(said(error))
             self.is_open = False
             self.flight.close()
