@@ -19,6 +19,7 @@ from .errors import RunError
 from .schema import APPLICATION_ID, COLUMNS, OBJECTS, SCHEMA_VERSION
 
 _HEADER = b"SQLite format 3\0"
+_AT_ONCE = 64  # fingerprints that are read together
 _PATIENCE = 60.0  # seconds for one question: a damaged file must not hang us
 
 # What may go wrong while rows that we did not write are turned into records.
@@ -182,11 +183,16 @@ class StoredHashes:
     def _row(self, slot: int) -> tuple[Any, Stats | None]:
         if slot not in self._known:
             database = self._database()
+            start = slot - slot % _AT_ONCE  # its neighbours are those of the same and the next calls
             with database.understood():
-                rows = database.table("fingerprints", "WHERE slot = ?", (slot,))
-                self._known[slot] = (None, None)
-                for _, bits, other, stats in rows:
-                    self._known[slot] = codec.fingerprint_value(bits, other), codec.stats_of(stats)
+                rows = database.table(
+                    "fingerprints", "WHERE slot BETWEEN ? AND ?", (start, start + _AT_ONCE - 1)
+                )
+                self._known |= {
+                    at: (codec.fingerprint_value(bits, other), codec.stats_of(stats))
+                    for at, bits, other, stats in rows
+                }
+            self._known.setdefault(slot, (None, None))
         return self._known[slot]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..events import Call, Finding, GraphCall, Mark, RunInfo
-from .database import Database
+from .database import LOG_SHIFT, Database
 from .errors import RunError
 from .flight import SLOTS, Flight
 from .markers import StreamMarkers
@@ -20,7 +20,6 @@ from .ring import Ring
 
 TICK = 0.4  # seconds between two transactions: below the half second that a crash may cost
 _MOST_WAITING = 20_000  # calls in full, before the program waits for the writer
-_LOG_SHIFT = 40  # of a fingerprint slot: its log; log 0 is the host's
 
 
 class Writer:
@@ -43,7 +42,9 @@ class Writer:
         self._told: list[tuple[str, Any]] = []
         self._hashers: dict[int, tuple[Any, int]] = {}  # by log: who reads it, and how far it is used
         self._written = 0
-        self._step_starts: list[int] = [0]
+        self._step_starts: list[int] = [0]  # of the steps that stay
+        self.first_kept = 0  # calls before this one are of steps that do not stay
+        self._dropped_before = 0
         self._lock = threading.RLock()  # one transaction at a time
         self._wake, self._stop, self._room = threading.Event(), threading.Event(), threading.Condition()
         self._markers: StreamMarkers | None = None
@@ -82,7 +83,7 @@ class Writer:
     def _use_slots(self, call: Call) -> None:
         for slots in (call.pre, call.post):
             for slot in (slots or {}).values():
-                log = slot >> _LOG_SHIFT
+                log = slot >> LOG_SHIFT
                 hasher, used = self._hashers.get(log, (call.hasher, 0))
                 self._hashers[log] = hasher, max(used, slot + 1)
 
@@ -116,8 +117,9 @@ class Writer:
     def mark(self, kind: str, text: str) -> None:
         index = self.flight.next_call
         self._marks.append(Mark(index, kind, text))
-        if kind == "step":
-            self._step_starts.append(index)
+        if kind == "step" and self._keep_last:
+            self._step_starts = [*self._step_starts[-self._keep_last :], index]
+            self.first_kept = self._step_starts[0]
 
     def finding(self, finding: Finding) -> None:
         self._findings.append(finding)
@@ -198,9 +200,10 @@ class Writer:
             db.findings(findings)
             for key, value in told:
                 db.note(key, value)
-            if self._keep_last and len(self._step_starts) > self._keep_last + 1:
-                del self._step_starts[: len(self._step_starts) - self._keep_last - 1]
-                db.drop_before(self._step_starts[0])
+            first_kept = self.first_kept
+            if first_kept > self._dropped_before:
+                db.drop_before(first_kept)
+                self._dropped_before = first_kept
         self._ring.free()
         if self._markers is not None:
             flight.completed(self._markers.completed())
@@ -223,7 +226,7 @@ class Writer:
 
     def _write_fingerprints(self, db: Database, final: bool) -> None:
         for log, (hasher, used) in list(self._hashers.items()):
-            first = log << _LOG_SHIFT
+            first = log << LOG_SHIFT
             if not final:  # only what is here: reading from a device would make the program wait for it
                 db.fingerprints(hasher, log, range(first, min(used, hasher.ready(log))))
                 continue
@@ -297,10 +300,10 @@ def save(folder: Path, info: RunInfo, run: Any, calls: Sequence[Call]) -> None:
             used: dict[int, tuple[Any, int]] = {}
             for call in calls:
                 for slot in (*(call.pre or {}).values(), *(call.post or {}).values()):
-                    log = slot >> _LOG_SHIFT
+                    log = slot >> LOG_SHIFT
                     used[log] = call.hasher, max(used.get(log, (None, 0))[1], slot + 1)
             for log, (hasher, end) in used.items():
-                db.fingerprints(hasher, log, range(log << _LOG_SHIFT, end))
+                db.fingerprints(hasher, log, range(log << LOG_SHIFT, end))
             db.marks(run.marks)
             db.findings(run.noted)
         database.close()
