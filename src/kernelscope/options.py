@@ -96,5 +96,5 @@ def byte_count(text: str) -> int:
         assert found is not None
         power = " KMGT".index(found[2].upper() or " ")
         return int(float(found[1]) * (1024 if found[3] else 1000) ** power)
-    except (AssertionError, ValueError):
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 500MB or 2GB") from None
+    except (AssertionError, ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is no size; write 500MB or 2GB") from None

@@ -8,10 +8,11 @@ import os
 import shutil
 import sqlite3
 import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -256,8 +257,10 @@ def test_a_full_disk_stops_the_recording_and_nothing_else(tmp_path: Path) -> Non
 
 
 def test_no_room_from_the_start(tmp_path: Path) -> None:
-    with mounted(tmp_path / "tiny", "size=64k") as disk, pytest.raises(RunError, match="cannot hold a run"):
-        Writer(disk, info())
+    with mounted(tmp_path / "tiny", "size=64k") as disk:
+        with pytest.raises(RunError, match="cannot hold a run"):
+            Writer(disk, info())
+        assert not list(disk.iterdir())  # no half of a run is left
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
@@ -343,3 +346,22 @@ def test_a_fault_on_a_gpu_as_the_markers_tell_it(tmp_path: Path) -> None:
         "the program ended with status 1 (AcceleratorError: CUDA error: illegal memory access)\n"
         "  completed through 4; 5, this kernel, was executing; 4 more were queued:\n"
     )
+
+
+def test_a_disk_that_is_full_from_the_start_does_not_stop_the_program(tmp_path: Path) -> None:
+    with mounted(tmp_path / "small", "size=64k") as disk:
+        (disk / "x.py").write_text("print('it runs')\nraise SystemExit(3)\n")
+        (disk / "filler").write_bytes(bytes(48 << 10))
+        with suppress(OSError), (disk / "filler").open("ab") as file:
+            while True:
+                file.write(bytes(4096))
+                file.flush()
+        ran = subprocess.run(
+            [sys.executable, "-m", "kernelscope", "run", "x.py"],
+            cwd=disk, capture_output=True, text=True, check=False,
+            env=os.environ | {"PYTHONPATH": str(Path(kernelscope.__file__).parents[1])},
+        )  # fmt: skip
+    assert ran.stdout == "it runs\n"
+    assert ran.returncode == 3
+    assert "No space left on device" in ran.stderr
+    assert "Traceback" not in ran.stderr

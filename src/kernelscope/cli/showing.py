@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
 from ..events import Finding
 from ..run import KernelCall, StoredRun, folder, load
-from ..run.crash import crash_in
+from ..run.crash import crash_in, running_in
 from ..run.errors import RunError
 from ..run.findings import findings_in
+from ..run.flight_reader import is_recording
 from ..run.listing import call_lines, heading
 from ..views import plain, terminal
 from .arguments import part_of
@@ -53,7 +53,7 @@ def _calls(args: argparse.Namespace, run: StoredRun) -> tuple[list[KernelCall], 
         if not found or found[0].index != args.call:
             raise RunError(f"{run.path} has no call {args.call}; it has {len(run)} calls")
         return found, False
-    graph = int(args.graph) if args.graph and args.graph.isdigit() else args.graph
+    graph = int(args.graph) if args.graph and args.graph.isdecimal() else args.graph
     wanted: dict[str, Any] = {
         "kernel": args.kernel or "*", "kind": args.kind, "graph": graph, "step": args.step,
         "phase": args.phase,
@@ -86,11 +86,7 @@ def _list(args: argparse.Namespace, run: StoredRun, calls: list[KernelCall], mor
             f"… more: --first {calls[-1].index + 1}, --limit 0 for all, or choose: --kernel, --step, --graph"
         )
     if not run.is_closed:
-        try:
-            newer = f", and {run.unwritten():,} calls are in the flight recorder alone"
-        except RunError as error:
-            newer = f", and {error}"
-        print(f"the recording was not closed{newer}: kernelscope show --crash")
+        print(_unclosed(run))
     others = [p.name for p in folder.parts(run.path) if p != run.path]
     if others:
         print(f"other processes of this run (--part): {', '.join(others)}")
@@ -101,6 +97,18 @@ def _list(args: argparse.Namespace, run: StoredRun, calls: list[KernelCall], mor
             print(f"  {finding}")
     if run.has_hashes() and len(run) > max(len(calls), _FEW):
         print(f"\nthe hashes of {len(calls):,} calls were compared; --limit 0 does so for all {len(run):,}")
+
+
+def _unclosed(run: StoredRun) -> str:
+    if run.stopped:
+        return f"the recording stopped before the program did: {run.stopped}"
+    if is_recording(run.path / folder.FLIGHT):
+        return "it is still being recorded"
+    try:
+        newer = f", and {run.unwritten():,} calls are in the flight recorder alone"
+    except RunError as error:
+        newer = f", and {error}"
+    return f"the recording was not closed{newer}: kernelscope show --crash"
 
 
 def _findings(run: StoredRun, calls: list[KernelCall]) -> list[Finding]:
@@ -152,12 +160,19 @@ def _times(args: argparse.Namespace, run: StoredRun) -> int:
 
 def _crash(args: argparse.Namespace) -> int:
     path = folder.resolve(args.run)
-    crash = crash_in(path)
+    crash, running = crash_in(path), running_in(path)
+    stopped = [
+        run.stopped for part in folder.parts(path) if not (run := load(part)).is_closed and run.stopped
+    ]
     if args.json:
-        plain.dump({"run": {"path": str(path)}, "crash": None if crash is None else crash.as_json()})
-    elif crash is None:
-        print(f"{path}: the program came to its end")
-    else:
+        about = {"path": str(path), "running": bool(running)}
+        plain.dump({"run": about, "crash": None if crash is None else crash.as_json()})
+    elif crash is not None:
         print(crash.text())
-    sys.stdout.flush()
+    elif running:
+        print(f"{path}: the program is still running")
+    elif stopped:
+        print(f"{path}: the recording stopped before the program did: {stopped[0]}")
+    else:
+        print(f"{path}: the program came to its end")
     return 0

@@ -231,6 +231,14 @@ class StoredRun(Run):
             self._flight = read_flight(self.path / folder.FLIGHT)
         return self._flight
 
+    @property
+    def stopped(self) -> str:
+        """Why the recording ended before the program did, such as a full disk; empty when it did not."""
+        try:
+            return self.flight.stopped
+        except RunError:
+            return ""
+
     def save(self, path: str | os.PathLike[str]) -> Path:
         _ = self.findings  # reads what was noted
         return super().save(path)

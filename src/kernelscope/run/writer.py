@@ -8,6 +8,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,9 @@ class Writer:
             self._database = Database(folder / "run.db", info)
             self.flight = Flight(folder / "flight", info.pid, slots=slots)
         except (OSError, sqlite3.Error) as error:
+            for name in ("run.db", "run.db-wal", "run.db-shm", "flight"):  # of a run that never was
+                with suppress(OSError):
+                    (folder / name).unlink()
             raise RunError(f"{folder} cannot hold a run: {said(error)}") from None
         self._ring = Ring(self.flight)
         self.flight.make_room = self._make_room
@@ -248,6 +252,7 @@ class Writer:
         self.failure = why
         self._stop.set()
         self.flight.limit = 1 << 62
+        self.flight.stopped(why)
         self._database.abandon()
         for queue in (self._full, self._graph_calls, self._marks, self._errors, self._durations):
             queue.clear()
@@ -279,6 +284,8 @@ class Writer:
 
     def forget(self) -> None:
         """In a forked child: the folder is its parent's."""
+        if self.is_open:
+            self.flight.close()
         self.is_open = False
         self.flight.limit = 1 << 62
 
