@@ -50,7 +50,12 @@ def add_recording_options(parser: argparse.ArgumentParser | argparse._ArgumentGr
         metavar="KIND",
         help="only triton, cpp, extern or op; repeatable",
     )
-    add("--verify", default="", metavar="HOW", help="reread: hash every argument, every time")
+    add(
+        "--verify",
+        default="",
+        metavar="HOW",
+        help="reread: hash every argument, every time; poison: find outputs never written",
+    )
     add("--steps", type=step_range, metavar="3:5", help="only these steps; 3:5 is 3 and 4")
     add("--time", action="store_true", help="measure how long each call ran")
     add("--stop-at", type=int, metavar="CALL", help="end the program once this call is over")

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,28 @@ def test_ctrl_c_is_heard_once(tmp_path: Path, stdin: str) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     os.close(terminal)
     assert b"heard 1" in shown
+
+
+def test_a_keyboard_is_known_whatever_standard_input_is() -> None:
+    code = (
+        "import os\n"
+        "from kernelscope.cli.child import _has_keyboard\n"
+        "os.dup2(os.open(os.devnull, os.O_RDONLY), 0)\n"
+        "print('keyboard', _has_keyboard())\n"
+    )
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execve(sys.executable, [sys.executable, "-c", code], ENVIRONMENT)
+    shown = b""
+    with suppress(OSError):  # the other side is closed
+        while read := os.read(terminal, 1000):
+            shown += read
+    os.waitpid(child, 0)
+    os.close(terminal)
+    assert b"keyboard True" in shown
+    words = [sys.executable, "-c", code]
+    away = subprocess.run(words, env=ENVIRONMENT, start_new_session=True, capture_output=True, check=True)
+    assert away.stdout == b"keyboard False\n"
 
 
 def test_an_application_in_a_zip_file(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,9 @@ from kernelscope.run import codec, folder
 from kernelscope.run.crash import crash_of
 from kernelscope.run.flight import Flight
 from kernelscope.run.flight_reader import read_flight
+from kernelscope.run.packing import pack, unpack
 from kernelscope.run.run import Run
-from kernelscope.run.schema import COLUMNS, TABLES
+from kernelscope.run.schema import COLUMNS, OBJECTS, SCHEMA_VERSION, TABLES
 from kernelscope.run.tensors import read_tensor
 from kernelscope.run.writer import Writer
 
@@ -159,10 +160,70 @@ def test_queries(tmp_path: Path) -> None:
 
 
 def test_each_column_has_a_type() -> None:
-    with sqlite3.connect(":memory:") as db:
-        for name, sql in TABLES.items():
-            db.execute(sql)
-            assert len(COLUMNS[name]) == len(db.execute(f"PRAGMA table_info({name})").fetchall())
+    for version, objects in OBJECTS.items():
+        db = sqlite3.connect(":memory:")
+        for name in TABLES:
+            db.execute(objects[name])
+            assert len(COLUMNS[version][name]) == len(db.execute(f"PRAGMA table_info({name})").fetchall())
+
+
+def test_a_run_of_schema_1_still_reads(tmp_path: Path) -> None:
+    write_sample(tmp_path / "run.kscope")
+    new = kernelscope.load(tmp_path / "run.kscope")
+    expected = [facts(call) for call in new.calls]
+    new.close()
+    with closing(sqlite3.connect(tmp_path / "run.kscope" / "run.db")) as db:
+        rows = db.execute("SELECT * FROM details").fetchall()
+        db.execute("DROP TABLE details")
+        db.execute(OBJECTS[1]["details"])
+        db.executemany(f"INSERT INTO details VALUES ({', '.join('?' * 9)})", [row[:9] for row in rows])
+        db.execute("PRAGMA user_version=1")
+        db.commit()
+    assert SCHEMA_VERSION == 2
+    assert [facts(call) for call in kernelscope.load(tmp_path / "run.kscope").calls] == expected
+
+
+def test_outputs_that_were_poisoned(tmp_path: Path) -> None:
+    """What a kernel declares and never writes is found in a run from disk as in a live one."""
+    writer, hasher = Writer(tmp_path, info()), Hashes()
+    for number in range(4):
+        call = full_call(next(writer.flight), site(1), hasher)
+        call.poison = {1: 2 * number + 1 if number == 2 else 500 + number}
+        writer.enter(call)
+        writer.leave(call)
+    writer.close()
+    run = kernelscope.load(tmp_path)
+    assert run.calls[0].poison_hashes == {1: hasher.read(500)}
+    assert [f.call for f in run.findings if f.kind == "never-written"] == [2]
+    run.save(tmp_path / "again")
+    assert kernelscope.load(tmp_path / "again").calls[0].poison_hashes == {1: hasher.read(500)}
+
+
+def test_packing_while_it_is_recorded(tmp_path: Path) -> None:
+    """Each packed file is the run at one moment, whole."""
+    (tmp_path / "x.kscope").mkdir()
+    writer, at = Writer(tmp_path / "x.kscope", info()), site(1, args=ARGS[:3])
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.is_set():
+            for _ in range(2000):
+                writer.note(brief(writer, at, -1))()
+            writer.flush()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    counts = []
+    for number in range(12):
+        pack(tmp_path / "x.kscope", tmp_path / f"{number}.zip")
+        run = kernelscope.load(unpack(tmp_path / f"{number}.zip", tmp_path / f"{number}.kscope"))
+        indices = [c.index for c in run.calls]
+        assert indices == list(range(len(indices)))
+        counts.append(len(indices))
+    stop.set()
+    thread.join()
+    writer.close()
+    assert counts == sorted(counts)
 
 
 def test_many_threads_and_a_small_ring(tmp_path: Path) -> None:

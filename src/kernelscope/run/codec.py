@@ -232,10 +232,10 @@ def call_row(call: Call) -> Row:
 def detail_row(call: Call) -> Row | None:
     if not (call.scalars or call.storages or call.dead or call.pre or call.post or call.depth):
         return None
-    pre, post = (None if slots is None else json.dumps(slots) for slots in (call.pre, call.post))
+    pre, post, poison = (s if s is None else json.dumps(s) for s in (call.pre, call.post, call.poison))
     return (
         call.index, to_json(call.scalars), json.dumps(call.storages), json.dumps(call.epochs),
-        json.dumps(call.offsets), json.dumps(call.dead), pre, post, call.depth,
+        json.dumps(call.offsets), json.dumps(call.dead), pre, post, call.depth, poison,
     )  # fmt: skip
 
 
@@ -255,13 +255,16 @@ def call_of(row: Row, site: Site, graph_call: GraphCall | None, dead: tuple[int,
 
 
 def add_details(call: Call, row: Row, hasher: Any) -> None:
-    _, scalars, storages, epochs, offsets, dead, pre, post, depth = row
+    _, scalars, storages, epochs, offsets, dead, pre, post, depth, *newer = row
     call.scalars = from_json(scalars)
     call.storages, call.epochs, call.offsets = _numbers(storages), _numbers(epochs), _numbers(offsets)
     call.dead, call.depth = _numbers(dead), int(depth)
-    call.pre = None if pre is None else {int(k): int(v) for k, v in json.loads(pre).items()}
-    call.post = None if post is None else {int(k): int(v) for k, v in json.loads(post).items()}
+    call.pre, call.post, call.poison = _slots(pre), _slots(post), _slots(newer[0] if newer else None)
     call.hasher = hasher
+
+
+def _slots(text: str | None) -> dict[int, int] | None:
+    return None if text is None else {int(k): int(v) for k, v in json.loads(text).items()}
 
 
 # -- the run ------------------------------------------------------------------------------------------------

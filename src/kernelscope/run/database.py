@@ -35,7 +35,7 @@ class Database:
             for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "journal_size_limit=16777216"):
                 self._db.execute(f"PRAGMA {pragma}")
             self._db.execute("BEGIN")
-            for sql in OBJECTS.values():
+            for sql in OBJECTS[SCHEMA_VERSION].values():
                 self._db.execute(sql)
             self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
             self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")

@@ -8,7 +8,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -95,8 +95,8 @@ class Database:
             )
         found: dict[str, str] = dict(self.rows("SELECT name, sql FROM sqlite_master WHERE sql <> ''"))
         # Compared word by word: a foreign schema could make a plain SELECT run anything SQLite has.
-        if self.version != SCHEMA_VERSION or found != OBJECTS:
-            raise RunError(f"{self.path} is damaged: its tables are not those of schema {SCHEMA_VERSION}")
+        if found != OBJECTS.get(self.version):
+            raise RunError(f"{self.path} is damaged: its tables are not those of schema {self.version}")
         self.rows("PRAGMA trusted_schema=ON")  # our views use JSON functions, and these are our views
 
     def _is_too_late(self) -> int:
@@ -124,7 +124,8 @@ class Database:
 
     def table(self, name: str, rest: str = "", given: Sequence[Any] = ()) -> list[codec.Row]:
         """Whole rows of a table, each column of the type that it must have."""
-        rows, columns = self.rows(f"SELECT {name}.* FROM {name} {rest}", given), COLUMNS[name]
+        rows = self.rows(f"SELECT {name}.* FROM {name} {rest}", given)
+        columns = COLUMNS[self.version][name]
         for row in rows:
             for value, types in zip(row, columns, strict=True):
                 if type(value) not in types:
@@ -148,6 +149,12 @@ class Database:
             yield from cursor
         except (sqlite3.Error, sqlite3.Warning) as error:
             raise RunError(f"SQLite could not go on with this query: {error}") from None
+
+    def copy_to(self, path: Path) -> None:
+        """Write it as one file, as it is at this moment, also while it is being recorded."""
+        with self.understood(), closing(sqlite3.connect(path)) as target:
+            self._db.backup(target)
+            target.execute("PRAGMA journal_mode=DELETE")
 
     def close(self) -> None:
         self._db.close()

@@ -9,6 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ class Writer:
             self._wait(lambda: len(self._full) <= _MOST_WAITING)
 
     def _use_slots(self, call: Call) -> None:
-        for slots in (call.pre, call.post):
+        for slots in (call.pre, call.post, call.poison):
             for slot in (slots or {}).values():
                 log = slot >> LOG_SHIFT
                 hasher, used = self._hashers.get(log, (call.hasher, 0))
@@ -306,7 +307,7 @@ def save(folder: Path, info: RunInfo, run: Any, calls: Sequence[Call]) -> None:
             db.calls(calls)
             used: dict[int, tuple[Any, int]] = {}
             for call in calls:
-                for slot in (*(call.pre or {}).values(), *(call.post or {}).values()):
+                for slot in chain(*((slots or {}).values() for slots in (call.pre, call.post, call.poison))):
                     log = slot >> LOG_SHIFT
                     used[log] = call.hasher, max(used.get(log, (None, 0))[1], slot + 1)
             for log, (hasher, end) in used.items():
