@@ -31,12 +31,13 @@ def watch(command: list[str], path: Path, options: str, *, as_json: bool) -> int
     except OSError as error:  # a full disk is no reason not to run the program
         print(f"kernelscope: cannot write to {path}: {error.strerror}", file=sys.stderr)
     environment = recorded_environment(path, options, STARTUP)
-    try:
-        # What we were given besides standard input and output, such as 3>log, is meant for the command.
-        child = subprocess.Popen(command, env=environment, close_fds=False)
-    except OSError as error:
-        raise RunError(f"{command[0]} cannot be started: {error.strerror}") from None
-    with _Forwarding(child):
+    with _Forwarding() as signals:
+        try:
+            # What we were given besides standard input and output, such as 3>log, is meant for the command.
+            child = subprocess.Popen(command, env=environment, close_fds=False)
+        except OSError as error:
+            raise RunError(f"{command[0]} cannot be started: {error.strerror}") from None
+        signals.begin(child)
         status = _wait(child, path)
     try:
         folder.write_story(path, replace(story, ended_ns=time.time_ns(), status=status))
@@ -53,16 +54,27 @@ _FROM_THE_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
 class _Forwarding:
     """Signals that we are sent are the child's; those of the keyboard reach it anyway."""
 
-    def __init__(self, child: subprocess.Popen[bytes]) -> None:
-        self._child = child
+    def __init__(self) -> None:
+        self._child: subprocess.Popen[bytes] | None = None
+        self._early: list[int] = []  # came before there was a child
         self._before: dict[int, object] = {}
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> _Forwarding:
         for number in (*_MEANT_FOR_THE_CHILD, *_FROM_THE_KEYBOARD):
             self._before[number] = signal.signal(number, self._forward)
+        return self
+
+    def begin(self, child: subprocess.Popen[bytes]) -> None:
+        self._child = child
+        while self._early:
+            child.send_signal(self._early.pop(0))
 
     def _forward(self, number: int, frame: FrameType | None) -> None:
-        if number not in _FROM_THE_KEYBOARD or not _has_keyboard():
+        if number in _FROM_THE_KEYBOARD and _has_keyboard():
+            return
+        if self._child is None:
+            self._early.append(number)
+        else:
             self._child.send_signal(number)
 
     def __exit__(self, *_: object) -> None:
