@@ -12,6 +12,7 @@ from tests.sample_runs import ARGS, SPEC, brief, full_call, info, site
 
 import kernelscope
 from kernelscope.events import Arg
+from kernelscope.run.flight import Flight
 from kernelscope.run.writer import Writer
 
 
@@ -100,3 +101,14 @@ def test_warnings_that_are_errors_do_not_reach_the_program(
         writer._give_up("no room")
         writer.close()
     assert "stopped recording" in capsys.readouterr().err
+
+
+def test_a_late_launch_does_not_write_into_the_programs_files(tmp_path: Path) -> None:
+    """Once the recording has closed its file, the number of that file is free for the program."""
+    flight = Flight(tmp_path / "flight", 1, slots=16)
+    number = flight._file
+    flight.close()
+    with (tmp_path / "own").open("wb") as own:
+        assert own.fileno() == number
+        flight.meet(site(1))
+    assert (tmp_path / "own").read_bytes() == b""

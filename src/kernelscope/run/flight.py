@@ -250,8 +250,9 @@ class Flight:
         ].ljust(STOPPED_BYTES, b"\0")
 
     def close(self) -> None:
-        """Also in a forked child, for its copy."""
-        os.close(self._file)
+        """Also in a forked child, for its copy. Who comes late finds no file, not another's."""
+        file, self._file = self._file, -1
+        os.close(file)
         os.close(self._held)
         # The map stays: a launch on another thread may still be on its way out.
 
