@@ -91,11 +91,3 @@ def test_how_a_status_is_told(tmp_path: Path, capsys: Capture, status: int, told
     write_sample(path, close=False).forget()
     folder.write_story(path, folder.Story(("python", "x.py"), "/", 1, 2, status))
     assert printed(capsys, "show", "--crash", path).startswith(f"the program {told}")
-
-
-def test_ls_keeps_no_files_open(tmp_path: Path, capsys: Capture) -> None:
-    for number in range(5):
-        write_sample(tmp_path / f"x-{number}.kscope")
-    before = len(os.listdir("/proc/self/fd"))
-    printed(capsys, "ls", tmp_path)
-    assert len(os.listdir("/proc/self/fd")) == before
