@@ -13,7 +13,7 @@ import sys
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import TYPE_CHECKING, Any
 
-from .config import AutoRecord, autorecord_from_environment
+from .config import AutoRecord, autorecord_from_environment, settle_run
 from .options import config_of, parse_options
 
 if TYPE_CHECKING:
@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from .run.writer import Writer
 
 # What torch and Python start for themselves, and torchrun, whose own process runs nothing of the user's.
-_HELPERS = (
-    "compile_worker", "torch.distributed.run", "torch.distributed.launch", "torchrun",
-    "multiprocessing.resource_tracker", "multiprocessing.forkserver",
-)  # fmt: skip
+_COMPILE_WORKER = os.path.join("torch", "_inductor", "compile_worker", "__main__.py")
+_HELPER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "torch._inductor.compile_worker")
+_HELPER_CODE = ("from multiprocessing.resource_tracker import", "from multiprocessing.forkserver import")
 
 _started = False
 
@@ -36,6 +35,7 @@ def start() -> None:
     if _started or wanted is None or _is_helper(sys.orig_argv):
         return
     _started = True
+    settle_run(wanted.path)
     if "torch" in sys.modules:
         _open(wanted)
     else:
@@ -43,20 +43,18 @@ def start() -> None:
 
 
 def _is_helper(argv: list[str]) -> bool:
-    return any(name in program_of(argv) for name in _HELPERS)
-
-
-def program_of(argv: list[str]) -> str:
-    """What a Python process was started to run: a module, a piece of code, or the end of a script's path."""
+    """Whether Python was started, with such words, to run a helper."""
     words = iter(argv[1:])
     for word in words:
-        if word in ("-m", "-c"):
-            return next(words, "")
+        if word.startswith("-m"):
+            return (word[2:] or next(words, "")) in _HELPER_MODULES
+        if word == "-c":
+            return next(words, "").startswith(_HELPER_CODE)
         if word in ("-W", "-X"):
             next(words, None)
         elif not word.startswith("-"):
-            return os.path.join(*word.split(os.sep)[-2:])
-    return ""
+            return word.endswith(_COMPILE_WORKER) or os.path.basename(word) == "torchrun"
+    return False
 
 
 class _AfterTorch:

@@ -121,8 +121,14 @@ def autorecord_from_environment(environ: Mapping[str, str] = os.environ) -> Auto
         return None
     place = place_from_environment(environ)
     has_rank = any(environ.get(name, "").isdigit() for name in ("RANK", "SLURM_PROCID"))
-    named = path if path.endswith(".kscope") else f"{path}.kscope"
+    named = path.rstrip("/") or path
+    named = named if named.endswith(".kscope") else f"{named}.kscope"
     return AutoRecord(Path(named).absolute(), place.rank if has_rank else None, environ.get(OPTIONS, ""))
+
+
+def settle_run(path: Path) -> None:
+    """From now on a process that this one starts finds the run, wherever it is started."""
+    os.environ[RUN] = str(path)
 
 
 def recorded_environment(

@@ -50,7 +50,12 @@ def add_recording_options(parser: argparse.ArgumentParser | argparse._ArgumentGr
         metavar="KIND",
         help="only triton, cpp, extern, op or gcu; repeatable",
     )
-    add("--verify", default="", metavar="HOW", help="reread: hash every argument, every time")
+    add(
+        "--verify",
+        default="",
+        metavar="HOW",
+        help="reread: hash every argument, every time; poison: find outputs never written",
+    )
     add("--steps", type=step_range, metavar="3:5", help="only these steps; 3:5 is 3 and 4")
     add("--time", action="store_true", help="measure how long each call ran")
     add("--stop-at", type=int, metavar="CALL", help="end the program once this call is over")
@@ -96,5 +101,5 @@ def byte_count(text: str) -> int:
         assert found is not None
         power = " KMGT".index(found[2].upper() or " ")
         return int(float(found[1]) * (1024 if found[3] else 1000) ** power)
-    except (AssertionError, ValueError):
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 500MB or 2GB") from None
+    except (AssertionError, ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is no size; write 500MB or 2GB") from None

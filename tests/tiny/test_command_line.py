@@ -31,7 +31,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     writer = write_sample(tmp_path / folder.HOME / "new-1.kscope", close=False, executing=True)
     story = folder.Story(("python", "train.py"), str(tmp_path), 1, 2, -11)
     folder.write_story(tmp_path / folder.HOME / "new-1.kscope", story)
-    writer.is_open = False
+    writer.forget()  # as a death does: nobody holds the flight recorder any more
     return tmp_path
 
 
@@ -85,6 +85,17 @@ def test_show_one_call(here: Path, capsys: Capture) -> None:
         assert expected in out
     assert main(["show", "old-1", "--call", "4000"]) == 2
     assert "has no call 4000; it has 40 calls" in capsys.readouterr().err
+
+
+def test_inside_of_a_run_that_run_is_meant(
+    here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "old-1").mkdir()  # a folder of that name which holds no run does not hide the run
+    assert main(["show", "old-1", "--limit", "1", "--graph", "²"]) == 0
+    monkeypatch.chdir(here / folder.HOME / "old-1.kscope")
+    for words in (["show"], ["show", "."]):
+        assert main(words) == 0
+        assert capsys.readouterr().out.startswith("40 calls")
 
 
 def test_show_json(here: Path, capsys: Capture) -> None:
@@ -177,6 +188,13 @@ def test_a_packed_file_cannot_escape(here: Path, capsys: Capture) -> None:
         (["run", "nowhere.py"], "there is no script nowhere.py"),
         (["run", "broken.py"], "broken.py, line 1: invalid syntax"),
         (["run", "-m", "no_such_module"], "there is no module named no_such_module"),
+        (["run", "-m", "json.no_such_module"], "there is no module named json.no_such_module"),
+        (["run", "-m", "package"], "package is a package without a __main__ module"),
+        (["run", "-m", "package.broken"], "broken.py, line 1: invalid syntax"),
+        (["run", "sh"], "there is no script sh; for a command: kernelscope run -- sh"),
+        (["run", "-o", ".", "fine.py"], ". is no name for a run"),
+        (["run", "-o", "/", "fine.py"], "/ is no name for a run"),
+        (["show", "."], "there is no run in ."),
         (["run", "--", "no-such-command"], "there is no command no-such-command"),
         (["run"], "what shall it run?"),
         (["run", "--values", "nothing", "fine.py"], "values='nothing': unknown value"),
@@ -193,6 +211,9 @@ def test_a_packed_file_cannot_escape(here: Path, capsys: Capture) -> None:
 def test_bad_input_gets_one_sentence(here: Path, capsys: Capture, words: list[str], said: str) -> None:
     (here / "broken.py").write_text("x = = 1\n")
     (here / "fine.py").write_text("x = 1\n")
+    (here / "package").mkdir()
+    (here / "package" / "__init__.py").write_text("raise RuntimeError('imported')")
+    (here / "package" / "broken.py").write_text("x = = 1\n")
     assert main(words) == 2
     err = capsys.readouterr().err
     assert err.startswith("kernelscope: ")
@@ -200,7 +221,12 @@ def test_bad_input_gets_one_sentence(here: Path, capsys: Capture, words: list[st
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", [["nonsense"], ["show", "--nonsense"], ["run", "--steps", "x", "y.py"], []])
+@pytest.mark.parametrize(
+    "words",
+    [["nonsense"], ["show", "--nonsense"], ["run", "--steps", "x", "y.py"], [], ["show", "--limit", "-1"],
+     ["show", "--call", "9" * 30], ["show", "--step", "x"], ["query", "--limit", "-1", "SELECT 1"],
+     ["run", "--max-tensors", "9" * 400, "y.py"]],
+)  # fmt: skip
 def test_usage_errors(words: list[str], capsys: Capture) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(words)

@@ -8,10 +8,11 @@ import os
 import shutil
 import sqlite3
 import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,9 @@ from kernelscope.run import codec, folder
 from kernelscope.run.crash import crash_of
 from kernelscope.run.flight import Flight
 from kernelscope.run.flight_reader import read_flight
+from kernelscope.run.packing import pack, unpack
 from kernelscope.run.run import Run
-from kernelscope.run.schema import COLUMNS, TABLES
+from kernelscope.run.schema import COLUMNS, OBJECTS, SCHEMA_VERSION, TABLES
 from kernelscope.run.tensors import read_tensor
 from kernelscope.run.writer import Writer
 
@@ -158,10 +160,60 @@ def test_queries(tmp_path: Path) -> None:
 
 
 def test_each_column_has_a_type() -> None:
-    with sqlite3.connect(":memory:") as db:
-        for name, sql in TABLES.items():
-            db.execute(sql)
-            assert len(COLUMNS[name]) == len(db.execute(f"PRAGMA table_info({name})").fetchall())
+    for version, objects in OBJECTS.items():
+        db = sqlite3.connect(":memory:")
+        for name in TABLES:
+            db.execute(objects[name])
+            assert len(COLUMNS[version][name]) == len(db.execute(f"PRAGMA table_info({name})").fetchall())
+
+
+def test_a_run_of_schema_1_still_reads(tmp_path: Path) -> None:
+    write_sample(tmp_path / "run.kscope")
+    new = kernelscope.load(tmp_path / "run.kscope")
+    expected = [facts(call) for call in new.calls]
+    new.close()
+    with closing(sqlite3.connect(tmp_path / "run.kscope" / "run.db")) as db:
+        rows = db.execute("SELECT * FROM details").fetchall()
+        db.execute("DROP TABLE details")
+        db.execute(OBJECTS[1]["details"])
+        db.executemany(f"INSERT INTO details VALUES ({', '.join('?' * 9)})", [row[:9] for row in rows])
+        db.execute("PRAGMA user_version=1")
+        db.commit()
+    assert SCHEMA_VERSION == 2
+    assert [facts(call) for call in kernelscope.load(tmp_path / "run.kscope").calls] == expected
+
+
+def test_outputs_that_were_poisoned(tmp_path: Path) -> None:
+    """What a kernel declares and never writes is found in a run from disk as in a live one."""
+    writer, hasher = Writer(tmp_path, info()), Hashes()
+    for number in range(4):
+        call = full_call(next(writer.flight), site(1), hasher)
+        call.poison = {1: 2 * number + 1 if number == 2 else 500 + number}
+        writer.enter(call)
+        writer.leave(call)
+    writer.close()
+    run = kernelscope.load(tmp_path)
+    assert run.calls[0].poison_hashes == {1: hasher.read(500)}
+    assert [f.call for f in run.findings if f.kind == "never-written"] == [2]
+    run.save(tmp_path / "again")
+    assert kernelscope.load(tmp_path / "again").calls[0].poison_hashes == {1: hasher.read(500)}
+
+
+def test_packing_while_it_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The packed file is the run at one moment, though SQLite may take in its log at any moment."""
+    writer, copy = write_sample(tmp_path / "x.kscope", close=False), shutil.copyfile
+
+    def copy_and_go_on(*files: Any) -> Any:
+        made = copy(*files)
+        writer._database._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return made
+
+    monkeypatch.setattr(shutil, "copyfile", copy_and_go_on)
+    packed = pack(tmp_path / "x.kscope", tmp_path / "x.zip")
+    monkeypatch.undo()
+    run = kernelscope.load(unpack(packed, tmp_path / "y.kscope"))
+    assert [c.index for c in run.calls] == list(range(40))
+    writer.close()
 
 
 def test_many_threads_and_a_small_ring(tmp_path: Path) -> None:
@@ -256,8 +308,10 @@ def test_a_full_disk_stops_the_recording_and_nothing_else(tmp_path: Path) -> Non
 
 
 def test_no_room_from_the_start(tmp_path: Path) -> None:
-    with mounted(tmp_path / "tiny", "size=64k") as disk, pytest.raises(RunError, match="cannot hold a run"):
-        Writer(disk, info())
+    with mounted(tmp_path / "tiny", "size=64k") as disk:
+        with pytest.raises(RunError, match="cannot hold a run"):
+            Writer(disk, info())
+        assert not list(disk.iterdir())  # no half of a run is left
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
@@ -343,3 +397,22 @@ def test_a_fault_on_a_gpu_as_the_markers_tell_it(tmp_path: Path) -> None:
         "the program ended with status 1 (AcceleratorError: CUDA error: illegal memory access)\n"
         "  completed through 4; 5, this kernel, was executing; 4 more were queued:\n"
     )
+
+
+def test_a_disk_that_is_full_from_the_start_does_not_stop_the_program(tmp_path: Path) -> None:
+    with mounted(tmp_path / "small", "size=64k") as disk:
+        (disk / "x.py").write_text("print('it runs')\nraise SystemExit(3)\n")
+        (disk / "filler").write_bytes(bytes(48 << 10))
+        with suppress(OSError), (disk / "filler").open("ab") as file:
+            while True:
+                file.write(bytes(4096))
+                file.flush()
+        ran = subprocess.run(
+            [sys.executable, "-m", "kernelscope", "run", "x.py"],
+            cwd=disk, capture_output=True, text=True, check=False,
+            env=os.environ | {"PYTHONPATH": str(Path(kernelscope.__file__).parents[1])},
+        )  # fmt: skip
+    assert ran.stdout == "it runs\n"
+    assert ran.returncode == 3
+    assert "No space left on device" in ran.stderr
+    assert "Traceback" not in ran.stderr

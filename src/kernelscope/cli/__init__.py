@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import io
 import os
 import signal
 import sys
@@ -33,20 +35,44 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    _make_streams_safe()
     given = list(sys.argv[1:] if argv is None else argv)
     name = next((word for word in given if not word.startswith("-")), "")
-    args = parser_for(name if name in COMMANDS else None).parse_args(given)
     try:
+        args = parser_for(name if name in COMMANDS else None).parse_args(given)
         command = getattr(args, "main", None) or load(COMMANDS[name][0]).main
-        return int(command(args))
+        status = int(command(args))
+        sys.stdout.flush()  # here, where it is known what to do when that fails
+        return status
     except RunError as error:
         print(f"kernelscope: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # `kernelscope show | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _forget_output()
+        print(f"kernelscope: cannot write: {error.strerror}", file=sys.stderr)
+        return 2
+
+
+def _forget_output() -> None:
+    """What is still to be written would fail once more when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _make_streams_safe() -> None:
+    """Standard output may be closed, or its encoding without the arrows that we print."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  # to the end
+        elif isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def parser_for(command: str | None) -> Parser:

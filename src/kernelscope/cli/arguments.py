@@ -12,7 +12,18 @@ def add_run(parser: argparse.ArgumentParser, *, parts: bool = True) -> None:
         parser.add_argument(
             "--part", default="", metavar="NAME", help="another process of the run: rank-1, child-42"
         )
-        parser.add_argument("--rank", type=int, metavar="N", help="short for --part rank-N")
+        parser.add_argument("--rank", type=count, metavar="N", help="short for --part rank-N")
+
+
+def count(text: str) -> int:
+    """A number of calls, rows or steps."""
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is no whole number") from None
+    if not 0 <= number < 1 << 62:
+        raise argparse.ArgumentTypeError(f"{text:.40} is not a number from 0 on")
+    return number
 
 
 def part_of(args: argparse.Namespace) -> str:

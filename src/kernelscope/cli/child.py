@@ -26,13 +26,18 @@ _REFRESH = 0.5
 def watch(command: list[str], path: Path, options: str, *, as_json: bool) -> int:
     """Run it to its end and return its exit status, 128 + n for signal n as in a shell."""
     story = folder.Story(tuple(command), os.getcwd(), time.time_ns())
-    folder.write_story(path, story)
-    environment = recorded_environment(path, options, STARTUP)
     try:
-        child = subprocess.Popen(command, env=environment)
-    except OSError as error:
-        raise RunError(f"{command[0]} cannot be started: {error.strerror}") from None
-    with _Forwarding(child):
+        folder.write_story(path, story)
+    except OSError as error:  # a full disk is no reason not to run the program
+        print(f"kernelscope: cannot write to {path}: {error.strerror}", file=sys.stderr)
+    environment = recorded_environment(path, options, STARTUP)
+    with _Forwarding() as signals:
+        try:
+            # What we were given besides standard input and output, such as 3>log, is meant for the command.
+            child = subprocess.Popen(command, env=environment, close_fds=False)
+        except OSError as error:
+            raise RunError(f"{command[0]} cannot be started: {error.strerror}") from None
+        signals.begin(child)
         status = _wait(child, path)
     try:
         folder.write_story(path, replace(story, ended_ns=time.time_ns(), status=status))
@@ -42,24 +47,53 @@ def watch(command: list[str], path: Path, options: str, *, as_json: bool) -> int
     return status if status >= 0 else 128 - status
 
 
-class _Forwarding:
-    """Signals that ask us to stop are the child's; on a terminal Ctrl-C reaches it anyway."""
+_MEANT_FOR_THE_CHILD = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_FROM_THE_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
 
-    def __init__(self, child: subprocess.Popen[bytes]) -> None:
-        self._child = child
+
+class _Forwarding:
+    """Signals that we are sent are the child's; those of the keyboard reach it anyway."""
+
+    def __init__(self) -> None:
+        self._child: subprocess.Popen[bytes] | None = None
+        self._early: list[int] = []  # came before there was a child
         self._before: dict[int, object] = {}
 
-    def __enter__(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+    def __enter__(self) -> _Forwarding:
+        for number in (*_MEANT_FOR_THE_CHILD, *_FROM_THE_KEYBOARD):
             self._before[number] = signal.signal(number, self._forward)
+        return self
+
+    def begin(self, child: subprocess.Popen[bytes]) -> None:
+        self._child = child
+        while self._early:
+            child.send_signal(self._early.pop(0))
 
     def _forward(self, number: int, frame: FrameType | None) -> None:
-        if number != signal.SIGINT or not sys.stdin.isatty():
+        if number in _FROM_THE_KEYBOARD and _has_keyboard():
+            return
+        if self._child is None:
+            self._early.append(number)
+        else:
             self._child.send_signal(number)
 
     def __exit__(self, *_: object) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)  # type: ignore[arg-type]
+
+
+def _has_keyboard() -> bool:
+    """Whether the terminal's keys go to our process group, whatever standard input is."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
 
 
 def _wait(child: subprocess.Popen[bytes], path: Path) -> int:
@@ -94,10 +128,10 @@ def _tell(path: Path, status: int, *, as_json: bool) -> None:
         parts = [folder.part_name(path, part) for part in folder.parts(path)]
         told = {"run": str(path), "status": status, "parts": parts, "crash": crash and crash.as_json()}
         print(json.dumps(told), file=sys.stderr)
-    elif crash is not None:
+    elif crash is not None and (status or crash.executing):  # a pool ends its workers with a signal
         print(f"kernelscope: {said}\n  kernelscope show --crash {shlex.quote(str(path))}", file=sys.stderr)
-    elif sys.stderr.isatty() or said:
-        print(f"kernelscope: {said or _recorded(path)}", file=sys.stderr)
+    elif sys.stderr.isatty() or (said and crash is None):
+        print(f"kernelscope: {said if crash is None and said else _recorded(path)}", file=sys.stderr)
 
 
 def _recorded(path: Path) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..run import folder, load
+from ..run.crash import running_in
 from ..run.errors import RunError
 from ..run.flight_reader import read_status
 from ..views import plain
@@ -55,7 +56,7 @@ def about(path: Path) -> dict[str, Any]:
     """What there is to say of a run without reading it whole; `error` where it cannot be read."""
     form: dict[str, Any] = {
         "path": str(path), "calls": None, "bytes": folder.size(path), "started": path.stat().st_mtime,
-        "status": None, "closed": None, "command": None, "parts": [], "error": None,
+        "status": None, "closed": None, "running": False, "command": None, "parts": [], "error": None,
     }  # fmt: skip
     try:
         story = folder.read_story(path)
@@ -67,8 +68,12 @@ def about(path: Path) -> dict[str, Any]:
             }
         parts = folder.parts(path)
         form["parts"] = [folder.part_name(path, part) for part in parts]
-        runs = [load(part) for part in parts]
-        form |= {"calls": sum(map(len, runs)), "closed": all(run.is_closed for run in runs)}
+        form |= {"calls": 0, "closed": True, "running": bool(running_in(path))}
+        for part in parts:
+            run = load(part)
+            form["calls"] += len(run)
+            form["closed"] &= run.is_closed
+            run.close()
     except RunError as error:
         form["error"] = str(error)
         found = [s for part in folder.parts(path) if (s := read_status(part / folder.FLIGHT)) is not None]
@@ -79,6 +84,8 @@ def about(path: Path) -> dict[str, Any]:
 def _row(form: dict[str, Any]) -> tuple[Any, ...]:
     if form["error"]:
         ended = "unreadable"
+    elif form["running"]:
+        ended = "running"
     elif form["status"] is not None:
         ended = f"status {form['status']}" if form["status"] >= 0 else f"signal {-form['status']}"
     elif form["parts"]:

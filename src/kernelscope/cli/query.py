@@ -10,6 +10,7 @@ from ..run.errors import RunError
 from ..run.reader import Database
 from ..views import plain
 from ..views.terminal import table
+from .arguments import count
 
 EPILOG = """\
 examples:
@@ -35,7 +36,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "words", nargs="+", metavar="[RUN] SQL", help="a run (default: the newest) and the query"
     )
     parser.add_argument("--json", action="store_true", help='print {"columns": […], "rows": [[…], …]}')
-    parser.add_argument("--limit", type=int, default=1000, metavar="N", help="at most N rows (1000); 0: all")
+    parser.add_argument(
+        "--limit", type=count, default=1000, metavar="N", help="at most N rows (1000); 0: all"
+    )
     parser.add_argument(
         "--part", default="", metavar="NAME", help="another process of the run: rank-1, child-42"
     )

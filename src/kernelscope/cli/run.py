@@ -6,8 +6,11 @@ import argparse
 import shlex
 import shutil
 import sys
-from importlib.machinery import PathFinder
+import warnings
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
 from pathlib import Path
+from zipfile import is_zipfile
 
 from ..options import add_recording_options, config_of
 from ..run import folder
@@ -84,10 +87,8 @@ def _command(args: argparse.Namespace) -> tuple[list[str], str]:
     if args.module is not None:
         if not args.module:
             raise RunError("-m needs the name of a module")
-        name = args.module[0]
-        if PathFinder.find_spec(name.split(".")[0], [str(Path.cwd()), *sys.path]) is None:
-            raise RunError(f"there is no module named {name}")
-        return [sys.executable, "-m", *args.module], name
+        _check_module(args.module[0])
+        return [sys.executable, "-m", *args.module], args.module[0]
     words = args.command
     if words[:1] == ["--"]:
         if len(words) < 2:
@@ -101,22 +102,56 @@ def _command(args: argparse.Namespace) -> tuple[list[str], str]:
     return [sys.executable, *words], Path(words[0]).stem
 
 
+def _check_module(name: str) -> None:
+    """Say what Python would say, before a run is made for it; nothing of the user's is imported."""
+    first, *inner = name.split(".")
+    spec = _find(first)
+    for word in inner:
+        below = None if spec is None else spec.submodule_search_locations
+        if below is None:
+            break
+        spec = PathFinder.find_spec(f"{spec.name}.{word}" if spec else word, list(below))
+    if spec is None:
+        raise RunError(f"there is no module named {name}")
+    if spec.submodule_search_locations is not None:
+        spec = PathFinder.find_spec(f"{name}.__main__", list(spec.submodule_search_locations))
+        if spec is None:
+            raise RunError(f"{name} is a package without a __main__ module")
+    if spec.origin and spec.origin.endswith(".py"):
+        _check_script(Path(spec.origin))
+
+
+def _find(name: str) -> ModuleSpec | None:
+    """A module from here or from where Python looks; an editable install may have a finder of its own."""
+    here = PathFinder.find_spec(name, [str(Path.cwd())])
+    try:
+        return here or find_spec(name)
+    except ValueError:  # it is loaded and does not say from where
+        return None
+
+
 def _check_script(path: Path) -> None:
     if path.is_dir():
         if not (path / "__main__.py").is_file():
             raise RunError(f"{path} is a folder without a __main__.py")
         return
     try:
+        if not path.is_file() and path.exists():
+            return  # a pipe, such as <(…), can be read once
         source = path.read_bytes()
     except FileNotFoundError:
-        raise RunError(f"there is no script {path}") from None
+        hint = f"; for a command: kernelscope run -- {path} …" if shutil.which(str(path)) else ""
+        raise RunError(f"there is no script {path}{hint}") from None
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror}") from None
-    if source.startswith(b"PK"):
-        return  # an application in a zip file
+    if path.suffix == ".pyc" or is_zipfile(path):
+        return  # compiled already, or an application in a zip file
     try:
-        compile(source, str(path), "exec", dont_inherit=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python will say them once more
+            compile(source, str(path), "exec", dont_inherit=True)
     except SyntaxError as error:
-        raise RunError(f"{path}, line {error.lineno}: {error.msg}") from None
-    except ValueError as error:
+        where = f", line {error.lineno}" if error.lineno else ""
+        raise RunError(f"{path}{where}: {error.msg}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
         raise RunError(f"{path} is no Python script: {error}") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .arguments import add_run
+from .arguments import add_run, count
 
 EPILOG = """\
 examples:
@@ -31,7 +31,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_run(parser)
-    parser.add_argument("--call", type=int, metavar="N", help="everything about one call")
+    parser.add_argument("--call", type=count, metavar="N", help="everything about one call")
     parser.add_argument(
         "--kernel", action="append", default=[], metavar="GLOB", help="kernels with such a name"
     )
@@ -39,15 +39,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--kind", action="append", default=[], metavar="KIND", help="triton, cpp, extern, op, …"
     )
     parser.add_argument("--graph", metavar="GRAPH", help="one graph: its number, name or compile id")
-    parser.add_argument("--step", type=int, metavar="N", help="one step")
+    parser.add_argument("--step", type=count, metavar="N", help="one step")
     parser.add_argument("--phase", metavar="PHASE", help="forward, backward, optimizer or other")
     parser.add_argument("--changed", action="store_true", help="calls that changed an argument in place")
     parser.add_argument("--sort", choices=["time"], help="sites by the time they took, longest first")
     parser.add_argument("--source", action="store_true", help="the code of the kernels, too")
     parser.add_argument("--crash", action="store_true", help="how the program died, and in which kernel")
-    parser.add_argument("--first", type=int, default=0, metavar="N", help="begin at call N")
+    parser.add_argument("--first", type=count, default=0, metavar="N", help="begin at call N")
     parser.add_argument(
-        "--limit", type=int, default=_LIMIT, metavar="N", help=f"at most N calls ({_LIMIT}); 0: all"
+        "--limit", type=count, default=_LIMIT, metavar="N", help=f"at most N calls ({_LIMIT}); 0: all"
     )
     parser.set_defaults(main=main)
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
+from ..events import Finding
 from ..run import KernelCall, StoredRun, folder, load
-from ..run.crash import crash_in
+from ..run.crash import crash_in, running_in
 from ..run.errors import RunError
+from ..run.findings import findings_in
+from ..run.flight_reader import is_recording
 from ..run.listing import call_lines, heading
 from ..views import plain, terminal
 from .arguments import part_of
+
+_FEW = 1000  # calls whose hashes are all compared, whatever is shown
 
 
 def show(args: argparse.Namespace) -> int:
@@ -28,7 +32,7 @@ def show(args: argparse.Namespace) -> int:
                 "run": plain.run_form(run, run.path),
                 "calls": [plain.call_form(call, saved(call.index)) for call in calls],
                 "more": more,
-                "findings": [_finding_form(f) for f in run.findings] if args.call is None else [],
+                "findings": [_finding_form(f) for f in _findings(run, calls)] if args.call is None else [],
             }
         )
         return 0
@@ -49,7 +53,7 @@ def _calls(args: argparse.Namespace, run: StoredRun) -> tuple[list[KernelCall], 
         if not found or found[0].index != args.call:
             raise RunError(f"{run.path} has no call {args.call}; it has {len(run)} calls")
         return found, False
-    graph = int(args.graph) if args.graph and args.graph.isdigit() else args.graph
+    graph = int(args.graph) if args.graph and args.graph.isdecimal() else args.graph
     wanted: dict[str, Any] = {
         "kernel": args.kernel or "*", "kind": args.kind, "graph": graph, "step": args.step,
         "phase": args.phase,
@@ -57,9 +61,20 @@ def _calls(args: argparse.Namespace, run: StoredRun) -> tuple[list[KernelCall], 
     if not args.changed:
         found = run.select(**wanted, first=args.first, limit=args.limit + 1 if args.limit else 0)
     else:
-        found = [call for call in run.select(**wanted, first=args.first) if call.changed_args]
+        found = _changed(run, args.first, args.limit, wanted)
     more = bool(args.limit) and len(found) > args.limit
     return found[: args.limit] if more else found, more
+
+
+def _changed(run: StoredRun, first: int, limit: int, wanted: dict[str, Any]) -> list[KernelCall]:
+    """Calls that changed an argument, one more than the limit; a long run is read only as far as needed."""
+    found: list[KernelCall] = []
+    while True:
+        page = run.select(**wanted, first=first, limit=_FEW)
+        found += [call for call in page if call.changed_args]
+        if len(page) < _FEW or (limit and len(found) > limit):
+            return found
+        first = page[-1].index + 1
 
 
 def _list(args: argparse.Namespace, run: StoredRun, calls: list[KernelCall], more: bool) -> None:
@@ -71,19 +86,37 @@ def _list(args: argparse.Namespace, run: StoredRun, calls: list[KernelCall], mor
             f"… more: --first {calls[-1].index + 1}, --limit 0 for all, or choose: --kernel, --step, --graph"
         )
     if not run.is_closed:
-        try:
-            newer = f", and {run.unwritten():,} calls are in the flight recorder alone"
-        except RunError as error:
-            newer = f", and {error}"
-        print(f"the recording was not closed{newer}: kernelscope show --crash")
+        print(_unclosed(run))
     others = [p.name for p in folder.parts(run.path) if p != run.path]
     if others:
         print(f"other processes of this run (--part): {', '.join(others)}")
-    findings = run.findings
-    if findings and not args.first:
+    findings = _findings(run, calls)
+    if findings:
         print(f"\n{len(findings)} finding{'s' if len(findings) > 1 else ''}:")
         for finding in findings[:50]:
             print(f"  {finding}")
+    if run.has_hashes() and len(run) > max(len(calls), _FEW):
+        print(f"\nthe hashes of {len(calls):,} calls were compared; --limit 0 does so for all {len(run):,}")
+
+
+def _unclosed(run: StoredRun) -> str:
+    if run.stopped:
+        return f"the recording stopped before the program did: {run.stopped}"
+    if is_recording(run.path / folder.FLIGHT):
+        return "it is still being recorded"
+    try:
+        newer = f", and {run.unwritten():,} calls are in the flight recorder alone"
+    except RunError as error:
+        newer = f", and {error}"
+    return f"the recording was not closed{newer}: kernelscope show --crash"
+
+
+def _findings(run: StoredRun, calls: list[KernelCall]) -> list[Finding]:
+    """What was noted, and what the hashes show: of all calls if they are few, otherwise of those shown."""
+    noted = run.noted_findings()
+    if not run.has_hashes():
+        return noted
+    return run.findings if len(run) <= _FEW else [*noted, *findings_in(calls)]
 
 
 def _finding_form(finding: Any) -> dict[str, Any]:
@@ -127,12 +160,19 @@ def _times(args: argparse.Namespace, run: StoredRun) -> int:
 
 def _crash(args: argparse.Namespace) -> int:
     path = folder.resolve(args.run)
-    crash = crash_in(path)
+    crash, running = crash_in(path), running_in(path)
+    stopped = [
+        run.stopped for part in folder.parts(path) if not (run := load(part)).is_closed and run.stopped
+    ]
     if args.json:
-        plain.dump({"run": {"path": str(path)}, "crash": None if crash is None else crash.as_json()})
-    elif crash is None:
-        print(f"{path}: the program came to its end")
-    else:
+        about = {"path": str(path), "running": bool(running)}
+        plain.dump({"run": about, "crash": None if crash is None else crash.as_json()})
+    elif crash is not None:
         print(crash.text())
-    sys.stdout.flush()
+    elif running:
+        print(f"{path}: the program is still running")
+    elif stopped:
+        print(f"{path}: the recording stopped before the program did: {stopped[0]}")
+    else:
+        print(f"{path}: the program came to its end")
     return 0

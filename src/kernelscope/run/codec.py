@@ -56,7 +56,7 @@ def _plain(value: Any) -> Any:
     """As JSON can say it. What JSON has no word for is an object with one key that starts with "$"."""
     kind = type(value)
     if value is None or kind is bool or kind is str:
-        return value if kind is not str else value.encode("utf-8", "replace").decode()
+        return value if kind is not str else storable(value)
     if kind is int:
         return value if -(1 << 53) <= value <= 1 << 53 else {"$int": str(value)}
     if kind is float:
@@ -91,6 +91,11 @@ def _unplain(value: Any) -> Any:
         if key == "$object":
             return Stored(str(inner[0]), {str(k): _unplain(v) for k, v in inner[1].items()})
     return {k: _unplain(v) for k, v in value.items()}
+
+
+def storable(text: str) -> str:
+    """Without lone surrogates, which UTF-8 has no bytes for."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def fingerprint_row(slot: int, value: Any, stats: Any = None) -> Row:
@@ -205,7 +210,7 @@ def bytes_moved(args: Sequence[Arg]) -> int | None:
         if any(n < 0 for n in spec.shape):
             return None
         total += _item_size(spec.dtype) * math.prod(spec.shape) * (2 if arg.role == "inout" else 1)
-    return total
+    return total if total < 1 << 63 else None  # an expanded tensor; SQLite's integers end there
 
 
 def _item_size(dtype: str) -> int:
@@ -227,10 +232,10 @@ def call_row(call: Call) -> Row:
 def detail_row(call: Call) -> Row | None:
     if not (call.scalars or call.storages or call.dead or call.pre or call.post or call.depth):
         return None
-    pre, post = (None if slots is None else json.dumps(slots) for slots in (call.pre, call.post))
+    pre, post, poison = (s if s is None else json.dumps(s) for s in (call.pre, call.post, call.poison))
     return (
         call.index, to_json(call.scalars), json.dumps(call.storages), json.dumps(call.epochs),
-        json.dumps(call.offsets), json.dumps(call.dead), pre, post, call.depth,
+        json.dumps(call.offsets), json.dumps(call.dead), pre, post, call.depth, poison,
     )  # fmt: skip
 
 
@@ -250,13 +255,16 @@ def call_of(row: Row, site: Site, graph_call: GraphCall | None, dead: tuple[int,
 
 
 def add_details(call: Call, row: Row, hasher: Any) -> None:
-    _, scalars, storages, epochs, offsets, dead, pre, post, depth = row
+    _, scalars, storages, epochs, offsets, dead, pre, post, depth, *newer = row
     call.scalars = from_json(scalars)
     call.storages, call.epochs, call.offsets = _numbers(storages), _numbers(epochs), _numbers(offsets)
     call.dead, call.depth = _numbers(dead), int(depth)
-    call.pre = None if pre is None else {int(k): int(v) for k, v in json.loads(pre).items()}
-    call.post = None if post is None else {int(k): int(v) for k, v in json.loads(post).items()}
+    call.pre, call.post, call.poison = _slots(pre), _slots(post), _slots(newer[0] if newer else None)
     call.hasher = hasher
+
+
+def _slots(text: str | None) -> dict[int, int] | None:
+    return None if text is None else {int(k): int(v) for k, v in json.loads(text).items()}
 
 
 # -- the run ------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,11 @@ from ..events import Call, Site
 from . import folder
 from .call import KernelCall
 from .errors import RunError
-from .flight_reader import Slot
+from .flight_reader import Slot, is_recording
 from .kinds import view_of
 from .stored import StoredRun
+
+_SIGNALS = {int(known): known.name for known in signal.Signals}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +92,24 @@ def about(call: KernelCall) -> dict[str, Any]:
 
 
 def crash_in(path: Path) -> Crash | None:
-    """The crash of a run: of its first process that did not come to its end; None when all did."""
+    """The crash of a run: of its first process that is over and did not come to its end; None without one."""
     story = folder.read_story(path)
     for part in folder.parts(path):
-        found = crash_of(part, story)
+        found = None if is_recording(part / folder.FLIGHT) else crash_of(part, story)
         if found is not None:
-            return found
+            return found if part == path or part.name.startswith("rank") else _of_child(found)
     return None
+
+
+def _of_child(crash: Crash) -> Crash:
+    """The story is of the command; a process that it started may have ended in another way."""
+    ended = f"started {crash.path.name}, a process that ended without closing its recording; it {crash.ended}"
+    return replace(crash, ended=ended.removesuffix(" without closing its recording"))
+
+
+def running_in(path: Path) -> list[str]:
+    """The parts of a run that are being recorded right now."""
+    return [part.name for part in folder.parts(path) if is_recording(part / folder.FLIGHT)]
 
 
 def crash_of(part: Path, story: folder.Story | None = None) -> Crash | None:
@@ -104,6 +117,8 @@ def crash_of(part: Path, story: folder.Story | None = None) -> Crash | None:
     if (part / folder.DATABASE).stat().st_size == 0:
         return Crash(part, _ended(story))
     run = StoredRun(part)
+    if not run.is_closed and run.stopped:
+        return None  # how the program went on is not known
     exception = str(run.notes_of_run.get("exception", ""))
     is_fault = "CUDA" in exception or "cuda" in exception or "accelerator" in exception.lower()
     if run.is_closed and not is_fault:
@@ -158,11 +173,7 @@ def _ended(story: folder.Story | None, *, is_closed: bool = False) -> str:
     unclosed = "" if is_closed else " without closing its recording"
     if story is None or story.status is None:
         return f"ended{unclosed or ' with an error'}"
-    if story.status < 0 or story.status > 128:
+    if story.status < 0 or story.status - 128 in _SIGNALS:  # a shell says 128 + n
         number = -story.status if story.status < 0 else story.status - 128
-        try:
-            name = signal.Signals(number).name
-        except ValueError:
-            name = f"signal {number}"
-        return f"was killed by {name}"
+        return f"was killed by {_SIGNALS.get(number, f'signal {number}')}"
     return f"ended with status {story.status}{unclosed}"

@@ -17,6 +17,8 @@ from .schema import APPLICATION_ID, OBJECTS, SCHEMA_VERSION
 # Rows in one statement. SQLite lets go of Python's lock at each: with one row in each, the recorded program
 # and the writer would hand that lock to and fro all the time.
 _AT_ONCE = (500, 50, 5, 1)
+LOG_SHIFT = 40  # of a fingerprint slot: its log; log 0 is the host's
+_IN_USE = 4096  # slots before the oldest one that is needed: a call that is not written yet may be theirs
 
 
 class Database:
@@ -33,7 +35,7 @@ class Database:
             for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "journal_size_limit=16777216"):
                 self._db.execute(f"PRAGMA {pragma}")
             self._db.execute("BEGIN")
-            for sql in OBJECTS.values():
+            for sql in OBJECTS[SCHEMA_VERSION].values():
                 self._db.execute(sql)
             self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
             self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
@@ -126,7 +128,21 @@ class Database:
         oldest = "(SELECT min(graph_call) FROM calls WHERE graph_call >= 0)"
         self._db.execute(f"DELETE FROM graph_calls WHERE id < {oldest}")
         self._db.execute("DELETE FROM marks WHERE call < ?", (call,))
+        self._drop_fingerprints()
         self.note("dropped_before", call)
+
+    def _drop_fingerprints(self) -> None:
+        """Slots are handed out in order, so what is older than all that the calls refer to is of no use."""
+        needed = self._db.execute(
+            f"SELECT value >> {LOG_SHIFT}, min(value) "
+            "FROM (SELECT pre AS slots FROM details UNION ALL SELECT post FROM details), json_each(slots) "
+            "GROUP BY 1"
+        ).fetchall()
+        for log, oldest in needed:
+            start, end = log << LOG_SHIFT, oldest - _IN_USE
+            if end > start:
+                self._db.execute("DELETE FROM fingerprints WHERE slot >= ? AND slot < ?", (start, end))
+                self._fingerprints[log] = max(self._fingerprints.get(log, start), end)
 
     def _insert(self, table: str, rows: Sequence[codec.Row]) -> None:
         if rows:
@@ -138,7 +154,11 @@ class Database:
         while at < len(values):
             count = next(n for n in _AT_ONCE if n * width <= len(values) - at)
             sql = f"INSERT OR REPLACE INTO {into} VALUES {', '.join([places] * count)}"
-            self._db.execute(sql, values[at : at + count * width])
+            given = values[at : at + count * width]
+            try:
+                self._db.execute(sql, given)
+            except UnicodeEncodeError:  # a lone surrogate, as in the name of a file that is no UTF-8
+                self._db.execute(sql, [codec.storable(v) if isinstance(v, str) else v for v in given])
             at += count * width
 
     @property

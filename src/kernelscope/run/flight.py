@@ -10,6 +10,7 @@ docs/runs.md describes the bytes.
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import struct
@@ -17,6 +18,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from itertools import count, cycle
 from pathlib import Path
@@ -35,6 +37,7 @@ STATUS = struct.Struct("<QQQQ")  # calls, graphs, bytes written, 1 when the reco
 STATUS_AT = 64
 STREAM = struct.Struct("<QQ")  # handle, newest completed call + 1
 STREAMS_AT, STREAMS = 128, 64
+STOPPED_AT, STOPPED_BYTES = 2048, 512  # why the recording stopped before the program did: text
 # start ns, site, graph call, state, stream's place, is full, unused, call + 1; end ns, once it is measured.
 # The call is written last: a slot that was being written when the process died still shows its old number.
 SLOT = struct.Struct("<QIiBBHIQQ")
@@ -63,6 +66,11 @@ class Flight:
         except BaseException:
             os.close(self._file)
             raise
+        # Held until the process ends, so that a reader sees that it runs. Not by the file above: the map has
+        # a copy of that.
+        self._held = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with suppress(OSError):  # a disk that knows no locks
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         HEADER.pack_into(
             self.map, 0, MAGIC, VERSION, slots, SLOT.size, HEADER_BYTES, pid, time.monotonic_ns()
         )
@@ -236,8 +244,16 @@ class Flight:
         for place, (handle, value) in enumerate(streams[:STREAMS]):
             STREAM.pack_into(self.map, STREAMS_AT + place * STREAM.size, handle, value)
 
+    def stopped(self, why: str) -> None:
+        self.map[STOPPED_AT : STOPPED_AT + STOPPED_BYTES] = why.encode("utf-8", "replace")[
+            :STOPPED_BYTES
+        ].ljust(STOPPED_BYTES, b"\0")
+
     def close(self) -> None:
-        os.close(self._file)
+        """Also in a forked child, for its copy. Who comes late finds no file, not another's."""
+        file, self._file = self._file, -1
+        os.close(file)
+        os.close(self._held)
         # The map stays: a launch on another thread may still be on its way out.
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import zlib
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ from .flight import (
     SLOT,
     STATUS,
     STATUS_AT,
+    STOPPED_AT,
+    STOPPED_BYTES,
     STREAM,
     STREAMS,
     STREAMS_AT,
@@ -54,6 +57,7 @@ class FlightLog:
     is_closed: bool
     slots: list[Slot]  # oldest first
     streams: list[tuple[int, int]]  # handle, newest completed call + 1
+    stopped: str = ""  # why the recording stopped although the program went on
     sites: dict[int, Site] = field(default_factory=dict)
 
 
@@ -68,6 +72,18 @@ def read_status(path: Path) -> tuple[int, int, int] | None:
         return None
     calls, graphs, written, _ = STATUS.unpack_from(head, STATUS_AT)
     return calls, graphs, written
+
+
+def is_recording(path: Path) -> bool:
+    """Whether the process that writes this file is alive: it holds a lock as long as it is."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # there is no such file, or its disk knows no locks
+        return False
+    return False
 
 
 def read_flight(path: Path) -> FlightLog:
@@ -92,6 +108,7 @@ def read_flight(path: Path) -> FlightLog:
         pid, calls, graphs, written, bool(closed),
         slots=sorted(_slots(data, slots), key=lambda slot: slot.index),
         streams=[(handle, value) for handle, value in markers],
+        stopped=data[STOPPED_AT : STOPPED_AT + STOPPED_BYTES].rstrip(b"\0").decode("utf-8", "replace"),
         sites=dict(_journal(data, end)),
     )  # fmt: skip
 

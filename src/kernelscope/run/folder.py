@@ -36,6 +36,8 @@ class Story:
 def named(path: str | Path) -> Path:
     """A run's folder as it is named on disk."""
     path = Path(path)
+    if path.name in ("", ".."):
+        raise RunError(f"{path} is no name for a run")
     return path if path.name.endswith(SUFFIX) else path.with_name(path.name + SUFFIX)
 
 
@@ -104,6 +106,8 @@ def part_name(run: Path, part: Path) -> str:
 def newest(where: Path | None = None) -> Path:
     """The newest run here: in kscope-runs/ or beside it."""
     found = runs_in(where or Path.cwd())
+    if not found and parts(where or Path.cwd()):
+        return where or Path.cwd()  # we are inside of one
     if not found:
         where = where or Path.cwd()
         raise RunError(f"there is no run in {where / HOME} or {where}; make one: kernelscope run script.py")
@@ -121,8 +125,13 @@ def resolve(given: str | Path | None) -> Path:
     if given is None or str(given) == "":
         return newest()
     path = Path(given)
-    for candidate in (path, named(path), Path(HOME) / path, Path(HOME) / named(path).name):
-        if candidate.is_dir():
+    with_suffix = named(path) if path.name not in ("", "..") else path
+    candidates = (path, with_suffix, Path(HOME) / path, Path(HOME) / with_suffix.name)
+    for candidate in candidates:
+        if candidate.is_dir() and (candidate.name.endswith(SUFFIX) or parts(candidate)):
+            return candidate
+    for candidate in candidates:
+        if candidate.is_dir():  # though it holds no run
             return candidate
         if candidate.is_file():
             if candidate.name == DATABASE:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import sqlite3
 import tempfile
 import zipfile
 from contextlib import closing, suppress
@@ -46,17 +45,10 @@ def pack(run: Path, target: Path) -> Path:
 
 
 def _pack_part(archive: zipfile.ZipFile, part: Path, prefix: str) -> None:
-    Database(part / folder.DATABASE).close()  # says what is wrong with a damaged one
-    with tempfile.TemporaryDirectory(prefix="kernelscope-") as scratch:
+    database = Database(part / folder.DATABASE)  # says what is wrong with a damaged one
+    with closing(database), tempfile.TemporaryDirectory(prefix="kernelscope-") as scratch:
         whole = Path(scratch) / folder.DATABASE
-        for name in (folder.DATABASE, f"{folder.DATABASE}-wal"):
-            with suppress(FileNotFoundError):
-                shutil.copyfile(part / name, whole.with_name(name))
-        try:
-            with closing(sqlite3.connect(whole)) as db:  # takes in what a crash left in the log
-                db.execute("PRAGMA journal_mode=DELETE")
-        except sqlite3.Error as error:
-            raise RunError(f"{part / folder.DATABASE} is damaged: {error}") from None
+        database.copy_to(whole)
         archive.write(whole, prefix + folder.DATABASE)
     if (part / folder.FLIGHT).is_file():
         archive.write(part / folder.FLIGHT, prefix + folder.FLIGHT)

@@ -8,7 +8,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,6 +19,7 @@ from .errors import RunError
 from .schema import APPLICATION_ID, COLUMNS, OBJECTS, SCHEMA_VERSION
 
 _HEADER = b"SQLite format 3\0"
+_AT_ONCE = 64  # fingerprints that are read together
 _PATIENCE = 60.0  # seconds for one question: a damaged file must not hang us
 
 # What may go wrong while rows that we did not write are turned into records.
@@ -94,8 +95,8 @@ class Database:
             )
         found: dict[str, str] = dict(self.rows("SELECT name, sql FROM sqlite_master WHERE sql <> ''"))
         # Compared word by word: a foreign schema could make a plain SELECT run anything SQLite has.
-        if self.version != SCHEMA_VERSION or found != OBJECTS:
-            raise RunError(f"{self.path} is damaged: its tables are not those of schema {SCHEMA_VERSION}")
+        if found != OBJECTS.get(self.version):
+            raise RunError(f"{self.path} is damaged: its tables are not those of schema {self.version}")
         self.rows("PRAGMA trusted_schema=ON")  # our views use JSON functions, and these are our views
 
     def _is_too_late(self) -> int:
@@ -123,7 +124,8 @@ class Database:
 
     def table(self, name: str, rest: str = "", given: Sequence[Any] = ()) -> list[codec.Row]:
         """Whole rows of a table, each column of the type that it must have."""
-        rows, columns = self.rows(f"SELECT {name}.* FROM {name} {rest}", given), COLUMNS[name]
+        rows = self.rows(f"SELECT {name}.* FROM {name} {rest}", given)
+        columns = COLUMNS[self.version][name]
         for row in rows:
             for value, types in zip(row, columns, strict=True):
                 if type(value) not in types:
@@ -147,6 +149,12 @@ class Database:
             yield from cursor
         except (sqlite3.Error, sqlite3.Warning) as error:
             raise RunError(f"SQLite could not go on with this query: {error}") from None
+
+    def copy_to(self, path: Path) -> None:
+        """Write it as one file, as it is at this moment, also while it is being recorded."""
+        with self.understood(), closing(sqlite3.connect(path)) as target:
+            self._db.backup(target)
+            target.execute("PRAGMA journal_mode=DELETE")
 
     def close(self) -> None:
         self._db.close()
@@ -182,11 +190,16 @@ class StoredHashes:
     def _row(self, slot: int) -> tuple[Any, Stats | None]:
         if slot not in self._known:
             database = self._database()
+            start = slot - slot % _AT_ONCE  # its neighbours are those of the same and the next calls
             with database.understood():
-                rows = database.table("fingerprints", "WHERE slot = ?", (slot,))
-                self._known[slot] = (None, None)
-                for _, bits, other, stats in rows:
-                    self._known[slot] = codec.fingerprint_value(bits, other), codec.stats_of(stats)
+                rows = database.table(
+                    "fingerprints", "WHERE slot BETWEEN ? AND ?", (start, start + _AT_ONCE - 1)
+                )
+                self._known |= {
+                    at: (codec.fingerprint_value(bits, other), codec.stats_of(stats))
+                    for at, bits, other, stats in rows
+                }
+            self._known.setdefault(slot, (None, None))
         return self._known[slot]
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from .flight import ENTERED, HEADER_BYTES, SLOT, Flight
 
 _AT_ONCE = 8192
+_PATIENCE = 1.0  # seconds for a launch that has its number to fill its slot
 
 
 class Ring:
@@ -23,6 +25,7 @@ class Ring:
         self._flight = flight
         self.taken = 0  # calls before this one have left the ring
         self._late: set[int] = set()  # except these, which are still running
+        self._gap = (-1, 0.0)  # a call that has no slot, and since when
 
     def take(self, *, final: bool) -> list[int]:
         """Noted calls that are over since the last time, five numbers each: see `Database.noted_calls`."""
@@ -31,6 +34,8 @@ class Ring:
         while True:
             found = self._next_piece(start)
             if not len(found):
+                if self.taken < start + self._flight.slots and self._pass_gap(final):
+                    continue
                 break
             running = found["state"] == ENTERED
             self._late.update((found["call"][running] - 1).tolist())
@@ -39,6 +44,22 @@ class Ring:
         # Last, so that none is missing before one that was taken: it may have ended meanwhile.
         pieces += self._take_late(final)
         return self._numbers(self._numpy.concatenate(pieces)) if pieces else []
+
+    def _pass_gap(self, final: bool) -> bool:
+        """Whether to go on past a number that has no slot: an exception, such as Ctrl-C, came in between.
+
+        It may yet be filled, so it counts as a late one. Waiting for it for ever would stop the program.
+        """
+        if self._flight.next_call <= self.taken:
+            return False
+        now = time.monotonic()
+        if self._gap[0] != self.taken:
+            self._gap = self.taken, now
+        if not final and now - self._gap[1] < _PATIENCE:
+            return False
+        self._late.add(self.taken)
+        self.taken += 1
+        return True
 
     def _numbers(self, slots: Any) -> list[int]:
         numpy = self._numpy
@@ -68,12 +89,13 @@ class Ring:
         for index in sorted(self._late):
             at = HEADER_BYTES + (index & (flight.slots - 1)) * SLOT.size
             slot = self._numpy.frombuffer(flight.map[at : at + SLOT.size], self._layout)
-            is_running = slot["state"][0] == ENTERED
+            is_there = slot["call"][0] == index + 1
+            is_running = not is_there or slot["state"][0] == ENTERED
             if is_running and not final and self.taken - index < flight.slots // 2:
                 continue
             if is_running:
                 flight.abandon(index)  # its slot is needed
-            if not slot["is_full"][0]:
+            if is_there and not slot["is_full"][0]:
                 pieces.append(slot)
             self._late.discard(index)
         return pieces

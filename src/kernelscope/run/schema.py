@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 APPLICATION_ID = 0x4B534350  # "KSCP", in the header of every run.db
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 TABLES = {
     "info": "CREATE TABLE info (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -32,7 +32,7 @@ TABLES = {
   parent INTEGER)""",
     "details": """CREATE TABLE details (
   call INTEGER PRIMARY KEY, scalars TEXT NOT NULL, storages TEXT NOT NULL, epochs TEXT NOT NULL,
-  offsets TEXT NOT NULL, dead TEXT NOT NULL, pre TEXT, post TEXT, depth INTEGER NOT NULL)""",
+  offsets TEXT NOT NULL, dead TEXT NOT NULL, pre TEXT, post TEXT, depth INTEGER NOT NULL, poison TEXT)""",
     "errors": "CREATE TABLE errors (call INTEGER PRIMARY KEY, message TEXT NOT NULL)",
     "fingerprints": """CREATE TABLE fingerprints (
   slot INTEGER PRIMARY KEY, bits INTEGER, other TEXT, stats TEXT)""",
@@ -66,7 +66,12 @@ FROM details d JOIN calls c ON c.id = d.call JOIN arguments a ON a.site = c.site
 WHERE before IS NOT NULL OR after IS NOT NULL""",
 }
 
-OBJECTS = {**TABLES, **VIEWS}
+# What older versions had in place of that. A run of theirs still reads.
+_OLDER = {1: {"details": TABLES["details"].replace(", poison TEXT)", ")")}}
+
+OBJECTS = {
+    version: {**TABLES, **VIEWS, **_OLDER.get(version, {})} for version in range(1, SCHEMA_VERSION + 1)
+}
 
 _TYPES = {"INTEGER": int, "TEXT": str}
 
@@ -80,4 +85,6 @@ def _columns(sql: str) -> tuple[tuple[type, ...], ...]:
     )
 
 
-COLUMNS = {name: _columns(sql) for name, sql in TABLES.items()}
+COLUMNS = {
+    version: {name: _columns(objects[name]) for name in TABLES} for version, objects in OBJECTS.items()
+}

@@ -160,14 +160,19 @@ class StoredRun(Run):
 
     @property
     def findings(self) -> list[Finding]:
+        noted = self.noted_findings()
+        return super().findings if self.has_hashes() else noted  # a long run takes long to walk
+
+    def noted_findings(self) -> list[Finding]:
+        """What was noticed while recording."""
         self._sync()
         with self._database.understood():
-            noted = [Finding(*row[1:]) for row in self._database.table("findings", "ORDER BY id")]
-            [(hashed,)] = self._database.rows("SELECT count(*) FROM fingerprints")
-        self.noted = noted
-        if not hashed:  # nothing to derive more from, and a long run takes long to walk
-            return noted
-        return super().findings
+            self.noted = [Finding(*row[1:]) for row in self._database.table("findings", "ORDER BY id")]
+        return list(self.noted)
+
+    def has_hashes(self) -> bool:
+        with self._database.understood():
+            return bool(self._database.rows("SELECT 1 FROM fingerprints LIMIT 1"))
 
     def select(
         self,
@@ -225,6 +230,14 @@ class StoredRun(Run):
         if self._flight is None:
             self._flight = read_flight(self.path / folder.FLIGHT)
         return self._flight
+
+    @property
+    def stopped(self) -> str:
+        """Why the recording ended before the program did, such as a full disk; empty when it did not."""
+        try:
+            return self.flight.stopped
+        except RunError:
+            return ""
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         _ = self.findings  # reads what was noted

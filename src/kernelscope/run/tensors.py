@@ -71,7 +71,8 @@ class TensorSaver:
         self._quiet = quiet
         self._folder = writer.folder / TENSORS
         self._folder.mkdir(exist_ok=True)
-        self._sizes: dict[str, int] = {}  # by file, oldest first
+        self._sizes: dict[str, int] = {}  # by file; first what was not used for longest
+        self._used_by: dict[str, int] = {}  # by file: the newest call that it is a tensor of
         self._total = 0
         self._file_of_slot: dict[int, str] = {}  # one version of a tensor is copied once
         self._said: set[str] = set()
@@ -100,7 +101,27 @@ class TensorSaver:
                 if file is None or file not in self._sizes:
                     file = self._file_of_slot[slot] = self._write(tensor) or ""
                 if file:
+                    self._use(file, call.index)
                     self._writer.tensor(call.index, position, moment, file)
+        self._drop_with_their_steps()
+
+    def _use(self, file: str, call: int) -> None:
+        self._sizes[file] = self._sizes.pop(file)  # now the last in order
+        self._used_by[file] = call
+
+    def _drop_with_their_steps(self) -> None:
+        """With --keep-last: what only calls refer to that do not stay."""
+        while self._sizes:
+            file = next(iter(self._sizes))
+            if self._used_by[file] >= self._writer.first_kept:
+                return
+            self._drop(file)
+
+    def _drop(self, file: str) -> None:
+        self._total -= self._sizes.pop(file)
+        del self._used_by[file]
+        with suppress(OSError):
+            (self._folder / file).unlink()
 
     def _write(self, tensor: Any) -> str | None:
         """The file that holds these values, written unless it is there already; None when it has no room."""
@@ -129,7 +150,7 @@ class TensorSaver:
                 temporary.unlink()
             self._say("tensor-not-saved", f"a tensor could not be saved: {error}")
             return None
-        self._sizes[file] = size
+        self._sizes[file], self._used_by[file] = size, 1 << 62  # until the call that it is for is noted
         self._total += size
         return file
 
@@ -138,12 +159,11 @@ class TensorSaver:
             self._say("tensor-not-saved", f"a tensor of {size:,} bytes is larger than --max-tensors allows")
             return False
         for file in self._oldest_until(size):
-            self._total -= self._sizes.pop(file)
-            with suppress(OSError):
-                (self._folder / file).unlink()
+            self._drop(file)
             self._say(
                 "tensors-dropped",
-                f"saved tensors reached --max-tensors, {self._budget:,} bytes: the oldest are dropped",
+                f"saved tensors reached --max-tensors, {self._budget:,} bytes: those that no call had for "
+                "longest are dropped",
             )
         return True
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ..events import Call, Finding, GraphCall, Mark, RunInfo
-from .database import Database
+from .database import LOG_SHIFT, Database
 from .errors import RunError
 from .flight import SLOTS, Flight
 from .markers import StreamMarkers
@@ -19,7 +22,6 @@ from .ring import Ring
 
 TICK = 0.4  # seconds between two transactions: below the half second that a crash may cost
 _MOST_WAITING = 20_000  # calls in full, before the program waits for the writer
-_LOG_SHIFT = 40  # of a fingerprint slot: its log; log 0 is the host's
 
 
 class Writer:
@@ -42,7 +44,9 @@ class Writer:
         self._told: list[tuple[str, Any]] = []
         self._hashers: dict[int, tuple[Any, int]] = {}  # by log: who reads it, and how far it is used
         self._written = 0
-        self._step_starts: list[int] = [0]
+        self._step_starts: list[int] = [0]  # of the steps that stay
+        self.first_kept = 0  # calls before this one are of steps that do not stay
+        self._dropped_before = 0
         self._lock = threading.RLock()  # one transaction at a time
         self._wake, self._stop, self._room = threading.Event(), threading.Event(), threading.Condition()
         self._markers: StreamMarkers | None = None
@@ -51,6 +55,9 @@ class Writer:
             self._database = Database(folder / "run.db", info)
             self.flight = Flight(folder / "flight", info.pid, slots=slots)
         except (OSError, sqlite3.Error) as error:
+            for name in ("run.db", "run.db-wal", "run.db-shm", "flight"):  # of a run that never was
+                with suppress(OSError):
+                    (folder / name).unlink()
             raise RunError(f"{folder} cannot hold a run: {said(error)}") from None
         self._ring = Ring(self.flight)
         self.flight.make_room = self._make_room
@@ -79,9 +86,9 @@ class Writer:
             self._wait(lambda: len(self._full) <= _MOST_WAITING)
 
     def _use_slots(self, call: Call) -> None:
-        for slots in (call.pre, call.post):
+        for slots in (call.pre, call.post, call.poison):
             for slot in (slots or {}).values():
-                log = slot >> _LOG_SHIFT
+                log = slot >> LOG_SHIFT
                 hasher, used = self._hashers.get(log, (call.hasher, 0))
                 self._hashers[log] = hasher, max(used, slot + 1)
 
@@ -115,8 +122,9 @@ class Writer:
     def mark(self, kind: str, text: str) -> None:
         index = self.flight.next_call
         self._marks.append(Mark(index, kind, text))
-        if kind == "step":
-            self._step_starts.append(index)
+        if kind == "step" and self._keep_last:
+            self._step_starts = [*self._step_starts[-self._keep_last :], index]
+            self.first_kept = self._step_starts[0]
 
     def finding(self, finding: Finding) -> None:
         self._findings.append(finding)
@@ -165,7 +173,7 @@ class Writer:
                 return
             try:
                 self._flush(final=False)
-            except (sqlite3.Error, OSError) as error:
+            except Exception as error:  # whatever it is: the program must go on, and hear of it
                 self._give_up(said(error))
             finally:
                 with self._room:
@@ -197,9 +205,10 @@ class Writer:
             db.findings(findings)
             for key, value in told:
                 db.note(key, value)
-            if self._keep_last and len(self._step_starts) > self._keep_last + 1:
-                del self._step_starts[: len(self._step_starts) - self._keep_last - 1]
-                db.drop_before(self._step_starts[0])
+            first_kept = self.first_kept
+            if first_kept > self._dropped_before:
+                db.drop_before(first_kept)
+                self._dropped_before = first_kept
         self._ring.free()
         if self._markers is not None:
             flight.completed(self._markers.completed())
@@ -222,7 +231,7 @@ class Writer:
 
     def _write_fingerprints(self, db: Database, final: bool) -> None:
         for log, (hasher, used) in list(self._hashers.items()):
-            first = log << _LOG_SHIFT
+            first = log << LOG_SHIFT
             if not final:  # only what is here: reading from a device would make the program wait for it
                 db.fingerprints(hasher, log, range(first, min(used, hasher.ready(log))))
                 continue
@@ -244,16 +253,19 @@ class Writer:
         self.failure = why
         self._stop.set()
         self.flight.limit = 1 << 62
+        self.flight.stopped(why)
         self._database.abandon()
         for queue in (self._full, self._graph_calls, self._marks, self._errors, self._durations):
             queue.clear()
         self.on_failure()
-        warnings.warn(
+        message = (
             f"kernelscope stopped recording to {self.folder}: {why}. Your program goes on; what was written "
-            "until now can be read.",
-            RuntimeWarning,
-            stacklevel=2,
+            "until now can be read."
         )
+        try:
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+        except RuntimeWarning:  # the program has made errors of warnings, and this one is not its own
+            print(message, file=sys.stderr)
 
     def close(self) -> None:
         self._stop.set()
@@ -266,13 +278,15 @@ class Writer:
             try:
                 self._flush(final=True)
                 self._database.close()
-            except (sqlite3.Error, OSError) as error:
+            except Exception as error:
                 self._give_up(said(error))
             self.is_open = False
             self.flight.close()
 
     def forget(self) -> None:
         """In a forked child: the folder is its parent's."""
+        if self.is_open:
+            self.flight.close()
         self.is_open = False
         self.flight.limit = 1 << 62
 
@@ -293,11 +307,11 @@ def save(folder: Path, info: RunInfo, run: Any, calls: Sequence[Call]) -> None:
             db.calls(calls)
             used: dict[int, tuple[Any, int]] = {}
             for call in calls:
-                for slot in (*(call.pre or {}).values(), *(call.post or {}).values()):
-                    log = slot >> _LOG_SHIFT
+                for slot in chain(*((slots or {}).values() for slots in (call.pre, call.post, call.poison))):
+                    log = slot >> LOG_SHIFT
                     used[log] = call.hasher, max(used.get(log, (None, 0))[1], slot + 1)
             for log, (hasher, end) in used.items():
-                db.fingerprints(hasher, log, range(log << _LOG_SHIFT, end))
+                db.fingerprints(hasher, log, range(log << LOG_SHIFT, end))
             db.marks(run.marks)
             db.findings(run.noted)
         database.close()

@@ -13,7 +13,8 @@ from ..run.run import Run
 
 
 def dump(value: Any) -> None:
-    json.dump(json.loads(to_json(value)), sys.stdout, ensure_ascii=False, indent=1)
+    is_utf8 = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
+    json.dump(json.loads(to_json(value)), sys.stdout, ensure_ascii=not is_utf8, indent=1)
     sys.stdout.write("\n")
 
 

@@ -1,0 +1,114 @@
+"""The writer meets what it did not expect: the program goes on, and what can be kept is kept."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.sample_runs import ARGS, SPEC, brief, full_call, info, site
+
+import kernelscope
+from kernelscope.events import Arg
+from kernelscope.run.flight import Flight
+from kernelscope.run.writer import Writer
+
+
+@pytest.mark.timeout(60)
+def test_a_number_that_never_got_a_slot_does_not_stop_the_program(tmp_path: Path) -> None:
+    """Ctrl-C came after the number was taken: nobody will ever fill that slot."""
+    writer, at = Writer(tmp_path, info(), slots=64), site(1, args=ARGS[:3])
+    for number in range(300):
+        if number in (10, 11, 200):
+            next(writer.flight)
+        writer.note(brief(writer, at, -1))()
+    next(writer.flight)
+    writer.close()
+    expected = [n for n in range(303) if n not in (10, 12, 202)]
+    assert [c.index for c in kernelscope.load(tmp_path).calls] == expected
+
+
+@pytest.mark.timeout(60)
+def test_a_slot_that_is_filled_late_is_kept(tmp_path: Path) -> None:
+    """The thread that took the number was only slow."""
+    writer, at = Writer(tmp_path, info(), slots=64), site(1, args=ARGS[:3])
+    call = full_call(next(writer.flight), at)
+    for _ in range(30):
+        writer.note(brief(writer, at, -1))()
+    gave_up_waiting = threading.Event()
+    while not gave_up_waiting.wait(0.05):
+        writer.flush()
+        if writer.calls == 30:
+            gave_up_waiting.set()
+    writer.enter(call)
+    writer.leave(call)
+    writer.close()
+    assert [c.index for c in kernelscope.load(tmp_path).calls] == list(range(31))
+
+
+def test_text_that_is_no_unicode(tmp_path: Path) -> None:
+    """Python names a file that is no UTF-8 with lone surrogates, and exceptions carry such names."""
+    writer, at = Writer(tmp_path, info()), site(1, "caf\udce9")
+    for number in range(3):
+        call = full_call(next(writer.flight), at)
+        call.error = "FileNotFoundError: caf\udce9" if number == 1 else ""
+        writer.enter(call)
+        writer.leave(call)
+    writer.mark("range", "\ud800")
+    writer.close()
+    run = kernelscope.load(tmp_path)
+    assert [c.error for c in run.calls] == ["", "FileNotFoundError: caf?", ""]
+    assert run.calls[0].kernel_name == "caf?"
+
+
+def test_a_tensor_of_more_bytes_than_a_number_can_say(tmp_path: Path) -> None:
+    wide = Arg("in_ptr0", "in", replace(SPEC, shape=(1 << 40, 1 << 22), stride=(0, 0)), "arg0_1")
+    writer, at = Writer(tmp_path, info()), site(1, args=(wide,))
+    writer.note(brief(writer, at, -1))()
+    writer.close()
+    assert kernelscope.load(tmp_path).calls[0].arguments[0].tensor == wide.tensor
+
+
+@pytest.mark.parametrize("at_close", [False, True])
+def test_an_unforeseen_error_ends_the_recording_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_close: bool
+) -> None:
+    writer, at = Writer(tmp_path, info(), slots=64), site(1, args=ARGS[:3])
+    writer.note(brief(writer, at, -1))()
+    writer.flush()
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("no")
+
+    monkeypatch.setattr(writer._database, "noted_calls", fail)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(1 if at_close else 500):  # the ring would be full of it
+            writer.note(brief(writer, at, -1))()
+        writer.close()
+    assert ["stopped recording" in str(w.message) for w in said] == [True]
+    assert len(kernelscope.load(tmp_path)) == 1
+
+
+def test_warnings_that_are_errors_do_not_reach_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = Writer(tmp_path, info())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        writer._give_up("no room")
+        writer.close()
+    assert "stopped recording" in capsys.readouterr().err
+
+
+def test_a_late_launch_does_not_write_into_the_programs_files(tmp_path: Path) -> None:
+    """Once the recording has closed its file, the number of that file is free for the program."""
+    flight = Flight(tmp_path / "flight", 1, slots=16)
+    number = flight._file
+    flight.close()
+    with (tmp_path / "own").open("wb") as own:
+        assert own.fileno() == number
+        flight.meet(site(1))
+    assert (tmp_path / "own").read_bytes() == b""
