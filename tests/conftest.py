@@ -19,7 +19,7 @@ PATCH_TARGETS = [
     ("torch._inductor.codecache", "PyCodeCache", ("load_by_key_path",)),
     ("torch._inductor.async_compile", "AsyncCompile", ("wait",)),
     ("torch._inductor.graph", "GraphLowering", ("codegen", "save_output_code")),
-    ("torch._inductor.runtime.triton_heuristics", "CachingAutotuner", ("run",)),
+    ("torch._inductor.runtime.triton_heuristics", "CachingAutotuner", ("run", "benchmark_all_configs")),
     ("torch._inductor.codegen.multi_kernel", "MultiKernelCall", ("run",)),
     *(
         ("torch._inductor.runtime.benchmarking", name, ("benchmark", "benchmark_cpu", "benchmark_gpu"))
@@ -34,9 +34,26 @@ PATCH_TARGETS = [
     ("triton.runtime.autotuner", "Heuristics", ("run", "__getitem__")),
     ("triton.runtime.interpreter", "GridExecutor", ("__call__",)),
     ("triton.runtime.interpreter", "InterpretedFunction", ("run", "__call__", "__getitem__")),
+    ("torch._inductor.compile_fx", "_InProcessFxCompile", ("codegen_and_compile",)),
+    ("torch._inductor.scheduler", "Scheduler", ("__init__", "fuse_nodes")),
+    ("torch._inductor.scheduler", "WhyNoFuse", ("__call__",)),
+    ("torch._inductor.select_algorithm", "AlgorithmSelectorCache", ("log_results",)),
+    (
+        "torch.fx.passes.graph_transform_observer",
+        "GraphTransformObserver",
+        ("apply_gm_pass", "apply_graph_pass"),
+    ),
     ("kernelscope.gcu.executor", "CompiledGraph", ("__call__",)),
     ("kernelscope.gcu.executor", "Launch", ("run",)),
     ("kernelscope.gcu.executor", "AtenCall", ("run",)),
+]
+# (module, functions): the same of functions.
+PATCHED_FUNCTIONS = [
+    ("torch._inductor.compile_fx", ("compile_fx", "_recursive_pre_grad_passes")),
+    *(
+        (f"torch._inductor.{module}", ("set_kernel_post_grad_provenance_tracing",))
+        for module in ("debug", "codegen.cpp", "codegen.triton")
+    ),
 ]
 GENERATED = "torch._inductor.runtime.compile_tasks."
 
@@ -62,6 +79,9 @@ def patched_methods() -> dict[str, object]:
         # The raw attribute: a method that shadows an inherited one is a change too.
         if attributes := getattr(getattr(sys.modules.get(module), owner, None), "__dict__", None):
             methods |= {f"{module}.{owner}.{name}": attributes.get(name) for name in names}
+    for module, names in PATCHED_FUNCTIONS:
+        if loaded := sys.modules.get(module):
+            methods |= {f"{module}.{name}": vars(loaded).get(name) for name in names}
     return methods
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -22,6 +23,17 @@ from kernelscope.events import (
 )
 from kernelscope.fingerprint import Stats
 from kernelscope.run.writer import Writer
+from kernelscope.stages.records import (
+    FRAME,
+    Candidate,
+    Compilation,
+    FxOrigin,
+    Incident,
+    Provenance,
+    Record,
+    Refusal,
+    Stage,
+)
 
 SPEC = TensorSpec("float32", (8, 64), (64, 1), "cpu")
 GRAPH = Graph(0, "forward", "0_forward", "0/0", "key", "def call(args): ...", "/wrapper.py")
@@ -82,6 +94,41 @@ def brief(writer: Writer, at: Site, graph_call: int = 0) -> Brief:
     return BRIEF.pack(at.id, graph_call, time.monotonic_ns())
 
 
+CODE = """\
+cpp_fused_relu_0 = async_compile.cpp_pybinding(['float*'], r'''
+extern "C"  void  kernel(float* out_ptr0)
+{
+}
+''')
+def call(args):
+    # [Provenance debug handles] cpp_fused_relu_0:1
+    cpp_fused_relu_0(buf0)
+"""
+
+
+def compiling() -> list[Record]:
+    """A frame and a graph of it, with a record of each kind."""
+    frames = (Frame("/model.py", 11, "forward"),)
+    node = FxOrigin("relu", "aten.relu.default", ("y",), frames)
+    dag = {"inputs": [], "outputs": [], "buffers": [], "edges": [], "groups": [["op0"]], "nodes": [
+        {"name": "op0", "inputs": [], "outputs": ["buf0"], "metadata": {"fx": ["relu"]}, "type": "Pointwise"}
+    ]}  # fmt: skip
+    return [
+        Compilation(0, "0/0", FRAME, name="forward", made="compiled", duration_ns=10, origin=frames),
+        Compilation(1, "0/0", "forward", 0, "0_forward"),
+        Stage(0, "dynamo", "python", "class GraphModule: ..."),
+        Stage(1, "pass post_grad_passes/x", "diff", "-a\n+b", 1, 2),
+        Stage(1, "dag", "json", json.dumps(dag)),
+        Stage(1, "output_code", "python", CODE),
+        Stage(1, "times", "json", '{"phases": {"GraphLowering.run": 0.5}}'),
+        Provenance(1, "cpp_fused_relu_0", 1, ("buf0",), (node,)),
+        Refusal(1, "op0", "op1", "no shared data", 2),
+        Candidate(1, "cpp_fused_relu_0", "XBLOCK=4", 12, True),
+        Incident("graph-break", 0, "0/0", "because", frames, "at length"),
+        Compilation(1, "0/0", "forward", 0, "0_forward", "key", "compiled", 1, 20),
+    ]
+
+
 def write_sample(folder: Path, *, close: bool = True, executing: bool = False) -> Writer:
     """Two sites, noted and full calls, hashes, an error, a mark, a finding."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -94,6 +141,7 @@ def write_sample(folder: Path, *, close: bool = True, executing: bool = False) -
         writer.enter(call)
         writer.leave(call)
         writer.note(brief(writer, noted))()
+    writer.compiled += compiling()
     writer.mark("step", "1")
     writer.finding(Finding("undeclared-write", "something", 3, "cpp_fused_relu_0", "in_ptr0"))
     if executing:

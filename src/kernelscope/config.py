@@ -29,6 +29,8 @@ class Config:
     max_tensors: int = 2_000_000_000  # bytes of saved tensors, with values="save"
     keep_last: int = 0  # steps that stay on disk; 0 for all
     recapture: bool = False  # drop torch.compile's CUDA graphs, so that they are captured under the recording
+    stages: bool = False  # what the compiler does
+    fresh: bool = False  # with stages: no graph from a cache
 
     def __post_init__(self) -> None:
         _check("values", self.values, get_args(Values))
@@ -42,6 +44,9 @@ class Config:
         self._check_numbers()
         if self.kind == ("op",) and self.ops != "all":
             raise ValueError("record(kind='op') records eager operators, which need ops='all'")
+
+        if self.fresh and not self.stages:
+            raise ValueError("record(fresh=True) compiles again to see the stages; it needs stages=True")
 
     def _check_numbers(self) -> None:
         first, end = self.steps or (0, 1)
@@ -142,6 +147,12 @@ def recorded_environment(
 def torch_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The variables that look as if they were meant for torch, its compiler or Triton."""
     prefixes = ("TORCH", "PYTORCH", "INDUCTOR", "TRITON", "AOT_INDUCTOR", "AOTINDUCTOR")
+    return {name: value for name, value in sorted(environ.items()) if name.startswith(prefixes)}
+
+
+def compiler_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What a run keeps of the environment: all that torch, its compiler, Triton and CUDA may read."""
+    prefixes = ("TORCH", "PYTORCH", "INDUCTOR", "TRITON", "CUDA", "AOT_INDUCTOR", "AOTINDUCTOR", "OMP_")
     return {name: value for name, value in sorted(environ.items()) if name.startswith(prefixes)}
 
 

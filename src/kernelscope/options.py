@@ -66,6 +66,8 @@ def add_recording_options(parser: argparse.ArgumentParser | argparse._ArgumentGr
         metavar="SIZE",
         help="room for saved tensors, such as 2GB (the default); then the oldest are dropped",
     )
+    add("--stages", action="store_true", help="what the compiler did: see kernelscope stages")
+    add("--fresh", action="store_true", help="with --stages: compile also what a cache has")
     add("--keep-last", type=int, default=0, metavar="N", help="keep only the last N steps on disk")
 
 
@@ -82,6 +84,8 @@ def config_of(given: argparse.Namespace) -> Config:
         stop_at=given.stop_at,
         max_tensors=given.max_tensors,
         keep_last=given.keep_last,
+        stages=given.stages,
+        fresh=given.fresh,
     )
 
 

@@ -24,12 +24,14 @@ from .launch_values import CapturedCall, CapturedValues, LaunchValues, readable_
 from .planning import PlannedGraph, last_readings, plan_graph
 from .probes import PROBES
 from .probes.bus import BUS
+from .probes.compile_settings import changed_settings
 from .probes.describe import plain
 from .probes.launch import Capture, GraphReadings, Launch
 from .probes.tree_graphs import drop_tree_graphs
 from .run import Run, folder
 from .run_info import run_info
 from .sinks import DiskSink, MemorySink, Sink
+from .stages.records import Record
 
 
 class Observer(Protocol):
@@ -69,6 +71,7 @@ class Recording:
         self._steps = 0
         self._counts_steps_itself = False
         self._wanted: dict[int, bool] = {}
+        self._settings: dict[str, dict[str, Any]] = {}  # of torch, as they were noted last
         self._graphs: dict[int, Graph] = {}  # as this run numbers them, by the process's number
 
     def take_values_with(self, hasher: Fingerprinter | None) -> None:
@@ -89,6 +92,9 @@ class Recording:
         _OPEN.append(self)
         self.run.familiars = BUS.familiars
         self._opened_at = BUS.attach(self)
+        if self.config.stages:
+            PROBES.acquire_stages(fresh=self.config.fresh)
+        self._note_settings()
         self.run.familiars = BUS.familiars  # the last of the others may have closed in between
         if self.config.recapture:
             drop_tree_graphs(lambda graph: True)
@@ -98,6 +104,9 @@ class Recording:
             return
         self.is_open = False
         _OPEN.remove(self)
+        self._note_settings()
+        if self.config.stages:
+            PROBES.release_stages()
         BUS.detach(self)
         try:
             self._say_when_filtered_out()
@@ -284,6 +293,7 @@ class Recording:
         own = self._graphs.get(graph.id)
         if own is None:
             own = self._graphs[graph.id] = replace(graph, id=len(self._graphs))  # numbered within the run
+            self._note_settings()  # those that it was compiled with
         parent = self._parent(BUS.here.launch, -1)
         if parent >= 0:
             self._parents[graph_call.index] = parent
@@ -297,6 +307,16 @@ class Recording:
         if finding not in self.run.noted:
             self.run.noted.append(finding)
             self.sink.finding(finding)
+
+    def _note_settings(self) -> None:
+        found = changed_settings()
+        if found != self._settings:
+            self._settings = found
+            self.sink.settings(found)
+
+    def compiled(self, record: Record) -> None:
+        if self.config.stages:
+            self.sink.compiled(record)
 
     def step(self, *, by_user: bool = False) -> None:
         if by_user and not self._counts_steps_itself:
@@ -363,6 +383,8 @@ def record(
     max_tensors: int = 2_000_000_000,
     keep_last: int = 0,
     recapture: bool = False,
+    stages: bool = False,
+    fresh: bool = False,
 ) -> AbstractContextManager[Run]:
     """Record every kernel call made inside the block.
 
@@ -382,6 +404,8 @@ def record(
     recapture  have torch.compile forget the CUDA graphs that it captured before (mode="reduce-overhead"), so
             that they are captured again inside the recording and can be seen into
     max_tensors, keep_last    of a run on disk: bytes of saved tensors, and how many steps stay
+    stages  keep what the compiler did: every graph on its way down, passes, fusion, each kernel's origin
+    fresh   with stages: compile every graph, also those that a cache has
 
     Example:
         with kernelscope.record(values="hash") as run:
@@ -403,6 +427,8 @@ def record(
         max_tensors=max_tensors,
         keep_last=keep_last,
         recapture=recapture,
+        stages=stages,
+        fresh=fresh,
     )
     if path is None and (values == "save" or keep_last):
         raise ValueError(

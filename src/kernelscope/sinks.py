@@ -17,6 +17,7 @@ from .probes.bus import BUS
 from .run import Run, StoredRun
 from .run.tensors import TensorSaver
 from .run.writer import Writer
+from .stages.records import Record
 
 
 class Sink(Protocol):
@@ -41,6 +42,12 @@ class Sink(Protocol):
     def graph_call(self, execution: GraphCall, *, is_paused: bool) -> None: ...
     def mark(self, kind: str, text: str) -> None: ...
     def finding(self, finding: Finding) -> None: ...
+
+    def compiled(self, record: Record) -> None:
+        """The compiler did something."""
+
+    def settings(self, found: dict[str, dict[str, Any]]) -> None:
+        """Of torch, that are not its defaults; told again when they have changed."""
 
     def awaits_time(self, call: Call) -> None:
         """How long it took will be told later."""
@@ -98,6 +105,12 @@ class MemorySink:
     def finding(self, finding: Finding) -> None:
         """The run has it."""
 
+    def compiled(self, record: Record) -> None:
+        self.run.compiled.append(record)
+
+    def settings(self, found: dict[str, dict[str, Any]]) -> None:
+        self.run.compiler_settings = found
+
     def awaits_time(self, call: Call) -> None:
         self._timed[call.index] = call
 
@@ -150,6 +163,12 @@ class DiskSink:
     def graph_call(self, execution: GraphCall, *, is_paused: bool) -> None:
         if not is_paused:
             self.writer.graph_call(execution)
+
+    def compiled(self, record: Record) -> None:
+        self.writer.compiled.append(record)
+
+    def settings(self, found: dict[str, dict[str, Any]]) -> None:
+        self.writer.told("compiler_settings", found)
 
     def awaits_time(self, call: Call) -> None:
         """It is looked up by its index."""

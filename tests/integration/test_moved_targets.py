@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.conftest import PATCH_TARGETS
+from tests.conftest import PATCH_TARGETS, PATCHED_FUNCTIONS
 
 import kernelscope
 from kernelscope.probes import PROBES
@@ -55,13 +55,14 @@ def test_every_probe_is_covered() -> None:
 def test_the_check_for_leftovers_knows_every_target() -> None:
     """What tests/conftest.py looks at after each test is what the probes replace."""
     known = {f"{owner}.{name}" for _, owner, names in PATCH_TARGETS for name in names}
-    with kernelscope.record():
+    known |= {f"{module}.{name}" for module, names in PATCHED_FUNCTIONS for name in names}
+    with kernelscope.record(stages=True):
         replaced = {
             f"{patch._holder.__name__}.{patch._name}"
-            for probe in PROBES._always
+            for probe in [*PROBES._always, PROBES._stages]
             for patch in probe._patches  # type: ignore[attr-defined]
         }
-    assert len(replaced) > 10
+    assert len(replaced) > 20
     assert replaced <= known
 
 
@@ -228,7 +229,7 @@ def test_a_graph_without_what_we_read_of_it_is_a_finding(
     def broken(compiled: Any) -> Any:
         raise AttributeError("'CompiledFxGraph' object has no attribute 'fx_kwargs'")
 
-    monkeypatch.setattr(compiled_graphs, "_direction", broken)
+    monkeypatch.setattr(compiled_graphs, "direction_of", broken)
     with kernelscope.record() as run:
         assert torch.equal(tiny(torch.ones(8)), torch.ones(8).sin() + 1)
     assert [f.kind for f in run.findings] == ["recorder-error"]

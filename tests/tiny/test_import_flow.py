@@ -31,7 +31,7 @@ FORBIDDEN = {
 ALLOWED = {
     "recording": (
         *(".planning", ".run_info", ".call_times", ".probes", ".fingerprint", ".run", ".events", ".config"),
-        *(".launch_values", ".sinks", ".__version__"),
+        *(".launch_values", ".sinks", ".__version__", ".stages.records"),
     ),
 }
 
@@ -49,7 +49,7 @@ READS_ENVIRONMENT = ("config",)
 ENVIRONMENT = ("environ", "environb", "getenv", "getenvb")
 
 # these, and all that they import in turn, load without torch
-LIGHT = ("events", "config", "run", "views", "cli")
+LIGHT = ("events", "config", "run", "stages", "views", "cli")
 EXISTING = [name for name in LIGHT if list(PACKAGE.glob(f"{name}.py")) + list(PACKAGE.glob(f"{name}/*.py"))]
 
 

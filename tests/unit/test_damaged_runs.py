@@ -16,6 +16,7 @@ import kernelscope
 from kernelscope import RunError
 from kernelscope.cli import main
 from kernelscope.run.crash import crash_in
+from kernelscope.run.schema import OBJECTS
 
 MUTATIONS = 400
 Mutation = Callable[[bytearray, random.Random], bytearray]
@@ -49,7 +50,8 @@ def foreign(data: bytearray, rng: random.Random) -> bytearray:
 
 MUTATE: list[Mutation] = [flip, flip, flip, cut, overwrite, overwrite, repeat, foreign]
 WORDS = (["show"], ["show", "--json"], ["show", "--call", "5"], ["show", "--crash"], ["ls"],
-         ["show", "--sort", "time"],
+         ["show", "--sort", "time"], ["stages"], ["stages", "--json"], ["stages", "--fusion"],
+         ["stages", "--graph", "0/0", "--sections"], ["stages", "--kernel", "*"],
          ["query", "SELECT * FROM call"], ["pack"])  # fmt: skip
 
 
@@ -112,7 +114,7 @@ def test_fuzzed_10_000_times(pristine: Path, tmp_path: Path, capsys: pytest.Capt
 
 def test_not_fuzzed_it_reads(pristine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("crashed.kscope", "closed.kscope"):
-        for words in WORDS[:6]:
+        for words in WORDS[:11]:
             assert main([*words, str(pristine if words == ["ls"] else pristine / name)]) == 0
     assert "extern_kernels.mm" in capsys.readouterr().out
 
@@ -121,8 +123,24 @@ def test_a_newer_schema(pristine: Path, tmp_path: Path) -> None:
     run = shutil.copytree(pristine / "closed.kscope", tmp_path / "newer.kscope")
     with sqlite3.connect(run / "run.db") as db:
         db.execute("PRAGMA user_version=99")
-    with pytest.raises(RunError, match=r"schema 99.*reads up to 2.*upgrade"):
+    with pytest.raises(RunError, match=r"schema 99.*reads up to 3.*upgrade"):
         kernelscope.load(run)
+
+
+def test_an_older_schema_reads(pristine: Path, tmp_path: Path) -> None:
+    """Version 2 had no stages; everything else is there."""
+    run = shutil.copytree(pristine / "closed.kscope", tmp_path / "older.kscope")
+    with sqlite3.connect(run / "run.db") as db:
+        for table in OBJECTS[3].keys() - OBJECTS[2].keys():
+            db.execute(f"DROP TABLE {table}")
+        db.execute("PRAGMA user_version=2")
+    found = kernelscope.load(run)
+    assert [c.kernel_name for c in found.calls] == [
+        c.kernel_name for c in kernelscope.load(pristine / "closed.kscope").calls
+    ]
+    assert len(found.stages) == 0
+    assert found.calls[0].provenance is None
+    assert main(["stages", str(run)]) == 2
 
 
 def test_a_newer_flight(pristine: Path, tmp_path: Path) -> None:

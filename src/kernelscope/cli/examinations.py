@@ -61,7 +61,12 @@ for probe in [*PROBES._always, PROBES._operators]:
             probe.remove()
         except Exception:
             pass
-found["probes"] = probes
+stages = PROBES._stages
+try:
+    stages.install()
+finally:
+    stages.remove()
+found["probes"], found["stages"] = probes, stages.misfits
 print("\\n" + json.dumps(found))
 """
 
@@ -104,6 +109,12 @@ def probes() -> Iterator[Result]:
             yield Result("bad", f"probe {name}", error, advice)
         else:
             yield Result("ok", f"probe {name}", f"fits torch {found['torch']}")
+    for misfit in found["stages"]:
+        yield Result(
+            "warn", "probe CompileStages", misfit, "record(stages=True) will lack what this hook tells"
+        )
+    if not found["stages"]:
+        yield Result("ok", "probe CompileStages", f"fits torch {found['torch']}")
 
 
 def compiler() -> Iterator[Result]:

@@ -41,6 +41,8 @@ def show(args: argparse.Namespace) -> int:
             print(line)
     else:
         _list(args, run, calls, more)
+        if args.kernel:
+            _origins(calls)
     if args.source:
         _sources(calls)
     return 0
@@ -125,6 +127,16 @@ def _finding_form(finding: Any) -> dict[str, Any]:
         "message": finding.message,
         "call": finding.call if finding.call >= 0 else None,
     }
+
+
+def _origins(calls: list[KernelCall]) -> None:
+    """What each launch of the chosen kernels computes, of a run with stages."""
+    found = {(c.kernel_name, c.wrapper_line): c.provenance for c in calls}
+    for (name, _), launch in found.items():
+        if launch is not None and launch.nodes:
+            print(f"\n{name} computes")
+            for line in terminal.table([], terminal.node_rows(launch)):
+                print(f"  {line}")
 
 
 def _sources(calls: list[KernelCall]) -> None:

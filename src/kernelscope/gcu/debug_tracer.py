@@ -92,7 +92,7 @@ class Trace:
         tracing: DebugTraceConfig,
         settings: config.Conductor,
     ) -> None:
-        from .trace_document import fx_part
+        from kernelscope.stages.fx_part import fx_part
 
         self.tracing = tracing
         self.settings = settings

@@ -6,8 +6,10 @@ import threading
 import warnings
 from typing import Protocol
 
+from ..events import Finding
 from .autotuning import Autotuning
 from .bus import BUS as BUS
+from .compile_stages import CompileStages
 from .compiled_graphs import CompiledGraphs
 from .cuda_graphs import CudaGraphs
 from .eager_operators import EagerOperators
@@ -38,6 +40,8 @@ class Probes:
             OptimizerSteps(),
         ]
         self._operators = EagerOperators()
+        self._stages = CompileStages()
+        self._stages_users = 0
         self._installed: list[Probe] = []
         self._moved: list[str] = []  # what was said of the probes that are off
         self._users = 0
@@ -68,6 +72,24 @@ class Probes:
                 self._users -= 1
                 if self._users == 0:
                     self._remove_all()
+
+    def acquire_stages(self, *, fresh: bool) -> None:
+        """For a recording that has the other probes already."""
+        with self._lock:
+            if self._stages_users == 0:
+                self._stages.settings.fresh = fresh
+                self._stages.install()
+            elif fresh and not self._stages.settings.fresh:
+                why = "another recording of stages is open, which lets graphs come out of caches"
+                BUS.finding(Finding("not-fresh", why))
+            self._stages_users += 1
+            self._stages.tell_misfits()
+
+    def release_stages(self) -> None:
+        with self._lock:
+            self._stages_users -= 1
+            if self._stages_users == 0:
+                self._stages.remove()
 
     def _install(self, probe: Probe, strict: bool) -> None:
         try:
@@ -107,6 +129,9 @@ class Probes:
         self._users = 0
         self._lock = threading.RLock()
         self._operators.forget()
+        if self._stages_users:
+            self._stages_users = 0
+            self._stages.remove()
         self._compiled_graphs.forget_lock()
         self._remove_all()
         BUS.forget()

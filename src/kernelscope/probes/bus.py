@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import torch
 
 from ..events import Arg, Brief, Familiar, Finding, Graph, GraphCall, Kernel, Phase, Site
+from ..stages.records import Record
 from .describe import describe, returned_tensors
 from .launch import Bystander, Capture, Launch, LaunchPoint, Listener, Planner, Template
 from .storages import Storages
@@ -181,6 +182,11 @@ class Bus:
     def finding(self, finding: Finding) -> None:
         for listener in self.listeners:
             listener.finding(finding)
+
+    def compiled(self, record: Record) -> None:
+        """The compiler did something."""
+        for listener in self.listeners:
+            listener.compiled(record)
 
     def mark(self, kind: str, text: str) -> None:
         for listener in self.listeners:

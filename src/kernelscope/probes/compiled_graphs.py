@@ -176,7 +176,7 @@ class CompiledGraphs:
         wrapper = self._hooked.get(id(namespace)) or self._hook_wrapper(compiled, namespace, path)
         graph = Graph(
             id=next(self._ids),
-            direction=_direction(compiled),
+            direction=direction_of(compiled),
             name=wrapper.aot_name,
             compile_id=self._compile_ids.get(id(compiled), ""),
             cache_key=compiled._fx_graph_cache_key or "",
@@ -207,7 +207,7 @@ class CompiledGraphs:
         A forward graph is called from there, its backward graph from autograd's engine.
         """
         number = compiled.fx_kwargs.get("graph_id")
-        if _direction(compiled) != "backward":
+        if direction_of(compiled) != "backward":
             self._codes[number] = compiled_user_code(), caller_frames(limit=100)
         return self._codes.get(number) or (None, caller_frames(limit=100))
 
@@ -229,7 +229,7 @@ def _namespace_of(compiled: Any) -> dict[str, Any] | None:
     return namespace if namespace is not None and "async_compile" in compiled.source_code else None
 
 
-def _direction(compiled: Any) -> Direction:
+def direction_of(compiled: Any) -> Direction:
     kwargs = compiled.fx_kwargs
     compiled_autograd = sys.modules.get("torch._dynamo.compiled_autograd")
     # Compiled autograd compiles a whole backward as if it were an inference.

@@ -10,7 +10,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from types import CodeType
 
 import torch
@@ -45,6 +45,14 @@ def user_first(frames: Sequence[Frame]) -> tuple[Frame, ...]:
     """Innermost first, and the user's own lines before the library's that they called."""
     own = [f for f in frames if is_users(f.file)]
     return tuple(own + [f for f in frames if not is_users(f.file)])
+
+
+@lru_cache(maxsize=4096)
+def frames_of_trace(trace: str) -> tuple[Frame, ...]:
+    """The lines in a stack as Python prints it, innermost first, the user's own before a library's."""
+    found = _TRACE_LINE.finditer(trace)
+    frames = [_where_it_is_now(Frame(m["file"], int(m["line"]), m["function"]), m["text"]) for m in found]
+    return user_first(frames[::-1])
 
 
 class LineMap:

@@ -10,6 +10,7 @@ from ..events import Arg, Call, Frame, Graph, Role, TensorSpec
 
 if TYPE_CHECKING:
     from ..fingerprint.stats import Stats
+    from ..stages.records import Provenance
     from .run import Run
 
 
@@ -107,6 +108,13 @@ class KernelCall:
     def origin(self) -> Frame | None:
         """The user's line of code."""
         return self._call.site.origin[0] if self._call.site.origin else None
+
+    @property
+    def provenance(self) -> Provenance | None:
+        """The FX nodes that it computes and their lines, of a run with stages."""
+        graph = self._run.stages_of(self.graph)
+        site = self._call.site
+        return None if graph is None else graph.provenance_at(site.line, site.kernel.name)
 
     @property
     def stack(self) -> tuple[Frame, ...]:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..events import Call, Finding, GraphCall, Mark, RunInfo, Site
-from . import codec
+from ..stages.records import Record
+from . import codec, compiling
 from .schema import APPLICATION_ID, OBJECTS, SCHEMA_VERSION
 
 # Rows in one statement. SQLite lets go of Python's lock at each: with one row in each, the recorded program
@@ -120,6 +121,10 @@ class Database:
     def findings(self, findings: Sequence[Finding]) -> None:
         rows = [codec.finding_row(finding) for finding in findings]
         self._insert("findings (kind, message, call, kernel, arg)", rows)
+
+    def compiled(self, records: Sequence[Record]) -> None:
+        for table, columns, rows in compiling.rows_of(records):
+            self._insert(f"{table} ({columns})", rows)
 
     def drop_before(self, call: int) -> None:
         """Forget all calls before this one, and what only they refer to; the space is used again."""

@@ -124,6 +124,8 @@ class Database:
 
     def table(self, name: str, rest: str = "", given: Sequence[Any] = ()) -> list[codec.Row]:
         """Whole rows of a table, each column of the type that it must have."""
+        if name not in OBJECTS[self.version]:
+            return []  # this run is older than the table
         rows = self.rows(f"SELECT {name}.* FROM {name} {rest}", given)
         columns = COLUMNS[self.version][name]
         for row in rows:

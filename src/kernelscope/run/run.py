@@ -7,15 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..config import strings
 from ..events import BRIEF, Brief, Call, Familiar, Finding, Graph, GraphCall, Kernel, Mark, RunInfo, Site
+from ..stages.records import Record
 from .call import KernelCall
 from .findings import findings_in
 from .kinds import OperatorNotes, view_of
 from .labels import TensorLabel
 from .listing import listing
+
+if TYPE_CHECKING:
+    from ..stages import StagedGraph, Stages
 
 # A graph that outlasted two recordings makes notes that nobody can read any more.
 _UNKNOWN = Familiar(Site(-1, Kernel(-1, "(unknown)", "unknown", "unknown"), ()), ())
@@ -44,6 +48,9 @@ class Run:
         self.graph_calls: dict[int, GraphCall] = {}
         self.noted: list[Finding] = []
         self.marks: list[Mark] = []
+        self.compiled: list[Record] = []  # what the compiler did, with stages=True
+        # Of torch, that are not its defaults: by module, and "environment".
+        self.compiler_settings: dict[str, dict[str, Any]] = {}
         self.originals: dict[int, tuple[Any, ...]] = {}
         self.kwargs: dict[int, dict[str, Any]] = {}
         self.records: dict[int, dict[str, Any]] = {}
@@ -54,6 +61,7 @@ class Run:
         self.stack_traces: dict[int, tuple[str, str | None]] = {}
         self._views: list[KernelCall] = []
         self._derived: tuple[int, list[Finding]] = (0, [])
+        self._stages: tuple[int, Stages] | None = None  # of so many records
 
     @property
     def records_of_calls(self) -> list[Call]:
@@ -149,6 +157,20 @@ class Run:
             derived = list(findings_in(calls))
             self._derived = (len(calls), derived)
         return [*self.noted, *derived]
+
+    @property
+    def stages(self) -> Stages:
+        """What the compiler did, of a run with stages: every graph on its way down, fusion, origins."""
+        from ..stages import Stages
+
+        records = self.compiled
+        if self._stages is None or len(records) != self._stages[0]:
+            self._stages = len(records), Stages(records)
+        return self._stages[1]
+
+    def stages_of(self, graph: Graph | None) -> StagedGraph | None:
+        """The stages of a graph that ran; None where they were not recorded."""
+        return self.stages.of(graph) if graph is not None else None
 
     def close(self) -> None:
         """Let go of what it holds open: of a run on disk its file, of one in memory nothing."""

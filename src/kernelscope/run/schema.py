@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 APPLICATION_ID = 0x4B534350  # "KSCP", in the header of every run.db
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 TABLES = {
     "info": "CREATE TABLE info (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -44,6 +44,26 @@ TABLES = {
     "findings": """CREATE TABLE findings (
   id INTEGER PRIMARY KEY, kind TEXT NOT NULL, message TEXT NOT NULL, call INTEGER NOT NULL,
   kernel TEXT NOT NULL, arg TEXT NOT NULL)""",
+    "compilations": """CREATE TABLE compilations (
+  id INTEGER PRIMARY KEY, compile_id TEXT NOT NULL, direction TEXT NOT NULL, frame INTEGER NOT NULL,
+  name TEXT NOT NULL, cache_key TEXT NOT NULL, made TEXT NOT NULL, start_ns INTEGER NOT NULL,
+  duration_ns INTEGER NOT NULL, origin TEXT NOT NULL)""",
+    "stages": """CREATE TABLE stages (
+  id INTEGER PRIMARY KEY, compilation INTEGER NOT NULL, name TEXT NOT NULL, language TEXT NOT NULL,
+  text TEXT NOT NULL, start_ns INTEGER NOT NULL, duration_ns INTEGER NOT NULL)""",
+    "provenance": """CREATE TABLE provenance (
+  id INTEGER PRIMARY KEY, compilation INTEGER NOT NULL, kernel TEXT NOT NULL, handle INTEGER NOT NULL,
+  buffers TEXT NOT NULL, nodes TEXT NOT NULL)""",
+    "refusals": """CREATE TABLE refusals (
+  id INTEGER PRIMARY KEY, compilation INTEGER NOT NULL, first TEXT NOT NULL, second TEXT NOT NULL,
+  reason TEXT NOT NULL, times INTEGER NOT NULL)""",
+    "candidates": """CREATE TABLE candidates (
+  id INTEGER PRIMARY KEY, compilation INTEGER NOT NULL, kernel TEXT NOT NULL, config TEXT NOT NULL,
+  nanoseconds INTEGER NOT NULL, chosen INTEGER NOT NULL)""",
+    "incidents": """CREATE TABLE incidents (
+  id INTEGER PRIMARY KEY, kind TEXT NOT NULL, compilation INTEGER NOT NULL, compile_id TEXT NOT NULL,
+  reason TEXT NOT NULL, origin TEXT NOT NULL, detail TEXT NOT NULL, source TEXT NOT NULL,
+  stage TEXT NOT NULL)""",
 }
 
 VIEWS = {
@@ -68,9 +88,17 @@ WHERE before IS NOT NULL OR after IS NOT NULL""",
 
 # What older versions had in place of that. A run of theirs still reads.
 _OLDER = {1: {"details": TABLES["details"].replace(", poison TEXT)", ")")}}
+_SINCE = dict.fromkeys(
+    ("compilations", "stages", "provenance", "refusals", "candidates", "incidents"), 3
+)  # tables that came later; in a run that is older they read as empty
 
 OBJECTS = {
-    version: {**TABLES, **VIEWS, **_OLDER.get(version, {})} for version in range(1, SCHEMA_VERSION + 1)
+    version: {
+        name: sql
+        for name, sql in {**TABLES, **VIEWS, **_OLDER.get(version, {})}.items()
+        if version >= _SINCE.get(name, 1)
+    }
+    for version in range(1, SCHEMA_VERSION + 1)
 }
 
 _TYPES = {"INTEGER": int, "TEXT": str}
@@ -86,5 +114,6 @@ def _columns(sql: str) -> tuple[tuple[type, ...], ...]:
 
 
 COLUMNS = {
-    version: {name: _columns(objects[name]) for name in TABLES} for version, objects in OBJECTS.items()
+    version: {name: _columns(sql) for name, sql in objects.items() if name in TABLES}
+    for version, objects in OBJECTS.items()
 }

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import strings
 from ..events import Call, Finding, Graph, GraphCall, Kernel, Mark, RunInfo, Site
-from . import codec, folder
+from ..stages.records import Record
+from . import codec, compiling, folder
 from .call import KernelCall
 from .errors import RunError
 from .flight_reader import FlightLog, read_flight
@@ -79,6 +80,7 @@ class StoredRun(Run):
         self._all: list[Call] | None = None
         self._shown: list[KernelCall] | None = None
         self._found: list[Finding] | None = None
+        self._compiled: list[Record] | None = None
 
     def _sync(self) -> None:
         """While it is being recorded, what was launched until now is written before it is read."""
@@ -143,6 +145,30 @@ class StoredRun(Run):
 
     @graph_calls.setter
     def graph_calls(self, value: dict[int, GraphCall]) -> None:
+        assert not value, "a run on disk is read, not written to"
+
+    @property
+    def compiled(self) -> list[Record]:
+        self._sync()
+        if self._compiled is None:
+            with self._database.understood():
+                self._compiled = compiling.read(self._database.table)
+        return self._compiled
+
+    @compiled.setter
+    def compiled(self, value: list[Record]) -> None:
+        assert not value, "a run on disk is read, not written to"
+
+    @property
+    def compiler_settings(self) -> dict[str, dict[str, Any]]:
+        self._sync()
+        found = self.notes_of_run.get("compiler_settings", {})
+        if not isinstance(found, dict) or not all(isinstance(v, dict) for v in found.values()):
+            raise RunError(f"{self.path} is damaged: its compiler_settings are no settings")
+        return found
+
+    @compiler_settings.setter
+    def compiler_settings(self, value: dict[str, dict[str, Any]]) -> None:
         assert not value, "a run on disk is read, not written to"
 
     def place_of(self, key: int) -> int:

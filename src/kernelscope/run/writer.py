@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..events import Call, Finding, GraphCall, Mark, RunInfo
+from ..stages.records import Record
 from .database import LOG_SHIFT, Database
 from .errors import RunError
 from .flight import SLOTS, Flight
@@ -38,6 +39,7 @@ class Writer:
         self._graph_calls: list[GraphCall] = []
         self._marks: list[Mark] = []
         self._findings: list[Finding] = []
+        self.compiled: list[Record] = []  # what the compiler did, not yet written
         self._errors: list[tuple[int, str]] = []
         self._durations: list[tuple[int, int]] = []
         self._tensors: list[tuple[Any, ...]] = []
@@ -182,7 +184,7 @@ class Writer:
     def _flush(self, *, final: bool) -> None:
         noted = self._ring.take(final=final)
         flight, queues = self.flight, self._take_queues()
-        new_sites, full, graph_calls, marks, findings, errors, durations, tensors, told = queues
+        new_sites, full, graph_calls, marks, findings, errors, durations, tensors, told, compiled = queues
         newer = [call for call in full if call.index >= self._ring.taken]
         if newer:  # came in since the ring was looked at: no gaps, so next time
             self._full[:0] = newer
@@ -203,6 +205,7 @@ class Writer:
             self._write_fingerprints(db, final)
             db.marks(marks)
             db.findings(findings)
+            db.compiled(compiled)
             for key, value in told:
                 db.note(key, value)
             first_kept = self.first_kept
@@ -220,7 +223,7 @@ class Writer:
         """Each queue so far. What arrives meanwhile waits for the next time."""
         queues = (
             self.flight.new_sites, self._full, self._graph_calls, self._marks, self._findings, self._errors,
-            self._durations, self._tensors, self._told,
+            self._durations, self._tensors, self._told, self.compiled,
         )  # fmt: skip
         taken: list[list[Any]] = []
         for queue in queues:
@@ -314,6 +317,9 @@ def save(folder: Path, info: RunInfo, run: Any, calls: Sequence[Call]) -> None:
                 db.fingerprints(hasher, log, range(log << LOG_SHIFT, end))
             db.marks(run.marks)
             db.findings(run.noted)
+            db.compiled(run.compiled)
+            if run.compiler_settings:
+                db.note("compiler_settings", run.compiler_settings)
         database.close()
     except (OSError, sqlite3.Error) as error:
         raise RunError(f"{folder} cannot hold a run: {said(error)}") from None

@@ -19,6 +19,7 @@ class Shown:
     wrapper: bool = True
     metadata: bool = True  # meta of nodes, and the inputs' tensors
     flow: bool = True  # connections between nodes
+    lines: int = 0  # at most so many of each part; 0 for all
 
 
 def title(text: str) -> list[str]:
@@ -43,6 +44,13 @@ def render(document: Document, shown: Shown = Shown()) -> str:  # noqa: B008  # 
     return "\n".join(lines)
 
 
+def _cut(lines: list[str], shown: Shown) -> list[str]:
+    """What fits, and how much does not."""
+    if not shown.lines or len(lines) <= shown.lines:
+        return lines
+    return [*lines[: shown.lines], f"… {len(lines) - shown.lines} more lines"]
+
+
 def _apart(entries: Iterable[list[str]]) -> list[str]:
     """Entries with an empty line between them."""
     lines: list[str] = []
@@ -52,8 +60,8 @@ def _apart(entries: Iterable[list[str]]) -> list[str]:
 
 
 def _fx(fx: Document, shown: Shown) -> list[str]:
-    lines = [*title("FX GRAPH MODULE"), "Graph Structure:", *fx["graph"].splitlines()]
-    lines += [*heading("Generated Code"), *fx["code"].splitlines()]
+    lines = [*title("FX GRAPH MODULE"), "Graph Structure:", *_cut(fx["graph"].splitlines(), shown)]
+    lines += [*heading("Generated Code"), *_cut(fx["code"].splitlines(), shown)]
     lines += heading("Node Details")
     entries = []
     for number, node in enumerate(fx["nodes"]):
@@ -62,9 +70,10 @@ def _fx(fx: Document, shown: Shown) -> list[str]:
         if shown.metadata:
             entry.append(f"  Meta: {_mapping(node['meta'])}")
         entries.append(entry)
-    lines += _apart(entries)
+    lines += _cut(_apart(entries), shown)
     if shown.metadata:
-        lines += [*heading("Input Tensor Information"), *_apart(map(_input, fx["inputs"]))]
+        inputs = _apart(map(_input, fx["inputs"]))
+        lines += [*heading("Input Tensor Information"), *_cut(inputs, shown)]
     return lines
 
 
@@ -95,11 +104,11 @@ def _dag(dag: Document, shown: Shown) -> list[str]:
     for word in ("Input", "Output"):
         buffers = dag[f"{word.lower()}s"]
         lines += heading(f"{word} Buffers")
-        lines += _apart(_buffer(f"{word} {number}", b) for number, b in enumerate(buffers))
+        lines += _cut(_apart(_buffer(f"{word} {number}", b) for number, b in enumerate(buffers)), shown)
     lines += heading("Computation Nodes")
-    lines += _apart(_node(number, node, shown) for number, node in enumerate(dag["nodes"]))
+    lines += _cut(_apart(_node(number, node, shown) for number, node in enumerate(dag["nodes"])), shown)
     if shown.flow:
-        lines += [*heading("Data Flow Connections"), "Data Flow Graph:", *_flow(dag)]
+        lines += [*heading("Data Flow Connections"), "Data Flow Graph:", *_cut(_flow(dag), shown)]
     return lines
 
 
@@ -131,9 +140,9 @@ def _flow(dag: Document) -> list[str]:
 
 
 def _code(code: Document, shown: Shown) -> list[str]:
-    lines = [*title(code["title"]), *heading(code["heading"]), *code["text"].splitlines()]
+    lines = [*title(code["title"]), *heading(code["heading"]), *_cut(code["text"].splitlines(), shown)]
     if code["device_text"]:
-        lines += [*heading("Device Kernel Code"), *code["device_text"].splitlines()]
+        lines += [*heading("Device Kernel Code"), *_cut(code["device_text"].splitlines(), shown)]
     return lines
 
 
@@ -141,9 +150,9 @@ def _wrapper(wrapper: Document, shown: Shown) -> list[str]:
     lines = [*title("HOST WRAPPER INTEGRATION"), *heading("Function Signature")]
     lines += [f"Generated signature: {s}" for s in wrapper["signatures"]]
     lines += heading("Buffer Allocation & Memory Management")
-    lines += _apart(_allocation(b) for b in wrapper["buffers"])
+    lines += _cut(_apart(_allocation(b) for b in wrapper["buffers"]), shown)
     lines += [*heading("Critical Host Wrapper Code"), "Data Marshalling & Execution Code:"]
-    return lines + [f"{line['number']:5d}: {line['text']}" for line in wrapper["critical"]]
+    return lines + _cut([f"{line['number']:5d}: {line['text']}" for line in wrapper["critical"]], shown)
 
 
 def _allocation(b: Document) -> list[str]:

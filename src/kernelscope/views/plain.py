@@ -7,9 +7,11 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
+from ..events import Frame
 from ..run.call import KernelCall
 from ..run.codec import to_json
 from ..run.run import Run
+from ..stages.export import provenance_form
 
 
 def dump(value: Any) -> None:
@@ -44,9 +46,8 @@ def call_form(call: KernelCall, saved: dict[tuple[int, str], str] | None = None)
         "config": call.config,
         "args": _args(call, saved or {}),
         "time": call.time,
-        "origin": None
-        if origin is None
-        else {"file": origin.file, "line": origin.line, "function": origin.function},
+        "origin": None if origin is None else frame_form(origin),
+        "provenance": None if call.provenance is None else provenance_form(call.provenance),
         "graph": None
         if graph is None
         else {"id": graph.id, "name": graph.name, "direction": graph.direction},
@@ -60,6 +61,10 @@ def call_form(call: KernelCall, saved: dict[tuple[int, str], str] | None = None)
         "parent": call.parent,
         "error": call.error or None,
     }
+
+
+def frame_form(frame: Frame) -> dict[str, Any]:
+    return {"file": frame.file, "line": frame.line, "function": frame.function}
 
 
 def _args(call: KernelCall, saved: dict[tuple[int, str], str]) -> list[dict[str, Any]]:

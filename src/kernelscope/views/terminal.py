@@ -7,6 +7,7 @@ from typing import Any
 
 from ..events import Site
 from ..run.call import KernelCall
+from ..stages.records import Provenance
 from .plain import hash_form
 
 
@@ -51,6 +52,10 @@ def call_block(call: KernelCall, saved: dict[tuple[int, str], str]) -> Iterator[
     if statistics:
         yield "  statistics"
         yield from (f"    {line}" for line in table(["", "before", "after"], statistics))
+    provenance = call.provenance
+    if provenance is not None and provenance.nodes:
+        yield "  computes"
+        yield from (f"    {line}" for line in table([], node_rows(provenance)))
     frames = call.stack[1:]
     if frames:
         yield "  called from"
@@ -72,6 +77,13 @@ def _arguments(call: KernelCall, saved: dict[tuple[int, str], str]) -> Iterator[
         before = "uninitialised" if i in empty else _value(pre.get(i), saved.get((i, "before")))
         after = _value(post.get(i), saved.get((i, "after"))) + (" changed" if i in changed else "")
         yield name, roles[i], shape, before, after
+
+
+def node_rows(provenance: Provenance) -> Iterator[tuple[str, ...]]:
+    """Each post-grad node: what it is, what it was before autograd, and the user's line."""
+    for node in provenance.nodes:
+        before = f"← {', '.join(node.pre_grad)}" if node.pre_grad else ""
+        yield node.name, node.target, before, str(node.frames[0]) if node.frames else ""
 
 
 def _statistics(call: KernelCall) -> Iterator[tuple[str, ...]]:

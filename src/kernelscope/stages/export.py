@@ -1,0 +1,135 @@
+"""The stages of a graph as files: to open, to run, to step through. Needs no torch."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from .document import write
+from .generated import GeneratedKernel
+from .graphs import StagedGraph
+from .inductor_document import document
+from .records import Provenance
+
+# Stage to file; the first five as TORCH_COMPILE_DEBUG=1 names them.
+_FILES = {
+    "aot": "fx_graph_readable.py",
+    "runnable": "fx_graph_runnable.py",
+    "post_grad": "fx_graph_transformed.py",
+    "output_code": "output_code.py",
+    "schedule_before": "ir_pre_fusion.txt",
+    "schedule": "ir_post_fusion.txt",
+    "dynamo": "dynamo_graph.py",
+    "guards": "guards.txt",
+    "pre_grad_input": "pre_grad_input.py",
+    "pre_grad": "pre_grad.py",
+    "joint_input": "joint_graph_input.py",
+    "joint": "joint_graph.py",
+    "joint_optimized": "joint_graph_optimized.py",
+    "post_grad_input": "post_grad_input.py",
+}
+_ENDINGS = {"cpp": ".cpp", "triton": ".py"}
+
+
+def export(graph: StagedGraph, folder: Path, versions: dict[str, str], indent: int = 2) -> list[Path]:
+    """Write all that there is of a graph into a new folder; gives the files."""
+    folder.mkdir(parents=True)
+    files: dict[str, str] = {}
+    for name, stage in graph.stages.items():
+        if name in _FILES:
+            files[_FILES[name]] = stage.text
+    for number, (name, stage) in enumerate((n, s) for n, s in graph.stages.items() if s.language == "diff"):
+        files[f"passes/{number:02d}-{_plain(name.removeprefix('pass '))}.diff"] = stage.text
+    for kernel in graph.kernels:
+        files[f"kernels/{_plain(kernel.name)}{_ending(kernel)}"] = kernel.source
+    cpp = cpp_wrapper_in(graph.output_code)
+    if cpp:
+        files["output_code.cpp"] = cpp
+    files["fusion.txt"] = fusion_text(graph)
+    files["provenance.json"] = json.dumps(
+        [provenance_form(p) for p in graph.provenance], indent=indent or None
+    )
+    files["times.json"] = json.dumps(graph.phases, indent=indent or None)
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        # A graph of a lambda has a class of that name, which is no Python.
+        text = text.replace("class <lambda>(", "class GraphModule(") if name.endswith(".py") else text
+        path.write_text(text if text.endswith("\n") else text + "\n")
+    made = document(graph, versions)
+    made["files"] = {name: name for name in sorted(files)}
+    write(made, folder / "document.json", indent)
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def folder_name(graph: StagedGraph, position: int) -> str:
+    """Sorted as they were compiled: "00-0_0-forward"."""
+    return f"{position:02d}-{_plain(graph.name)}"
+
+
+def cpp_wrapper_in(code: str) -> str:
+    """With cpp_wrapper the Python file holds the C++ of the wrapper as a string."""
+    if "cpp_wrapper_src" not in code:
+        return ""
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError):
+        return ""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            names = [t.id for t in node.targets if isinstance(t, ast.Name)]
+            if "cpp_wrapper_src" in names and isinstance(node.value.value, str):
+                return node.value.value
+    return ""
+
+
+def fusion_text(graph: StagedGraph) -> str:
+    """Groups that became one kernel, and pairs that were refused; each node with what it computes."""
+    dag = graph.part("dag") or {"groups": [], "nodes": []}
+    computes = {n["name"]: ", ".join(n["metadata"]["fx"]) for n in dag["nodes"]}
+    group_of = {name: number for number, group in enumerate(dag["groups"]) for name in group}
+    lines = ["fused:"] if dag["groups"] else ["no schedule was recorded"]
+    for group in dag["groups"]:
+        lines.append("  " + " + ".join(f"{name} ({computes.get(name, '?')})" for name in group))
+    lines += ["refused:"] if graph.refusals else []
+    for r in graph.refusals:
+        groups = {group_of.get(name, -1) for name in members(r.first, computes) + members(r.second, computes)}
+        ended = "; they are in one kernel in the end" if len(groups) == 1 and -1 not in groups else ""
+        lines.append(
+            f"  {r.first} with {r.second}: {r.reason}" + (f" ({r.times}×)" if r.times > 1 else "") + ended
+        )
+    return "\n".join(lines)
+
+
+def members(name: str, known: dict[str, str]) -> list[str]:
+    """The scheduler nodes in a fused one, whose name is theirs joined: "op1_op2"."""
+    return [name] if name in known else [part for part in name.split("_") if part]
+
+
+def provenance_form(p: Provenance) -> dict[str, Any]:
+    """One launch, its nodes and their lines, as JSON shows it."""
+    return {
+        "kernel": p.kernel,
+        "handle": p.handle,
+        "buffers": list(p.buffers),
+        "nodes": [
+            {
+                "name": n.name,
+                "target": n.target,
+                "pre_grad": list(n.pre_grad),
+                "origin": [{"file": f.file, "line": f.line, "function": f.function} for f in n.frames],
+            }
+            for n in p.nodes
+        ],
+    }
+
+
+def _ending(kernel: GeneratedKernel) -> str:
+    return next((end for language, end in _ENDINGS.items() if kernel.language.startswith(language)), ".txt")
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "_", name)[:120]

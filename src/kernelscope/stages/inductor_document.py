@@ -1,0 +1,164 @@
+"""An Inductor graph as the document that the schema describes and the four sections are printed from."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import asdict
+from typing import Any
+
+from .document import new_document
+from .generated import GeneratedKernel
+from .graphs import StagedGraph, user_lines
+from .records import Candidate, Incident, Refusal
+
+_SIGNATURE = re.compile(
+    r'^extern "C" +(?P<cpp>[^{;]+?)\s*(?=\{)|^(?P<python>def \w+\(.*?\)):', re.MULTILINE | re.DOTALL
+)
+_CALL = re.compile(r"\s*(def call\(|void AOTInductorModel::run_impl|void inductor_entry_impl)")
+_BITS = re.compile(r"(\d+)")
+
+
+def document(graph: StagedGraph, versions: dict[str, str]) -> dict[str, Any]:
+    """All stages of one graph; a part that is not there is None, as in a compilation that failed."""
+    made = new_document("inductor", graph.compilation.name or graph.name, graph.direction)
+    made["graph"]["compile_id"] = graph.compilation.compile_id
+    made["versions"] = versions
+    made["made"] = graph.made
+    made["fx"] = graph.part("fx")
+    if "aot" in graph.stages:
+        made["aot"] = graph.stages["aot"].text
+    dag = graph.part("dag")
+    if dag is not None:
+        made["dag"] = dag
+        made["fallbacks"] = [_fallback(n) for n in dag["nodes"] if n["metadata"].get("kernel")]
+    if graph.output_code:
+        made["code"] = _code(graph, dag)
+        made["wrapper"] = _wrapper(graph, dag)
+    made["passes"] = [
+        {"name": name.removeprefix("pass "), "graph": stage.text}
+        for name, stage in graph.stages.items()
+        if stage.language == "diff"
+    ]
+    made["stages"] = {
+        name: {"language": s.language, "text": s.text}
+        for name, s in graph.stages.items()
+        if name not in ("fx", "dag", "times") and s.language != "diff"
+    }
+    made["refusals"] = [_form(r) for r in graph.refusals]
+    made["candidates"] = [_form(c) for c in graph.candidates]
+    made["times"] = graph.phases
+    failure = next((i for i in graph.incidents if i.kind == "failure"), None)
+    if failure is not None:
+        made["error"] = _error(failure)
+    return made
+
+
+def _form(record: Refusal | Candidate) -> dict[str, Any]:
+    return {name: value for name, value in asdict(record).items() if name != "compilation"}
+
+
+def _error(failure: Incident) -> dict[str, str]:
+    kind, _, message = failure.reason.partition(": ")
+    said = message or failure.reason
+    return {"stage": failure.stage, "type": kind, "message": said, "source": failure.source}
+
+
+def _fallback(node: dict[str, Any]) -> dict[str, str]:
+    reason = "an extern kernel: Inductor generates no code for it here"
+    return {"node": node["name"], "target": str(node["metadata"]["kernel"]), "reason": reason}
+
+
+def _code(graph: StagedGraph, dag: dict[str, Any] | None) -> dict[str, Any]:
+    kernels = graph.kernels
+    text = "\n\n".join(f"{_comment(k)} {k.name}\n{k.source}" for k in kernels)
+    return {
+        "title": "GENERATED CODE",
+        "heading": "Complete Implementation",
+        "language": kernels[0].language if kernels else "python",
+        "text": text or "# no generated kernels: the wrapper calls extern kernels only",
+        "device_text": "",
+        "kernels": [_kernel(graph, name, dag) for name in _names(graph)],
+    }
+
+
+def _names(graph: StagedGraph) -> list[str]:
+    """Generated and extern kernels."""
+    return list(dict.fromkeys([k.name for k in graph.kernels] + [p.kernel for p in graph.provenance]))
+
+
+def _kernel(graph: StagedGraph, name: str, dag: dict[str, Any] | None) -> dict[str, Any]:
+    launches = graph.provenance_of(name)
+    buffers = {b for p in launches for b in p.buffers}
+    nodes = [n["name"] for n in (dag or {"nodes": []})["nodes"] if buffers & set(n["outputs"])]
+    lines = dict.fromkeys(str(line) for p in launches for line in user_lines(p))
+    return {
+        "name": name,
+        "nodes": nodes,
+        "fx": list(dict.fromkeys(n.name for p in launches for n in p.nodes)),
+        "pre_grad": list(dict.fromkeys(name for p in launches for n in p.nodes for name in n.pre_grad)),
+        "origin": list(lines),
+        "parallel": [],
+        "chunking": [],
+        "allocations": [],
+        "dma": [],
+    }
+
+
+def _comment(kernel: GeneratedKernel) -> str:
+    return "//" if kernel.language.startswith("cpp") else "#"
+
+
+def _wrapper(graph: StagedGraph, dag: dict[str, Any] | None) -> dict[str, Any]:
+    code = graph.output_code
+    return {
+        "signatures": [s for k in graph.kernels for s in _signatures(k)] or ["def call(args)"],
+        "buffers": [_allocation(b) for b in _buffers(dag) if b["scope"] != "symbol"],
+        "critical": _critical(code),
+        "text": code,
+    }
+
+
+def _signatures(kernel: GeneratedKernel) -> list[str]:
+    """As the kernel's own source has it; its name there may be a placeholder."""
+    found = list(_SIGNATURE.finditer(kernel.source))
+    if not found:
+        return []
+    text = " ".join((found[-1]["cpp"] or found[-1]["python"]).split())
+    return [re.sub(r"\bkernel\(", f"{kernel.name}(", text)]
+
+
+def _buffers(dag: dict[str, Any] | None) -> list[dict[str, Any]]:
+    if dag is None:
+        return []
+    return list({b["name"]: b for b in (*dag["inputs"], *dag["buffers"])}.values())
+
+
+def _allocation(b: dict[str, Any]) -> dict[str, Any]:
+    bits = _BITS.search(b["dtype"])
+    item = 1 if bits is None else max(1, int(bits[1]) // 8)
+    known = all(isinstance(s, int) for s in b["shape"])
+    size = math.prod(b["shape"]) * item if known else " * ".join(map(str, [*b["shape"], item]))
+    return {
+        "name": b["name"],
+        "size": size,
+        "alignment": "default",
+        "memory_type": b["scope"],
+        "dtype": b["dtype"].removeprefix("torch."),
+        "shape": b["shape"],
+    }
+
+
+def _critical(code: str) -> list[dict[str, Any]]:
+    """The body of `call`: what allocates, launches and frees, with line numbers."""
+    found: list[dict[str, Any]] = []
+    indent = -1
+    for number, line in enumerate(code.splitlines(), start=1):
+        at = len(line) - len(line.lstrip())
+        if _CALL.match(line):
+            indent = at
+        elif line.strip() and indent >= 0 and at <= indent and not line.strip().startswith(("{", ")", "}")):
+            indent = -1
+        if indent >= 0 and line.strip():
+            found.append({"number": number, "text": line})
+    return found
