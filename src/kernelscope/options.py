@@ -66,6 +66,17 @@ def add_recording_options(parser: argparse.ArgumentParser | argparse._ArgumentGr
         metavar="SIZE",
         help="room for saved tensors, such as 2GB (the default); then the oldest are dropped",
     )
+    add(
+        "--replay",
+        type=int,
+        action="append",
+        default=[],
+        metavar="CALL",
+        help="launch this call again and again, and see whether it leaves the same; repeatable",
+    )
+    add(
+        "--save-call", type=int, metavar="CALL", help="with --values save: keep the tensors of this call only"
+    )
     add("--keep-last", type=int, default=0, metavar="N", help="keep only the last N steps on disk")
 
 
@@ -81,6 +92,8 @@ def config_of(given: argparse.Namespace) -> Config:
         time=given.time,
         stop_at=given.stop_at,
         max_tensors=given.max_tensors,
+        replay=tuple(given.replay),
+        save_call=given.save_call,
         keep_last=given.keep_last,
     )
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 COMMANDS = {
     "run": (".cli.run", "run a script and record what it launches"),
     "show": (".cli.show", "the calls of a run, one call, a kernel's source, or a crash"),
+    "diff": (".cli.diff", "where two runs first differ, and why"),
+    "determinism": (".cli.determinism", "run a script several times: which kernels are not deterministic"),
     "ls": (".cli.ls", "the runs here"),
     "query": (".cli.query", "ask a run in SQL"),
     "pack": (".cli.pack", "make one file of a run"),
