@@ -9,7 +9,11 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from . import fingerprint as fingerprint
+    from .analysis.determinism import DeterminismResult as DeterminismResult
+    from .analysis.diff import diff as diff
+    from .analysis.divergence import Divergence as Divergence
     from .debug_mode import DebugMode as DebugMode
+    from .determinism import check_determinism as check_determinism
     from .recording import record as record
     from .recording import step as step
     from .run import KernelCall as KernelCall
@@ -19,9 +23,13 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "DebugMode": ".debug_mode",
+    "DeterminismResult": ".analysis.determinism",
+    "Divergence": ".analysis.divergence",
     "KernelCall": ".run",
     "Run": ".run",
     "RunError": ".run",
+    "check_determinism": ".determinism",
+    "diff": ".analysis.diff",
     "load": ".run",
     "record": ".recording",
     "step": ".recording",
@@ -29,10 +37,14 @@ _HOMES = {
 
 __all__ = [
     "DebugMode",
+    "DeterminismResult",
+    "Divergence",
     "KernelCall",
     "Run",
     "RunError",
     "__version__",
+    "check_determinism",
+    "diff",
     "fingerprint",
     "load",
     "record",

@@ -27,6 +27,8 @@ class Config:
     time: bool = False  # how long each call ran
     stop_at: int | None = None  # end the program once this call is over
     max_tensors: int = 2_000_000_000  # bytes of saved tensors, with values="save"
+    replay: tuple[int, ...] = ()  # calls that are launched again and again where they happen
+    save_call: int | None = None  # with values="save": keep the tensors of this call only
     keep_last: int = 0  # steps that stay on disk; 0 for all
     recapture: bool = False  # drop torch.compile's CUDA graphs, so that they are captured under the recording
     stages: bool = False  # what the compiler does
@@ -54,7 +56,7 @@ class Config:
             raise ValueError(
                 f"record(steps={self.steps!r}): give the first step and the one after the last: (3, 5)"
             )
-        for name in ("stop_at", "max_tensors", "keep_last"):
+        for name in ("stop_at", "max_tensors", "save_call", "keep_last"):
             given = getattr(self, name)
             if given is not None and (not isinstance(given, int) or given < 0):
                 raise ValueError(f"record({name}={given!r}): give a number that is not below zero")

@@ -68,6 +68,17 @@ def add_recording_options(parser: argparse.ArgumentParser | argparse._ArgumentGr
     )
     add("--stages", action="store_true", help="what the compiler did: see kernelscope stages")
     add("--fresh", action="store_true", help="with --stages: compile also what a cache has")
+    add(
+        "--replay",
+        type=int,
+        action="append",
+        default=[],
+        metavar="CALL",
+        help="launch this call again and again, and see whether it leaves the same; repeatable",
+    )
+    add(
+        "--save-call", type=int, metavar="CALL", help="with --values save: keep the tensors of this call only"
+    )
     add("--keep-last", type=int, default=0, metavar="N", help="keep only the last N steps on disk")
 
 
@@ -83,6 +94,8 @@ def config_of(given: argparse.Namespace) -> Config:
         time=given.time,
         stop_at=given.stop_at,
         max_tensors=given.max_tensors,
+        replay=tuple(given.replay),
+        save_call=given.save_call,
         keep_last=given.keep_last,
         stages=given.stages,
         fresh=given.fresh,

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,7 +27,9 @@ from .probes.bus import BUS
 from .probes.compile_settings import changed_settings
 from .probes.describe import plain
 from .probes.launch import Capture, GraphReadings, Launch
+from .probes.switches import Switches
 from .probes.tree_graphs import drop_tree_graphs
+from .replaying import Replayer
 from .run import Run, folder
 from .run_info import run_info
 from .sinks import DiskSink, MemorySink, Sink
@@ -58,6 +60,9 @@ class Recording:
             self.sink = DiskSink(path, run_info(config), config, self._pause)
             if config.values == "save":
                 self.observers.append(self.sink.tensor_saver(config))
+        self.replayer = Replayer(config.replay) if config.replay else None
+        if self.replayer is not None:
+            self.observers.append(self.replayer)
         self.run = self.sink.run
         self._enter, self._next_key = self.sink.enter, self.sink.next_key
         self.values: LaunchValues | None = None
@@ -69,6 +74,7 @@ class Recording:
         self._opened_at = 0  # graph calls before this one began before the recording
         self._parents: dict[int, int] = {}  # by graph call: key of the call that executed it
         self._steps = 0
+        self._switches = Switches()
         self._counts_steps_itself = False
         self._wanted: dict[int, bool] = {}
         self._settings: dict[str, dict[str, Any]] = {}  # of torch, as they were noted last
@@ -114,6 +120,8 @@ class Recording:
             PROBES.release(operators=self.config.ops == "all")
         if self._times is not None:
             self._times.stop()
+        if self.replayer is not None:
+            self.sink.told("replays", [asdict(replay) for replay in self.replayer.replays.values()])
         self.sink.close()
 
     # -- launches --------------------------------------------------------------------------------------
@@ -125,6 +133,8 @@ class Recording:
             return kept.before(launch) if kept is not None and self._wants(site.kernel) else None
         if self._is_paused or not self._wants(site.kernel):
             return None
+        if self.values is not None and launch.graph_call < 0:
+            self._note_switches()
         flat = launch.flat
         call = Call(
             key := self._next_key(),
@@ -299,6 +309,12 @@ class Recording:
             self._parents[graph_call.index] = parent
         execution = replace(graph_call, graph=own, step=self._steps, parent=parent)
         self.sink.graph_call(execution, is_paused=self._is_paused)
+        if self.values is not None:
+            self._note_switches()
+
+    def _note_switches(self) -> None:
+        if (switches := self._switches.changed()) is not None:
+            self.sink.mark("switches", switches)
 
     def mark(self, kind: str, text: str) -> None:
         self.sink.mark(kind, text)

@@ -42,6 +42,7 @@ class Sink(Protocol):
     def graph_call(self, execution: GraphCall, *, is_paused: bool) -> None: ...
     def mark(self, kind: str, text: str) -> None: ...
     def finding(self, finding: Finding) -> None: ...
+    def told(self, key: str, value: Any) -> None: ...
 
     def compiled(self, record: Record) -> None:
         """The compiler did something."""
@@ -111,6 +112,9 @@ class MemorySink:
     def settings(self, found: dict[str, dict[str, Any]]) -> None:
         self.run.compiler_settings = found
 
+    def told(self, key: str, value: Any) -> None:
+        """Who made the recording can ask it."""
+
     def awaits_time(self, call: Call) -> None:
         self._timed[call.index] = call
 
@@ -141,6 +145,7 @@ class DiskSink:
         self.note_failed = self.writer.note_failed
         self.mark = self.writer.mark
         self.finding = self.writer.finding
+        self.told = self.writer.told
         self.took = self.writer.duration
         self.forget = self.writer.forget
 
@@ -178,7 +183,7 @@ class DiskSink:
         self.writer.close()
 
     def tensor_saver(self, config: Config) -> TensorSaver:
-        return TensorSaver(self.writer, config.max_tensors, _unrecorded)
+        return TensorSaver(self.writer, config.max_tensors, _unrecorded, config.save_call)
 
 
 @contextmanager

@@ -31,7 +31,7 @@ FORBIDDEN = {
 ALLOWED = {
     "recording": (
         *(".planning", ".run_info", ".call_times", ".probes", ".fingerprint", ".run", ".events", ".config"),
-        *(".launch_values", ".sinks", ".__version__", ".stages.records"),
+        *(".launch_values", ".sinks", ".replaying", ".stages.records", ".__version__"),
     ),
 }
 
@@ -39,6 +39,7 @@ ALLOWED = {
 FORBIDDEN_AT_IMPORT = {
     "__init__": ("torch", "triton", "numpy"),
     "run": ("torch",),
+    "analysis": ("torch",),
     "views": ("torch",),
     "cli": ("torch",),
 }
@@ -49,7 +50,7 @@ READS_ENVIRONMENT = ("config",)
 ENVIRONMENT = ("environ", "environb", "getenv", "getenvb")
 
 # these, and all that they import in turn, load without torch
-LIGHT = ("events", "config", "run", "stages", "views", "cli")
+LIGHT = ("events", "config", "run", "stages", "analysis", "views", "cli")
 EXISTING = [name for name in LIGHT if list(PACKAGE.glob(f"{name}.py")) + list(PACKAGE.glob(f"{name}/*.py"))]
 
 

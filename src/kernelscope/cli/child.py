@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -23,25 +24,41 @@ STARTUP = Path(__file__).parent.parent / "startup"
 _REFRESH = 0.5
 
 
-def watch(command: list[str], path: Path, options: str, *, as_json: bool) -> int:
-    """Run it to its end and return its exit status, 128 + n for signal n as in a shell."""
-    story = folder.Story(tuple(command), os.getcwd(), time.time_ns())
+def watch(
+    command: list[str],
+    path: Path,
+    options: str,
+    *,
+    as_json: bool = False,
+    cwd: str = "",
+    aside: bool = False,
+    environ: Mapping[str, str] | None = None,
+) -> int:
+    """Run it to its end and return its exit status, 128 + n for signal n as in a shell.
+
+    With `aside` its output goes to stderr, because stdout is for what we have to say, and we say nothing.
+    """
+    story = folder.Story(tuple(command), cwd or os.getcwd(), time.time_ns())
     try:
         folder.write_story(path, story)
     except OSError as error:  # a full disk is no reason not to run the program
         print(f"kernelscope: cannot write to {path}: {error.strerror}", file=sys.stderr)
-    environment = recorded_environment(path, options, STARTUP)
+    environment = {**recorded_environment(path, options, STARTUP), **(environ or {})}
+    output = sys.stderr if aside else None
     with _Forwarding() as signals:
         try:
             # What we were given besides standard input and output, such as 3>log, is meant for the command.
-            child = subprocess.Popen(command, env=environment, close_fds=False)
+            child = subprocess.Popen(
+                command, env=environment, close_fds=False, cwd=cwd or None, stdout=output
+            )
         except OSError as error:
             raise RunError(f"{command[0]} cannot be started: {error.strerror}") from None
         signals.begin(child)
         status = _wait(child, path)
     try:
         folder.write_story(path, replace(story, ended_ns=time.time_ns(), status=status))
-        _tell(path, status, as_json=as_json)
+        if not aside:
+            _tell(path, status, as_json=as_json)
     except OSError as error:
         print(f"kernelscope: cannot finish {path}: {error.strerror}", file=sys.stderr)
     return status if status >= 0 else 128 - status

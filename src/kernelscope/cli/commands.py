@@ -9,6 +9,8 @@ COMMANDS = {
     "run": (".cli.run", "run a script and record what it launches"),
     "show": (".cli.show", "the calls of a run, one call, a kernel's source, or a crash"),
     "stages": (".cli.stages", "what the compiler did: graphs, passes, fusion, code, kernel to source line"),
+    "diff": (".cli.diff", "where two runs first differ, and why"),
+    "determinism": (".cli.determinism", "run a script several times: which kernels are not deterministic"),
     "ls": (".cli.ls", "the runs here"),
     "query": (".cli.query", "ask a run in SQL"),
     "pack": (".cli.pack", "make one file of a run"),

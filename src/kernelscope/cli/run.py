@@ -57,7 +57,7 @@ def main(args: argparse.Namespace) -> int:
         config_of(args)  # so that a wrong setting is said before anything is started
     except (ValueError, TypeError) as error:
         raise RunError(str(error).replace("record(", "").replace("):", ":")) from None
-    command, stem = _command(args)
+    command, stem = command_of(args)
     path = (
         folder.create(folder.named(args.output))
         if args.output
@@ -82,7 +82,7 @@ def options_text(args: argparse.Namespace) -> str:
     return shlex.join(words)
 
 
-def _command(args: argparse.Namespace) -> tuple[list[str], str]:
+def command_of(args: argparse.Namespace) -> tuple[list[str], str]:
     """What to start, and what to name the run after."""
     if args.module is not None:
         if not args.module:

@@ -65,9 +65,16 @@ def read_tensor(path: Path) -> SavedTensor:
 class TensorSaver:
     """Keeps the tensors that each launch finds and leaves. Waits for the device: a copy has to arrive."""
 
-    def __init__(self, writer: Writer, budget: int, quiet: Callable[[], AbstractContextManager[Any]]) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        budget: int,
+        quiet: Callable[[], AbstractContextManager[Any]],
+        only: int | None = None,
+    ) -> None:
         self._writer = writer
         self._budget = budget
+        self._only = only  # index of the one call that is wanted
         self._quiet = quiet
         self._folder = writer.folder / TENSORS
         self._folder.mkdir(exist_ok=True)
@@ -88,7 +95,7 @@ class TensorSaver:
         self._save(call, tensors, call.post or {}, "after")
 
     def _save(self, call: Call, tensors: dict[int, Any], slots: dict[int, int], moment: str) -> None:
-        if not self._writer.is_open:
+        if not self._writer.is_open or self._only not in (None, call.index):
             return
         with self._quiet():
             for position, tensor in tensors.items():

@@ -1,0 +1,7 @@
+"""Running something several times from the same state, and comparing what it did."""
+
+from __future__ import annotations
+
+from .checking import check_determinism
+
+__all__ = ["check_determinism"]

@@ -1,0 +1,48 @@
+"""Torch's global switches that change what a kernel computes without being an argument of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+# Straight from C++: torch.backends' properties take ten times as long, and some of them warn.
+_GETTERS = {
+    "deterministic algorithms": "_get_deterministic_algorithms",
+    "float32 matmul precision": "_get_float32_matmul_precision",
+    "matmul TF32": "_get_cublas_allow_tf32",
+    "matmul bf16 reduction": "_get_cublas_allow_bf16_reduced_precision_reduction",
+    "matmul f16 reduction": "_get_cublas_allow_fp16_reduced_precision_reduction",
+    "cudnn TF32": "_get_cudnn_allow_tf32",
+    "cudnn deterministic": "_get_cudnn_deterministic",
+    "cudnn benchmark": "_get_cudnn_benchmark",
+    "threads": "get_num_threads",
+}
+
+
+class Switches:
+    """Notices when one of them was turned."""
+
+    def __init__(self) -> None:
+        # One that another torch does not have is one thing less to compare.
+        self._getters: dict[str, Callable[[], Any]] = {
+            name: getattr(torch._C, getter) for name, getter in _GETTERS.items() if hasattr(torch._C, getter)
+        }
+        self._last: list[Any] = []
+
+    def changed(self) -> str | None:
+        """All of them as JSON, if one differs from the last time."""
+        now = [_read(getter) for getter in self._getters.values()]
+        if now == self._last:
+            return None
+        self._last = now
+        return json.dumps(dict(zip(self._getters, now, strict=True)), default=str)
+
+
+def _read(getter: Callable[[], Any]) -> Any:
+    try:
+        return getter()
+    except RuntimeError:  # the old and the new names of TF32 were mixed
+        return "mixed"

@@ -1,0 +1,48 @@
+"""For pytest: assertions that name the kernel. Import them, or ask for the fixtures of the same names.
+
+Example:
+    from kernelscope.pytest_plugin import assert_deterministic
+
+    def test_step():
+        assert_deterministic(step, batch, runs=5)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+def assert_deterministic(
+    fn: Callable[..., Any], *args: Any, runs: int = 3, recompile: bool = False, **kwargs: Any
+) -> None:
+    """Fail unless `fn(*args, **kwargs)` does the same each time, kernel by kernel."""
+    __tracebackhide__ = True
+    from kernelscope import check_determinism
+
+    result = check_determinism(fn, *args, runs=runs, recompile=recompile, kwargs=kwargs)
+    if result:
+        pytest.fail(f"not deterministic in {runs} runs:\n{result}", pytrace=False)
+
+
+def assert_matches_eager(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Fail if a kernel of the compiled `fn` computes something else than eager does, beyond rounding."""
+    __tracebackhide__ = True
+    from importlib import import_module
+
+    check_correctness = import_module("kernelscope.shadow").check_correctness
+    result = check_correctness(fn, args, kwargs)
+    if result:
+        pytest.fail(f"differs from eager:\n{result}", pytrace=False)
+
+
+@pytest.fixture(name="assert_deterministic")
+def _assert_deterministic() -> Callable[..., None]:
+    return assert_deterministic
+
+
+@pytest.fixture(name="assert_matches_eager")
+def _assert_matches_eager() -> Callable[..., None]:
+    return assert_matches_eager
