@@ -86,8 +86,12 @@ class CapturedValues:
         self.begin = fingerprints.begin
 
     @property
+    def memory(self) -> object:
+        return self.fingerprints.rows
+
+    @property
     def nbytes(self) -> int:
-        return self.fingerprints.nbytes
+        return self.fingerprints.rows.nbytes
 
 
 def _versions_before(launch: Launch) -> Tensors:
