@@ -39,6 +39,7 @@ class _ThreadState(threading.local):
     backward = False
     optimizer = 0
     launch: Launch | None = None
+    opaque = 0  # launches of the user's own code that are over: each may have written to anything
 
 
 class Bus:
@@ -85,7 +86,10 @@ class Bus:
                 if not self.executing:
                     self.familiars = {}
         if self.after_detach is not None:
-            self.after_detach(listener)
+            try:
+                self.after_detach(listener)
+            except Exception:
+                listener.finding(own_fault("letting go of CUDA graphs, which may still take fingerprints"))
 
     def forget(self) -> None:
         """In a forked child: nobody listens, and the weak references are its own copies."""
@@ -323,6 +327,7 @@ class Bus:
 
     def _complete(self, launch: Launch) -> None:
         point = launch.point
+        self.here.opaque += point.is_opaque  # whether or not a recording wants to hear of it
         if launch.is_tracked:
             for i, place in point.outputs:
                 self.storages.wrote(launch.flat[i], launch.storages[place])
