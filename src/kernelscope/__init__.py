@@ -16,14 +16,20 @@ if TYPE_CHECKING:
     from .run import Run as Run
     from .run import RunError as RunError
     from .run import load as load
+    from .shadowing import ShadowResult as ShadowResult
+    from .shadowing import check_correctness as check_correctness
+    from .shadowing import shadow as shadow
 
 _HOMES = {
     "DebugMode": ".debug_mode",
     "KernelCall": ".run",
     "Run": ".run",
     "RunError": ".run",
+    "ShadowResult": ".shadowing",
+    "check_correctness": ".shadowing",
     "load": ".run",
     "record": ".recording",
+    "shadow": ".shadowing",
     "step": ".recording",
 }
 
@@ -32,10 +38,13 @@ __all__ = [
     "KernelCall",
     "Run",
     "RunError",
+    "ShadowResult",
     "__version__",
+    "check_correctness",
     "fingerprint",
     "load",
     "record",
+    "shadow",
     "step",
 ]
 

@@ -1,0 +1,302 @@
+"""Which nodes a launch computes, and from what: the kernel's own part of the graph.
+
+A launch is given wrapper variables (`buf3`, `primals_1`). Lowering said which node's value each buffer
+holds. The unit of a launch is the sub-graph from the variables that it reads to those that it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from ..probes.launch import Launch
+from ..probes.lowering import LoweredGraph
+from .nodes import aten, is_copy, is_given, is_symbolic, reshaped, value_of, writes
+from .wrapper_text import WrapperText
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One buffer that a launch leaves."""
+
+    name: str  # the wrapper's
+    argument: str  # the kernel's
+    node: Node
+    index: int | None  # among the launch's arguments; None: it is returned
+    item: int | None = None  # of a returned tuple
+
+
+@dataclass(slots=True)
+class Unit:
+    """What one launch computes."""
+
+    outputs: list[Output] = field(default_factory=list)
+    order: list[Node] = field(default_factory=list)  # to be evaluated, one after the other
+    inputs: dict[Node, str] = field(default_factory=dict)  # the wrapper's variable that has its value
+    carried: dict[Node, str] = field(default_factory=dict)  # known since an earlier kernel of the same unit
+    pieces: list[str] = field(default_factory=list)  # outputs without a node, judged with who reads them
+    joined: list[str] = field(default_factory=list)  # kernels that made the pieces which this one reads
+    unchecked: list[tuple[str, str]] = field(default_factory=list)  # argument, why
+    assembled: list[str] = field(default_factory=list)  # buffers that are complete with this launch
+    given: bool = False  # draws random numbers
+
+
+class Execution:
+    """One execution of a graph: what each variable holds at this moment."""
+
+    def __init__(self, lowered: LoweredGraph, text: WrapperText) -> None:
+        self.lowered = lowered
+        self.text = text
+        self.holds: dict[str, Node] = {
+            str(node.target): node for node in lowered.module.graph.nodes if node.op == "placeholder"
+        }
+        self.carried: dict[str, dict[Node, torch.Tensor]] = {}  # by piece: the inputs of who made it
+        self.makers: dict[str, list[str]] = {}
+        self.symbols: dict[str, Any] = {}
+        self.marks: dict[str, tuple[int, int]] = {}  # by variable: its digest, and after which launch
+        self.last_launch = -1
+
+    def node_of(self, name: str, tensor: torch.Tensor | None) -> Node | None:
+        """The node whose value this variable holds when its last write is done."""
+        lowered = self.lowered
+        found = self._mutated_input(name) or lowered.nodes.get(name)
+        if found is None:
+            found = _by_origin(lowered.origins.get(name, ()), tensor)
+        return found if found is None or _fits(found, tensor) else None
+
+    def held(self, name: str) -> Node | None:
+        """What a variable holds, also under a second name: `buf9 = buf8`."""
+        while name not in self.holds and name not in self.text.last_write and name in self.text.renamed:
+            name = self.text.renamed[name]
+        return self.holds.get(name)
+
+    def _mutated_input(self, name: str) -> Node | None:
+        node = self.holds.get(name)
+        if node is None or node.op != "placeholder":
+            return None
+        others: list[Node] = list(self.lowered.module.graph.nodes)
+        return next((other for other in reversed(others) if node in writes(other)), None)
+
+
+def unit_of(launch: Launch, execution: Execution, alive: Mapping[str, Any]) -> Unit:
+    """Worked out at the first launch of a place; every later one is alike."""
+    text, line, unit = execution.text, launch.site.line, Unit()
+    found: list[Output] = []
+    for i, arg in enumerate(launch.site.args):
+        if arg.tensor is None or arg.role not in ("out", "inout") or not arg.wrapper_name:
+            continue
+        _add_output(unit, found, execution, arg.wrapper_name, arg.name, i, launch.flat[i], line)
+    target = text.targets.get(line, "")
+    if launch.point.returns and target and "out" not in launch.kwargs:
+        _add_returned(unit, found, execution, target, line)
+    if any(is_given(o.node) for o in found):
+        unit.given = True
+        unit.outputs = found
+        return unit
+    stops = _stops(launch, execution, alive)
+    for output in found:
+        _slice(unit, output, stops, execution, alive)
+    unit.assembled = [
+        whole
+        for whole, parts in execution.lowered.parts.items()
+        if whole in execution.lowered.nodes
+        and any(o.name in parts for o in found)
+        and all(p in execution.holds or any(o.name == p for o in found) for p in parts)
+    ]
+    return unit
+
+
+def _add_output(
+    unit: Unit,
+    found: list[Output],
+    execution: Execution,
+    name: str,
+    argument: str,
+    index: int,
+    tensor: torch.Tensor,
+    line: int,
+) -> None:
+    text = execution.text
+    is_part = any(name in parts for parts in execution.lowered.parts.values())
+    is_input = name in execution.holds and execution.holds[name].op == "placeholder"
+    if not (text.is_read_after(name, line) or is_part or is_input):
+        return  # nobody looks at it: the store may have been left out
+    is_last = text.last_write.get(name, line) <= line
+    node = execution.node_of(name, tensor) if is_last else None
+    if node is None:
+        unit.pieces.append(name)
+    elif not any(o.name == name for o in found):
+        found.append(Output(name, argument, node, index))
+
+
+def _add_returned(unit: Unit, found: list[Output], execution: Execution, target: str, line: int) -> None:
+    text, lowered = execution.text, execution.lowered
+    if not text.is_read_after(target, line):
+        return
+    items = text.items_of(target)
+    if not items:
+        names = [target, *(new for new, old in text.renamed.items() if old == target)]
+        node = next((lowered.nodes[name] for name in names if name in lowered.nodes), None)
+        if node is None:
+            unit.unchecked.append((target, "no FX node is known for what it returns"))
+        else:
+            found.append(Output(target, "result", node, None))
+        return
+    for name in items:
+        node = lowered.nodes.get(name)
+        if node is None or not text.is_read_after(name, line):
+            continue
+        place = node.args[1] if len(node.args) > 1 and isinstance(node.args[1], int) else None
+        found.append(Output(name, f"result{place if place is not None else ''}", node, None, place))
+
+
+def _stops(launch: Launch, execution: Execution, alive: Mapping[str, Any]) -> dict[Node, str]:
+    """The nodes whose values this launch is given, with the variables that hold them."""
+    stops: dict[Node, str] = {}
+    for i, arg in enumerate(launch.site.args):
+        name = arg.wrapper_name
+        if arg.tensor is None or not name or arg.role == "out":
+            continue
+        node = execution.held(name)
+        if node is None and arg.role == "inout" and i not in launch.dead:
+            node = _before_renaming(name, execution)
+        if node is not None:
+            _stop_at(stops, node, name)
+    return stops
+
+
+def _before_renaming(name: str, execution: Execution) -> Node | None:
+    """What memory that goes on under a new name still holds."""
+    renamed = execution.text.renamed
+    while (name := renamed.get(name, "")) != "":
+        if name in execution.holds:
+            return execution.holds[name]
+    return None
+
+
+def _stop_at(stops: dict[Node, str], node: Node, name: str) -> None:
+    stops.setdefault(node, name)
+    if is_copy(node) and isinstance(source := node.args[1], Node) and _same_kind(source, node):
+        stops.setdefault(source, name)
+    while (inner := reshaped(node)) is not None:
+        stops.setdefault(inner, name)
+        node = inner
+
+
+def _same_kind(a: Node, b: Node) -> bool:
+    x, y = value_of(a), value_of(b)
+    return isinstance(x, torch.Tensor) and x.dtype == y.dtype and tuple(x.shape) == tuple(y.shape)
+
+
+def _slice(
+    unit: Unit, output: Output, stops: dict[Node, str], execution: Execution, alive: Mapping[str, Any]
+) -> None:
+    """Add what is needed to compute one output: from the kernel's own inputs, or else from what is alive."""
+    carried = {n: p for p, known in execution.carried.items() for n in known}
+    order, leaves, missing = _walk(output.node, set(stops) | set(carried))
+    if missing:
+        more = dict(stops)
+        for name, node in execution.holds.items():
+            if isinstance(alive.get(name), torch.Tensor):
+                _stop_at(more, node, name)
+        order, leaves, missing = _walk(output.node, set(more) | set(carried))
+        stops = more
+    if missing:
+        unit.unchecked.append((output.argument, f"needs {missing[0].name}, which this kernel was not given"))
+        return
+    unit.outputs.append(output)
+    for leaf in leaves:
+        if leaf in stops:
+            unit.inputs[leaf] = stops[leaf]
+        else:
+            unit.carried[leaf] = carried[leaf]
+            unit.joined += [k for k in execution.makers.get(carried[leaf], ()) if k not in unit.joined]
+    known = set(unit.order)
+    unit.order += [node for node in order if node not in known]
+
+
+def _walk(output: Node, stops: set[Node]) -> tuple[list[Node], list[Node], list[Node]]:
+    """The nodes to evaluate in order, those that are given, and those that are neither."""
+    order: list[Node] = []
+    leaves: dict[Node, None] = {}
+    missing: list[Node] = []
+    done: set[Node] = set()
+    todo: list[tuple[Node, bool]] = [(output, False)]
+    while todo:
+        node, is_ready = todo.pop()
+        if is_ready:
+            order.append(node)
+            continue
+        if node in done:
+            continue
+        done.add(node)
+        if node in stops and node is not output:
+            leaves[node] = None
+        elif node.op == "get_attr" or is_symbolic(node):
+            continue
+        elif node.op == "placeholder" or is_given(node):
+            missing.append(node)
+        else:
+            todo.append((node, True))
+            todo.extend((n, False) for n in _needed(node))
+    return order, list(leaves), missing
+
+
+def _needed(node: Node) -> list[Node]:
+    if is_copy(node):
+        return [n for n in node.args[1:2] if isinstance(n, Node)]
+    return node.all_input_nodes
+
+
+def _by_origin(origins: Sequence[Node], tensor: torch.Tensor | None) -> Node | None:
+    """Realised for somebody else: the last node in it that looks like it."""
+    if tensor is None:
+        return None
+    fitting = [n for n in origins if _is_shape(n, tensor)]
+    inner = {i for n in fitting for i in n.all_input_nodes}
+    last = [n for n in fitting if n not in inner]
+    return last[0] if len(last) == 1 else None
+
+
+def _is_shape(node: Node, tensor: torch.Tensor) -> bool:
+    value = value_of(node)
+    return (
+        isinstance(value, torch.Tensor)
+        and value.dtype == tensor.dtype
+        and all(isinstance(n, int) for n in value.shape)
+        and tuple(value.shape) == tuple(tensor.shape)
+        and node.target is not aten.empty.memory_format
+    )
+
+
+def _fits(node: Node, tensor: torch.Tensor | None) -> bool:
+    value = value_of(node)
+    if tensor is None or not isinstance(value, torch.Tensor):
+        return tensor is None
+    if value.dtype != tensor.dtype:
+        return False
+    return not all(isinstance(n, int) for n in value.shape) or value.numel() == tensor.numel()
+
+
+def shaped(tensor: torch.Tensor, node: Node, symbols: Mapping[str, Any]) -> torch.Tensor:
+    """A buffer's contents in the shape of its node."""
+    value = value_of(node)
+    if not isinstance(value, torch.Tensor):
+        return tensor
+    shape = tuple(_size(n, symbols) for n in value.shape)
+    return tensor if tuple(tensor.shape) == shape else tensor.reshape(shape)
+
+
+def _size(size: Any, symbols: Mapping[str, Any]) -> int:
+    if isinstance(size, int):
+        return size
+    expression = size.node.expr
+    return int(expression.xreplace({s: symbols[s.name] for s in expression.free_symbols}))
+
+
+def names_of(nodes: Iterable[Node]) -> list[str]:
+    return [node.name for node in nodes]
