@@ -10,13 +10,14 @@ import torch
 
 from ..probes import PROBES
 from ..probes.bus import BUS
+from ..probes.fx_stages import FxStages
 from ..probes.lowering import Lowerings
 from .result import ShadowResult
 from .session import Session
 
 
 @contextmanager
-def shadow() -> Iterator[ShadowResult]:
+def shadow(*, offload: bool = False) -> Iterator[ShadowResult]:
     """Judge every kernel that compiled code launches inside.
 
     What was compiled before is compiled again, without caches, because only lowering tells which buffer
@@ -25,16 +26,19 @@ def shadow() -> Iterator[ShadowResult]:
         with kernelscope.shadow() as result:
             compiled(x).sum().backward()
         print(result)
+
+    With `offload` the references are computed on the CPU, which spares the memory of a GPU.
     """
     import torch._functorch.config as functorch_config
     import torch._inductor.config as inductor_config
 
     result = ShadowResult()
-    session = Session(result)
-    lowerings = Lowerings(session.lowered)
+    session = Session(result, offload=offload)
+    lowerings, stages = Lowerings(session.lowered), FxStages(session.stage)
     PROBES.acquire(operators=False, strict=True)
     try:
         lowerings.install()
+        stages.install()
         torch._dynamo.reset()
         BUS.attach(session)
         try:
@@ -46,6 +50,7 @@ def shadow() -> Iterator[ShadowResult]:
         finally:
             BUS.detach(session)
     finally:
+        stages.remove()
         lowerings.remove()
         PROBES.release(operators=False)
         result.is_done = True

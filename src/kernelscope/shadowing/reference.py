@@ -38,8 +38,11 @@ class CannotEvaluate(Exception):
 class Reference:
     """Evaluates nodes of one graph."""
 
-    def __init__(self, module: Any, symbols: Mapping[str, Any], *, triton: bool) -> None:
+    def __init__(
+        self, module: Any, symbols: Mapping[str, Any], *, triton: bool, offload: bool = False
+    ) -> None:
         self._module = module
+        self._offload = offload  # on the CPU, wherever the graph runs
         self._symbols = symbols  # the wrapper's sizes: s77
         self._triton = triton
         self.narrow: set[str] = set()  # operators that ran without float64
@@ -94,10 +97,15 @@ class Reference:
             if part in values:
                 return values[part]
             if part.op == "get_attr":
-                return _attribute(self._module, str(part.target))
+                found = _attribute(self._module, str(part.target))
+                return found.cpu() if self._offload and isinstance(found, torch.Tensor) else found
             return self._symbol(part)
 
-        return torch.fx.map_arg((node.args, node.kwargs), fetch)
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), fetch)
+        if self._offload:
+            on_cpu = torch.device("cpu")
+            args, kwargs = tree_map(lambda p: on_cpu if isinstance(p, torch.device) else p, (args, kwargs))
+        return args, kwargs
 
     def _symbol(self, node: Node) -> Any:
         value = value_of(node)

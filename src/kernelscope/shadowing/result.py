@@ -17,7 +17,7 @@ Numbers = dict[str, "float | int | str"]
 class Culprit:
     """One thing that is wrong."""
 
-    verdict: str  # wrong-kernel | foreign-write | wrong-stage
+    verdict: str  # wrong-kernel | uninitialised-read | foreign-write | wrong-stage
     reason: str
     index: int  # of the launch, counted over the whole program; of a stage: -1
     kernel_name: str

@@ -20,16 +20,20 @@ from torch.fx import Node
 from ..events import Brief, Finding, GraphCall
 from ..fingerprint.hashes import quiet
 from ..probes.bus import BUS
+from ..probes.fx_stages import Stage
 from ..probes.launch import Launch, Planner, Template
 from ..probes.lowering import LoweredGraph
+from .foreign_writes import Change, Watch
 from .judge import Verdict, judge
 from .nodes import is_view
 from .reference import CannotEvaluate, Reference, coarsest_eps
 from .result import Culprit, ShadowResult
+from .stage_check import StageCheck
 from .units import Execution, Output, Unit, shaped, unit_of
 from .wrapper_text import WrapperText, read_text
 
 _EXECUTIONS_KEPT = 64
+_LAUNCHES_KEPT = 4096
 _POISON = {torch.bool: True, torch.uint8: 0xA5}
 
 
@@ -54,19 +58,33 @@ class Pending:
 class Session:
     """Listens to every launch; what is wrong goes into `result`."""
 
-    def __init__(self, result: ShadowResult) -> None:
+    def __init__(self, result: ShadowResult, *, offload: bool = False) -> None:
         self.result = result
+        self._offload = offload  # references on the CPU
         self._lowered: dict[str, LoweredGraph] = {}  # by the wrapper's path
         self._texts: dict[str, WrapperText] = {}
         self._units: dict[tuple[str, int], Unit] = {}
         self._executions: dict[int, Execution] = {}
+        self._watches: dict[int, Watch] = {}  # by graph call
+        self._launched: dict[int, str] = {}  # names of the last kernels, by index
+        self._stages: list[Stage] = []  # since the last graph was lowered
+        self._checks: dict[str, StageCheck] = {}  # by the wrapper's path, until its first execution
         self._unfollowed: set[str] = set()
         self._graphs: set[str] = set()
         self._names: dict[int, str] = {}  # of graphs, by graph call
         self._lock = threading.RLock()
 
+    def stage(self, stage: Stage) -> None:
+        with self._lock:
+            if stage.name == "pre-grad":
+                self._stages.clear()  # of a graph that was never lowered
+            self._stages.append(stage)
+
     def lowered(self, graph: LoweredGraph) -> None:
         with self._lock:
+            # The backward graph has only its own passes: the joint ones were looked at in the forward graph.
+            stages, self._stages = self._stages, []
+            self._checks[graph.path] = StageCheck(stages, graph.path, self.result)
             self._lowered[graph.path] = graph
             self._units = {key: unit for key, unit in self._units.items() if key[0] != graph.path}
             for problem in graph.problems:
@@ -91,8 +109,11 @@ class Session:
             if graph.path not in self._texts:
                 self._texts[graph.path] = read_text(graph.source, graph.path)
             while len(self._executions) >= _EXECUTIONS_KEPT:
-                del self._executions[next(iter(self._executions))]
+                oldest = next(iter(self._executions))
+                del self._executions[oldest]
+                self._watches.pop(oldest, None)
             self._executions[graph_call.index] = Execution(lowered, self._texts[graph.path])
+            self._watches[graph_call.index] = Watch()
             self._names[graph_call.index] = graph.name
 
     def before(self, launch: Launch) -> Pending | None:
@@ -141,18 +162,92 @@ class Session:
         alive = _variables(launch.site.file)
         if not execution.symbols:
             execution.symbols = {k: v for k, v in alive.items() if isinstance(v, int | float)}
+        check = self._checks.pop(launch.site.file, None)
+        if check is not None:
+            check.run(alive, execution.symbols)
         key = launch.site.file, launch.site.line
         unit = self._units.get(key)
         if unit is None:
             unit = self._units[key] = unit_of(launch, execution, alive)
         kind = launch.site.kernel.kind
-        reference = Reference(execution.lowered.module, execution.symbols, triton=kind == "triton")
+        reference = Reference(
+            execution.lowered.module, execution.symbols, triton=kind == "triton", offload=self._offload
+        )
         pending = Pending(index, execution, unit, alive, reference)
+        self._launched[index] = launch.site.kernel.name
+        self._launched.pop(index - _LAUNCHES_KEPT, None)
         self._leave_out(launch, unit)
+        self._look_at_reads(launch, pending)
         if not unit.given:
             self._read_inputs(launch, pending)
         _poison(launch)
         return pending
+
+    def _look_at_reads(self, launch: Launch, pending: Pending) -> None:
+        """Has somebody written to what this kernel is about to read, or nobody?"""
+        execution, point = pending.execution, launch.point
+        own = {launch.storages[place].id for _, place in point.outputs}  # filled by this launch itself
+        for place, i in enumerate(point.tensors):
+            storage = launch.storages[place]
+            if i in launch.dead and i not in point.written and storage.id not in own and not storage.written:
+                reason = "it is read, but nothing was ever written there"
+                arg = launch.site.args[i]
+                self.result.add(
+                    self._told(
+                        launch, pending.index, "uninitialised-read", reason, arg.name, arg.wrapper_name
+                    )
+                )
+        watch = self._watches[launch.graph_call]
+        held = _held(execution, pending.alive)
+        watch.look_at(held, pending.index - 1)
+        names = {arg.wrapper_name for arg in launch.site.args if arg.role in ("in", "inout")}
+        reads = {name: held[name] for name in names if name in held}
+        for change in watch.before(reads, pending.index):
+            self.result.add(self._foreign(launch, pending, change))
+
+    def _foreign(self, launch: Launch, pending: Pending, change: Change) -> Culprit:
+        """Names the writer, where only one kernel can have been it."""
+        suspects = [pending.index] if change.is_seen else list(range(change.since + 1, pending.index))
+        names = [self._launched.get(i, "?") for i in suspects]
+        passed = [a.name for a in launch.site.args if a.wrapper_name == change.name]
+        if len(names) == 1:
+            reason = f"{change.name} changed while {names[0]} ran, which does not declare to write to it"
+            writer = names[0]
+        else:
+            told = ", ".join(names) or "nothing of this graph"
+            reason = (
+                f"{change.name} changed before {launch.site.kernel.name} read it, while one ran of: {told}"
+            )
+            writer = "unknown"
+        index = suspects[0] if suspects else pending.index
+        argument = passed[0] if change.is_seen and passed else ""
+        return self._told(launch, index, "foreign-write", reason, argument, change.name, writer)
+
+    def _told(
+        self,
+        launch: Launch,
+        index: int,
+        verdict: str,
+        reason: str,
+        argument: str,
+        buffer: str,
+        kernel_name: str = "",
+    ) -> Culprit:
+        site = launch.site
+        return Culprit(
+            verdict=verdict,
+            reason=reason,
+            index=index,
+            kernel_name=kernel_name or site.kernel.name,
+            kind=site.kernel.kind,
+            argument=argument,
+            buffer=buffer,
+            phase=launch.phase,
+            graph=self._names.get(launch.graph_call, ""),
+            origin=site.origin,
+            wrapper=f"{site.file}:{site.line}",
+            source=site.kernel.source,
+        )
 
     def _leave_out(self, launch: Launch, unit: Unit) -> None:
         for argument, reason in unit.unchecked:
@@ -162,7 +257,8 @@ class Session:
         execution, unit = pending.execution, pending.unit
         inputs: dict[Node, Any] = {}
         for node, name in unit.inputs.items():
-            inputs[node] = shaped(pending.alive[name], node, execution.symbols)
+            value = shaped(pending.alive[name], node, execution.symbols)
+            inputs[node] = value.cpu() if self._offload else value
         for node, piece in unit.carried.items():
             inputs[node] = execution.carried[piece][node]
         pending.inputs = inputs
@@ -214,7 +310,16 @@ class Session:
             self._judge_assembled(launch, pending, name)
         for name in unit.pieces:
             execution.holds.pop(name, None)
+        execution.unread |= unit.unread
+        self._look_at_the_others(launch, pending)
         self.result.counts.narrow |= pending.reference.narrow
+
+    def _look_at_the_others(self, launch: Launch, pending: Pending) -> None:
+        written = [launch.flat[i] for i in launch.point.written] + list(launch.returned)
+        alive = {k: v for k, v in pending.alive.items() if isinstance(v, torch.Tensor)}
+        watch = self._watches[launch.graph_call]
+        for change in watch.after(alive, written, pending.index):
+            self.result.add(self._foreign(launch, pending, change))
 
     def _judge_output(self, launch: Launch, pending: Pending, output: Output, made: Any) -> None:
         assert pending.eager is not None
@@ -230,7 +335,7 @@ class Session:
             reason = f"its FX node gives {node}, the buffer is {buffer}"
             self.result.leave_out(launch.site.kernel.name, output.argument, reason)
             return
-        made = shaped(made, output.node, symbols)
+        made = shaped(made, output.node, symbols).to(eager.device)
 
         def wide() -> torch.Tensor:
             if pending.wide is None:
@@ -336,6 +441,11 @@ class Session:
     def finding(self, finding: Finding) -> None:
         if finding.message not in self.result.notes:
             self.result.notes.append(finding.message)
+
+
+def _held(execution: Execution, alive: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """The live variables that hold a value which is known."""
+    return {name: value for name in execution.holds if isinstance(value := alive.get(name), torch.Tensor)}
 
 
 def _variables(path: str) -> dict[str, Any]:

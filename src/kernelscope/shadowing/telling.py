@@ -10,7 +10,8 @@ from .result import Culprit, ShadowResult
 _SHOWN = 5
 _HOW = {
     "wrong-kernel": "is worse than rounding explains",
-    "foreign-write": "was written to by a kernel that should not",
+    "foreign-write": "writes to what is not its own",
+    "uninitialised-read": "reads what nobody has written",
     "wrong-stage": "changes what the program computes",
 }
 
@@ -45,7 +46,7 @@ def _lines(result: ShadowResult) -> Iterator[str]:
         yield f"Judged in their own dtype, for lack of a float64 kernel: {', '.join(sorted(counts.narrow))}."
     unchecked = result.unchecked
     if unchecked:
-        yield f"Not checked: {len(unchecked)} buffers."
+        yield f"Not checked, neither right nor wrong ({len(unchecked)}):"
         yield from (f"  {each}" for each in unchecked[:_SHOWN])
         if len(unchecked) > _SHOWN:
             yield f"  and {len(unchecked) - _SHOWN} more"
@@ -57,7 +58,8 @@ def _about(culprit: Culprit) -> Iterator[str]:
     what = "stage" if culprit.verdict == "wrong-stage" else f"kernel #{culprit.index}"
     yield f"{culprit.verdict}: {what} {culprit.kernel_name} ({culprit.kind}) {_HOW.get(culprit.verdict, '')}"
     place = f", element {list(culprit.where)}" if culprit.where is not None else ""
-    yield f"  what       {culprit.argument} = {culprit.buffer} (FX node {culprit.node}){place}"
+    node = f" (FX node {culprit.node})" if culprit.node else ""
+    yield f"  what       {' = '.join(filter(None, (culprit.argument, culprit.buffer)))}{node}{place}"
     yield f"  why        {culprit.reason}"
     for frame in culprit.origin[:2]:
         text = linecache.getline(frame.file, frame.line).strip()

@@ -6,6 +6,7 @@ holds. The unit of a launch is the sub-graph from the variables that it reads to
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ from torch.fx import Node
 
 from ..probes.launch import Launch
 from ..probes.lowering import LoweredGraph
-from .nodes import aten, is_copy, is_given, is_symbolic, reshaped, value_of, writes
+from .nodes import aten, is_copy, is_given, is_symbolic, is_view, reshaped, value_of, writes
 from .wrapper_text import WrapperText
 
 
@@ -42,6 +43,7 @@ class Unit:
     joined: list[str] = field(default_factory=list)  # kernels that made the pieces which this one reads
     unchecked: list[tuple[str, str]] = field(default_factory=list)  # argument, why
     assembled: list[str] = field(default_factory=list)  # buffers that are complete with this launch
+    unread: dict[str, Node] = field(default_factory=dict)  # outputs that nobody reads
     given: bool = False  # draws random numbers
 
 
@@ -54,6 +56,7 @@ class Execution:
         self.holds: dict[str, Node] = {
             str(node.target): node for node in lowered.module.graph.nodes if node.op == "placeholder"
         }
+        self.unread: dict[str, Node] = {}  # written, but nobody in this wrapper reads it
         self.carried: dict[str, dict[Node, torch.Tensor]] = {}  # by piece: the inputs of who made it
         self.makers: dict[str, list[str]] = {}
         self.symbols: dict[str, Any] = {}
@@ -65,14 +68,18 @@ class Execution:
         lowered = self.lowered
         found = self._mutated_input(name) or lowered.nodes.get(name)
         if found is None:
-            found = _by_origin(lowered.origins.get(name, ()), tensor)
+            others = set(lowered.nodes.values())
+            found = _by_origin([n for n in lowered.origins.get(name, ()) if n not in others], tensor)
         return found if found is None or _fits(found, tensor) else None
 
     def held(self, name: str) -> Node | None:
         """What a variable holds, also under a second name: `buf9 = buf8`."""
         while name not in self.holds and name not in self.text.last_write and name in self.text.renamed:
             name = self.text.renamed[name]
-        return self.holds.get(name)
+        if name in self.holds or name in self.text.last_write:
+            return self.holds.get(name)
+        node = self.lowered.nodes.get(name)  # a view, made without a launch: torch.ops.aten._conj(buf1)
+        return node if node is not None and is_view(node) and node.target is not operator.getitem else None
 
     def _mutated_input(self, name: str) -> Node | None:
         node = self.holds.get(name)
@@ -124,6 +131,9 @@ def _add_output(
     is_part = any(name in parts for parts in execution.lowered.parts.values())
     is_input = name in execution.holds and execution.holds[name].op == "placeholder"
     if not (text.is_read_after(name, line) or is_part or is_input):
+        node = execution.node_of(name, tensor)
+        if node is not None:
+            unit.unread[name] = node
         return  # nobody looks at it: the store may have been left out
     is_last = text.last_write.get(name, line) <= line
     node = execution.node_of(name, tensor) if is_last else None
@@ -206,6 +216,11 @@ def _slice(
         order, leaves, missing = _walk(output.node, set(more) | set(carried))
         stops = more
     if missing:
+        for name, node in execution.unread.items():
+            if isinstance(alive.get(name), torch.Tensor):
+                _stop_at(stops, node, name)
+        order, leaves, missing = _walk(output.node, set(stops) | set(carried))
+    if missing:
         unit.unchecked.append((output.argument, f"needs {missing[0].name}, which this kernel was not given"))
         return
     unit.outputs.append(output)
@@ -287,8 +302,12 @@ def shaped(tensor: torch.Tensor, node: Node, symbols: Mapping[str, Any]) -> torc
     value = value_of(node)
     if not isinstance(value, torch.Tensor):
         return tensor
-    shape = tuple(_size(n, symbols) for n in value.shape)
+    shape = concrete_shape(value, symbols)
     return tensor if tuple(tensor.shape) == shape else tensor.reshape(shape)
+
+
+def concrete_shape(value: torch.Tensor, symbols: Mapping[str, Any]) -> tuple[int, ...]:
+    return tuple(_size(n, symbols) for n in value.shape)
 
 
 def _size(size: Any, symbols: Mapping[str, Any]) -> int:
