@@ -95,3 +95,18 @@ def writes(node: Node) -> list[Node]:
     named = dict(zip([a.name for a in schema.arguments], node.args, strict=False)) | dict(node.kwargs)
     written = [a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
     return [v for name in written if isinstance(v := named.get(name), Node)]
+
+
+def is_user_kernel(node: Node) -> bool:
+    """A Triton kernel of the user's, launched in compiled code; it writes to what it is given."""
+    return getattr(node.target, "_name", "") == "triton_kernel_wrapper_mutation"
+
+
+def kernel_arguments(node: Node) -> dict[str, Any]:
+    """What a user's kernel is given, by its own names."""
+    found: dict[str, Any] = node.kwargs["kwargs"]  # type: ignore[assignment]
+    return found
+
+
+def is_uninitialised(node: Node) -> bool:
+    return str(node.target).startswith(("aten.empty", "aten.new_empty"))

@@ -18,7 +18,17 @@ from torch.fx import Node
 from torch.utils._pytree import tree_map
 
 from . import random_numbers
-from .nodes import LOOKUP_SEED, RANDINT, RANDOM, dtype_of, is_copy, is_random, is_view, value_of
+from .nodes import (
+    LOOKUP_SEED,
+    RANDINT,
+    RANDOM,
+    dtype_of,
+    is_copy,
+    is_random,
+    is_user_kernel,
+    is_view,
+    value_of,
+)
 
 _WIDE = {
     torch.float16: torch.float64,
@@ -149,7 +159,8 @@ class Reference:
                 args, kwargs = tree_map(_cloned, (args, kwargs))
             with ExitStack() as stack:
                 stack.enter_context(torch.utils._python_dispatch._disable_current_modes())
-                return target(*args, **kwargs)
+                result = target(*args, **kwargs)
+            return kwargs["kwargs"] if is_user_kernel(node) else result
         return target(*args, **kwargs)
 
     def _wide(self, node: Node, args: Any, kwargs: Any) -> Any:
@@ -205,6 +216,8 @@ def widened(inputs: Mapping[Node, Any]) -> dict[Node, Any]:
 def _widen(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.to(_WIDE[value.dtype]) if value.dtype in _WIDE else value
+    if isinstance(value, dict):
+        return {key: _widen(part) for key, part in value.items()}
     if isinstance(value, tuple | list):
         return type(value)(map(_widen, value)) if type(value) in (tuple, list) else tuple(map(_widen, value))
     return value

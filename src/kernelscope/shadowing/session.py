@@ -6,6 +6,7 @@ overwrites has been read by then. float64 is computed only where the result is n
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import traceback
@@ -25,11 +26,11 @@ from ..probes.launch import Launch, Planner, Template
 from ..probes.lowering import LoweredGraph
 from .foreign_writes import Change, Watch
 from .judge import Verdict, judge
-from .nodes import is_view
+from .nodes import is_view, value_of
 from .reference import CannotEvaluate, Reference, coarsest_eps
 from .result import Culprit, ShadowResult
 from .stage_check import StageCheck
-from .units import Execution, Output, Unit, shaped, unit_of
+from .units import Execution, Output, Unit, concrete_shape, shaped, unit_of
 from .wrapper_text import WrapperText, read_text
 
 _EXECUTIONS_KEPT = 64
@@ -261,6 +262,8 @@ class Session:
             inputs[node] = value.cpu() if self._offload else value
         for node, piece in unit.carried.items():
             inputs[node] = execution.carried[piece][node]
+        for node in unit.fresh:
+            inputs[node] = _nothing(node, execution.symbols, self._offload)
         pending.inputs = inputs
         if unit.pieces:
             kept = {node: value.clone() for node, value in self._all_inputs(launch, pending).items()}
@@ -299,7 +302,7 @@ class Session:
         execution, unit = pending.execution, pending.unit
         returned = _returned(launch, unit)
         for output in unit.outputs:
-            execution.holds[output.name] = output.node
+            execution.holds[output.name] = output.held or output.node
             execution.carried.pop(output.name, None)
             if unit.given:
                 self.result.counts.given += 1
@@ -324,7 +327,7 @@ class Session:
     def _judge_output(self, launch: Launch, pending: Pending, output: Output, made: Any) -> None:
         assert pending.eager is not None
         symbols = pending.execution.symbols
-        eager = pending.eager[output.node]
+        eager = _part(pending.eager, output)
         if output.index is not None:
             made = pending.alive.get(output.name, made)
         if not isinstance(made, torch.Tensor) or not isinstance(eager, torch.Tensor):
@@ -335,18 +338,18 @@ class Session:
             reason = f"its FX node gives {node}, the buffer is {buffer}"
             self.result.leave_out(launch.site.kernel.name, output.argument, reason)
             return
-        made = shaped(made, output.node, symbols).to(eager.device)
+        made = shaped(made, output.held or output.node, symbols).to(eager.device)
 
         def wide() -> torch.Tensor:
             if pending.wide is None:
                 pending.wide = pending.reference.double(pending.unit.order, pending.inputs)
-            return _like(pending.wide[output.node], made)
+            return _like(_part(pending.wide, output), made)
 
         generator = torch.Generator().manual_seed(0)
 
         def jittered() -> torch.Tensor:
             values = pending.reference.jittered(pending.unit.order, pending.inputs, generator)
-            return _like(values[output.node], made)
+            return _like(_part(values, output), made)
 
         eps = coarsest_eps(_ancestors(output.node, pending.unit), [made.dtype])
         try:
@@ -485,6 +488,19 @@ def _returned(launch: Launch, unit: Unit) -> Mapping[str, Any]:
         if output.index is None:
             found[output.name] = launch.result if output.item is None else launch.result[output.item]
     return found
+
+
+def _part(values: Mapping[Node, Any], output: Output) -> Any:
+    value = values[output.node]
+    return value[output.key] if output.key else value
+
+
+def _nothing(node: Node, symbols: Mapping[str, Any], offload: bool) -> torch.Tensor:
+    """In place of memory that holds nothing yet."""
+    fake = value_of(node)
+    device = "cpu" if offload else fake.device
+    made = torch.empty(concrete_shape(fake, symbols), dtype=fake.dtype, device=device)
+    return made.fill_(math.nan) if made.is_floating_point() else made.zero_()
 
 
 def _like(value: Any, made: torch.Tensor) -> torch.Tensor:

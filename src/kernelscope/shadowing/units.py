@@ -16,7 +16,19 @@ from torch.fx import Node
 
 from ..probes.launch import Launch
 from ..probes.lowering import LoweredGraph
-from .nodes import aten, is_copy, is_given, is_symbolic, is_view, reshaped, value_of, writes
+from .nodes import (
+    aten,
+    is_copy,
+    is_given,
+    is_symbolic,
+    is_uninitialised,
+    is_user_kernel,
+    is_view,
+    kernel_arguments,
+    reshaped,
+    value_of,
+    writes,
+)
 from .wrapper_text import WrapperText
 
 
@@ -29,6 +41,8 @@ class Output:
     node: Node
     index: int | None  # among the launch's arguments; None: it is returned
     item: int | None = None  # of a returned tuple
+    key: str = ""  # of what a user's kernel writes: the kernel's name for it
+    held: Node | None = None  # which node's value the buffer then has, where that is not `node`
 
 
 @dataclass(slots=True)
@@ -44,6 +58,7 @@ class Unit:
     unchecked: list[tuple[str, str]] = field(default_factory=list)  # argument, why
     assembled: list[str] = field(default_factory=list)  # buffers that are complete with this launch
     unread: dict[str, Node] = field(default_factory=dict)  # outputs that nobody reads
+    fresh: list[Node] = field(default_factory=list)  # memory that holds nothing yet
     given: bool = False  # draws random numbers
 
 
@@ -55,6 +70,11 @@ class Execution:
         self.text = text
         self.holds: dict[str, Node] = {
             str(node.target): node for node in lowered.module.graph.nodes if node.op == "placeholder"
+        }
+        self.overwritten = {
+            node
+            for base in lowered.mutates.values()
+            if (node := lowered.nodes.get(base)) is not None and any(map(is_user_kernel, node.users))
         }
         self.unread: dict[str, Node] = {}  # written, but nobody in this wrapper reads it
         self.carried: dict[str, dict[Node, torch.Tensor]] = {}  # by piece: the inputs of who made it
@@ -93,6 +113,8 @@ def unit_of(launch: Launch, execution: Execution, alive: Mapping[str, Any]) -> U
     """Worked out at the first launch of a place; every later one is alike."""
     text, line, unit = execution.text, launch.site.line, Unit()
     found: list[Output] = []
+    if launch.site.kernel.producer == "user":
+        return _unit_of_users(launch, execution, alive)
     for i, arg in enumerate(launch.site.args):
         if arg.tensor is None or arg.role not in ("out", "inout") or not arg.wrapper_name:
             continue
@@ -115,6 +137,54 @@ def unit_of(launch: Launch, execution: Execution, alive: Mapping[str, Any]) -> U
         and all(p in execution.holds or any(o.name == p for o in found) for p in parts)
     ]
     return unit
+
+
+def _unit_of_users(launch: Launch, execution: Execution, alive: Mapping[str, Any]) -> Unit:
+    """A user's Triton kernel: the reference is the same kernel, launched by eager."""
+    unit = Unit()
+    written = [(i, a) for i, a in enumerate(launch.site.args) if a.tensor and a.role in ("out", "inout")]
+    node = _users_node(launch, execution, {a.name: a.wrapper_name for _, a in written})
+    if node is None:
+        unit.unchecked = [(a.name, "no FX node is known for this launch") for _, a in written]
+        return unit
+    stops = _stops(launch, execution, alive)
+    given = kernel_arguments(node)
+    for i, arg in written:
+        base = given.get(arg.name)
+        if isinstance(base, Node):
+            unit.outputs.append(Output(arg.wrapper_name, arg.name, node, i, key=arg.name, held=base))
+            if i in launch.dead or base not in stops:
+                unit.fresh.append(base)
+    for name, node in execution.holds.items():
+        if isinstance(alive.get(name), torch.Tensor):
+            _stop_at(stops, node, name)
+    target = unit.outputs[0].node if unit.outputs else None
+    if target is None:
+        return unit
+    order, leaves, missing = _walk(target, {*stops, *unit.fresh}, execution.overwritten)
+    if missing:
+        unit.unchecked = [(o.argument, f"needs {missing[0].name}") for o in unit.outputs]
+        unit.outputs = []
+        return unit
+    unit.order, unit.inputs = order, {n: stops[n] for n in leaves if n not in unit.fresh}
+    return unit
+
+
+def _users_node(launch: Launch, execution: Execution, names: Mapping[str, str]) -> Node | None:
+    """The node of this launch: the first of its kind that no launch before it has."""
+    taken, line = execution.text.users, launch.site.line
+    for node in execution.lowered.module.graph.nodes:
+        if not is_user_kernel(node) or taken.get(node.name, line) != line:
+            continue
+        given = kernel_arguments(node)
+        bases = {
+            key: execution.lowered.nodes.get(name) or execution.holds.get(name) for key, name in names.items()
+        }
+        if names.keys() <= given.keys() and all(b is None or given[k] is b for k, b in bases.items()):
+            taken[node.name] = line
+            found: Node = node
+            return found
+    return None
 
 
 def _add_output(
@@ -207,19 +277,19 @@ def _slice(
 ) -> None:
     """Add what is needed to compute one output: from the kernel's own inputs, or else from what is alive."""
     carried = {n: p for p, known in execution.carried.items() for n in known}
-    order, leaves, missing = _walk(output.node, set(stops) | set(carried))
+    order, leaves, missing = _walk(output.node, set(stops) | set(carried), execution.overwritten)
     if missing:
         more = dict(stops)
         for name, node in execution.holds.items():
             if isinstance(alive.get(name), torch.Tensor):
                 _stop_at(more, node, name)
-        order, leaves, missing = _walk(output.node, set(more) | set(carried))
+        order, leaves, missing = _walk(output.node, set(more) | set(carried), execution.overwritten)
         stops = more
     if missing:
         for name, node in execution.unread.items():
             if isinstance(alive.get(name), torch.Tensor):
                 _stop_at(stops, node, name)
-        order, leaves, missing = _walk(output.node, set(stops) | set(carried))
+        order, leaves, missing = _walk(output.node, set(stops) | set(carried), execution.overwritten)
     if missing:
         unit.unchecked.append((output.argument, f"needs {missing[0].name}, which this kernel was not given"))
         return
@@ -234,8 +304,13 @@ def _slice(
     unit.order += [node for node in order if node not in known]
 
 
-def _walk(output: Node, stops: set[Node]) -> tuple[list[Node], list[Node], list[Node]]:
-    """The nodes to evaluate in order, those that are given, and those that are neither."""
+def _walk(
+    output: Node, stops: set[Node], overwritten: set[Node]
+) -> tuple[list[Node], list[Node], list[Node]]:
+    """The nodes to evaluate in order, those that are given, and those that are neither.
+
+    The value of a node that a user's kernel writes to is not what the node says: it must be given.
+    """
     order: list[Node] = []
     leaves: dict[Node, None] = {}
     missing: list[Node] = []
@@ -253,7 +328,7 @@ def _walk(output: Node, stops: set[Node]) -> tuple[list[Node], list[Node], list[
             leaves[node] = None
         elif node.op == "get_attr" or is_symbolic(node):
             continue
-        elif node.op == "placeholder" or is_given(node):
+        elif node.op == "placeholder" or is_given(node) or is_uninitialised(node) or node in overwritten:
             missing.append(node)
         else:
             todo.append((node, True))

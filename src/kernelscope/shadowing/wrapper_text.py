@@ -23,6 +23,7 @@ class WrapperText:
     last_read: dict[str, int] = field(default_factory=dict)  # the last line that mentions it, but for `del`
     last_write: dict[str, int] = field(default_factory=dict)  # the last launch that writes to it
     targets: dict[int, str] = field(default_factory=dict)  # by line: what the statement there assigns
+    users: dict[str, int] = field(default_factory=dict)  # by node: the line that launches a user's kernel
 
     def is_read_after(self, name: str, line: int) -> bool:
         if self.last_read.get(name, 0) > line:

@@ -62,13 +62,14 @@ def in_kernel(pattern: str, replacement: str, *, kernel: str = "", count: int = 
         def changed(found: re.Match[str]) -> str:
             if canary.kernels or not re.search(kernel, found[1]):
                 return found[0]
-            made, hits = re.subn(pattern, replacement + f" /* {MARK} */", found[0], count=count)
+            made, hits = re.subn(pattern, replacement, found[0], count=count)
             if hits:
                 canary.hits += hits
                 canary.kernels.append(found[1])
             return made
 
-        return _KERNEL.sub(changed, text)
+        before, made = canary.hits, _KERNEL.sub(changed, text)
+        return made + (f"\n# {MARK}\n" if canary.hits > before else "")
 
     return lambda: rewriting(change)
 
