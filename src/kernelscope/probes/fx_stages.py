@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -104,5 +105,6 @@ def _text(gm: GraphModule) -> str:
 
 
 def _copied(gm: GraphModule) -> GraphModule:
-    with torch.utils._python_dispatch._disable_current_modes():
+    with torch.utils._python_dispatch._disable_current_modes(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of torch about its own way to copy a tree's shape
         return GraphModule(gm, copy.deepcopy(gm.graph))

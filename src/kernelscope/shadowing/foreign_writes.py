@@ -15,6 +15,7 @@ from ..fingerprint import cpu
 
 _SAMPLE_ABOVE = 1 << 14  # elements
 _BLOCK, _EVERY = 64, 4096
+_AT_ONCE = 1 << 22  # elements
 
 
 @dataclass(slots=True)
@@ -87,10 +88,14 @@ def digest(tensor: torch.Tensor) -> int:
         found = cpu.accumulate(tensor)
         if found is not None:
             return found
-    flat = tensor.resolve_conj().resolve_neg().contiguous().view(-1)
-    words = flat.view(torch.uint8).to(torch.int64)
-    places = torch.arange(1, words.numel() + 1, device=words.device)
-    return int((words * (places * 2654435761 % 2147483647 + 1)).sum())
+    flat = tensor.resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
+    if flat.numel() % 4 == 0 and flat.storage_offset() % 4 == 0:
+        flat = flat.view(torch.int32)
+    total = 0
+    for i, part in enumerate(flat.split(_AT_ONCE)):  # a bounded amount of memory for the products
+        places = torch.arange(1, part.numel() + 1, device=part.device, dtype=torch.int64)
+        total += (i + 1) * int((part * (places * 2654435761 % 2147483647 + 1)).sum())
+    return total
 
 
 def _sampled(tensor: torch.Tensor) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch.fx import Node
+from torch.fx.node import map_arg
 from torch.utils._pytree import tree_map
 
 from . import random_numbers
@@ -111,7 +112,7 @@ class Reference:
                 return found.cpu() if self._offload and isinstance(found, torch.Tensor) else found
             return self._symbol(part)
 
-        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), fetch)
+        args, kwargs = map_arg((node.args, node.kwargs), fetch)
         if self._offload:
             on_cpu = torch.device("cpu")
             args, kwargs = tree_map(lambda p: on_cpu if isinstance(p, torch.device) else p, (args, kwargs))
