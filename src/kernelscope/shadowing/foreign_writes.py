@@ -92,7 +92,8 @@ def digest(tensor: torch.Tensor) -> int:
     if flat.numel() % 4 == 0 and flat.storage_offset() % 4 == 0:
         flat = flat.view(torch.int32)
     total = 0
-    for i, part in enumerate(flat.split(_AT_ONCE)):  # a bounded amount of memory for the products
+    for i in range(0, flat.numel(), _AT_ONCE):  # a bounded amount of memory for the products
+        part = flat[i : i + _AT_ONCE]
         places = torch.arange(1, part.numel() + 1, device=part.device, dtype=torch.int64)
         total += (i + 1) * int((part * (places * 2654435761 % 2147483647 + 1)).sum())
     return total
