@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from ..events import Frame
+
+if TYPE_CHECKING:
+    from ..probes.launch import Launch
 
 Numbers = dict[str, "float | int | str"]
 
@@ -60,6 +63,20 @@ class Culprit:
             "wrapper": self.wrapper,
             "times": self.times,
         }
+
+
+def culprit_of(launch: Launch, index: int, verdict: str, reason: str, **more: Any) -> Culprit:
+    """A culprit, with all that the launch itself tells."""
+    site = launch.site
+    told: dict[str, Any] = {
+        "kernel_name": site.kernel.name,
+        "kind": site.kernel.kind,
+        "phase": launch.phase,
+        "origin": site.origin,
+        "wrapper": f"{site.file}:{site.line}",
+        "source": site.kernel.source,
+    }
+    return Culprit(verdict=verdict, reason=reason, index=index, **(told | more))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +163,6 @@ class ShadowResult:
         if known is None:
             self._wrong[key] = culprit
         else:
-            from dataclasses import replace
-
             self._wrong[key] = replace(known, times=known.times + 1)
 
     def leave_out(self, kernel_name: str, argument: str, reason: str) -> None:

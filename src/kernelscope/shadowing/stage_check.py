@@ -19,7 +19,7 @@ from .judge import Verdict, judge
 from .nodes import aten, is_copy, is_given, is_random, value_of
 from .reference import CannotEvaluate, Reference, coarsest_eps
 from .result import Culprit, ShadowResult
-from .units import concrete_shape
+from .slices import concrete_shape
 
 _UNFIT = "not compared"
 

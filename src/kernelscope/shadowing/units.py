@@ -6,8 +6,7 @@ holds. The unit of a launch is the sub-graph from the variables that it reads to
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,21 +14,9 @@ import torch
 from torch.fx import Node
 
 from ..probes.launch import Launch
-from ..probes.lowering import LoweredGraph
-from .nodes import (
-    aten,
-    is_copy,
-    is_given,
-    is_symbolic,
-    is_uninitialised,
-    is_user_kernel,
-    is_view,
-    kernel_arguments,
-    reshaped,
-    value_of,
-    writes,
-)
-from .wrapper_text import WrapperText
+from .execution import Execution
+from .nodes import is_given, is_user_kernel, kernel_arguments
+from .slices import stop_at, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,53 +47,6 @@ class Unit:
     unread: dict[str, Node] = field(default_factory=dict)  # outputs that nobody reads
     fresh: list[Node] = field(default_factory=list)  # memory that holds nothing yet
     given: bool = False  # draws random numbers
-
-
-class Execution:
-    """One execution of a graph: what each variable holds at this moment."""
-
-    def __init__(self, lowered: LoweredGraph, text: WrapperText) -> None:
-        self.lowered = lowered
-        self.text = text
-        self.holds: dict[str, Node] = {
-            str(node.target): node for node in lowered.module.graph.nodes if node.op == "placeholder"
-        }
-        self.overwritten = {
-            node
-            for base in lowered.mutates.values()
-            if (node := lowered.nodes.get(base)) is not None and any(map(is_user_kernel, node.users))
-        }
-        self.unread: dict[str, Node] = {}  # written, but nobody in this wrapper reads it
-        self.carried: dict[str, dict[Node, torch.Tensor]] = {}  # by piece: the inputs of who made it
-        self.makers: dict[str, list[str]] = {}
-        self.symbols: dict[str, Any] = {}
-        self.marks: dict[str, tuple[int, int]] = {}  # by variable: its digest, and after which launch
-        self.last_launch = -1
-
-    def node_of(self, name: str, tensor: torch.Tensor | None) -> Node | None:
-        """The node whose value this variable holds when its last write is done."""
-        lowered = self.lowered
-        found = self._mutated_input(name) or lowered.nodes.get(name)
-        if found is None:
-            others = set(lowered.nodes.values())
-            found = _by_origin([n for n in lowered.origins.get(name, ()) if n not in others], tensor)
-        return found if found is None or _fits(found, tensor) else None
-
-    def held(self, name: str) -> Node | None:
-        """What a variable holds, also under a second name: `buf9 = buf8`."""
-        while name not in self.holds and name not in self.text.last_write and name in self.text.renamed:
-            name = self.text.renamed[name]
-        if name in self.holds or name in self.text.last_write:
-            return self.holds.get(name)
-        node = self.lowered.nodes.get(name)  # a view, made without a launch: torch.ops.aten._conj(buf1)
-        return node if node is not None and is_view(node) and node.target is not operator.getitem else None
-
-    def _mutated_input(self, name: str) -> Node | None:
-        node = self.holds.get(name)
-        if node is None or node.op != "placeholder":
-            return None
-        others: list[Node] = list(self.lowered.module.graph.nodes)
-        return next((other for other in reversed(others) if node in writes(other)), None)
 
 
 def unit_of(launch: Launch, execution: Execution, alive: Mapping[str, Any]) -> Unit:
@@ -157,11 +97,11 @@ def _unit_of_users(launch: Launch, execution: Execution, alive: Mapping[str, Any
                 unit.fresh.append(base)
     for name, node in execution.holds.items():
         if isinstance(alive.get(name), torch.Tensor):
-            _stop_at(stops, node, name)
+            stop_at(stops, node, name)
     target = unit.outputs[0].node if unit.outputs else None
     if target is None:
         return unit
-    order, leaves, missing = _walk(target, {*stops, *unit.fresh}, execution.overwritten)
+    order, leaves, missing = walk(target, {*stops, *unit.fresh}, execution.overwritten)
     if missing:
         unit.unchecked = [(o.argument, f"needs {missing[0].name}") for o in unit.outputs]
         unit.outputs = []
@@ -207,7 +147,9 @@ def _add_output(
         return  # nobody looks at it: the store may have been left out
     is_last = text.last_write.get(name, line) <= line
     node = execution.node_of(name, tensor) if is_last else None
-    if node is None:
+    if node is None and is_last and text.last_launch.get(name, 0) <= line:
+        unit.unchecked.append((argument, "no FX node is known whose value it holds"))
+    elif node is None:
         unit.pieces.append(name)
     elif not any(o.name == name for o in found):
         found.append(Output(name, argument, node, index))
@@ -245,7 +187,7 @@ def _stops(launch: Launch, execution: Execution, alive: Mapping[str, Any]) -> di
         if node is None and arg.role == "inout" and i not in launch.dead:
             node = _before_renaming(name, execution)
         if node is not None:
-            _stop_at(stops, node, name)
+            stop_at(stops, node, name)
     return stops
 
 
@@ -258,38 +200,24 @@ def _before_renaming(name: str, execution: Execution) -> Node | None:
     return None
 
 
-def _stop_at(stops: dict[Node, str], node: Node, name: str) -> None:
-    stops.setdefault(node, name)
-    if is_copy(node) and isinstance(source := node.args[1], Node) and _same_kind(source, node):
-        stops.setdefault(source, name)
-    while (inner := reshaped(node)) is not None:
-        stops.setdefault(inner, name)
-        node = inner
-
-
-def _same_kind(a: Node, b: Node) -> bool:
-    x, y = value_of(a), value_of(b)
-    return isinstance(x, torch.Tensor) and x.dtype == y.dtype and tuple(x.shape) == tuple(y.shape)
-
-
 def _slice(
     unit: Unit, output: Output, stops: dict[Node, str], execution: Execution, alive: Mapping[str, Any]
 ) -> None:
     """Add what is needed to compute one output: from the kernel's own inputs, or else from what is alive."""
     carried = {n: p for p, known in execution.carried.items() for n in known}
-    order, leaves, missing = _walk(output.node, set(stops) | set(carried), execution.overwritten)
+    order, leaves, missing = walk(output.node, set(stops) | set(carried), execution.overwritten)
     if missing:
         more = dict(stops)
         for name, node in execution.holds.items():
             if isinstance(alive.get(name), torch.Tensor):
-                _stop_at(more, node, name)
-        order, leaves, missing = _walk(output.node, set(more) | set(carried), execution.overwritten)
+                stop_at(more, node, name)
+        order, leaves, missing = walk(output.node, set(more) | set(carried), execution.overwritten)
         stops = more
     if missing:
         for name, node in execution.unread.items():
             if isinstance(alive.get(name), torch.Tensor):
-                _stop_at(stops, node, name)
-        order, leaves, missing = _walk(output.node, set(stops) | set(carried), execution.overwritten)
+                stop_at(stops, node, name)
+        order, leaves, missing = walk(output.node, set(stops) | set(carried), execution.overwritten)
     if missing:
         unit.unchecked.append((output.argument, f"needs {missing[0].name}, which this kernel was not given"))
         return
@@ -302,95 +230,3 @@ def _slice(
             unit.joined += [k for k in execution.makers.get(carried[leaf], ()) if k not in unit.joined]
     known = set(unit.order)
     unit.order += [node for node in order if node not in known]
-
-
-def _walk(
-    output: Node, stops: set[Node], overwritten: set[Node]
-) -> tuple[list[Node], list[Node], list[Node]]:
-    """The nodes to evaluate in order, those that are given, and those that are neither.
-
-    The value of a node that a user's kernel writes to is not what the node says: it must be given.
-    """
-    order: list[Node] = []
-    leaves: dict[Node, None] = {}
-    missing: list[Node] = []
-    done: set[Node] = set()
-    todo: list[tuple[Node, bool]] = [(output, False)]
-    while todo:
-        node, is_ready = todo.pop()
-        if is_ready:
-            order.append(node)
-            continue
-        if node in done:
-            continue
-        done.add(node)
-        if node in stops and node is not output:
-            leaves[node] = None
-        elif node.op == "get_attr" or is_symbolic(node):
-            continue
-        elif node.op == "placeholder" or is_given(node) or is_uninitialised(node) or node in overwritten:
-            missing.append(node)
-        else:
-            todo.append((node, True))
-            todo.extend((n, False) for n in _needed(node))
-    return order, list(leaves), missing
-
-
-def _needed(node: Node) -> list[Node]:
-    if is_copy(node):
-        return [n for n in node.args[1:2] if isinstance(n, Node)]
-    return node.all_input_nodes
-
-
-def _by_origin(origins: Sequence[Node], tensor: torch.Tensor | None) -> Node | None:
-    """Realised for somebody else: the last node in it that looks like it."""
-    if tensor is None:
-        return None
-    fitting = [n for n in origins if _is_shape(n, tensor)]
-    inner = {i for n in fitting for i in n.all_input_nodes}
-    last = [n for n in fitting if n not in inner]
-    return last[0] if len(last) == 1 else None
-
-
-def _is_shape(node: Node, tensor: torch.Tensor) -> bool:
-    value = value_of(node)
-    return (
-        isinstance(value, torch.Tensor)
-        and value.dtype == tensor.dtype
-        and all(isinstance(n, int) for n in value.shape)
-        and tuple(value.shape) == tuple(tensor.shape)
-        and node.target is not aten.empty.memory_format
-    )
-
-
-def _fits(node: Node, tensor: torch.Tensor | None) -> bool:
-    value = value_of(node)
-    if tensor is None or not isinstance(value, torch.Tensor):
-        return tensor is None
-    if value.dtype != tensor.dtype:
-        return False
-    return not all(isinstance(n, int) for n in value.shape) or value.numel() == tensor.numel()
-
-
-def shaped(tensor: torch.Tensor, node: Node, symbols: Mapping[str, Any]) -> torch.Tensor:
-    """A buffer's contents in the shape of its node."""
-    value = value_of(node)
-    if not isinstance(value, torch.Tensor):
-        return tensor
-    shape = concrete_shape(value, symbols)
-    return tensor if tuple(tensor.shape) == shape else tensor.reshape(shape)
-
-
-def concrete_shape(value: torch.Tensor, symbols: Mapping[str, Any]) -> tuple[int, ...]:
-    return tuple(_size(n, symbols) for n in value.shape)
-
-
-def _size(size: Any, symbols: Mapping[str, Any]) -> int:
-    if isinstance(size, int):
-        return size
-    expression = size.node.expr
-    return int(expression.xreplace({s: symbols[s.name] for s in expression.free_symbols}))
-
-
-def names_of(nodes: Iterable[Node]) -> list[str]:
-    return [node.name for node in nodes]
