@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from ..fingerprint.hashes import quiet
 from ..probes.launch import Launch
 from .execution import Execution
 from .judge import Verdict, judge
@@ -63,11 +64,12 @@ class LaunchCheck:
             self.result.leave_out(launch.site.kernel.name, argument, reason)
         if not unit.given:
             self._read_inputs(launch, pending)
-        _poison(launch)
+        with quiet():  # so that autograd does not count it as a write
+            _poison(launch)
         return pending
 
     def _read_inputs(self, launch: Launch, pending: Pending) -> None:
-        execution, unit = pending.execution, pending.unit
+        execution, unit, reference = pending.execution, pending.unit, pending.reference
         inputs: dict[Node, Any] = {}
         for node, name in unit.inputs.items():
             value = shaped(pending.alive[name], node, execution.symbols)
@@ -76,6 +78,9 @@ class LaunchCheck:
             inputs[node] = execution.carried[piece][node]
         for node in unit.fresh:
             inputs[node] = _nothing(node, execution.symbols, self._offload)
+        for output in unit.outputs:
+            if output.node.op == "get_attr":  # a copy of it, in another layout
+                inputs[output.node] = reference.constant(output.node)
         pending.inputs = inputs
         if unit.pieces:
             kept = {node: value.clone() for node, value in self._all_inputs(launch, pending).items()}

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..fingerprint.hashes import quiet
 from ..probes.launch import Launch
 from .execution import Execution
 from .foreign_writes import Change, Watch
@@ -36,16 +37,20 @@ class MemoryCheck:
         self._look_for_nothing(index, launch)
         held = {name: value for name in execution.holds if isinstance(value := alive.get(name), torch.Tensor)}
         watch = self._watches[launch.graph_call]
-        watch.look_at(held, index - 1)
         names = {arg.wrapper_name for arg in launch.site.args if arg.role in ("in", "inout")}
-        for change in watch.before({name: held[name] for name in names & held.keys()}, index):
+        with quiet():
+            watch.look_at(held, index - 1)
+            changes = watch.before({name: held[name] for name in names & held.keys()}, index)
+        for change in changes:
             self._result.add(self._foreign(index, launch, change))
 
     def after(self, index: int, launch: Launch, alive: Mapping[str, Any]) -> None:
         """Has this kernel written to what is not its own?"""
         written = [launch.flat[i] for i in launch.point.written] + list(launch.returned)
         tensors = {name: value for name, value in alive.items() if isinstance(value, torch.Tensor)}
-        for change in self._watches[launch.graph_call].after(tensors, written, index):
+        with quiet():
+            changes = self._watches[launch.graph_call].after(tensors, written, index)
+        for change in changes:
             self._result.add(self._foreign(index, launch, change))
 
     def _look_for_nothing(self, index: int, launch: Launch) -> None:

@@ -103,13 +103,17 @@ class Reference:
                 raise CannotEvaluate(f"{node.target} cannot be evaluated: {said}") from error
         return values
 
+    def constant(self, node: Node) -> Any:
+        """A tensor that the graph itself has."""
+        found = _attribute(self._module, str(node.target))
+        return found.cpu() if self._offload and isinstance(found, torch.Tensor) else found
+
     def _arguments(self, node: Node, values: Mapping[Node, Any]) -> tuple[Any, Any]:
         def fetch(part: Any) -> Any:
             if part in values:
                 return values[part]
             if part.op == "get_attr":
-                found = _attribute(self._module, str(part.target))
-                return found.cpu() if self._offload and isinstance(found, torch.Tensor) else found
+                return self.constant(part)
             return self._symbol(part)
 
         args, kwargs = map_arg((node.args, node.kwargs), fetch)
@@ -122,17 +126,12 @@ class Reference:
         value = value_of(node)
         if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
             expression = value.node.expr
-            known = {s: self._symbols[s.name] for s in expression.free_symbols if s.name in self._symbols}
-            found = expression.xreplace(known)
-            if found.free_symbols:
+            unknown = [str(s) for s in expression.free_symbols if s.name not in self._symbols]
+            if unknown:
                 raise CannotEvaluate(f"the size {expression} is not known")
-            return (
-                int(found)
-                if isinstance(value, torch.SymInt)
-                else bool(found)
-                if found in (True, False)
-                else float(found)
-            )
+            found = expression.xreplace({s: self._symbols[s.name] for s in expression.free_symbols})
+            kind = {torch.SymInt: int, torch.SymBool: bool}.get(type(value), float)
+            return kind(found)
         if isinstance(value, int | float | bool):
             return value
         raise CannotEvaluate(f"{node.name} is not among the kernel's inputs")

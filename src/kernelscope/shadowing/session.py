@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from ..events import Brief, Finding, GraphCall
-from ..fingerprint.hashes import quiet
 from ..probes.bus import BUS
 from ..probes.fx_stages import Stage
 from ..probes.launch import Capture, Kept, Launch, Planner
@@ -27,6 +26,8 @@ from .units import Unit, unit_of
 from .wrapper_text import WrapperText, read_text
 
 _EXECUTIONS_KEPT = 64
+_KEYS = torch._C.DispatchKey
+_AUTOCAST = torch._C.DispatchKeySet(_KEYS.AutocastCPU) | torch._C.DispatchKeySet(_KEYS.AutocastCUDA)
 
 
 class Session:
@@ -116,7 +117,15 @@ class Session:
     def _apart(self) -> Iterator[None]:
         """Our own work: no gradient, no mode, no autocast, and the program's random numbers untouched."""
         state = torch.get_rng_state() if not torch._C._functorch.peek_interpreter_stack() else None
-        with self._lock, BUS.mute(), quiet():
+        # Not `quiet()` as a whole: a higher-order operator cannot run without the keys that it excludes.
+        with (
+            self._lock,
+            BUS.mute(),
+            torch.no_grad(),
+            torch._C.DisableTorchFunction(),
+            torch.utils._python_dispatch._disable_current_modes(),
+            torch._C._ExcludeDispatchKeyGuard(_AUTOCAST),
+        ):
             try:
                 yield
             finally:
@@ -131,8 +140,7 @@ class Session:
 
     def _prepare(self, index: int, launch: Launch, execution: Execution) -> Pending:
         alive = _variables(launch.site.file)
-        if not execution.symbols:
-            execution.symbols = {k: v for k, v in alive.items() if isinstance(v, int | float)}
+        execution.symbols |= {k: v for k, v in alive.items() if isinstance(v, int | float)}
         check = self._checks.pop(launch.site.file, None)
         if check is not None:
             check.run(alive, execution.symbols)

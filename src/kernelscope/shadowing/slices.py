@@ -29,7 +29,7 @@ def walk(output: Node, stops: set[Node], overwritten: set[Node]) -> tuple[list[N
         if node in done:
             continue
         done.add(node)
-        if node in stops and node is not output:
+        if node in stops and (node is not output or node.op == "placeholder"):  # a copy of an input
             leaves[node] = None
         elif node.op == "get_attr" or is_symbolic(node):
             continue
@@ -67,7 +67,10 @@ def shaped(tensor: torch.Tensor, node: Node, symbols: Mapping[str, Any]) -> torc
     value = value_of(node)
     if not isinstance(value, torch.Tensor):
         return tensor
-    shape = concrete_shape(value, symbols)
+    try:
+        shape = concrete_shape(value, symbols)
+    except KeyError:  # a size that is known only once the kernel has run
+        return tensor
     return tensor if tuple(tensor.shape) == shape else tensor.reshape(shape)
 
 
