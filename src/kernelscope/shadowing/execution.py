@@ -29,6 +29,7 @@ class Execution:
             for base in lowered.mutates.values()
             if (node := lowered.nodes.get(base)) is not None and any(map(is_user_kernel, node.users))
         }
+        self.done: set[str] = set()  # variables that a launch has written to
         self.unread: dict[str, Node] = {}  # written, but nobody in this wrapper reads it
         self.carried: dict[str, dict[Node, torch.Tensor]] = {}  # by piece: the inputs of who made it
         self.makers: dict[str, list[str]] = {}
@@ -42,6 +43,10 @@ class Execution:
             others = set(lowered.nodes.values())
             found = _by_origin([n for n in lowered.origins.get(name, ()) if n not in others], tensor)
         return found if found is None or _fits(found, tensor) else None
+
+    def whole_of(self, name: str) -> str:
+        """The buffer that this one is a slice of (aten.cat)."""
+        return next((whole for whole, parts in self.lowered.parts.items() if name in parts), "")
 
     def held(self, name: str) -> Node | None:
         """What a variable holds, also under a second name: `buf9 = buf8`."""

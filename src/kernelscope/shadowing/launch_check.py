@@ -123,15 +123,17 @@ class LaunchCheck:
             if unit.given:
                 self.result.counts.given += 1
             elif pending.eager is not None:
-                made = launch.flat[output.index] if output.index is not None else returned.get(output.name)
+                is_returned = output.index is None
+                made = returned.get(output.name) if is_returned else pending.alive.get(output.name)
                 self._judge_output(launch, pending, output, made)
-        for name in unit.assembled:
-            self._judge_assembled(launch, pending, name)
         for name in unit.pieces:
             execution.holds.pop(name, None)
         execution.unread |= unit.unread
+        execution.done |= {a.wrapper_name for a in launch.site.args if a.role in ("out", "inout")}
         for piece in list(execution.carried):  # as long as somebody may need it
-            if not execution.text.is_read_after(piece, launch.site.line):
+            whole = execution.whole_of(piece)
+            is_over = whole in execution.holds if whole else True
+            if is_over and not execution.text.is_read_after(piece, launch.site.line):
                 del execution.carried[piece]
         self.result.counts.narrow |= pending.reference.narrow
 
@@ -139,8 +141,6 @@ class LaunchCheck:
         assert pending.eager is not None
         symbols = pending.execution.symbols
         eager = _part(pending.eager, output)
-        if output.index is not None:
-            made = pending.alive.get(output.name, made)
         if not isinstance(made, torch.Tensor) or not isinstance(eager, torch.Tensor):
             self.result.leave_out(launch.site.kernel.name, output.argument, "it is not a tensor")
             return
@@ -168,33 +168,6 @@ class LaunchCheck:
         except CannotEvaluate as error:
             self.result.leave_out(launch.site.kernel.name, output.argument, str(error))
             return
-        self._count(verdict)
-        if verdict.is_wrong:
-            self.result.add(self._culprit(launch, pending, output, verdict))
-
-    def _judge_assembled(self, launch: Launch, pending: Pending, name: str) -> None:
-        """A buffer that several launches filled part by part: are the parts where they belong?"""
-        execution = pending.execution
-        node = execution.lowered.nodes[name]
-        made = pending.alive.get(name)
-        parts = execution.lowered.parts[name]
-        inputs = {
-            held: shaped(value, held, execution.symbols)
-            for part in parts
-            if (held := execution.holds.get(part)) is not None
-            and isinstance(value := pending.alive.get(part), torch.Tensor)
-        }
-        execution.holds[name] = node
-        if not isinstance(made, torch.Tensor) or not set(node.all_input_nodes) <= inputs.keys():
-            return
-        try:
-            eager = pending.reference.same([node], inputs)[node]
-        except CannotEvaluate:
-            return
-        output = Output(name, name, node, None)
-        verdict = judge(
-            shaped(made, node, execution.symbols), eager, lambda: eager.double(), lambda: eager.double(), 1e-7
-        )
         self._count(verdict)
         if verdict.is_wrong:
             self.result.add(self._culprit(launch, pending, output, verdict))

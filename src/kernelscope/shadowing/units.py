@@ -18,6 +18,8 @@ from .execution import Execution
 from .nodes import is_given, is_user_kernel, kernel_arguments
 from .slices import stop_at, walk
 
+IN_PARTS = -1  # not an argument: written slice by slice
+
 
 @dataclass(frozen=True, slots=True)
 class Output:
@@ -43,7 +45,6 @@ class Unit:
     pieces: list[str] = field(default_factory=list)  # outputs without a node, judged with who reads them
     joined: list[str] = field(default_factory=list)  # kernels that made the pieces which this one reads
     unchecked: list[tuple[str, str]] = field(default_factory=list)  # argument, why
-    assembled: list[str] = field(default_factory=list)  # buffers that are complete with this launch
     unread: dict[str, Node] = field(default_factory=dict)  # outputs that nobody reads
     fresh: list[Node] = field(default_factory=list)  # memory that holds nothing yet
     given: bool = False  # draws random numbers
@@ -67,16 +68,22 @@ def unit_of(launch: Launch, execution: Execution, alive: Mapping[str, Any]) -> U
         unit.outputs = found
         return unit
     stops = _stops(launch, execution, alive)
+    found += _wholes(launch, unit, execution)
     for output in found:
         _slice(unit, output, stops, execution, alive)
-    unit.assembled = [
-        whole
-        for whole, parts in execution.lowered.parts.items()
-        if whole in execution.lowered.nodes
-        and any(o.name in parts for o in found)
-        and all(p in execution.holds or any(o.name == p for o in found) for p in parts)
-    ]
     return unit
+
+
+def _wholes(launch: Launch, unit: Unit, execution: Execution) -> list[Output]:
+    """The buffers whose last slice this launch writes: only as a whole do they have a value that is known."""
+    named = {a.wrapper_name: a.name for a in launch.site.args if a.role in ("out", "inout")}
+    found = []
+    for whole in {execution.whole_of(name): None for name in named}:
+        parts, node = execution.lowered.parts.get(whole, ()), execution.lowered.nodes.get(whole)
+        if node is not None and parts and all(part in execution.done or part in named for part in parts):
+            argument = next(named[part] for part in parts if part in named)
+            found.append(Output(whole, argument, node, IN_PARTS))
+    return found
 
 
 def _unit_of_users(launch: Launch, execution: Execution, alive: Mapping[str, Any]) -> Unit:
@@ -138,7 +145,7 @@ def _add_output(
     line: int,
 ) -> None:
     text = execution.text
-    is_part = any(name in parts for parts in execution.lowered.parts.values())
+    is_part = execution.whole_of(name) != ""
     is_input = name in execution.holds and execution.holds[name].op == "placeholder"
     if not (text.is_read_after(name, line) or is_part or is_input):
         node = execution.node_of(name, tensor)
@@ -147,7 +154,7 @@ def _add_output(
         return  # nobody looks at it: the store may have been left out
     is_last = text.last_write.get(name, line) <= line
     node = execution.node_of(name, tensor) if is_last else None
-    if node is None and is_last and text.last_launch.get(name, 0) <= line:
+    if node is None and is_last and not is_part and text.last_launch.get(name, 0) <= line:
         unit.unchecked.append((argument, "no FX node is known whose value it holds"))
     elif node is None:
         unit.pieces.append(name)
