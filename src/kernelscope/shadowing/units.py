@@ -154,7 +154,7 @@ def _add_output(
         return  # nobody looks at it: the store may have been left out
     is_last = text.last_write.get(name, line) <= line
     node = execution.node_of(name, tensor) if is_last else None
-    if node is None and is_last and not is_part and text.last_launch.get(name, 0) <= line:
+    if node is None and is_last and not is_part and name in text.returned:
         unit.unchecked.append((argument, "no FX node is known whose value it holds"))
     elif node is None:
         unit.pieces.append(name)

@@ -22,7 +22,7 @@ class WrapperText:
     items: dict[str, str] = field(default_factory=dict)  # buf5 = buf4[0]
     last_read: dict[str, int] = field(default_factory=dict)  # the last line that mentions it, but for `del`
     last_write: dict[str, int] = field(default_factory=dict)  # the last launch that writes to it
-    last_launch: dict[str, int] = field(default_factory=dict)  # the last launch that is given it
+    returned: set[str] = field(default_factory=set)
     targets: dict[int, str] = field(default_factory=dict)  # by line: what the statement there assigns
     users: dict[str, int] = field(default_factory=dict)  # by node: the line that launches a user's kernel
 
@@ -47,12 +47,11 @@ def read_text(source: str, path: str) -> WrapperText:
                 if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
                     line = statement.end_lineno or statement.lineno
                     text.last_read[part.id] = max(line, text.last_read.get(part.id, 0))
+                    if isinstance(statement, ast.Return):
+                        text.returned.add(part.id)
     wrapper = read_wrapper(source, path, lambda called, kernels: True)
     updated: set[str] = set()
     for callsite in wrapper.callsites:
-        for argument in (*callsite.args, *callsite.kwargs.values()):
-            for each in argument.items or (argument,):
-                text.last_launch[each.name] = max(callsite.line, text.last_launch.get(each.name, 0))
         for name, role in _written_names(callsite, wrapper.kernels):
             text.last_write[name] = max(callsite.line, text.last_write.get(name, 0))
             if role == "inout":

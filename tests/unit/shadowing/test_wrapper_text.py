@@ -65,3 +65,7 @@ def test_parts_of_a_tuple(text: WrapperText) -> None:
     assert text.items_of("buf4") == ["buf5", "buf6"]
     assert text.is_read_after("buf5", line_of("buf5 ="))
     assert not text.is_read_after("buf6", line_of("buf6 ="))
+
+
+def test_what_is_returned(text: WrapperText) -> None:
+    assert text.returned == {"buf5"}
