@@ -22,6 +22,7 @@ examples:
   kernelscope show                        the calls of the newest run
   kernelscope show --call 17              one of them, with arguments and values
   kernelscope show --crash                what was executing when it died
+  kernelscope shadow train.py             which kernel computes something else than eager
 
 RUN is a folder, or the name of a run in ./kscope-runs; left out, it is the newest run.
 """

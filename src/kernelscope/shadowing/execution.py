@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.fx import Node
+from torch.utils._pytree import tree_flatten
 
 from ..probes.lowering import LoweredGraph
 from .nodes import is_uninitialised, is_user_kernel, is_view, value_of, writes
@@ -42,7 +43,18 @@ class Execution:
         if found is None:
             others = set(lowered.nodes.values())
             found = _by_origin([n for n in lowered.origins.get(name, ()) if n not in others], tensor)
+        if found is None:
+            found = self._by_result(name, tensor)
         return found if found is None or _fits(found, tensor) else None
+
+    def _by_result(self, name: str, tensor: torch.Tensor | None) -> Node | None:
+        """The wrapper returns it as the value of this node."""
+        output = next(n for n in reversed(list(self.lowered.module.graph.nodes)) if n.op == "output")
+        nodes, _ = tree_flatten(output.args[0])
+        if tensor is None or len(nodes) != len(self.text.results):
+            return None
+        found = [n for n, result in zip(nodes, self.text.results, strict=True) if result == name]
+        return next((n for n in found if isinstance(n, Node) and _is_shape(n, tensor, squeezed=True)), None)
 
     def whole_of(self, name: str) -> str:
         """The buffer that this one is a slice of (aten.cat)."""
@@ -75,8 +87,15 @@ def _by_origin(origins: Sequence[Node], tensor: torch.Tensor | None) -> Node | N
     return last[0] if len(last) == 1 else None
 
 
-def _is_shape(node: Node, tensor: torch.Tensor) -> bool:
+def _is_shape(node: Node, tensor: torch.Tensor, *, squeezed: bool = False) -> bool:
+    """Whether the node's value has the tensor's shape; `squeezed`: but for sizes of one."""
     value = value_of(node)
+    if squeezed and isinstance(value, torch.Tensor) and value.dtype == tensor.dtype:
+        # A size that is known only later is believed: the numbers of elements are compared again.
+        sizes = [n for n in value.shape if not isinstance(n, int) or n != 1]
+        real = [n for n in tensor.shape if n != 1]
+        pairs = zip(sizes, real, strict=False)
+        return len(sizes) == len(real) and all(not isinstance(a, int) or a == b for a, b in pairs)
     return (
         isinstance(value, torch.Tensor)
         and value.dtype == tensor.dtype

@@ -23,6 +23,7 @@ class WrapperText:
     last_read: dict[str, int] = field(default_factory=dict)  # the last line that mentions it, but for `del`
     last_write: dict[str, int] = field(default_factory=dict)  # the last launch that writes to it
     returned: set[str] = field(default_factory=set)
+    results: list[str] = field(default_factory=list)  # the variable in each result of the graph
     targets: dict[int, str] = field(default_factory=dict)  # by line: what the statement there assigns
     users: dict[str, int] = field(default_factory=dict)  # by node: the line that launches a user's kernel
 
@@ -39,6 +40,8 @@ def read_text(source: str, path: str) -> WrapperText:
     text, renamings = WrapperText(), list[int]()
     for function in program_functions(ast.parse(source)):
         for statement in _statements(function):
+            if function.name == "call" and isinstance(statement, ast.Return):
+                text.results = _results(statement)
             _note_assignment(statement, text)
             if _is_renaming(statement, text):
                 renamings.append(statement.lineno)  # whether the value goes on too is seen below
@@ -69,6 +72,13 @@ def _statements(function: ast.FunctionDef) -> Iterator[ast.stmt]:
     for node in ast.walk(function):
         if isinstance(node, ast.Assign | ast.Expr | ast.Return):
             yield node
+
+
+def _results(statement: ast.Return) -> list[str]:
+    """buf3 of buf3, and of reinterpret_tensor(buf3, …)."""
+    parts = statement.value.elts if isinstance(statement.value, ast.Tuple) else []
+    inner = [p.args[0] if isinstance(p, ast.Call) and p.args else p for p in parts]
+    return [p.id if isinstance(p, ast.Name) else "" for p in inner]
 
 
 def _note_assignment(statement: ast.stmt, text: WrapperText) -> None:
