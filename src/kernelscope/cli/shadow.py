@@ -7,12 +7,11 @@ import json
 import subprocess
 import sys
 import tempfile
-from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
 from ..run.errors import RunError
-from .run import check_script
+from .run import check_module, check_script
 
 EPILOG = """\
 examples:
@@ -58,9 +57,7 @@ def _words(args: argparse.Namespace) -> list[str]:
     if args.module is not None:
         if not args.module:
             raise RunError("-m needs the name of a module")
-        name = args.module[0]
-        if PathFinder.find_spec(name.split(".")[0], [str(Path.cwd()), *sys.path]) is None:
-            raise RunError(f"there is no module named {name}")
+        check_module(args.module[0])
         return ["-m", *args.module]
     if not args.command:
         raise RunError("what shall it run? Give a script, or -m module")
