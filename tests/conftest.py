@@ -18,7 +18,12 @@ PATCH_TARGETS = [
     ("torch._inductor.output_code", "CompiledFxGraph", ("__call__", "post_compile")),
     ("torch._inductor.codecache", "PyCodeCache", ("load_by_key_path",)),
     ("torch._inductor.async_compile", "AsyncCompile", ("wait",)),
-    ("torch._inductor.graph", "GraphLowering", ("codegen", "save_output_code")),
+    ("torch._inductor.graph", "GraphLowering", ("codegen", "save_output_code", "_compile_to_module")),
+    (
+        "torch.fx.passes.graph_transform_observer",
+        "GraphTransformObserver",
+        ("apply_gm_pass", "apply_graph_pass"),
+    ),
     ("torch._inductor.runtime.triton_heuristics", "CachingAutotuner", ("run", "benchmark_all_configs")),
     ("torch._inductor.codegen.multi_kernel", "MultiKernelCall", ("run",)),
     *(

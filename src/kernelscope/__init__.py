@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from .run import Run as Run
     from .run import RunError as RunError
     from .run import load as load
+    from .shadowing import ShadowResult as ShadowResult
+    from .shadowing import check_correctness as check_correctness
+    from .shadowing import shadow as shadow
 
 _HOMES = {
     "DebugMode": ".debug_mode",
@@ -30,8 +33,11 @@ _HOMES = {
     "RunError": ".run",
     "check_determinism": ".determinism",
     "diff": ".analysis.diff",
+    "ShadowResult": ".shadowing",
+    "check_correctness": ".shadowing",
     "load": ".run",
     "record": ".recording",
+    "shadow": ".shadowing",
     "step": ".recording",
 }
 
@@ -42,12 +48,15 @@ __all__ = [
     "KernelCall",
     "Run",
     "RunError",
+    "ShadowResult",
     "__version__",
+    "check_correctness",
     "check_determinism",
     "diff",
     "fingerprint",
     "load",
     "record",
+    "shadow",
     "step",
 ]
 

@@ -24,6 +24,7 @@ examples:
   kernelscope diff                        where the two newest runs first differ
   kernelscope determinism train.py        which kernels do not do the same each time
   kernelscope show --crash                what was executing when it died
+  kernelscope shadow train.py             which kernel computes something else than eager
 
 RUN is a folder, or the name of a run in ./kscope-runs; left out, it is the newest run.
 """

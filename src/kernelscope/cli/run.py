@@ -87,7 +87,7 @@ def command_of(args: argparse.Namespace) -> tuple[list[str], str]:
     if args.module is not None:
         if not args.module:
             raise RunError("-m needs the name of a module")
-        _check_module(args.module[0])
+        check_module(args.module[0])
         return [sys.executable, "-m", *args.module], args.module[0]
     words = args.command
     if words[:1] == ["--"]:
@@ -98,11 +98,11 @@ def command_of(args: argparse.Namespace) -> tuple[list[str], str]:
         return words[1:], Path(words[1]).stem
     if not words:
         raise RunError("what shall it run? Give a script, -m module, or -- command")
-    _check_script(Path(words[0]))
+    check_script(Path(words[0]))
     return [sys.executable, *words], Path(words[0]).stem
 
 
-def _check_module(name: str) -> None:
+def check_module(name: str) -> None:
     """Say what Python would say, before a run is made for it; nothing of the user's is imported."""
     first, *inner = name.split(".")
     spec = _find(first)
@@ -118,7 +118,7 @@ def _check_module(name: str) -> None:
         if spec is None:
             raise RunError(f"{name} is a package without a __main__ module")
     if spec.origin and spec.origin.endswith(".py"):
-        _check_script(Path(spec.origin))
+        check_script(Path(spec.origin))
 
 
 def _find(name: str) -> ModuleSpec | None:
@@ -130,7 +130,7 @@ def _find(name: str) -> ModuleSpec | None:
         return None
 
 
-def _check_script(path: Path) -> None:
+def check_script(path: Path) -> None:
     if path.is_dir():
         if not (path / "__main__.py").is_file():
             raise RunError(f"{path} is a folder without a __main__.py")

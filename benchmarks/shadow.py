@@ -1,0 +1,130 @@
+"""What shadowing costs: a step of a transformer block, against compiled, eager and float64 in the same run.
+
+python benchmarks/shadow.py            print the table
+python benchmarks/shadow.py --check    exit status 1 above the promised 2.5×
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "src"))  # a machine that cannot install still measures
+
+import _report
+from _measure import machine, versions
+from _workloads import Block
+
+import kernelscope
+
+PAGE = _report.ROOT / "docs" / "shadow.md"
+MOST = 2.5  # × compiled + eager + float64
+
+
+def steps(device: str) -> dict[str, Callable[[], None]]:
+    torch.manual_seed(0)
+    model = Block(256, 8, causal=True).to(device)
+    wide = copy.deepcopy(model).double()
+    x = torch.randn(8, 128, 256, device=device)
+    wide_x = x.double()
+    compiled = torch.compile(model)
+
+    def step(run: Callable[[torch.Tensor], torch.Tensor], given: torch.Tensor, owner: Any) -> None:
+        owner.zero_grad()
+        run(given).square().mean().backward()
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    return {
+        "compiled": lambda: step(compiled, x, model),
+        "eager": lambda: step(model, x, model),
+        "float64": lambda: step(wide, wide_x, wide),
+    }
+
+
+def seconds(step: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
+
+
+def measure(device: str, rounds: int) -> dict[str, Any]:
+    taken: dict[str, list[float]] = {"compiled": [], "eager": [], "float64": [], "shadow": []}
+    with kernelscope.shadow() as result:
+        workload = steps(device)
+        for _ in range(3):  # the first judges the compiler's stages too
+            workload["compiled"]()
+            workload["eager"]()
+            workload["float64"]()
+        for _ in range(rounds):
+            taken["shadow"].append(seconds(workload["compiled"]))
+            taken["eager"].append(seconds(workload["eager"]))
+            taken["float64"].append(seconds(workload["float64"]))
+    workload["compiled"]()
+    for _ in range(rounds):  # the same compiled step, now that nobody looks
+        taken["compiled"].append(seconds(workload["compiled"]))
+        taken["eager"].append(seconds(workload["eager"]))
+        taken["float64"].append(seconds(workload["float64"]))
+    median = {name: statistics.median(values) for name, values in taken.items()}
+    return {
+        "device": device,
+        "seconds": median,
+        "ratio": median["shadow"] / sum(median[name] for name in workload),
+        "over_eager": median["shadow"] / median["eager"],
+        "rounds": rounds,
+        "launches": result.counts.launches // (rounds + 3),
+        "buffers": result.counts.buffers // (rounds + 3),
+        "wrong": bool(result),
+        "machine": machine(device),
+        "versions": versions(),
+    }
+
+
+def table(result: dict[str, Any]) -> str:
+    rows = [f"| {name} | {1000 * value:.1f} ms |" for name, value in result["seconds"].items()]
+    return "\n".join(
+        [
+            "- workload: training step of one transformer block: width 256, 8 heads, f32, batch 8×128; "
+            f"{result['launches']} launches, {result['buffers']} buffers judged a step",
+            f"- machine: {result['machine']}",
+            f"- versions: {result['versions']}",
+            f"- rounds: {result['rounds']}, medians",
+            "",
+            "| step | |",
+            "|---|---|",
+            *rows,
+            "",
+            f"Shadow is {result['ratio']:.2f}× compiled + eager + float64 (promised: at most {MOST}×), "
+            f"{result['over_eager']:.1f}× eager.",
+        ]
+    )
+
+
+def broken_promises(result: dict[str, Any]) -> list[str]:
+    found = []
+    if result["ratio"] > MOST:
+        found.append(f"shadow costs {result['ratio']:.2f}× of the three steps, and {MOST}× was promised")
+    if result["wrong"]:
+        found.append("shadow found something wrong in a clean program")
+    return found
+
+
+def main() -> None:
+    parser = _report.parser(__doc__, PAGE)
+    parser.add_argument("--rounds", type=int, default=20)
+    options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    result = measure(options.device, options.rounds)
+    _report.report(options, result, table(result), (PAGE, f"shadow:{options.device}"), broken_promises)
+
+
+if __name__ == "__main__":
+    main()

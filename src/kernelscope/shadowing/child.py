@@ -1,0 +1,50 @@
+"""The process in which `kernelscope shadow` runs a script; its result goes to a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+import traceback
+from pathlib import Path
+
+from .opening import shadow
+from .result import ShadowResult
+
+
+def main(argv: list[str]) -> int:
+    split = argv.index("--")
+    answer, options, words = Path(argv[0]), argv[1:split], argv[split + 1 :]
+    failed, result = "", ShadowResult()
+    try:
+        with shadow(offload="--offload" in options) as result:
+            failed = _run(words)
+    finally:
+        told = {"result": result.to_dict(), "text": str(result), "failed": failed}
+        answer.write_text(json.dumps(told))
+    return 1 if failed else 0
+
+
+def _run(words: list[str]) -> str:
+    """Why the script failed, or nothing."""
+    try:
+        if words[0] == "-m":
+            sys.argv = words[1:]
+            sys.path.insert(0, os.getcwd())
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = words
+            sys.path.insert(0, str(Path(words[0]).resolve().parent))
+            runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as left:
+        if left.code not in (None, 0):
+            return f"it exited with {left.code}"
+    except BaseException as error:
+        traceback.print_exc()
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,114 @@
+"""One execution of a graph: what each variable of the wrapper holds at this moment."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.utils._pytree import tree_flatten
+
+from ..probes.lowering import LoweredGraph
+from .nodes import is_uninitialised, is_user_kernel, is_view, value_of, writes
+from .wrapper_text import WrapperText
+
+
+class Execution:
+    """Which node's value each variable has, changing with each launch."""
+
+    def __init__(self, lowered: LoweredGraph, text: WrapperText, name: str) -> None:
+        self.lowered = lowered
+        self.text = text
+        self.name = name
+        self.holds: dict[str, Node] = {
+            str(node.target): node for node in lowered.module.graph.nodes if node.op == "placeholder"
+        }
+        self.overwritten = {
+            node
+            for base in lowered.mutates.values()
+            if (node := lowered.nodes.get(base)) is not None and any(map(is_user_kernel, node.users))
+        }
+        self.done: set[str] = set()  # variables that a launch has written to
+        self.unread: dict[str, Node] = {}  # written, but nobody in this wrapper reads it
+        self.carried: dict[str, dict[Node, torch.Tensor]] = {}  # by piece: the inputs of who made it
+        self.makers: dict[str, list[str]] = {}
+        self.symbols: dict[str, Any] = {}
+
+    def node_of(self, name: str, tensor: torch.Tensor | None) -> Node | None:
+        """The node whose value this variable holds when its last write is done."""
+        lowered = self.lowered
+        found = self._mutated_input(name) or lowered.nodes.get(name)
+        if found is None:
+            others = set(lowered.nodes.values())
+            found = _by_origin([n for n in lowered.origins.get(name, ()) if n not in others], tensor)
+        if found is None:
+            found = self._by_result(name, tensor)
+        return found if found is None or _fits(found, tensor) else None
+
+    def _by_result(self, name: str, tensor: torch.Tensor | None) -> Node | None:
+        """The wrapper returns it as the value of this node."""
+        output = next(n for n in reversed(list(self.lowered.module.graph.nodes)) if n.op == "output")
+        nodes, _ = tree_flatten(output.args[0])
+        if tensor is None or len(nodes) != len(self.text.results):
+            return None
+        found = [n for n, result in zip(nodes, self.text.results, strict=True) if result == name]
+        return next((n for n in found if isinstance(n, Node) and _is_shape(n, tensor, squeezed=True)), None)
+
+    def whole_of(self, name: str) -> str:
+        """The buffer that this one is a slice of (aten.cat)."""
+        return next((whole for whole, parts in self.lowered.parts.items() if name in parts), "")
+
+    def held(self, name: str) -> Node | None:
+        """What a variable holds, also under a second name: `buf9 = buf8`."""
+        while name not in self.holds and name not in self.text.last_write and name in self.text.renamed:
+            name = self.text.renamed[name]
+        if name in self.holds or name in self.text.last_write:
+            return self.holds.get(name)
+        node = self.lowered.nodes.get(name)  # a view, made without a launch: torch.ops.aten._conj(buf1)
+        return node if node is not None and is_view(node) and node.target is not operator.getitem else None
+
+    def _mutated_input(self, name: str) -> Node | None:
+        node = self.holds.get(name)
+        if node is None or node.op != "placeholder":
+            return None
+        others: list[Node] = list(self.lowered.module.graph.nodes)
+        return next((other for other in reversed(others) if node in writes(other)), None)
+
+
+def _by_origin(origins: Sequence[Node], tensor: torch.Tensor | None) -> Node | None:
+    """Realised for somebody else: the last node in it that looks like it."""
+    if tensor is None:
+        return None
+    fitting = [n for n in origins if _is_shape(n, tensor)]
+    inner = {i for n in fitting for i in n.all_input_nodes}
+    last = [n for n in fitting if n not in inner]
+    return last[0] if len(last) == 1 else None
+
+
+def _is_shape(node: Node, tensor: torch.Tensor, *, squeezed: bool = False) -> bool:
+    """Whether the node's value has the tensor's shape; `squeezed`: but for sizes of one."""
+    value = value_of(node)
+    if squeezed and isinstance(value, torch.Tensor) and value.dtype == tensor.dtype:
+        # A size that is known only later is believed: the numbers of elements are compared again.
+        sizes = [n for n in value.shape if not isinstance(n, int) or n != 1]
+        real = [n for n in tensor.shape if n != 1]
+        pairs = zip(sizes, real, strict=False)
+        return len(sizes) == len(real) and all(not isinstance(a, int) or a == b for a, b in pairs)
+    return (
+        isinstance(value, torch.Tensor)
+        and value.dtype == tensor.dtype
+        and all(isinstance(n, int) for n in value.shape)
+        and tuple(value.shape) == tuple(tensor.shape)
+        and not is_uninitialised(node)
+    )
+
+
+def _fits(node: Node, tensor: torch.Tensor | None) -> bool:
+    value = value_of(node)
+    if tensor is None or not isinstance(value, torch.Tensor):
+        return tensor is None
+    if value.dtype != tensor.dtype:
+        return False
+    return not all(isinstance(n, int) for n in value.shape) or value.numel() == tensor.numel()

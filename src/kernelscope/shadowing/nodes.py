@@ -1,0 +1,112 @@
+"""What kind of FX node it is."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+aten, prims = torch.ops.aten, torch.ops.prims
+# Inductor registers these when it is first used.
+import torch._inductor.inductor_prims  # noqa: E402
+
+SEEDS = prims.inductor_seeds.default
+LOOKUP_SEED = prims.inductor_lookup_seed.default
+RANDOM = prims.inductor_random.default
+RANDINT = prims.inductor_randint.default
+_DRAWS = {LOOKUP_SEED, RANDOM, RANDINT}
+_RESHAPES = {
+    aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.unsqueeze.default,
+    aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.alias.default, aten.detach.default,
+}  # fmt: skip
+
+
+def value_of(node: Node) -> Any:
+    """The fake value that the compiler had for it."""
+    return node.meta.get("val")
+
+
+def dtype_of(node: Node) -> torch.dtype | None:
+    value = value_of(node)
+    if isinstance(value, tuple | list):
+        value = next((v for v in value if isinstance(v, torch.Tensor)), None)
+    return value.dtype if isinstance(value, torch.Tensor) else None
+
+
+def is_symbolic(node: Node) -> bool:
+    """A size rather than a tensor."""
+    return isinstance(value_of(node), int | float | torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+def is_copy(node: Node) -> bool:
+    return node.target is aten.copy_.default
+
+
+def is_random(node: Node) -> bool:
+    """Draws numbers from a seed that is among its arguments."""
+    return node.target in _DRAWS
+
+
+def is_given(node: Node) -> bool:
+    """Makes random numbers that cannot be made again: what came out of it is taken as it is."""
+    if node.target is SEEDS:
+        return True
+    tags = getattr(node.target, "tags", ())
+    if torch.Tag.nondeterministic_seeded not in tags or node.target in _DRAWS:
+        return False
+    return not _without_dropout(node)
+
+
+def _without_dropout(node: Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return False
+    for i, argument in enumerate(schema.arguments):
+        if argument.name in ("dropout_p", "p", "dropout"):
+            given = node.args[i] if i < len(node.args) else node.kwargs.get(argument.name)
+            return (argument.default_value if given is None else given) in (0, 0.0)
+    return False
+
+
+def is_view(node: Node) -> bool:
+    """Computes nothing."""
+    if node.target is operator.getitem:
+        return True
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or schema.is_mutable:
+        return False
+    return any(a.alias_info is not None for a in schema.arguments) or node.target in _RESHAPES
+
+
+def reshaped(node: Node) -> Node | None:
+    """What this node only gives another shape to."""
+    if node.op == "call_function" and node.target in _RESHAPES and isinstance(node.args[0], Node):
+        return node.args[0]
+    return None
+
+
+def writes(node: Node) -> list[Node]:
+    """The nodes whose memory it writes to."""
+    schema = getattr(node.target, "_schema", None)
+    if node.op != "call_function" or schema is None or not schema.is_mutable:
+        return []
+    named = dict(zip([a.name for a in schema.arguments], node.args, strict=False)) | dict(node.kwargs)
+    written = [a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    return [v for name in written if isinstance(v := named.get(name), Node)]
+
+
+def is_user_kernel(node: Node) -> bool:
+    """A Triton kernel of the user's, launched in compiled code; it writes to what it is given."""
+    return getattr(node.target, "_name", "") == "triton_kernel_wrapper_mutation"
+
+
+def kernel_arguments(node: Node) -> dict[str, Any]:
+    """What a user's kernel is given, by its own names."""
+    found: dict[str, Any] = node.kwargs["kwargs"]  # type: ignore[assignment]
+    return found
+
+
+def is_uninitialised(node: Node) -> bool:
+    return str(node.target).startswith(("aten.empty", "aten.new_empty"))

@@ -1,0 +1,199 @@
+"""Listens to every launch of compiled code while the program runs, and has it judged."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import torch
+
+from ..events import Brief, Finding, GraphCall
+from ..probes.bus import BUS
+from ..probes.fx_stages import Stage
+from ..probes.launch import Capture, Kept, Launch, Planner
+from ..probes.lowering import LoweredGraph
+from .execution import Execution
+from .launch_check import LaunchCheck, Pending
+from .memory_check import MemoryCheck
+from .result import ShadowResult
+from .stage_check import StageCheck
+from .units import Unit, unit_of
+from .wrapper_text import WrapperText, read_text
+
+_EXECUTIONS_KEPT = 64
+_KEYS = torch._C.DispatchKey
+_AUTOCAST = torch._C.DispatchKeySet(_KEYS.AutocastCPU) | torch._C.DispatchKeySet(_KEYS.AutocastCUDA)
+
+
+class Session:
+    """Listens to every launch; what is wrong goes into `result`."""
+
+    def __init__(self, result: ShadowResult, *, offload: bool = False) -> None:
+        self.result = result
+        self._launches, self._memory = LaunchCheck(result, offload=offload), MemoryCheck(result)
+        self._lowered: dict[str, LoweredGraph] = {}  # by the wrapper's path
+        self._texts: dict[str, WrapperText] = {}
+        self._units: dict[tuple[str, int], Unit] = {}
+        self._executions: dict[int, Execution] = {}
+        self._stages: list[Stage] = []  # since the last graph was lowered
+        self._checks: dict[str, StageCheck] = {}  # by the wrapper's path, until its first execution
+        self._unfollowed: set[str] = set()
+        self._graphs: set[str] = set()
+        self._lock = threading.RLock()
+
+    def stage(self, stage: Stage) -> None:
+        with self._lock:
+            if stage.name == "pre-grad":
+                self._stages.clear()  # of a graph that was never lowered
+            self._stages.append(stage)
+
+    def lowered(self, graph: LoweredGraph) -> None:
+        with self._lock:
+            # The backward graph has only its own passes: the joint ones were looked at in the forward graph.
+            stages, self._stages = self._stages, []
+            self._checks[graph.path] = StageCheck(stages, graph.path, self.result)
+            self._lowered[graph.path] = graph
+            self._units = {key: unit for key, unit in self._units.items() if key[0] != graph.path}
+            for problem in graph.problems:
+                self.result.notes.append(f"kernelscope could not read all that lowering knew: {problem}")
+
+    # -- what the bus says -----------------------------------------------------------------------------
+
+    def graph_call(self, graph_call: GraphCall) -> None:
+        graph = graph_call.graph
+        with self._lock:
+            lowered = self._lowered.get(graph.path)
+            if lowered is None:
+                name = graph.name or graph.path
+                if name not in self._unfollowed:
+                    self._unfollowed.add(name)
+                    self.result.unshadowed.append(
+                        f"graph {name} was compiled before, or came from a cache; compile it inside"
+                    )
+                return
+            self._graphs.add(graph.path)
+            self.result.counts.graphs = len(self._graphs)
+            if graph.path not in self._texts:
+                self._texts[graph.path] = read_text(graph.source, graph.path)
+            while len(self._executions) >= _EXECUTIONS_KEPT:
+                oldest = next(iter(self._executions))
+                del self._executions[oldest]
+                self._memory.forget(oldest)
+            self._executions[graph_call.index] = Execution(lowered, self._texts[graph.path], graph.name)
+            self._memory.begin(graph_call.index)
+
+    def before(self, launch: Launch) -> Pending | None:
+        execution = self._executions.get(launch.graph_call)
+        if execution is None or not launch.point.is_wrappers:
+            return None
+        index = self.result.counts.launches
+        self.result.counts.launches += 1
+        if launch.captured:
+            self.result.leave_out(launch.site.kernel.name, "*", "launched while a CUDA graph was captured")
+            return None
+        try:
+            with self._apart():
+                return self._prepare(index, launch, execution)
+        except Exception:
+            self._say_own_fault(launch)
+            return None
+
+    def after(self, launch: Launch, pending: Pending) -> None:
+        if launch.error is not None:
+            return
+        try:
+            with self._apart():
+                self._launches.after(launch, pending)
+                self._memory.after(pending.index, launch, pending.alive)
+        except Exception:
+            self._say_own_fault(launch)
+
+    @contextmanager
+    def _apart(self) -> Iterator[None]:
+        """Our own work: no gradient, no mode, no autocast, and the program's random numbers untouched."""
+        state = torch.get_rng_state() if not torch._C._functorch.peek_interpreter_stack() else None
+        # Not `quiet()` as a whole: a higher-order operator cannot run without the keys that it excludes.
+        with (
+            self._lock,
+            BUS.mute(),
+            torch.no_grad(),
+            torch._C.DisableTorchFunction(),
+            torch.utils._python_dispatch._disable_current_modes(),
+            torch._C._ExcludeDispatchKeyGuard(_AUTOCAST),
+        ):
+            try:
+                yield
+            finally:
+                if state is not None and not torch.equal(state, torch.get_rng_state()):
+                    torch.set_rng_state(state)
+
+    def _say_own_fault(self, launch: Launch) -> None:
+        trace = traceback.format_exc(limit=-3).strip()
+        self.result.leave_out(launch.site.kernel.name, "*", f"kernelscope failed: {trace}")
+
+    # -- before the launch -----------------------------------------------------------------------------
+
+    def _prepare(self, index: int, launch: Launch, execution: Execution) -> Pending:
+        alive = _variables(launch.site.file)
+        execution.symbols |= {k: v for k, v in alive.items() if isinstance(v, int | float)}
+        check = self._checks.pop(launch.site.file, None)
+        if check is not None:
+            check.run(alive, execution.symbols)
+        key = launch.site.file, launch.site.line
+        unit = self._units.get(key)
+        if unit is None:
+            unit = self._units[key] = unit_of(launch, execution, alive)
+        self._memory.before(index, launch, execution, alive)
+        return self._launches.before(index, launch, execution, unit, alive)
+
+    # -- what else a listener is asked -----------------------------------------------------------------
+
+    @property
+    def notes_will_do(self) -> bool:
+        return False
+
+    @property
+    def planner(self) -> Planner | None:
+        return None
+
+    @property
+    def notes_have_ends(self) -> bool:
+        return False
+
+    @property
+    def note(self) -> Callable[[Brief], Any]:
+        return lambda entry: None
+
+    def note_failed(self, graph_call: int, line: int, error: BaseException) -> None: ...
+
+    def mark(self, kind: str, text: str) -> None: ...
+
+    def step(self) -> None: ...
+
+    def capturing(self) -> Kept | None:
+        return None
+
+    def replayed(
+        self, capture: Capture, epochs: Sequence[tuple[int, ...]], stream: int, graph_call: int
+    ) -> None:
+        for template in capture.templates:
+            self.result.leave_out(template.site.kernel.name, "*", "replayed from a CUDA graph")
+
+    def finding(self, finding: Finding) -> None:
+        if finding.message not in self.result.notes:
+            self.result.notes.append(finding.message)
+
+
+def _variables(path: str) -> dict[str, Any]:
+    """The local variables of the wrapper that is running."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename == path:
+            return dict(frame.f_locals)
+        frame = frame.f_back
+    return {}

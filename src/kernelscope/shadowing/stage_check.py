@@ -1,0 +1,224 @@
+"""Whether a stage of FX passes changed what the graph computes.
+
+Kernels are judged by the graph that was lowered, so a mistake that a pass made before is theirs too. The
+graphs before and after each stage are evaluated once, on the inputs of the first execution.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.utils._pytree import tree_flatten
+
+from ..probes.fx_stages import Stage
+from .judge import Verdict, judge
+from .nodes import aten, is_copy, is_given, is_random, value_of
+from .reference import CannotEvaluate, Reference, coarsest_eps
+from .result import Culprit, ShadowResult
+from .slices import concrete_shape
+
+_UNFIT = "not compared"
+
+
+class StageCheck:
+    """The stages that led to one graph."""
+
+    def __init__(self, stages: list[Stage], graph: str, result: ShadowResult) -> None:
+        self._stages = stages
+        self._graph = graph
+        self._result = result
+
+    def run(self, alive: Mapping[str, Any], symbols: Mapping[str, Any]) -> None:
+        for stage in self._stages:
+            assert stage.after is not None
+            try:
+                found = self._differs(stage, stage.after, alive, symbols)
+            except CannotEvaluate as error:
+                self._result.leave_out(f"stage {stage.name}", "*", str(error))
+                continue
+            self._result.counts.stages += 1
+            if found is not None:
+                self._result.add(self._culprit(stage, *found, self._pass(stage, alive, symbols)))
+
+    def _pass(self, stage: Stage, alive: Mapping[str, Any], symbols: Mapping[str, Any]) -> str:
+        """The first pass after which the graph computes something else."""
+        for name, graph in stage.passes:
+            try:
+                if self._differs(stage, graph, alive, symbols) is not None:
+                    return name
+            except CannotEvaluate:
+                continue  # a graph in between may not be whole
+        return ""
+
+    def _differs(
+        self, stage: Stage, after: GraphModule, alive: Mapping[str, Any], symbols: Mapping[str, Any]
+    ) -> tuple[str, Node | None, Verdict] | None:
+        if stage.name == "pre-grad":
+            return _traced_differs(stage.before, after, alive)
+        return _lowerable_differs(stage.before, after, alive, symbols)
+
+    def _culprit(self, stage: Stage, output: str, node: Node | None, verdict: Verdict, by: str) -> Culprit:
+        where = f" (pass {by})" if by else ""
+        return Culprit(
+            verdict="wrong-stage",
+            reason=f"after the {stage.name} passes{where} {output} is something else: {verdict.reason}",
+            index=-1,
+            kernel_name=by or stage.name,
+            kind="stage",
+            argument=output,
+            buffer=stage.name,
+            node=node.name if node is not None else "",
+            graph=self._graph,
+            where=verdict.where,
+            numbers=verdict.numbers,
+        )
+
+
+def _lowerable_differs(
+    before: GraphModule, after: GraphModule, alive: Mapping[str, Any], symbols: Mapping[str, Any]
+) -> tuple[str, Node | None, Verdict] | None:
+    """Graphs of ATen operators: joint, forward, backward."""
+    inputs = _inputs(before, alive, symbols)
+    outs, news = _outputs(before), _outputs(after)
+    shared = [key for key in outs if key in news and not _is_drawn(outs[key]) and not _is_drawn(news[key])]
+    if not shared:
+        raise CannotEvaluate("all of its outputs depend on random numbers, or are not the same any more")
+    old, new = Reference(before, symbols, triton=False), Reference(after, symbols, triton=False)
+    order, new_order = _order(outs[key] for key in shared), _order(news[key] for key in shared)
+    given = {n: inputs[n.name] for n in before.graph.nodes if n.op == "placeholder" and n.name in inputs}
+    given_new = {n: inputs[n.name] for n in after.graph.nodes if n.op == "placeholder" and n.name in inputs}
+    eager, wide = old.same(order, given), old.double(order, given)
+    made = new.double(new_order, given_new)
+    eps = coarsest_eps(order, [])
+    generator = torch.Generator().manual_seed(0)
+    for key in shared:
+        node, e, r, c = outs[key], eager.get(outs[key]), wide.get(outs[key]), made.get(news[key])
+        if not all(isinstance(v, torch.Tensor) for v in (e, r, c)) or node.op == "placeholder":
+            continue
+        assert isinstance(e, torch.Tensor)
+        assert isinstance(r, torch.Tensor)
+        assert isinstance(c, torch.Tensor)
+        if c.shape != e.shape:
+            continue
+
+        def jittered(node: Node = node) -> torch.Tensor:
+            value: torch.Tensor = old.jittered(order, given, generator)[node]
+            return value
+
+        verdict = judge(c.to(e.dtype), e, lambda r=r: r, jittered, eps)  # type: ignore[misc]
+        if verdict.is_wrong:
+            return key, node, verdict
+    return None
+
+
+def _inputs(graph: GraphModule, alive: Mapping[str, Any], symbols: Mapping[str, Any]) -> dict[str, Any]:
+    """Real inputs by name; what comes in only later, the gradients of outputs, is made up."""
+    generator, found = torch.Generator().manual_seed(1), dict[str, Any]()
+    for node in graph.graph.nodes:
+        if node.op != "placeholder":
+            continue
+        fake = value_of(node)
+        if node.name in alive:
+            found[node.name] = alive[node.name]
+        elif isinstance(fake, torch.Tensor) and node.name.startswith("tangents"):
+            shape = concrete_shape(fake, symbols)
+            if not fake.is_floating_point():
+                raise CannotEvaluate("a gradient that is not a float")
+            found[node.name] = torch.randn(shape, generator=generator).to(fake.dtype).to(fake.device)
+    return found
+
+
+def _outputs(graph: GraphModule) -> dict[str, Node]:
+    """What it returns, and what it writes to its inputs."""
+    output = next(n for n in reversed(list(graph.graph.nodes)) if n.op == "output")
+    flat, _ = tree_flatten(output.args[0])
+    found = {f"output {i}": node for i, node in enumerate(flat) if isinstance(node, Node)}
+    for node in graph.graph.nodes:
+        if is_copy(node) and isinstance(target := node.args[0], Node):
+            found[f"input {target.name}"] = node
+    return found
+
+
+def _order(outputs: Any) -> list[Node]:
+    needed: set[Node] = set()
+    todo = list(outputs)
+    graph = todo[0].graph
+    while todo:
+        node = todo.pop()
+        if node not in needed:
+            needed.add(node)
+            todo += [*node.all_input_nodes]
+    return [n for n in graph.nodes if n in needed and n.op == "call_function"]
+
+
+def _is_drawn(output: Node) -> bool:
+    """Whether random numbers go into it: the stages draw them in different ways."""
+    return any(
+        is_given(n)
+        or is_random(n)
+        or n.target is aten.bernoulli.p
+        or torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ())
+        for n in _order([output])
+    )
+
+
+def _traced_differs(
+    before: GraphModule, after: GraphModule, alive: Mapping[str, Any]
+) -> tuple[str, Node | None, Verdict] | None:
+    """Graphs of torch functions, as Dynamo traced them: their inputs are those of the graph, in order."""
+    names = [n for n in before.graph.nodes if n.op == "placeholder"]
+    values = _in_order(names, alive)
+    olds, news = _run(before, values), _run(after, values)
+    try:
+        wides = _run(before, [v.double() if _is_narrow(v) else v for v in values])
+    except Exception:  # a constant or a cast inside that insists on its dtype
+        wides = [o.double() if isinstance(o, torch.Tensor) and _is_narrow(o) else o for o in olds]
+    if len(olds) != len(news):
+        return None
+    for i, (old, new, wide) in enumerate(zip(olds, news, wides, strict=True)):
+        if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor) or old.shape != new.shape:
+            continue
+        eps = float(torch.finfo(old.dtype).eps) if old.is_floating_point() else 1e-7
+        scale = math.sqrt(len(before.graph.nodes))  # a whole graph of roundings
+        reference = wide.to(torch.complex128 if old.is_complex() else torch.float64)
+        verdict = judge(
+            new.to(old.dtype), old, lambda r=reference: r, lambda r=reference: r, eps * scale  # type: ignore[misc]
+        )  # fmt: skip
+        if verdict.is_wrong:
+            return f"output {i}", None, verdict
+    return None
+
+
+def _in_order(placeholders: list[Node], alive: Mapping[str, Any]) -> list[Any]:
+    inputs = [v for k, v in alive.items() if k.startswith(("primals_", "arg")) and k != "args"]
+    inputs = [v for v in inputs if isinstance(v, torch.Tensor | int | float)]
+    fakes = [n.meta.get("example_value", value_of(n)) for n in placeholders]
+    if len(inputs) != len(fakes) or not all(map(_alike, fakes, inputs)):
+        raise CannotEvaluate("the inputs of the traced graph are not those of the compiled one, in order")
+    return inputs
+
+
+def _alike(fake: Any, real: Any) -> bool:
+    if isinstance(fake, torch.Tensor):
+        return isinstance(real, torch.Tensor) and fake.dtype == real.dtype and fake.dim() == real.dim()
+    return not isinstance(real, torch.Tensor)
+
+
+def _is_narrow(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point() and value.itemsize in (2, 4)
+
+
+def _run(graph: GraphModule, values: list[Any]) -> list[Any]:
+    """Evaluates a traced graph; the same seed each time, so that random numbers are the same too."""
+    given = [v.clone() if isinstance(v, torch.Tensor) else v for v in values]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        try:
+            result = torch.fx.Interpreter(graph).run(*given)
+        except Exception as error:
+            raise CannotEvaluate(f"the traced graph cannot be run: {str(error)[:200]}") from error
+    return tree_flatten(result)[0]

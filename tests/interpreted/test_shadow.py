@@ -1,0 +1,72 @@
+"""Shadowing Triton kernels: Inductor's own, and the user's inside compiled code."""
+
+# ruff: noqa: E501  # one fault, one line
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.integration.faults.planting import Plant, in_call, in_kernel
+
+import kernelscope
+from kernelscope import ShadowResult
+
+pytestmark = pytest.mark.usefixtures("inductor_triton")
+
+X, Y = torch.linspace(-2, 3, 60).reshape(6, 10), torch.linspace(1, -1, 60).reshape(6, 10)
+
+
+def shadowed(fn: Callable[..., Any], *args: torch.Tensor, backward: bool = False) -> ShadowResult:
+    with kernelscope.shadow() as result:
+        leaves = [a.clone().requires_grad_(backward) for a in args]
+        made = torch.compile(fn)(*leaves)
+        if backward:
+            made.square().sum().backward()
+    return result
+
+
+CLEAN: dict[str, tuple[Callable[..., Any], bool]] = {
+    "pointwise": (lambda x, y: torch.relu(x * 2 + y) - 1, False),
+    "reductions": (lambda x, y: (x.sum(1), y.amax(0), (x * y).mean()), False),
+    "gradients": (lambda x, y: torch.relu(x * y).sum(1), True),
+    "several outputs": (lambda x, y: (x + y, x - y, x > y, (x * 3).to(torch.int32)), False),
+    "views": (lambda x, y: torch.cat([x.t().contiguous(), y.t() * 2], 1)[:, 1:], False),
+}
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_no_alarm(name: str) -> None:
+    fn, backward = CLEAN[name]
+    result = shadowed(fn, X, Y, backward=backward)
+    assert not result, str(result)
+    assert result.counts.buffers
+    assert result.status == 0
+    assert not [u for u in result.unchecked if not u.kernel_name.startswith("stage")]
+
+
+FAULTS: dict[str, tuple[Callable[..., Any], Plant, str, bool]] = {
+    "operator": (lambda x, y: x * 2 + y, in_kernel(r"tmp2 \+ tmp3", "tmp2 - tmp3"), "add", False),
+    "constant": (lambda x, y: torch.relu(x * 1.5), in_kernel(r"1\.5", "1.25"), "relu", False),
+    "mask": (lambda x, y: x.sum(1), in_kernel(r"r0_index < r0_numel", "r0_index < r0_numel - 1"), "sum_1", False),
+    "identity": (lambda x, y: x.sum(1), in_kernel(r"(tl\.where\([^,]*, \w+), 0\)", r"\1, 0.5)"), "sum_1", False),
+    "index": (lambda x, y: x[:, 1:] * 2, in_kernel(r"1 \+ x0", "x0"), "mul", False),
+    "swapped": (lambda x, y: x - 2 * y, in_call(r"run\(arg1_1, arg0_1", "run(arg0_1, arg1_1"), "sub", False),
+    "precision": (lambda x, y: x * y, in_kernel(r"tmp0 \* tmp1", "(tmp0 * tmp1).to(tl.float16).to(tl.float32)"), "mul", False),
+    "gradient": (lambda x, y: torch.relu(x * 3), in_kernel(r"3\.0", "2.0", kernel="fused_mul_threshold_backward"), "mul_1", True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_named(name: str) -> None:
+    fn, plant, node, backward = FAULTS[name]
+    with plant() as canary:
+        result = shadowed(fn, X, Y, backward=backward)
+    canary.assert_planted()
+    assert result.culprit is not None, str(result)
+    assert result.culprit.node == node, str(result)
+    assert result.culprit.kernel_name in (canary.kernels or [result.culprit.kernel_name]), str(result)
+    assert {c.kernel_name for c in result} == {result.culprit.kernel_name}, str(result)
+    assert result.culprit.kind == "triton"
+    assert result.culprit.phase == ("backward" if backward else "forward")

@@ -1,0 +1,71 @@
+"""What a wrapper's text tells about its variables."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelscope.shadowing.wrapper_text import WrapperText, read_text
+
+SOURCE = """
+cpp_fused_a_0 = async_compile.cpp_pybinding(['const float*', 'float*'], r'''
+extern "C"  void  kernel(const float* in_ptr0,
+                       float* out_ptr0)
+{
+}
+''')
+
+
+cpp_fused_b_1 = async_compile.cpp_pybinding(['float*', 'const float*'], r'''
+extern "C"  void  kernel(float* in_out_ptr0,
+                       const float* in_ptr0)
+{
+}
+''')
+
+def call(self, args):
+    arg0_1, arg1_1 = args
+    args.clear()
+    buf0 = empty_strided_cpu((4, ), (1, ), torch.float32)
+    cpp_fused_a_0(arg0_1, buf0)
+    buf1 = buf0; del buf0  # reuse
+    cpp_fused_b_1(buf1, arg1_1)
+    buf2 = empty_strided_cpu((4, ), (1, ), torch.float32)
+    buf3 = buf2; del buf2  # reuse
+    extern_kernels.mm(buf1, arg1_1, out=buf3)
+    buf4 = torch.ops.aten.topk.default(buf3, 2)
+    buf5 = buf4[0]
+    buf6 = buf4[1]
+    del buf4
+    return (buf5, )
+"""
+
+
+@pytest.fixture
+def text() -> WrapperText:
+    return read_text(SOURCE, "wrapper.py")
+
+
+def line_of(part: str) -> int:
+    return next(i for i, line in enumerate(SOURCE.splitlines(), 1) if part in line)
+
+
+def test_who_writes_last(text: WrapperText) -> None:
+    assert text.last_write["buf0"] == line_of("cpp_fused_a_0(arg0_1")
+    assert text.last_write["buf1"] == line_of("cpp_fused_b_1(buf1")
+    assert text.last_write["buf3"] == line_of("extern_kernels.mm")
+    assert "arg0_1" not in text.last_write
+
+
+def test_a_value_goes_on_under_a_new_name_only_if_it_is_updated(text: WrapperText) -> None:
+    assert text.is_read_after("buf0", line_of("cpp_fused_a_0(arg0_1"))
+    assert not text.is_read_after("buf2", line_of("buf2 ="))
+
+
+def test_parts_of_a_tuple(text: WrapperText) -> None:
+    assert text.items_of("buf4") == ["buf5", "buf6"]
+    assert text.is_read_after("buf5", line_of("buf5 ="))
+    assert not text.is_read_after("buf6", line_of("buf6 ="))
+
+
+def test_what_is_returned(text: WrapperText) -> None:
+    assert text.returned == {"buf5"}
