@@ -17,6 +17,7 @@ from ..probes.bus import BUS
 from ..probes.fx_stages import Stage
 from ..probes.launch import Capture, Kept, Launch, Planner
 from ..probes.lowering import LoweredGraph
+from ..stages.records import Record
 from .execution import Execution
 from .launch_check import LaunchCheck, Pending
 from .memory_check import MemoryCheck
@@ -174,6 +175,8 @@ class Session:
     def mark(self, kind: str, text: str) -> None: ...
 
     def step(self) -> None: ...
+
+    def compiled(self, record: Record) -> None: ...
 
     def capturing(self) -> Kept | None:
         return None
