@@ -38,8 +38,6 @@ class LaunchValues:
         reread = point.is_opaque or self._rereads
         left = _versions_after(launch, reread)
         unread = {i: slot for i, slot in before.items() if i not in left and i not in point.written}
-        if point.is_opaque:
-            self._versions.forget()  # it may have written to anything
         return unread | self._take(launch, left, reread=True)
 
     def poison(self, launch: Launch) -> Slots | None:
@@ -66,7 +64,7 @@ class LaunchValues:
 
     def _take(self, launch: Launch, tensors: Tensors, *, reread: bool) -> Slots:
         with BUS.mute():
-            return self._versions.take(launch.graph_call, tensors, reread=reread)
+            return self._versions.take((launch.graph_call, BUS.here.opaque), tensors, reread=reread)
 
 
 class CapturedCall:

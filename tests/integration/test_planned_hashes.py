@@ -112,6 +112,26 @@ def test_inputs_that_come_to_share_memory() -> None:
     assert together == alone
 
 
+def test_inputs_that_cease_to_share_memory() -> None:
+    @torch.compile
+    def f(a: torch.Tensor, b: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return a @ w, b @ w
+
+    torch.manual_seed(0)
+    base, w = torch.randn(3, 8, 8), torch.randn(8, 8)
+    one, apart = (base[0], base[0].detach()), (base[0].clone(), base[1].clone())
+    beside, elsewhere = (base[0], base[1]), (base[2], base[2].detach())
+    pairs = [one, one, apart, one, beside, elsewhere]
+    for order in (pairs, pairs[::-1]):
+        steps = [lambda p=p: f(*p, w) for p in order]
+        for step in steps:
+            step()
+        _, together = in_one_recording(steps)
+        assert together == each_in_its_own(steps)
+    count, _ = in_one_recording([lambda: f(*one, w)] * 3)
+    assert count == 4, "as long as nothing changes it is planned"
+
+
 def test_an_input_whose_memory_is_gone() -> None:
     @torch.compile
     def f(x: torch.Tensor) -> torch.Tensor:

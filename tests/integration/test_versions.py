@@ -154,3 +154,25 @@ def test_a_write_behind_the_graphs_back(verify: str) -> None:
     assert f"since call {first.index}," in finding.message
     assert first.pre_hashes[1] == fingerprint(torch.zeros(4, 4)).bits
     assert last.pre_hashes[1] == fingerprint(torch.ones(4, 4)).bits
+
+
+def test_a_hidden_write_of_a_call_that_is_filtered_out() -> None:
+    @torch.library.custom_op("kernelscope_versions::filtered", mutates_args=())
+    def filtered(x: torch.Tensor) -> torch.Tensor:
+        HIDDEN["p"].add_(1)
+        return x + 1
+
+    @filtered.register_fake
+    def _(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x)
+
+    @torch.compile
+    def f(p: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return p @ p, filtered(x) @ p
+
+    p = HIDDEN["p"] = torch.zeros(4, 4)
+    with kernelscope.record(values="hash", kernel="extern_kernels.*mm") as run:
+        f(p, torch.ones(4, 4))
+    first, last = run.calls
+    assert first.pre_hashes[1] == fingerprint(torch.zeros(4, 4)).bits
+    assert last.pre_hashes[1] == fingerprint(torch.ones(4, 4)).bits

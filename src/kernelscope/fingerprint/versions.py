@@ -27,9 +27,14 @@ class Taker(Protocol):
     def take_known(self, tensors: Sequence[torch.Tensor]) -> list[Slot]: ...
 
 
+# An execution of a graph, and how often something may have been written behind our back: while both stay the
+# same, a version is known.
+Span: TypeAlias = tuple[int, int]
+
+
 class _Known(threading.local):
-    graph_call = -1
-    slots: dict[Version, Slot] | None = None
+    span: Span = (-1, 0)
+    slots: dict[Version, Slot]
 
 
 class Versions:
@@ -39,9 +44,9 @@ class Versions:
         self.hasher = hasher
         self._known = _Known()
 
-    def take(self, graph_call: int, tensors: Tensors, *, reread: bool = False) -> dict[int, Slot]:
+    def take(self, span: Span, tensors: Tensors, *, reread: bool = False) -> dict[int, Slot]:
         """A slot for each tensor, by the same keys; those whose memory is gone are left out."""
-        known = self._slots(graph_call)
+        known = self._slots(span)
         taken: dict[int, Slot] = {}
         missing: list[int] = []
         for i, (version, _) in tensors.items():
@@ -57,16 +62,12 @@ class Versions:
                     known[tensors[i][0]] = slot
         return taken
 
-    def forget(self) -> None:
-        """Something may have been written behind our back."""
-        self._known.slots = None
-
-    def _slots(self, graph_call: int) -> dict[Version, Slot] | None:
-        if graph_call < 0:
+    def _slots(self, span: Span) -> dict[Version, Slot] | None:
+        if span[0] < 0:
             return None
         known = self._known
-        if known.graph_call != graph_call or known.slots is None:
-            known.graph_call, known.slots = graph_call, {}
+        if known.span != span:
+            known.span, known.slots = span, {}
         return known.slots
 
     def _read(self, wanted: list[int], tensors: Tensors) -> dict[int, Slot]:

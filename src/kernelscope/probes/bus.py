@@ -38,6 +38,7 @@ class _ThreadState(threading.local):
     backward = False
     optimizer = 0
     launch: Launch | None = None
+    opaque = 0  # launches of the user's own code that are over: each may have written to anything
 
 
 class Bus:
@@ -317,6 +318,7 @@ class Bus:
 
     def _complete(self, launch: Launch) -> None:
         point = launch.point
+        self.here.opaque += point.is_opaque  # whether or not a recording wants to hear of it
         if launch.is_tracked:
             for i, place in point.outputs:
                 self.storages.wrote(launch.flat[i], launch.storages[place])

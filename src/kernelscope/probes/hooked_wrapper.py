@@ -22,6 +22,8 @@ from .launch import Planner
 from .wrapper_launches import WrapperLaunches, is_birth, is_launch, lookup
 from .wrapper_source import Codes, Hook, KernelText, Wrapper, bind, read_wrapper
 
+_Aliases: TypeAlias = tuple[tuple[int, int], ...]
+
 
 class HookedWrapper:
     """One wrapper module while its launches are watched."""
@@ -51,7 +53,7 @@ class HookedWrapper:
         self._plan: PreparedPlan | None = None
         self._as_planned: Codes = {}
         self._planner: Planner | None = None  # whose plan it is, or who could not make one
-        self._aliases: tuple[int, ...] | None = None  # which inputs shared memory when it was planned
+        self._aliases: _Aliases | None = None  # which inputs shared memory when it was planned
         self._sub_kernels: list[Any] = []
 
     def hook(self) -> None:
@@ -79,17 +81,24 @@ class HookedWrapper:
 
     def look_at(self, inputs: Any) -> None:
         """A plan holds for as long as the inputs share memory in the way they did when it was made."""
-        planner = BUS.planner
-        if planner is None or (planner is self._planner and (not self._plan or not self._plan.writes_inputs)):
+        planner, plan = BUS.planner, self._plan
+        if planner is None or (planner is self._planner and (plan is None or not self._is_touchy(plan))):
             return
         aliases = _aliases(inputs)
-        if self._plan is None:
+        if plan is None:
             self._aliases = aliases
         elif aliases is None or aliases != self._aliases:
             self._plan = None
             self._use(self._in_full)
-        else:
+        elif plan.writes_inputs:
             BUS.storages.touch(inputs)
+
+    def _is_touchy(self, plan: PreparedPlan) -> bool:
+        """Whether it would be wrong for inputs that share memory in another way: inputs that were one tensor
+        have one fingerprint."""
+        return plan.writes_inputs or (
+            self._aliases is not None and any(first != i for i, (first, _) in enumerate(self._aliases))
+        )
 
     def _with_notes(self, ends: bool) -> Codes:
         notable = self._launches.notable
@@ -135,16 +144,27 @@ def _noted_with() -> dict[str, Any]:
     }
 
 
-def _aliases(inputs: Any) -> tuple[int, ...] | None:
-    """For each input the first one in the same memory, or None where that cannot be told."""
-    seen: dict[int, int] = {}
+def _aliases(inputs: Any) -> _Aliases | None:
+    """For each input the first one in the same memory, and how far from it; None where that cannot be told.
+
+    Nor can it where an input holds nothing yet: the next time it may.
+    """
+    seen: dict[int, tuple[int, int]] = {}
+    found = []
     try:
-        return tuple(
-            seen.setdefault(value.untyped_storage()._cdata, i) if isinstance(value, torch.Tensor) else -1
-            for i, value in enumerate(inputs)
-        )
+        for i, value in enumerate(inputs):
+            if not isinstance(value, torch.Tensor):
+                found.append((i, 0))
+                continue
+            memory, offset = value.untyped_storage()._cdata, int(value.storage_offset())
+            storage = BUS.storages.known(memory)
+            if storage is not None and storage.unwritten:
+                return None
+            first, start = seen.setdefault(memory, (i, offset))
+            found.append((first, offset - start))
     except (NotImplementedError, RuntimeError):  # a sparse tensor has no storage
         return None
+    return tuple(found)
 
 
 _Notes: TypeAlias = tuple[frozenset[str], bool]  # hooks that are noted, and whether their ends are told
