@@ -22,6 +22,7 @@ from kernelscope.fingerprint import (
     Fingerprinter,
     HashFailure,
     NotFingerprintable,
+    cpu,
     cpu_stats,
     fingerprint,
     hashes,
@@ -29,6 +30,7 @@ from kernelscope.fingerprint import (
     stats_ops,
     why_not,
 )
+from kernelscope.fingerprint.log import CHUNK_ROWS, DeviceLog
 from kernelscope.fingerprint.stats import ROW_LENGTH
 
 ROOT = Path(__file__).parents[2]
@@ -192,6 +194,42 @@ def test_what_bits_is_sensitive_to() -> None:
     longer = torch.cat([x, torch.zeros(1)])
     changed = [swapped, flipped, ulp, same_bytes, longer, x.flip(0), -x]
     assert len({bits(t) for t in [x, *changed]}) == len(changed) + 1
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_flip_of_any_bit_is_seen(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not compiled:
+        monkeypatch.setattr(cpu, "accumulate", lambda tensor: None)
+    base = random_tensor(torch.uint8, 61)  # whole words, and a piece of one
+    seen = {bits(base)}
+    for byte in range(61):
+        for bit in range(8):
+            changed = base.clone()
+            changed[byte] ^= 1 << bit
+            seen.add(bits(changed))
+    assert len(seen) == 1 + 61 * 8
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=70), st.randoms(use_true_random=False))
+def test_the_order_counts(values: list[int], random: Any) -> None:
+    shuffled = list(values)
+    random.shuffle(shuffled)
+    for dtype in (torch.uint8, torch.float16, torch.float32, torch.int64, torch.complex128):
+        one, other = (torch.tensor(v, dtype=torch.int32).to(dtype) for v in (values, shuffled))
+        assert (bits(one) == bits(other)) == (values == shuffled)
+
+
+def test_no_two_of_many_random_tensors_collide() -> None:
+    """16,000 tensors are more than 10⁸ pairs. Most differ little from one another, as real ones do."""
+    generator = torch.Generator().manual_seed(0)
+    near = torch.zeros(8000, 12, dtype=torch.int32)
+    near.scatter_(1, torch.randint(0, 12, (8000, 2), generator=generator), 1)
+    near[:, -1] = torch.arange(8000)
+    far = torch.randint(-(1 << 31), (1 << 31) - 1, (8000, 12), generator=generator, dtype=torch.int64)
+    rows = [*near, *far.to(torch.int32)]
+    taken = Fingerprinter()
+    assert len({taken.read(slot) for slot in taken.take(rows)}) == len(rows)
 
 
 def test_zero_signs_and_nan_payloads_count() -> None:
@@ -509,6 +547,28 @@ def test_slots_keep_their_values_as_the_log_grows() -> None:
     for slot in (-1, 11, 1 << 40):
         with pytest.raises(IndexError, match="no fingerprint"):
             taken.read(slot)
+
+
+class LogWithoutDevice(Fingerprinter):
+    """Logs CPU tensors as if they lay on a device: nothing but the engines would differ on a real one."""
+
+    def log_of(self, device: torch.device) -> tuple[int, DeviceLog]:
+        if not self._devices:
+            self._devices.append(DeviceLog(torch.device("cpu")))
+        return 1, self._devices[0]
+
+
+def test_more_tensors_at_once_than_a_piece_of_the_log_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda device: None)
+    tensors = [torch.tensor([i]) for i in range(CHUNK_ROWS + 5)]
+    taken = LogWithoutDevice()
+    slots = taken._take_on(torch.device("meta"), tensors[:3])
+    slots += taken._take_on(torch.device("meta"), tensors)
+    assert len(set(slots)) == len(slots) == len(tensors) + 3
+    some = [0, 2, 3, 4, CHUNK_ROWS, CHUNK_ROWS + 2, CHUNK_ROWS + 3, CHUNK_ROWS + 7]
+    assert [taken.read(slots[i]) for i in some] == [bits([*tensors[:3], *tensors][i]) for i in some]
+    with pytest.raises(ValueError, match="at once"):
+        taken._devices[0].reserve([0] * (CHUNK_ROWS + 1))
 
 
 def test_threads_do_not_share_slots() -> None:

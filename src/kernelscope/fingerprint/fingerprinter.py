@@ -118,6 +118,9 @@ class Fingerprinter:
         if device.type == "cpu":
             return [self._take_on_host(tensor) for tensor in tensors]
         number, log = self.log_of(device)
+        if len(tensors) > log.rows_at_once:  # the lists of an optimizer's step can be that long
+            some, others = tensors[: log.rows_at_once], tensors[log.rows_at_once :]
+            return [*self._take_on(device, some), *self._take_on(device, others)]
         salts = [salt(t.dtype, t.nbytes) for t in tensors]
         numels = [numel(t) for t in tensors] if self.takes_stats else ()
         stream = torch._C._cuda_getCurrentRawStream(device.index) if device.type == "cuda" else None

@@ -107,6 +107,8 @@ class DeviceLog:
 
     def reserve(self, salts: Sequence[int], numels: Sequence[int] = ()) -> int:
         """Room for as many neighbouring rows, which begin as zero; `numels` are for statistics."""
+        if len(salts) > self.rows_at_once:
+            raise ValueError(f"{len(salts)} rows of a log at once; it has room for {self.rows_at_once}")
         left = -self.rows % CHUNK_ROWS
         if left < len(salts):
             self._skip(left)

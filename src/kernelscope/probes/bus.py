@@ -85,7 +85,10 @@ class Bus:
                 if not self.executing:
                     self.familiars = {}
         if self.after_detach is not None:
-            self.after_detach(listener)
+            try:
+                self.after_detach(listener)
+            except Exception:
+                listener.finding(own_fault("letting go of CUDA graphs, which may still take fingerprints"))
 
     def forget(self) -> None:
         """In a forked child: nobody listens, and the weak references are its own copies."""

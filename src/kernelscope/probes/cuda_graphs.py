@@ -77,8 +77,11 @@ class CudaGraphs:
         def replay(graph: Any) -> Any:
             result = original(graph)
             if not BUS.here.muted:
-                with BUS.mute():
-                    self._emit(graph)
+                try:
+                    with BUS.mute():
+                        self._emit(graph)
+                except Exception:
+                    BUS.finding(own_fault("recording the replay of a CUDA graph"))
             return result
 
         return replay
