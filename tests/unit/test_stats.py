@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 
 import pytest
 import torch
@@ -181,6 +182,23 @@ def test_a_small_deviation_far_from_zero(engine: Engine) -> None:
     assert engine(tensor).std == pytest.approx(half, rel=1e-9)
     tensor[0] = math.nan
     assert engine(tensor).std == pytest.approx(half, rel=1e-6)  # one more of the upper than of the lower
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("wild", [False, True])
+def test_one_number_far_from_all_others(engine: Engine, dtype: torch.dtype, wild: bool) -> None:
+    # Around the first of a block the squares of the others would be all but equal, and leave mostly rounding.
+    tensor = torch.randn(20_001, generator=torch.Generator().manual_seed(0)).mul(100).to(dtype)
+    tensor[0] = tensor[BLOCK_BYTES // dtype.itemsize] = 30_000
+    if wild:
+        tensor[[7, 19_000]] = math.inf
+    exact = [Fraction(x) for x in tensor[tensor.isfinite()].double().tolist()]
+    mean = sum(exact) / len(exact)
+    std = math.sqrt(sum((x - mean) ** 2 for x in exact) / len(exact))
+    seen = engine(tensor)
+    assert seen.std == pytest.approx(std, rel=1e-13)
+    assert seen.mean == pytest.approx(float(mean), rel=1e-12)
+    assert (seen.min, seen.max) == (float(min(exact)), float(max(exact)))
 
 
 # --- what stays the same ---

@@ -54,6 +54,13 @@ struct Record {
         high = finite_x > high ? finite_x : high;
     }
 
+    // Mean and squares from the sums of distances from `around`, and of their squares.
+    void settle(double around, double total, double square) {
+        mean = around + total / finite;
+        square -= total * (total / finite);
+        squares = square < 0 ? 0 : square;
+    }
+
     void count(double x) {
         if (x != x) nan++;
         else if (x == INF) pos_inf++;
@@ -160,8 +167,8 @@ struct Sums {
     Lanes around, total[PARTS], squares[PARTS], sizes[PARTS], low[PARTS], high[PARTS];
     Counts zeros[PARTS];
 
-    explicit Sums(double middle) : around(middle - Lanes{}), total{}, squares{}, sizes{}, zeros{} {
-        for (u64 p = 0; p < PARTS; p++) low[p] = high[p] = around;
+    Sums(double middle, double any) : around(middle - Lanes{}), total{}, squares{}, sizes{}, zeros{} {
+        for (u64 p = 0; p < PARTS; p++) low[p] = high[p] = any - Lanes{};
     }
 
     __attribute__((always_inline)) void add(const Numbers& eight) {
@@ -181,11 +188,14 @@ struct Sums {
     }
 };
 
-// Every element is finite, or the sum of absolute values is not.
+// What is left of squares around an element once they are around the mean. If that is little, the element lay far
+// from the others, and what is left is mostly rounding.
+constexpr double LITTLE = 1.0 / 64;
+
+// Every element is finite, or the sum of absolute values is not. Returns the squares around `around`.
 template <class Item>
-bool sum_up_finite(const char* at, u64 count, Record& record) {
-    const double around = Item::read(at, least(count, AT_ONCE))[0];
-    Sums sums(around);
+double sum_up_around(double around, const char* at, u64 count, Record& record) {
+    Sums sums(around, Item::read(at, least(count, AT_ONCE))[0]);
     u64 i = 0;
     for (; i + AT_ONCE <= count; i += AT_ONCE) sums.add(Item::read(at + i * Item::ITEM));
     const Sums done = sums;  // a lane is read from memory, and `sums` should stay in registers
@@ -205,16 +215,25 @@ bool sum_up_finite(const char* at, u64 count, Record& record) {
         }
     }
     record.finite = count;
-    record.mean = around + total / count;
-    square -= total * (total / count);
-    record.squares = square < 0 ? 0 : square;
-    return record.l1 < INF;
+    record.settle(around, total, square);
+    return square;
 }
 
 template <class Item>
-Record sum_up_checked(const char* at, u64 count) {
-    Record record;
-    double around = 0, total = 0, square = 0;
+bool sum_up_finite(const char* at, u64 count, Record& record) {
+    const double square = sum_up_around<Item>(Item::read(at, least(count, AT_ONCE))[0], at, count, record);
+    if (record.l1 < INF && record.squares < square * LITTLE) {
+        const double mean = record.mean;
+        record = Record();
+        sum_up_around<Item>(mean, at, count, record);
+    }
+    return record.l1 < INF;
+}
+
+// Returns the squares around `around`, which with `first` becomes the first finite element.
+template <class Item>
+double sum_up_some(double& around, bool first, const char* at, u64 count, Record& record) {
+    double total = 0, square = 0;
     for (u64 i = 0; i < count; i += AT_ONCE) {
         const u64 here = least(count - i, AT_ONCE);
         const Numbers x = Item::read(at + i * Item::ITEM, here);
@@ -223,17 +242,26 @@ Record sum_up_checked(const char* at, u64 count) {
                 record.count(x[k]);
                 continue;
             }
-            if (!record.finite) around = x[k];
+            if (first && !record.finite) around = x[k];
             const double away = x[k] - around;
             record.finite++;
             total += away, square += away * away;
             record.add(x[k]);
         }
     }
-    if (record.finite) {
-        record.mean = around + total / record.finite;
-        square -= total * (total / record.finite);
-        record.squares = square < 0 ? 0 : square;
+    if (record.finite) record.settle(around, total, square);
+    return square;
+}
+
+template <class Item>
+Record sum_up_checked(const char* at, u64 count) {
+    Record record;
+    double around = 0;
+    const double square = sum_up_some<Item>(around, true, at, count, record);
+    if (square < INF && record.squares < square * LITTLE) {
+        around = record.mean;
+        record = Record();
+        sum_up_some<Item>(around, false, at, count, record);
     }
     return record;
 }
