@@ -122,9 +122,20 @@ def test_another_function_of_the_wrapper_may_write_to_anything() -> None:
     assert run(source, planned, ["A"]) == ["note", ("kernel", "A"), ("flush", "A"), ("kernel", "A")]
 
 
+def test_a_block_that_chooses_the_device() -> None:
+    source = (
+        "def call(args):\n    a, = args\n    with g._DeviceGuard(0):\n        kernel(a)\n    return (a,)\n"
+    )
+    [hook] = hooks(source, "kernel")
+    assert plan_source(source, "w.py", {hook: launch("a")}).flushes == [(0,)]
+
+
 @pytest.mark.parametrize(
     "body",
-    ["if a:\n        kernel(a)", "for _ in range(2):\n        kernel(a)", "b = (kernel(a), 1)"],
+    [
+        *("if a:\n        kernel(a)", "for _ in range(2):\n        kernel(a)", "b = (kernel(a), 1)"),
+        *("with stream1:\n        kernel(a)", "with torch.cuda.stream(s):\n        kernel(a)"),
+    ],
 )
 def test_what_cannot_be_planned(body: str) -> None:
     source = f"def call(args):\n    a, = args\n    {body}\n    return (a,)\n"

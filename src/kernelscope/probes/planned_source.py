@@ -95,6 +95,12 @@ def address_of(node: ast.expr | None) -> tuple[str, str] | None:
     return None
 
 
+def _chooses_a_device(context: ast.expr) -> bool:
+    """Whether a `with` does no more than that."""
+    called = ast.unparse(context.func).rpartition(".")[2] if isinstance(context, ast.Call) else ""
+    return called in ("_DeviceGuard", "device", "nullcontext")
+
+
 class _Writer:
     def __init__(self, launches: Mapping[str, PlannedLaunch], functions: set[str]) -> None:
         self.planned = PlannedSource()
@@ -117,6 +123,8 @@ class _Writer:
         written: list[ast.stmt] = []
         for statement in body:
             if isinstance(statement, ast.With):
+                if not all(_chooses_a_device(item.context_expr) for item in statement.items):
+                    raise Unplannable("it switches streams")  # an execution is fingerprinted on one
                 written += self._flush(statement)
                 statement.body = [*self._block(statement.body), *self._flush(statement.body[-1])]
                 written.append(statement)
