@@ -98,8 +98,12 @@ class CapturedValues:
         self.cannot = cannot
 
     @property
+    def memory(self) -> object:
+        return self.fingerprints.rows
+
+    @property
     def nbytes(self) -> int:
-        return self.fingerprints.nbytes
+        return self.fingerprints.rows.nbytes
 
     def before(self, launch: Launch) -> CapturedCall:
         call = CapturedCall(self)

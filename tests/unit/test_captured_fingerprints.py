@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ from kernelscope.fingerprint.captured import ROWS_AT_MOST, CannotCapture, Captur
 from kernelscope.fingerprint.log import CHUNK_ROWS, SCRATCH_WORDS, DeviceLog
 from kernelscope.fingerprint.stats import ROW_LENGTH
 from kernelscope.probes import cuda_graphs
+from kernelscope.probes.bus import BUS
 from kernelscope.probes.cuda_graphs import CudaGraphs
 
 
@@ -44,6 +48,35 @@ def test_the_scratch_is_one_streams_and_does_not_grow(log: DeviceLog) -> None:
         rows.scratch(2, 4)
     with pytest.raises(CannotCapture, match="too large"):
         rows.scratch(1, SCRATCH_WORDS)
+
+
+class Graph:
+    """Stands for a CUDA graph of the user's own: what is asked of it needs no device."""
+
+
+def test_a_graph_keeps_its_rows_and_not_the_recording(log: DeviceLog) -> None:
+    with kernelscope.record() as run:
+        [recording] = BUS.listeners
+    probe, graph, rows = CudaGraphs(), Graph(), CapturedRows(log, stats=False)
+    probe._around_begin(lambda graph: None)(graph)
+    capture = probe._captures[graph]
+    template = SimpleNamespace(calls={recording: "its rows"})
+    capture.templates.append(template)  # type: ignore[arg-type]
+    capture.kept[recording] = SimpleNamespace(memory=rows, nbytes=rows.nbytes)
+    weakref.finalize(graph, cuda_graphs._free, capture.kept, capture.left)
+    probe._around_end(lambda graph: None)(graph)
+    probe._drop_graphs_of(recording)
+    assert [finding.kind for finding in run.findings] == ["fingerprints-stay"]
+    assert capture.left == [rows]
+    seen = weakref.ref(recording)
+    memory = weakref.ref(rows)
+    del recording, run, rows
+    gc.collect()
+    assert seen() is None
+    assert memory() is not None
+    del capture, graph
+    gc.collect()
+    assert memory() is None
 
 
 @pytest.fixture

@@ -87,19 +87,15 @@ class CapturedFingerprints:
         self.hasher = hasher
         self._number, self._log = hasher.log_of(device)
         with quiet():
-            self._rows = CapturedRows(self._log, stats=hasher.takes_stats)
+            self.rows = CapturedRows(self._log, stats=hasher.takes_stats)
         self._salts: list[int] = []
         self._numels: list[int] = []
         self._dtypes: list[torch.dtype] = []
 
-    @property
-    def nbytes(self) -> int:
-        return self._rows.nbytes
-
     def begin(self) -> None:
         """First thing in the capture: each replay starts from zero."""
         with quiet():
-            self._rows.clear()
+            self.rows.clear()
 
     def take(self, tensors: Sequence[torch.Tensor]) -> list[int]:
         return self.take_known(tensors)
@@ -118,7 +114,7 @@ class CapturedFingerprints:
         self._dtypes += [t.dtype for t in tensors]
         self._numels += [numel(t) for t in tensors] if self.hasher.takes_stats else ()
         with during_captures():  # a kernel that is met for the first time is loaded
-            self.hasher.enqueue(self._rows, first, tensors)
+            self.hasher.enqueue(self.rows, first, tensors)
         return list(range(first, len(self._salts)))
 
     def replayed(self) -> list[Slot]:
@@ -126,13 +122,13 @@ class CapturedFingerprints:
         stream = torch._C._cuda_getCurrentRawStream(self._log.device.index)
         slots: list[Slot] = []
         with quiet():
-            self._rows.written_on(stream)
+            self.rows.written_on(stream)
         for row in range(0, len(self._salts), CHUNK_ROWS):
             salts = self._salts[row : row + CHUNK_ROWS]
             numels = self._numels[row : row + CHUNK_ROWS]
             first = self.hasher.reserve_on_device(self._log, salts, stream, numels)
             with quiet():
-                self._rows.copy_to(self._log, first, row, len(salts))
+                self.rows.copy_to(self._log, first, row, len(salts))
             self.hasher.enqueued(self._log, first)
             slots += range(slot := self.hasher.slot(self._number, first), slot + len(salts))
         if self.hasher.kinds != ("bits",):

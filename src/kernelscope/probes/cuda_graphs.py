@@ -61,7 +61,7 @@ class CudaGraphs:
                     listener.finding(own_fault("preparing a CUDA graph, whose calls will have no hashes"))
             if capture.kept:
                 # The captured kernels write there as long as the graph lives, whoever still listens.
-                weakref.finalize(graph, capture.kept.clear).atexit = False
+                weakref.finalize(graph, _free, capture.kept, capture.left).atexit = False
             return result
 
         return capture_begin
@@ -135,3 +135,11 @@ class CudaGraphs:
                     f"keep {size / 1e6:.1f} MB of the GPU's memory; capture again to be rid of that",
                 )
             )
+        for graph in marked:
+            self._captures[graph].leave(listener)
+
+
+def _free(kept: dict[Listener, Any], left: list[Any]) -> None:
+    """The graph is gone."""
+    kept.clear()
+    left.clear()

@@ -115,7 +115,16 @@ class Capture:
     def __init__(self) -> None:
         self.templates: list[Template] = []
         self.kept: dict[Listener, Any] = {}  # each a Kept
+        self.left: list[Any] = []  # memory of those that have closed
         self.replays = 0
+
+    def leave(self, listener: Listener) -> None:
+        """It has closed: only the memory stays that the captured kernels write to."""
+        kept = self.kept.pop(listener, None)
+        if kept is not None:
+            self.left.append(kept.memory)
+        for template in self.templates:
+            template.calls.pop(listener, None)
 
 
 class Kept(Protocol):
@@ -123,6 +132,10 @@ class Kept(Protocol):
 
     def begin(self) -> None:
         """First thing in the capture."""
+
+    @property
+    def memory(self) -> Any:
+        """What the captured kernels write to, also when nobody listens any more."""
 
     @property
     def nbytes(self) -> int: ...
