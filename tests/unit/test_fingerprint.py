@@ -571,6 +571,17 @@ def test_more_tensors_at_once_than_a_piece_of_the_log_holds(monkeypatch: pytest.
         taken._devices[0].reserve([0] * (CHUNK_ROWS + 1))
 
 
+def test_a_failure_on_the_device_does_not_hold_up_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    def out_of_memory(*args: Any) -> None:
+        raise torch.OutOfMemoryError("no memory for temporaries")
+
+    taken = LogWithoutDevice()
+    monkeypatch.setattr(hashes, "sum_into", out_of_memory)
+    with pytest.raises(torch.OutOfMemoryError):
+        taken._take_on(torch.device("meta"), [torch.ones(3)])
+    assert taken._devices[0]._unfinished == 0, "what comes later can be drained"
+
+
 def test_threads_do_not_share_slots() -> None:
     taken = Fingerprinter()
     found: dict[int, int] = {}

@@ -125,12 +125,14 @@ class Fingerprinter:
         numels = [numel(t) for t in tensors] if self.takes_stats else ()
         stream = torch._C._cuda_getCurrentRawStream(device.index) if device.type == "cuda" else None
         first = self.reserve_on_device(log, salts, stream, numels)
-        self.enqueue(log, first, tensors)
+        try:
+            self.enqueue(log, first, tensors)
+        finally:  # also when that failed: nothing is copied to the host while rows are still to be written
+            self.enqueued(log, first)
         slots = [self.slot(number, row) for row in range(first, first + len(tensors))]
         if self._norm:
             for slot, tensor in zip(slots, tensors, strict=True):
                 self._note_if_numberless(slot, tensor.dtype)
-        self.enqueued(log, first)
         return slots
 
     def enqueue(self, log: Rows, first: int, tensors: Sequence[torch.Tensor]) -> None:
