@@ -127,6 +127,19 @@ def test_a_custom_operator_is_not_trusted() -> None:
     assert changed in after.pre_hashes.values(), "who reads it next gets the changed value"
 
 
+def test_two_pieces_of_one_storage() -> None:
+    @torch.compile
+    def f(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return a @ a, b @ b
+
+    base = torch.randn(2, 4, 4)
+    with kernelscope.record(values="hash") as run:
+        f(*base)
+    first, second = run.calls
+    assert first.pre_hashes[0] == fingerprint(base[0]).bits
+    assert second.pre_hashes[0] == fingerprint(base[1]).bits
+
+
 HIDDEN: dict[str, torch.Tensor] = {}
 
 
