@@ -83,7 +83,8 @@ def test_fewer_bytes_are_read(step: Callable[[], None], monkeypatch: pytest.Monk
     assert once < 0.7 * sum(read)
 
 
-def test_a_write_between_graphs_is_seen(step: Callable[[], None]) -> None:
+@pytest.mark.parametrize("kernel", [(), "*"], ids=["planned", "looked-at"])  # a filter rules plans out
+def test_a_write_between_graphs_is_seen(kernel: str | tuple[()]) -> None:
     weight = torch.randn(8, 8)
 
     @torch.compile
@@ -92,7 +93,7 @@ def test_a_write_between_graphs_is_seen(step: Callable[[], None]) -> None:
 
     x = torch.randn(2, 8)
     f(x)
-    with kernelscope.record(values="hash") as run:
+    with kernelscope.record(values="hash", kernel=kernel) as run:
         f(x)
         weight.data.add_(1)  # behind autograd's back: no version counter moves
         f(x)
