@@ -83,7 +83,8 @@ def test_fewer_bytes_are_read(step: Callable[[], None], monkeypatch: pytest.Monk
     assert once < 0.7 * sum(read)
 
 
-def test_a_write_between_graphs_is_seen(step: Callable[[], None]) -> None:
+@pytest.mark.parametrize("kernel", [(), "*"], ids=["planned", "looked-at"])  # a filter rules plans out
+def test_a_write_between_graphs_is_seen(kernel: str | tuple[()]) -> None:
     weight = torch.randn(8, 8)
 
     @torch.compile
@@ -92,7 +93,7 @@ def test_a_write_between_graphs_is_seen(step: Callable[[], None]) -> None:
 
     x = torch.randn(2, 8)
     f(x)
-    with kernelscope.record(values="hash") as run:
+    with kernelscope.record(values="hash", kernel=kernel) as run:
         f(x)
         weight.data.add_(1)  # behind autograd's back: no version counter moves
         f(x)
@@ -125,6 +126,19 @@ def test_a_custom_operator_is_not_trusted() -> None:
     changed = sly_call.post_hashes[0]
     assert changed != sly_call.pre_hashes[0]
     assert changed in after.pre_hashes.values(), "who reads it next gets the changed value"
+
+
+def test_two_pieces_of_one_storage() -> None:
+    @torch.compile
+    def f(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return a @ a, b @ b
+
+    base = torch.randn(2, 4, 4)
+    with kernelscope.record(values="hash") as run:
+        f(*base)
+    first, second = run.calls
+    assert first.pre_hashes[0] == fingerprint(base[0]).bits
+    assert second.pre_hashes[0] == fingerprint(base[1]).bits
 
 
 HIDDEN: dict[str, torch.Tensor] = {}

@@ -24,6 +24,7 @@ from kernelscope.fingerprint import (
     NotFingerprintable,
     cpu,
     cpu_stats,
+    cuda,
     fingerprint,
     hashes,
     reference_bits,
@@ -218,6 +219,16 @@ def test_the_order_counts(values: list[int], random: Any) -> None:
     for dtype in (torch.uint8, torch.float16, torch.float32, torch.int64, torch.complex128):
         one, other = (torch.tensor(v, dtype=torch.int32).to(dtype) for v in (values, shuffled))
         assert (bits(one) == bits(other)) == (values == shuffled)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(1, (1 << 31) - 1), st.integers(0, (1 << 31) - 1))
+def test_a_division_in_the_kernels_is_exact(divisor: int, number: int) -> None:
+    magic = cuda.magic(divisor)
+    for n in (number, number // divisor * divisor, max(number // divisor * divisor - 1, 0), (1 << 31) - 1):
+        product = n * (magic & 0xFFFFFFFFF)
+        assert product < 1 << 64
+        assert product >> (magic >> 40) == n // divisor
 
 
 def test_no_two_of_many_random_tensors_collide() -> None:
