@@ -358,7 +358,8 @@ class Bus:
                 storage.epoch += 1
                 launch.storages.append(storage)
             elif arg.tensor.unread == NOT_WRITTEN:
-                self.storages.born(tensor, under_way=point.is_pending)
+                pending = point.is_pending
+                self.storages.born(tensor, under_way=pending, left_unwritten=not pending)
         return site
 
     def _site_returning(self, launch: Launch, named: list[tuple[str, torch.Tensor]]) -> Site:

@@ -147,7 +147,7 @@ def _noted_with() -> dict[str, Any]:
 def _aliases(inputs: Any) -> _Aliases | None:
     """For each input the first one in the same memory, and how far from it; None where that cannot be told.
 
-    Nor can it where an input holds nothing yet: the next time it may.
+    Nor can it where an input holds nothing yet: the next time it may, unless an operator never writes it.
     """
     seen: dict[int, tuple[int, int]] = {}
     found = []
@@ -158,7 +158,7 @@ def _aliases(inputs: Any) -> _Aliases | None:
                 continue
             memory, offset = value.untyped_storage()._cdata, int(value.storage_offset())
             storage = BUS.storages.known(memory)
-            if storage is not None and storage.unwritten:
+            if storage is not None and storage.unwritten and not storage.left_unwritten:
                 return None
             first, start = seen.setdefault(memory, (i, offset))
             found.append((first, offset - start))

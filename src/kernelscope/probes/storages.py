@@ -25,7 +25,7 @@ _View = tuple[int, tuple[int, ...], tuple[int, ...], int]
 class Storage:
     """One storage: `epoch` counts the writes seen."""
 
-    __slots__ = ("born_in", "epoch", "id", "unwritten", "version", "written")
+    __slots__ = ("born_in", "epoch", "id", "left_unwritten", "unwritten", "version", "written")
 
     def __init__(self, id: int) -> None:
         self.id = id
@@ -34,6 +34,7 @@ class Storage:
         self.version = 0  # autograd's counter at birth: a bump betrays a write that no probe saw
         self.written: list[_View] = []
         self.born_in = -1  # the graph call whose wrapper allocated it
+        self.left_unwritten = False  # by an operator that returned it, and does so each time
 
 
 class Storages:
@@ -74,13 +75,21 @@ class Storages:
                 _Memory._free_weak_ref(key)
             self._known.clear()
 
-    def born(self, tensor: torch.Tensor, graph_call: int = -1, *, under_way: bool = False) -> None:
+    def born(
+        self,
+        tensor: torch.Tensor,
+        graph_call: int = -1,
+        *,
+        under_way: bool = False,
+        left_unwritten: bool = False,
+    ) -> None:
         """Fresh memory: its contents mean nothing until somebody writes them.
 
         With `under_way` a collective is going to write them, at a time of its own; its wait is the write.
         """
         storage = self.of(tensor)
         storage.born_in = graph_call
+        storage.left_unwritten = left_unwritten
         storage.unwritten = True
         storage.version = _UNDER_WAY if under_way else _version(tensor)
         storage.written.clear()

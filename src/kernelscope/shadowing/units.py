@@ -62,7 +62,7 @@ def unit_of(launch: Launch, execution: Execution, alive: Mapping[str, Any]) -> U
         _add_output(unit, found, execution, arg.wrapper_name, arg.name, i, launch.flat[i], line)
     target = text.targets.get(line, "")
     if launch.point.returns and target and "out" not in launch.kwargs:
-        _add_returned(unit, found, execution, target, line)
+        _add_returned(unit, found, execution, launch, target)
     if any(is_given(o.node) for o in found):
         unit.given = True
         unit.outputs = found
@@ -162,8 +162,8 @@ def _add_output(
         found.append(Output(name, argument, node, index))
 
 
-def _add_returned(unit: Unit, found: list[Output], execution: Execution, target: str, line: int) -> None:
-    text, lowered = execution.text, execution.lowered
+def _add_returned(unit: Unit, found: list[Output], execution: Execution, launch: Launch, target: str) -> None:
+    text, lowered, line = execution.text, execution.lowered, launch.site.line
     if not text.is_read_after(target, line):
         return
     items = text.items_of(target)
@@ -172,6 +172,8 @@ def _add_returned(unit: Unit, found: list[Output], execution: Execution, target:
         node = next((lowered.nodes[name] for name in names if name in lowered.nodes), None)
         if node is None:
             unit.unchecked.append((target, "no FX node is known for what it returns"))
+        elif _leaves_out_the_bias(node, launch):
+            unit.pieces.append(target)
         else:
             found.append(Output(target, "result", node, None))
         return
@@ -181,6 +183,13 @@ def _add_returned(unit: Unit, found: list[Output], execution: Execution, target:
             continue
         place = node.args[1] if len(node.args) > 1 and isinstance(node.args[1], int) else None
         found.append(Output(name, f"result{place if place is not None else ''}", node, None, place))
+
+
+def _leaves_out_the_bias(node: Node, launch: Launch) -> bool:
+    """On a GPU a convolution is given no bias; the kernel that reads its result adds it."""
+    if node.target is not torch.ops.aten.convolution.default or node.args[2] is None:
+        return False
+    return launch.kwargs.get("bias", node) is None
 
 
 def _stops(launch: Launch, execution: Execution, alive: Mapping[str, Any]) -> dict[Node, str]:
