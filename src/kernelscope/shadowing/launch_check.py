@@ -225,7 +225,7 @@ def _returned(launch: Launch, unit: Unit) -> Mapping[str, Any]:
 
 def _part(values: Mapping[Node, Any], output: Output) -> Any:
     value = values[output.node]
-    return value[output.key] if output.key else value
+    return value[output.key] if output.key and value is not None else value
 
 
 def _nothing(node: Node, symbols: Mapping[str, Any], offload: bool) -> torch.Tensor:

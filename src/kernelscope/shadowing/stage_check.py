@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten
 
 from ..probes.fx_stages import Stage
 from .judge import Verdict, judge
-from .nodes import aten, is_copy, is_given, is_random, value_of
+from .nodes import aten, is_copy, is_given, is_random, is_user_kernel, value_of
 from .reference import CannotEvaluate, Reference, coarsest_eps
 from .result import Culprit, ShadowResult
 from .slices import concrete_shape
@@ -82,6 +82,8 @@ def _lowerable_differs(
     before: GraphModule, after: GraphModule, alive: Mapping[str, Any], symbols: Mapping[str, Any]
 ) -> tuple[str, Node | None, Verdict] | None:
     """Graphs of ATen operators: joint, forward, backward."""
+    if any(is_user_kernel(node) for graph in (before, after) for node in graph.graph.nodes):
+        raise CannotEvaluate("a Triton kernel of your own writes in place, which is not followed here")
     inputs = _inputs(before, alive, symbols)
     outs, news = _outputs(before), _outputs(after)
     shared = [key for key in outs if key in news and not _is_drawn(outs[key]) and not _is_drawn(news[key])]
