@@ -125,7 +125,11 @@ def _session(recording: Recording, given: argparse.Namespace) -> ValueSession:
     """Printing, saving and watching, as the options say, or as the program sets it in torch's config."""
     from .values.script import session_for_script
 
-    return session_for_script(recording, value_settings_of(given), _writer(recording).folder)
+    try:
+        return session_for_script(recording, value_settings_of(given), _writer(recording).folder)
+    except BaseException:
+        recording.sink.close()
+        raise
 
 
 def _recording(wanted: AutoRecord, given: argparse.Namespace) -> Recording:

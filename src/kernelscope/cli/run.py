@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import shutil
 import sys
@@ -71,11 +72,15 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _check_folder(given: str) -> None:
+    """So that a folder for values that cannot be is said before anything is started."""
     path = Path(given)
-    if given and path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise RunError(
-            f"--save-to {given}: it is there already, and nothing is overwritten; name a new folder"
-        )
+    if not given:
+        return
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise RunError(f"--save-to {given}: it is there already, and is not overwritten; name a new folder")
+    above = next(each for each in path.absolute().parents if each.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise RunError(f"--save-to {given}: {above} is no folder that can be written to")
 
 
 def options_text(args: argparse.Namespace) -> str:
