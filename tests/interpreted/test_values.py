@@ -53,3 +53,17 @@ def test_inductors_kernels() -> None:
     assert f"inductor: after_launch - {call.kernel_name} - buf0\nArgument:  out_ptr0 (out)\n{out}\n" in text
     assert "uninitialised" in text
     assert text.startswith("aoti_model_inputs - arg0_1\n")
+
+
+@pytest.mark.usefixtures("inductor_triton")
+def test_combo_kernels() -> None:
+    stream = io.StringIO()
+    x, y = torch.arange(4.0), torch.arange(6.0).view(2, 3)
+    with torch._inductor.config.patch(combo_kernels=True, benchmark_combo_kernel=False):
+        function = torch.compile(lambda x, y: (x + 1, y * 2))
+        with observe("2", stream=stream) as run:
+            outs = function(x, y)
+    [call] = run.calls
+    assert len([arg for arg in call.arguments if arg.role == "out"]) == 2, "not a combo kernel"
+    for out in outs:
+        assert f"(out)\n{out}\n" in stream.getvalue().partition("after_launch")[2]

@@ -78,6 +78,7 @@ class Watcher:
         self._files = files
         self._on_hit = on_hit
         self._before: dict[int, Tensors] = {}  # by call: copies of what it may overwrite
+        self._told: set[tuple[str, str, str]] = set()
         self._infinite: dict[int, tuple[int, str]] = {}  # by storage: who first made an infinity there
 
     def before(self, call: Call, launch: Launch) -> None:
@@ -150,6 +151,10 @@ class Watcher:
     ) -> None:
         site = call.site
         arg = site.args[position]
+        key = (condition, site.kernel.name, arg.name)
+        if key in self._told:  # a loop would tell it again and again
+            return
+        self._told.add(key)
         self._on_hit(
             Hit(
                 call.index,
