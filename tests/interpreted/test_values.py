@@ -56,14 +56,15 @@ def test_inductors_kernels() -> None:
 
 
 @pytest.mark.usefixtures("inductor_triton")
-def test_combo_kernels() -> None:
-    stream = io.StringIO()
-    x, y = torch.arange(4.0), torch.arange(6.0).view(2, 3)
-    with torch._inductor.config.patch(combo_kernels=True, benchmark_combo_kernel=False):
-        function = torch.compile(lambda x, y: (x + 1, y * 2))
+def test_multi_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stock refuses these."""
+    monkeypatch.setenv("TORCHINDUCTOR_DISABLE_MULTI_KERNEL_CACHE", "1")
+    stream, x = io.StringIO(), torch.arange(64.0).view(1, 64)
+    with torch._inductor.config.patch({"triton.multi_kernel": 1}):
+        function = torch.compile(lambda x: (x * 3).sum(1))
         with observe("2", stream=stream) as run:
-            outs = function(x, y)
+            out = function(x)
     [call] = run.calls
-    assert len([arg for arg in call.arguments if arg.role == "out"]) == 2, "not a combo kernel"
-    for out in outs:
-        assert f"(out)\n{out}\n" in stream.getvalue().partition("after_launch")[2]
+    assert "multi_kernel" in call.graph.source
+    assert f"inductor: after_launch - {call.kernel_name} - buf0\n" in stream.getvalue()
+    assert f"(out)\n{out}\n" in stream.getvalue()
