@@ -32,6 +32,7 @@ PATCH_TARGETS = [
     ),
     ("torch._inductor.runtime.benchmarking", "Benchmarker", ("benchmark_gpu_with_cuda_graph",)),
     ("torch.autograd.profiler", "record_function", ("__enter__", "__exit__")),
+    ("torch.utils._config_module", "ConfigModule", ("__setattr__",)),
     ("torch.cuda.graphs", "CUDAGraph", ("replay", "capture_begin", "capture_end")),
     ("triton.runtime.jit", "KernelInterface", ("__getitem__",)),
     ("triton.runtime.jit", "JITFunction", ("run", "__getitem__")),

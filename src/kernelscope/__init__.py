@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from . import fingerprint as fingerprint
+    from . import values as values
     from .analysis.determinism import DeterminismResult as DeterminismResult
     from .analysis.diff import diff as diff
     from .analysis.divergence import Divergence as Divergence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from .shadowing import ShadowResult as ShadowResult
     from .shadowing import check_correctness as check_correctness
     from .shadowing import shadow as shadow
+    from .values.replacing import replace as replace
 
 _HOMES = {
     "DebugMode": ".debug_mode",
@@ -37,6 +39,7 @@ _HOMES = {
     "check_correctness": ".shadowing",
     "load": ".run",
     "record": ".recording",
+    "replace": ".values.replacing",
     "shadow": ".shadowing",
     "step": ".recording",
 }
@@ -56,15 +59,17 @@ __all__ = [
     "fingerprint",
     "load",
     "record",
+    "replace",
     "shadow",
     "step",
+    "values",
 ]
 
 
 def __getattr__(name: str) -> Any:
     """Public names load on first use: `import kernelscope` does not import torch."""
-    if name == "fingerprint":
-        return import_module(".fingerprint", __name__)
+    if name in ("fingerprint", "values"):
+        return import_module(f".{name}", __name__)
     if name not in _HOMES:
         raise AttributeError(f"module 'kernelscope' has no attribute {name!r}; it has {', '.join(__all__)}")
     return getattr(import_module(_HOMES[name], __name__), name)
@@ -72,3 +77,16 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def _honour_printer() -> None:
+    """torch's own variable for printing intermediate values acts once kernelscope is imported."""
+    from .config import wants_printer
+
+    if wants_printer():
+        from .autorecord import start_printer
+
+        start_printer()
+
+
+_honour_printer()

@@ -6,19 +6,22 @@ is set. Loads nothing of torch itself.
 
 from __future__ import annotations
 
+import argparse
 import atexit
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import TYPE_CHECKING, Any
 
 from .config import AutoRecord, autorecord_from_environment, settle_run
-from .options import config_of, parse_options
+from .options import config_of, parse_options, take_over_printer, value_settings_of
 
 if TYPE_CHECKING:
     from .recording import Recording
     from .run.writer import Writer
+    from .values.session import ValueSession
 
 # What torch and Python start for themselves, and torchrun, whose own process runs nothing of the user's.
 _COMPILE_WORKER = os.path.join("torch", "_inductor", "compile_worker", "__main__.py")
@@ -36,10 +39,27 @@ def start() -> None:
         return
     _started = True
     settle_run(wanted.path)
+    after_torch(lambda: _open(wanted))
+
+
+def start_printer() -> None:
+    """Print or save values in this process, because torch's own variable says so and we are imported."""
+
+    def start() -> None:
+        from .values.script import start_by_environment
+
+        start_by_environment()
+
+    if not _is_helper(sys.orig_argv):
+        after_torch(start)
+
+
+def after_torch(do: Callable[[], None]) -> None:
+    """Now, if torch is loaded; else once it is."""
     if "torch" in sys.modules:
-        _open(wanted)
+        do()
     else:
-        sys.meta_path.insert(0, _AfterTorch(wanted))
+        sys.meta_path.insert(0, _AfterTorch(do))
 
 
 def _is_helper(argv: list[str]) -> bool:
@@ -58,10 +78,10 @@ def _is_helper(argv: list[str]) -> bool:
 
 
 class _AfterTorch:
-    """Finds torch like everybody else, and opens the recording once it is loaded."""
+    """Finds torch like everybody else, and does something once it is loaded."""
 
-    def __init__(self, wanted: AutoRecord) -> None:
-        self._wanted = wanted
+    def __init__(self, do: Callable[[], None]) -> None:
+        self._do = do
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if name != "torch":
@@ -76,7 +96,7 @@ class _AfterTorch:
         def exec_module(module: Any) -> None:
             del loader.exec_module
             load(module)
-            _open(self._wanted)
+            self._do()
 
         loader.exec_module = exec_module
         return spec
@@ -86,7 +106,10 @@ def _open(wanted: AutoRecord) -> None:
     from .run.errors import RunError
 
     try:
-        recording = _recording(wanted)
+        given = parse_options(wanted.options)
+        take_over_printer(given)
+        recording = _recording(wanted, given)
+        session = _session(recording, given)
         recording.open()
     except RunError as error:  # a disk that is full or sealed is no reason to stop the program
         print(f"kernelscope: not recording: {error}", file=sys.stderr)
@@ -95,14 +118,25 @@ def _open(wanted: AutoRecord) -> None:
         print(f"kernelscope: cannot record: {error}", file=sys.stderr)
         sys.exit(2)
     _note_exceptions(recording)
-    atexit.register(_close, recording, os.getpid())
+    atexit.register(_close, recording, session, os.getpid())
 
 
-def _recording(wanted: AutoRecord) -> Recording:
+def _session(recording: Recording, given: argparse.Namespace) -> ValueSession:
+    """Printing, saving and watching, as the options say, or as the program sets it in torch's config."""
+    from .values.script import session_for_script
+
+    try:
+        return session_for_script(recording, value_settings_of(given), _writer(recording).folder)
+    except BaseException:
+        recording.sink.close()
+        raise
+
+
+def _recording(wanted: AutoRecord, given: argparse.Namespace) -> Recording:
     from .recording import Recording
     from .run import folder
 
-    config = config_of(parse_options(wanted.options))
+    config = config_of(given)
     part = folder.claim_part(wanted.path, wanted.rank, os.getpid())
     return Recording(config, part)
 
@@ -119,10 +153,11 @@ def _note_exceptions(recording: Recording) -> None:
     sys.excepthook = excepthook
 
 
-def _close(recording: Recording, pid: int) -> None:
+def _close(recording: Recording, session: ValueSession, pid: int) -> None:
     if os.getpid() != pid:
         return  # a forked child: the run is its parent's
     writer = _writer(recording)
+    session.close()
     recording.close()
     # A process beside the main one that launched nothing, such as a DataLoader's worker, leaves nothing.
     if writer.folder.name.startswith("child-") and not writer.calls:

@@ -110,6 +110,40 @@ def place_from_environment(environ: Mapping[str, str] = os.environ) -> Place:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class ValueSettings:
+    """What is printed, saved and watched of the values inside compiled code."""
+
+    prints: bool = False
+    names: bool = False  # of kernels, printed before and after each launch
+    saves: bool = False
+    kernels: tuple[str, ...] = ()  # globs; empty looks at all
+    folder: str = ""  # for files; empty chooses one
+    watches: tuple[str, ...] = ()  # conditions that end the program
+
+    def __bool__(self) -> bool:
+        return self.prints or self.names or self.saves or bool(self.watches)
+
+
+PRINTER = "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER"
+FILTERED = "AOT_INDUCTOR_FILTERED_KERNELS_TO_PRINT"
+
+
+def printer_from_environment(environ: Mapping[str, str] = os.environ) -> tuple[str, tuple[str, ...]]:
+    """The level that torch's own variable asks for, and the kernels; torch's own levels are "0" to "3"."""
+    level = environ.get(PRINTER, "").strip() or "0"
+    if level not in ("0", "1", "2", "3"):
+        raise ValueError(
+            f"{PRINTER}={level!r}: unknown level; use 0 (off), 1 (save), 2 (print) or 3 (print kernel names)"
+        )
+    return level, tuple(filter(None, (name.strip() for name in environ.get(FILTERED, "").split(","))))
+
+
+def wants_printer(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a process that imports kernelscope shows its values; a recorded one sees to that itself."""
+    return environ.get(PRINTER, "").strip() not in ("", "0") and not environ.get(RUN)
+
+
 RUN, OPTIONS = "KERNELSCOPE_RUN", "KERNELSCOPE_OPTIONS"
 
 
@@ -143,7 +177,10 @@ def recorded_environment(
 ) -> dict[str, str]:
     """The environment in which a command and its children record."""
     search = os.pathsep.join(filter(None, [str(startup), environ.get("PYTHONPATH", "")]))
-    return {**environ, RUN: str(path.absolute()), OPTIONS: options, "PYTHONPATH": search}
+    ours = {RUN: str(path.absolute()), OPTIONS: options, "PYTHONPATH": search}
+    if PRINTER in environ:
+        ours[PRINTER] = "0"  # the options say it now: torch's own printer would change the generated code
+    return {**environ, **ours}
 
 
 def torch_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:

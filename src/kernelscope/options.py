@@ -6,7 +6,7 @@ import argparse
 import re
 import shlex
 
-from .config import OPTIONS, Config, strict_from_environment
+from .config import OPTIONS, Config, ValueSettings, printer_from_environment, strict_from_environment
 
 
 def parse_options(text: str) -> argparse.Namespace:
@@ -80,11 +80,67 @@ def add_recording_options(parser: argparse.ArgumentParser | argparse._ArgumentGr
         "--save-call", type=int, metavar="CALL", help="with --values save: keep the tensors of this call only"
     )
     add("--keep-last", type=int, default=0, metavar="N", help="keep only the last N steps on disk")
+    add_value_options(parser)
+
+
+def add_value_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """What to print, save and watch of the values inside compiled code."""
+    add = parser.add_argument
+    add("--print", dest="print_values", action="store_true", help="print the arguments of each launch")
+    add("--print-names", action="store_true", help="print each kernel's name before its launch, for crashes")
+    add(
+        "--save",
+        dest="save_values",
+        action="store_true",
+        help="save the arguments of each launch as .pt files",
+    )
+    add("--save-to", default="", metavar="DIR", help="… to this new folder; default RUN/values")
+    add(
+        "--values-of",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="print, save and watch only kernels with such a name; repeatable",
+    )
+    add(
+        "--stop-on",
+        action="append",
+        default=[],
+        metavar="WHAT",
+        help="end the program at the first launch that leaves nan, inf, max>1e4, …; repeatable",
+    )
+
+
+def take_over_printer(given: argparse.Namespace) -> None:
+    """What torch's variables for its own printer ask for counts as asked for here."""
+    level, kernels = printer_from_environment()
+    if level == "0":
+        return
+    given.save_values |= level == "1"
+    given.print_values |= level == "2"
+    given.print_names |= level == "3"
+    given.values_of = [*given.values_of, *(name for name in kernels if name not in given.values_of)]
+
+
+def value_settings_of(given: argparse.Namespace) -> ValueSettings:
+    from .values.conditions import parse_watch
+
+    for watch in given.stop_on:
+        parse_watch(watch)
+    return ValueSettings(
+        prints=given.print_values,
+        names=given.print_names,
+        saves=given.save_values or (bool(given.save_to) and not given.stop_on),
+        kernels=tuple(given.values_of),
+        folder=given.save_to,
+        watches=tuple(given.stop_on),
+    )
 
 
 def config_of(given: argparse.Namespace) -> Config:
+    needs_statistics = given.print_values or given.stop_on
     return Config(
-        values=given.values,
+        values="stats" if needs_statistics and given.values in ("off", "hash") else given.values,
         ops=given.ops,
         kernel=tuple(given.kernel),
         kind=tuple(given.kind),

@@ -23,7 +23,7 @@ from .fingerprint.fingerprinter import Fingerprinter
 from .launch_values import CapturedCall, CapturedValues, LaunchValues, readable_returns
 from .planning import PlannedGraph, last_readings, plan_graph
 from .probes import PROBES
-from .probes.bus import BUS
+from .probes.bus import BUS, own_fault, unseen
 from .probes.compile_settings import changed_settings
 from .probes.describe import plain
 from .probes.launch import Capture, GraphReadings, Launch
@@ -43,6 +43,12 @@ class Observer(Protocol):
     def after(self, call: Call, launch: Launch) -> None: ...
 
 
+class InputObserver(Protocol):
+    """Wants to see what each compiled graph is called with."""
+
+    def graph_inputs(self, execution: GraphCall, inputs: Sequence[Any]) -> None: ...
+
+
 class StopAtCall(SystemExit):
     """Ends the program where the recording was asked to stop; a plain exit to everybody else."""
 
@@ -50,12 +56,14 @@ class StopAtCall(SystemExit):
 class Recording:
     """Turns launches into the calls of one run, in memory or in a new folder on disk."""
 
-    def __init__(self, config: Config, path: Path | None = None) -> None:
+    def __init__(self, config: Config, path: Path | None = None, *, keeps_calls: bool = True) -> None:
         self.config = config
         self.observers: list[Observer] = []
+        self.input_observers: list[InputObserver] = []
+        self.misses_replays = ""  # what observers of values miss when a CUDA graph is replayed
         self.sink: Sink
         if path is None:
-            self.sink = MemorySink(run_info(config))
+            self.sink = MemorySink(run_info(config), keeps_calls=keeps_calls)
         else:
             self.sink = DiskSink(path, run_info(config), config, self._pause)
             if config.values == "save":
@@ -66,6 +74,7 @@ class Recording:
         self.run = self.sink.run
         self._enter, self._next_key = self.sink.enter, self.sink.next_key
         self.values: LaunchValues | None = None
+        self.hasher: Fingerprinter | None = None
         if config.values != "off":
             self.take_values_with(Fingerprinter(level="stats" if config.values == "stats" else "hash"))
         self._times = CallTimes(self.sink, self.finding) if config.time else None
@@ -208,6 +217,8 @@ class Recording:
     ) -> None:
         if self._is_paused:
             return
+        if self.misses_replays:
+            self.finding(Finding("values-in-cuda-graph", self.misses_replays))
         kept: CapturedValues | None = capture.kept.get(self)
         slots = kept.fingerprints.replayed() if kept is not None else None
         if slots is None and self.values is not None:
@@ -298,7 +309,7 @@ class Recording:
 
     # -- what happens between launches -----------------------------------------------------------------
 
-    def graph_call(self, graph_call: GraphCall) -> None:
+    def graph_call(self, graph_call: GraphCall, inputs: Sequence[Any] = ()) -> None:
         graph = graph_call.graph
         own = self._graphs.get(graph.id)
         if own is None:
@@ -311,10 +322,19 @@ class Recording:
         self.sink.graph_call(execution, is_paused=self._is_paused)
         if self.values is not None:
             self._note_switches()
+        if self.input_observers and not self._is_paused:
+            self._show_inputs(execution, inputs)
 
     def _note_switches(self) -> None:
         if (switches := self._switches.changed()) is not None:
             self.sink.mark("switches", switches)
+
+    def _show_inputs(self, execution: GraphCall, inputs: Sequence[Any]) -> None:
+        for observer in self.input_observers:
+            try:
+                unseen(observer.graph_inputs, execution, inputs)
+            except Exception:
+                self.finding(own_fault(f"looking at the inputs of graph {execution.graph.name}"))
 
     def mark(self, kind: str, text: str) -> None:
         self.sink.mark(kind, text)

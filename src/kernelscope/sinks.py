@@ -66,20 +66,22 @@ class MemorySink:
     wants_ends = False
     has_failed = False
 
-    def __init__(self, info: RunInfo) -> None:
+    def __init__(self, info: RunInfo, *, keeps_calls: bool = True) -> None:
         self.run = Run(info)
+        self._keeps_calls = keeps_calls  # without them it is for its observers only
         self._keys = itertools.count()
         self._timed: dict[int, Call] = {}  # until their times are known
 
     @property
     def note(self) -> Callable[[Brief], Any]:
-        return self.run.entries.append
+        return self.run.entries.append if self._keeps_calls else _drop
 
     def next_key(self) -> int:
         return next(self._keys)
 
     def enter(self, call: Call) -> None:
-        self.run.entries.append(call)
+        if self._keeps_calls:
+            self.run.entries.append(call)
 
     def leave(self, call: Call, stream: int | None) -> None:
         """It stands in the run already."""
@@ -184,6 +186,10 @@ class DiskSink:
 
     def tensor_saver(self, config: Config) -> TensorSaver:
         return TensorSaver(self.writer, config.max_tensors, _unrecorded, config.save_call)
+
+
+def _drop(entry: Brief) -> None:
+    """Nobody reads it."""
 
 
 @contextmanager

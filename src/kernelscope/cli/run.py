@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import shutil
 import sys
@@ -12,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from zipfile import is_zipfile
 
-from ..options import add_recording_options, config_of
+from ..options import add_recording_options, config_of, take_over_printer, value_settings_of
 from ..run import folder
 from ..run.errors import RunError
 from .child import watch
@@ -22,6 +23,8 @@ examples:
   kernelscope run train.py --epochs 1          record a script
   kernelscope run --values hash -m my.module   with a hash of every tensor before and after each kernel
   kernelscope run --time --steps 3:5 train.py  time steps 3 and 4
+  kernelscope run --print --values-of '*addmm*' train.py     print what these kernels find and leave
+  kernelscope run --stop-on nan train.py       end at the first kernel that makes a NaN, with its inputs saved
   kernelscope run -o before -- torchrun --nproc-per-node 2 train.py
 
 The exit status is the script's own; 2 when it could not be started. Processes that the script starts record
@@ -54,7 +57,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def main(args: argparse.Namespace) -> int:
     try:
+        take_over_printer(args)
         config_of(args)  # so that a wrong setting is said before anything is started
+        _check_folder(value_settings_of(args).folder)
     except (ValueError, TypeError) as error:
         raise RunError(str(error).replace("record(", "").replace("):", ":")) from None
     command, stem = command_of(args)
@@ -64,6 +69,18 @@ def main(args: argparse.Namespace) -> int:
         else folder.create_next(Path(folder.HOME), stem)
     )
     return watch(command, path, options_text(args), as_json=args.json)
+
+
+def _check_folder(given: str) -> None:
+    """So that a folder for values that cannot be is said before anything is started."""
+    path = Path(given)
+    if not given:
+        return
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise RunError(f"--save-to {given}: it is there already, and is not overwritten; name a new folder")
+    above = next(each for each in path.absolute().parents if each.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise RunError(f"--save-to {given}: {above} is no folder that can be written to")
 
 
 def options_text(args: argparse.Namespace) -> str:

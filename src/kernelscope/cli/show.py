@@ -12,6 +12,7 @@ examples:
   kernelscope show --kernel '*layer_norm*'      those of some kernels
   kernelscope show --call 17                    one call: arguments, hashes, grid, source line
   kernelscope show --call 17 --source           the code of its kernel
+  kernelscope show --call 17 --value out_ptr0   a picture of a tensor (of a run with --values save)
   kernelscope show --sort time                  where the time went (of a run with --time)
   kernelscope show --crash                      what was executing when the program died
   kernelscope show --json train-3 | jq '.calls[0].kernel_name'
@@ -41,6 +42,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--graph", metavar="GRAPH", help="one graph: its number, name or compile id")
     parser.add_argument("--step", type=count, metavar="N", help="one step")
     parser.add_argument("--phase", metavar="PHASE", help="forward, backward, optimizer or other")
+    parser.add_argument("--value", metavar="ARGUMENT", help="with --call: a picture of a saved tensor")
+    parser.add_argument("--before", action="store_true", help="with --value: before the launch, not after")
+    parser.add_argument("-o", dest="output", metavar="FILE.npz", help="with --value: write it to a new file")
     parser.add_argument("--changed", action="store_true", help="calls that changed an argument in place")
     parser.add_argument("--sort", choices=["time"], help="sites by the time they took, longest first")
     parser.add_argument("--source", action="store_true", help="the code of the kernels, too")

@@ -160,12 +160,12 @@ class Bus:
         for listener in self.listeners:
             listener.note_failed(graph_call, line, error)
 
-    def graph_call(self, graph: Graph, phase: Phase, stream: int) -> int:
-        """A compiled graph starts to execute."""
+    def graph_call(self, graph: Graph, phase: Phase, stream: int, inputs: Sequence[Any] = ()) -> int:
+        """A compiled graph starts to execute, with these inputs."""
         call = GraphCall(next(self._graph_calls), graph, threading.get_ident(), stream, phase)
         self._graph_calls_begun = call.index + 1
         for listener in self.listeners:
-            listener.graph_call(call)
+            listener.graph_call(call, inputs)
         return call.index
 
     def replayed(self, capture: Capture) -> None:

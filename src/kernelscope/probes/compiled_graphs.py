@@ -95,7 +95,7 @@ class CompiledGraphs:
             here.graph_call, here.execution = -1, None
             if graph is not None and wrapper is not None:
                 stream = torch.cuda.current_stream().cuda_stream if wrapper.is_cuda else 0
-                here.graph_call = BUS.graph_call(graph, BUS.phase(), stream)
+                here.graph_call = BUS.graph_call(graph, BUS.phase(), stream, inputs)
                 here.launch = None  # who called the graph is known of its graph call
             try:
                 result = original(compiled, inputs)

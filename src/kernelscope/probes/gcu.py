@@ -58,7 +58,7 @@ class GcuGraphs:
             before = here.graph_call, here.in_graph, here.backward
             here.in_graph += 1
             here.backward = compiled.direction == "backward"
-            here.graph_call = BUS.graph_call(self._graph(compiled), BUS.phase(), 0)
+            here.graph_call = BUS.graph_call(self._graph(compiled), BUS.phase(), 0, args)
             self._callers.setdefault(id(compiled), caller_frames(limit=100))
             try:
                 return original(compiled, args)

@@ -184,7 +184,7 @@ class Listener(Protocol):
     ) -> None:
         """Each launch of a CUDA graph has been enqueued once more; `epochs` are what each found."""
 
-    def graph_call(self, graph_call: GraphCall) -> None: ...
+    def graph_call(self, graph_call: GraphCall, inputs: Sequence[Any]) -> None: ...
 
     @property
     def notes_will_do(self) -> bool:

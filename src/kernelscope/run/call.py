@@ -23,6 +23,12 @@ class KernelCall:
         self._run = run
         self._call = call
 
+    def value(self, arg: str, moment: str = "") -> Any:
+        """A saved tensor (values="save") as a numpy array: after the launch, unless told "before"."""
+        from .saved_values import value_of
+
+        return value_of(self, arg, moment).numpy()
+
     # -- the kernel ------------------------------------------------------------------------------------
 
     @property

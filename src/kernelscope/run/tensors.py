@@ -34,13 +34,16 @@ class SavedTensor:
     data: bytes
 
     def numpy(self) -> Any:
-        """As a numpy array; dtypes that numpy lacks, such as bfloat16, come as their bytes."""
+        """As a numpy array, bfloat16 as float32; other dtypes that numpy lacks come as their bytes."""
         import numpy
 
         names = {
             "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
             "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?", "C64": "<c8",
         }  # fmt: skip
+        if self.dtype == "BF16":  # the upper half of a float32
+            wide = numpy.frombuffer(self.data, "<u2").astype("<u4") << 16
+            return wide.view("<f4").reshape(self.shape)
         if self.dtype not in names:
             return numpy.frombuffer(self.data, "u1")
         return numpy.frombuffer(self.data, names[self.dtype]).reshape(self.shape)

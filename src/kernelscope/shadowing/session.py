@@ -65,7 +65,7 @@ class Session:
 
     # -- what the bus says -----------------------------------------------------------------------------
 
-    def graph_call(self, graph_call: GraphCall) -> None:
+    def graph_call(self, graph_call: GraphCall, inputs: Sequence[Any]) -> None:
         graph = graph_call.graph
         with self._lock:
             lowered = self._lowered.get(graph.path)

@@ -1,0 +1,110 @@
+"""Saves what each launch finds and leaves: one file for each tensor, moment and call, never overwritten."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..events import Call, Finding, GraphCall
+from ..fingerprint import why_not
+from ..fingerprint.hashes import quiet
+from ..probes.bus import BUS
+from ..probes.launch import Launch
+from ..run.errors import RunError
+from .graph_inputs import named_inputs
+from .kernel_filter import KernelFilter
+from .moments import AFTER, BEFORE, seen
+
+
+class ValueFiles:
+    """A folder of tensors that `torch.load(…, weights_only=True)` reads; it must be new, or empty."""
+
+    def __init__(self, folder: Path, budget: int, finding: Callable[[Finding], None]) -> None:
+        self.folder = folder
+        self._budget = budget
+        self._finding = finding
+        self._said: set[str] = set()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if any(folder.iterdir()):
+                raise RunError(f"{folder} holds files already, and none is overwritten; name a new folder")
+            (folder / ".probe").touch()
+            (folder / ".probe").unlink()
+        except OSError as error:
+            raise RunError(f"values cannot be saved to {folder}: {error.strerror}") from None
+
+    def save(self, part: str, name: str, tensor: torch.Tensor) -> Path | None:
+        """`part` is a folder below ours. What cannot be saved is said, once, and the program goes on."""
+        with BUS.mute(), quiet():
+            copy = tensor.detach().resolve_conj().resolve_neg().cpu().clone()
+        self._budget -= copy.nbytes
+        if self._budget < 0:
+            self._say(
+                "values-not-saved", f"{self.folder} is as large as --max-tensors allows; no more is saved"
+            )
+            return None
+        path = self.folder / part / f"{file_part(name)}_{copy_device(tensor)}.pt"
+        try:
+            path.parent.mkdir(exist_ok=True)
+            path = _unused(path)
+            with open(path, "xb") as file, BUS.mute(), quiet():
+                torch.save(copy, file)
+        except OSError as error:
+            self._say("values-not-saved", f"values cannot be saved to {path}: {error.strerror}")
+            return None
+        return path
+
+    def _say(self, kind: str, message: str) -> None:
+        if message not in self._said:
+            self._said.add(message)
+            print(f"kernelscope: {message}", file=sys.stderr)
+            self._finding(Finding(kind, message))
+
+
+class FileSaver:
+    """The observer that saves everything it sees. Uninitialised contents are left out."""
+
+    def __init__(self, files: ValueFiles, wanted: KernelFilter) -> None:
+        self._files = files
+        self._wanted = wanted
+
+    def before(self, call: Call, launch: Launch) -> None:
+        self._launch(call, launch, BEFORE)
+
+    def after(self, call: Call, launch: Launch) -> None:
+        self._launch(call, launch, AFTER)
+
+    def graph_inputs(self, execution: GraphCall, inputs: Sequence[Any]) -> None:
+        for name, value in named_inputs(execution, inputs):
+            if isinstance(value, torch.Tensor) and why_not(value) is None:
+                self._files.save(f"graph_{execution.index}", f"aoti_model_inputs_{name}", value)
+
+    def _launch(self, call: Call, launch: Launch, moment: str) -> None:
+        if self._wanted.wants(call.site.kernel, call.site.device):
+            for one in seen(call, launch, moment):
+                if one.tensor is not None:
+                    name = f"{moment}_{call.site.kernel.name}_{one.name}"
+                    self._files.save(str(call.index), name, one.tensor)
+
+
+def copy_device(tensor: torch.Tensor) -> str:
+    return str(tensor.device)
+
+
+def file_part(name: str) -> str:
+    """A kernel's name may hold anything, a file's not, and not more than 255 bytes."""
+    return re.sub(r"[^\w.:+-]", "_", name)[:200]
+
+
+def _unused(path: Path) -> Path:
+    """A launch may be given two views of one buffer, which have one name."""
+    number, chosen = 2, path
+    while chosen.exists():
+        chosen = path.with_name(f"{path.stem}.{number}{path.suffix}")
+        number += 1
+    return chosen

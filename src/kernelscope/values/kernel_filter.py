@@ -1,0 +1,62 @@
+"""Which kernels are looked at, by our name for them or by that of AOTInductor's C shim. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+
+from ..events import Kernel
+
+
+class KernelFilter:
+    """Globs, whatever the case; none lets all through. Keeps what it saw, to say what would have matched."""
+
+    def __init__(self, globs: Iterable[str] = ()) -> None:
+        self.globs = tuple(glob.strip().lower() for glob in globs if glob.strip())
+        self._known: dict[tuple[int, str], bool] = {}
+        self._names: set[str] = set()
+        self._matched: set[str] = set()
+
+    def wants(self, kernel: Kernel, device: str) -> bool:
+        if not self.globs:
+            return True
+        key = (kernel.id, device)
+        if key not in self._known:
+            names = names_of(kernel, device)
+            matched = {g for g in self.globs if any(fnmatchcase(name.lower(), g) for name in names)}
+            self._matched |= matched
+            self._names.add(kernel.name)
+            self._known[key] = bool(matched)
+        return self._known[key]
+
+    def complaints(self) -> list[str]:
+        """What to say of the globs that no kernel matched, once the program is over."""
+        said = []
+        for glob in self.globs:
+            if glob in self._matched:
+                continue
+            if not self._names:
+                said.append(f"no kernel matched {glob!r}: no kernel ran")
+                continue
+            by_lower = {name.lower(): name for name in self._names}
+            near = get_close_matches(glob, by_lower, 3, 0.3) or sorted(by_lower)[:3]
+            named = ", ".join(by_lower[name] for name in near)
+            said.append(f"no kernel matched {glob!r}; of the {len(self._names)} that ran, nearest: {named}")
+        return said
+
+
+def names_of(kernel: Kernel, device: str) -> list[str]:
+    """`extern_kernels.addmm` is also `addmm` and AOTInductor's `aoti_torch_cuda_addmm_out`."""
+    names = [kernel.name]
+    if kernel.kind not in ("extern", "op"):
+        return names
+    parts = kernel.name.split(".")
+    if parts[0] == "extern_kernels" and len(parts) == 2:
+        operator, overload = parts[1], "out"
+    elif len(parts) >= 3:
+        operator, overload = parts[-2], parts[-1]
+    else:
+        operator, overload = parts[-1], ""
+    shim = f"aoti_torch_{device.partition(':')[0] or 'cpu'}_{operator}"
+    return [*names, operator, shim, f"{shim}_{overload}", f"{shim}_out"]

@@ -1,0 +1,97 @@
+"""Prints what each launch finds and leaves, in the form of torch's intermediate-value printer."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+import torch
+
+from ..events import Call, GraphCall
+from ..fingerprint import why_not
+from ..fingerprint.hashes import quiet
+from ..probes.bus import BUS
+from ..probes.launch import Launch
+from .graph_inputs import named_inputs
+from .kernel_filter import KernelFilter
+from .moments import AFTER, BEFORE, Seen, seen
+from .numbers import MOST_SHOWN, tensor_lines
+
+
+class Printer:
+    """An observer that prints values to standard output, or to a stream of its own."""
+
+    def __init__(
+        self, wanted: KernelFilter, *, most_shown: int = MOST_SHOWN, stream: TextIO | None = None
+    ) -> None:
+        self._wanted = wanted
+        self._most_shown = most_shown
+        self._stream = stream
+
+    def before(self, call: Call, launch: Launch) -> None:
+        self._launch(call, launch, BEFORE)
+
+    def after(self, call: Call, launch: Launch) -> None:
+        self._launch(call, launch, AFTER)
+
+    def graph_inputs(self, execution: GraphCall, inputs: Sequence[Any]) -> None:
+        for name, value in named_inputs(execution, inputs):
+            with BUS.mute(), quiet():
+                lines = _input_lines(value, self._most_shown)
+            if lines:
+                self._print([f"aoti_model_inputs - {name}", *lines])
+
+    def _launch(self, call: Call, launch: Launch, moment: str) -> None:
+        if not self._wanted.wants(call.site.kernel, call.site.device):
+            return
+        for one in seen(call, launch, moment):
+            with BUS.mute(), quiet():
+                lines = self._lines(call, one)
+            title = f"inductor: {moment} - {call.site.kernel.name} - {one.name}"
+            self._print([title, *lines])
+
+    def _lines(self, call: Call, one: Seen) -> list[str]:
+        if one.arg.tensor is None:
+            return [f"Value:  {one.value}"]
+        known = one.arg.name if one.arg.name != one.name else ""
+        lines = [f"Argument:  {known} ({one.arg.role})"] if known else []
+        if one.tensor is None:
+            spec = one.arg.tensor
+            size = f"Size:  {torch.Size(spec.shape)}"
+            return [*lines, f"Values:  {one.why}", size, f"Dtype:  torch.{spec.dtype}"]
+        return [*lines, *tensor_lines(one.tensor, one.fingerprint(call), self._most_shown)]
+
+    def _print(self, lines: list[str]) -> None:
+        # In one piece: other threads print too.
+        stream = self._stream or sys.stdout
+        stream.write("\n".join(lines) + "\n")
+
+
+class NamePrinter:
+    """Prints each kernel's name before its launch, at once: the last one printed is the one that crashed."""
+
+    def __init__(self, wanted: KernelFilter, *, stream: TextIO | None = None) -> None:
+        self._wanted = wanted
+        self._stream = stream
+
+    def before(self, call: Call, launch: Launch) -> None:
+        self._print(call, BEFORE)
+
+    def after(self, call: Call, launch: Launch) -> None:
+        self._print(call, AFTER)
+
+    def _print(self, call: Call, moment: str) -> None:
+        if self._wanted.wants(call.site.kernel, call.site.device):
+            stream = self._stream or sys.stdout
+            stream.write(f"[ {moment}: {call.site.kernel.name} ]\n")
+            stream.flush()
+
+
+def _input_lines(value: Any, most_shown: int) -> list[str]:
+    if isinstance(value, bool | int | float | complex):
+        return [f"Value:  {value}"]
+    if not isinstance(value, torch.Tensor):
+        return []
+    reason = why_not(value)
+    return tensor_lines(value, None, most_shown) if reason is None else [f"Values:  cannot be read: {reason}"]

@@ -1,0 +1,90 @@
+"""Values of a program that does not know of us: under `kernelscope run`, or with torch's own variables."""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from ..config import Config, ValueSettings, strict_from_environment
+from ..options import parse_options, take_over_printer, value_settings_of
+from ..probes.patching import MovedTarget
+from ..probes.stock_printer import StockPrinter
+from ..recording import Recording
+from ..run.errors import RunError
+from .levels import level_of
+from .session import ValueSession, settings_of_level
+from .watching import Hit
+
+STOPPED = 3  # exit status of a program that a watch has ended
+
+
+class StopOnHit(SystemExit):
+    """Ends the program where a watched condition first held; a plain exit to everybody else."""
+
+
+def session_for_script(recording: Recording, settings: ValueSettings, run: Path | None) -> ValueSession:
+    """Settings of the command line; what the program sets in torch's config is taken over as well."""
+    if (settings.saves or settings.watches) and not settings.folder and run is not None:
+        settings = replace(settings, folder=str(run / "values"))
+    elif settings.folder and run is not None and run.suffix != ".kscope":  # one of several processes
+        settings = replace(settings, folder=str(Path(settings.folder) / run.name))
+    session = ValueSession(recording, settings, on_hit=_stop)
+    printer = StockPrinter(_SetInCode(session, run))
+    try:
+        printer.install()
+    except MovedTarget as error:
+        if recording.config.strict:
+            raise
+        print(f"kernelscope: torch's own value printer is left alone: {error}", file=sys.stderr)
+    session.at_close.append(printer.remove)
+    return session
+
+
+def start_by_environment() -> None:
+    """`import kernelscope` under plain Python, with torch's variable for its printer set."""
+    try:
+        given = parse_options("")
+        take_over_printer(given)
+        _start(given)
+    except (RunError, ValueError, MovedTarget) as error:
+        print(f"kernelscope: cannot look at values: {error}", file=sys.stderr)
+
+
+def _start(given: argparse.Namespace) -> None:
+    settings = value_settings_of(given)
+    config = Config(values="stats" if settings.prints else "off", strict=strict_from_environment())
+    recording = Recording(config, keeps_calls=False)  # nobody will read the run, and the program may be long
+    session = session_for_script(recording, settings, None)
+    recording.open()
+    atexit.register(_close, recording, session, os.getpid())
+
+
+def _close(recording: Recording, session: ValueSession, pid: int) -> None:
+    if os.getpid() == pid:
+        session.close()
+        recording.close()
+
+
+class _SetInCode:
+    """What the program sets torch's own printer to; off is what the command line asked for."""
+
+    def __init__(self, session: ValueSession, run: Path | None) -> None:
+        self._session = session
+        self._folder = str(run / "values") if run is not None else ""
+        self._level = "0"
+
+    def __call__(self, level: str, kernels: str) -> None:
+        said = "torch._inductor.config.aot_inductor.debug_intermediate_value_printer"
+        self._level = level_of(level, said) if level else self._level
+        globs = tuple(name.strip() for name in kernels.split(",") if name.strip())
+        settings = settings_of_level(self._level, globs, self._folder)
+        self._session.turn_to(settings or None)
+
+
+def _stop(hit: Hit) -> None:
+    print(f"kernelscope: {hit}\nkernelscope: the program ends here, as asked", file=sys.stderr)
+    raise StopOnHit(STOPPED)

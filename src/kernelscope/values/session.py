@@ -1,0 +1,245 @@
+"""Puts printing, saving and watching into a recording."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from ..config import Config, ValueSettings, strict_from_environment, strings
+from ..events import Finding
+from ..fingerprint.fingerprinter import Fingerprinter
+from ..probes.bus import BUS
+from ..recording import Recording
+from ..run import Run, folder
+from .conditions import parse_watch
+from .files import FileSaver, ValueFiles
+from .kernel_filter import KernelFilter
+from .levels import IntermediateValueDebuggingLevel, level_of
+from .numbers import MOST_SHOWN
+from .printing import NamePrinter, Printer
+from .watching import Hit, Predicate, Watcher, as_finding, enter_debugger, stop_in_python
+
+HOME = "kscope-values"  # where values are saved when nobody says where
+_ACTIONS = ("stop", "note", "pdb")
+_REPLAYED = (
+    "launches replayed from a CUDA graph are not printed, saved or watched: no Python runs between them"
+)
+_UNSEEN = ("unseen-graph", "values-in-cuda-graph", "recorder-error")  # findings of what was not looked at
+
+
+class ValueSession:
+    """The observers of one recording, and what is to be said when it is over."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        settings: ValueSettings,
+        *,
+        on_hit: Callable[[Hit], None] = stop_in_python,
+        predicate: Predicate | None = None,
+        most_shown: int = MOST_SHOWN,
+        stream: TextIO | None = None,
+    ) -> None:
+        self._recording = recording
+        self._settings = settings
+        self._most_shown = most_shown
+        self._stream = stream
+        self._on_hit = on_hit
+        self._shows: list[NamePrinter | Printer | FileSaver] = []
+        self._watcher: Watcher | None = None
+        self.wanted = KernelFilter(settings.kernels)
+        self.files: ValueFiles | None = None
+        self.hits: list[Hit] = []
+        self.at_close: list[Callable[[], None]] = []
+        watches = [parse_watch(text) for text in settings.watches]
+        if watches or predicate is not None:
+            _take_statistics(recording)
+            self._open_files(settings.folder)
+            self._watcher = Watcher(
+                watches, predicate=predicate, wanted=self.wanted, files=self.files, on_hit=self._hit
+            )
+            recording.observers.append(self._watcher)
+        self._show(settings)
+
+    def turn_to(self, settings: ValueSettings | None) -> None:
+        """Print and save this from now on; with None, what was asked for at first."""
+        recording = self._recording
+        for each in self._shows:
+            recording.observers.remove(each)
+            if not isinstance(each, NamePrinter):
+                recording.input_observers.remove(each)
+        self._shows.clear()
+        self._show(settings or self._settings)
+        BUS.look_again()
+
+    def _show(self, settings: ValueSettings) -> None:
+        recording = self._recording
+        if settings.kernels != self.wanted.globs and settings is not self._settings:
+            self.wanted = KernelFilter(settings.kernels)
+        if settings.names:
+            self._shows.append(NamePrinter(self.wanted, stream=self._stream))
+        if settings.prints:
+            _take_statistics(recording)
+            printer = Printer(self.wanted, most_shown=self._most_shown, stream=self._stream)
+            self._shows.append(printer)
+        if settings.saves:
+            self._open_files(settings.folder or str(folder_for_values()))
+            assert self.files is not None
+            self._shows.append(FileSaver(self.files, self.wanted))
+        recording.misses_replays = _REPLAYED if self._shows or self._watcher is not None else ""
+        for each in self._shows:
+            recording.observers.append(each)
+            if not isinstance(each, NamePrinter):
+                recording.input_observers.append(each)
+
+    def _open_files(self, folder: str) -> None:
+        if self.files is None and folder:
+            budget = self._recording.config.max_tensors
+            self.files = ValueFiles(Path(folder), budget, self._recording.finding)
+
+    def _hit(self, hit: Hit) -> None:
+        self.hits.append(hit)
+        self._recording.finding(as_finding(hit))
+        self._on_hit(hit)
+
+    def close(self) -> None:
+        """Says which filters matched nothing, and what was not seen; before the recording closes."""
+        if self._shows or self._watcher is not None:
+            for finding in self._recording.run.noted:
+                if finding.kind in _UNSEEN:
+                    print(f"kernelscope: {finding}", file=sys.stderr)
+        said = self._watcher.complaints() if self._watcher is not None else self.wanted.complaints()
+        for message in said:
+            print(f"kernelscope: {message}", file=sys.stderr)
+            self._recording.finding(Finding("nothing-matched", message))
+        while self.at_close:
+            self.at_close.pop()()
+
+
+@contextmanager
+def observe(
+    level: IntermediateValueDebuggingLevel | str | int = IntermediateValueDebuggingLevel.PRINT_ONLY,
+    *,
+    kernels: str | Sequence[str] = (),
+    folder: str | Path | None = None,
+    ops: str = "graph",
+    most_shown: int = MOST_SHOWN,
+    stream: TextIO | None = None,
+    path: str | Path | None = None,
+) -> Iterator[Run]:
+    """Print or save the arguments of every kernel launched inside the block, before and after its launch.
+
+    level   0 nothing, 1 save, 2 print, 3 print only the kernels' names, flushed before the launch
+    kernels only these: globs, whatever the case, of our names or of AOTInductor's shims; a list or "a,b"
+    folder  where files go, as FOLDER/CALL/before_launch_KERNEL_ARGUMENT_DEVICE.pt; default kscope-values/N
+    ops     "all" for eager operators too
+    most_shown  tensors up to this many elements are printed in full
+    stream  where to print; default standard output
+    path    record to this folder as well
+
+    Example:
+        with kernelscope.values.observe("2", kernels="*addmm*"):
+            model(x)
+    """
+    settings = settings_of_level(level_of(level), _globs(kernels), "" if folder is None else str(folder))
+    recording = _recording("stats" if settings.prints else "off", ops, path)
+    with _open(recording, lambda: ValueSession(recording, settings, most_shown=most_shown, stream=stream)):
+        yield recording.run
+
+
+@contextmanager
+def watch(
+    *conditions: str | Predicate,
+    kernels: str | Sequence[str] = (),
+    on_hit: str = "stop",
+    folder: str | Path | None = None,
+    ops: str = "graph",
+    path: str | Path | None = None,
+) -> Iterator[list[Hit]]:
+    """Stop, with `WatchHit`, after the first launch inside the block that leaves such a value behind.
+
+    conditions  "nan", "inf", "-inf", "changed", "max>1e4", each perhaps with @KERNEL or @KERNEL@ARGUMENT
+            behind it; or a function of a tensor
+    on_hit  "stop" raises WatchHit, "pdb" enters the debugger, "note" goes on and notes a finding
+    folder  save there what the launch found and what it left
+
+    Example:
+        with kernelscope.values.watch("nan", folder="nan-inputs"):
+            model(x).sum().backward()
+    """
+    if on_hit not in _ACTIONS:
+        raise ValueError(f"watch(on_hit={on_hit!r}): use one of {', '.join(map(repr, _ACTIONS))}")
+    if not conditions:
+        raise ValueError("watch() needs a condition, such as 'nan' or 'max>1e4'")
+    texts = [each for each in conditions if isinstance(each, str)]
+    predicates = [each for each in conditions if not isinstance(each, str)]
+    if len(predicates) > 1 or not all(map(callable, predicates)):
+        raise ValueError("watch() takes conditions in words and at most one function of a tensor")
+    for text in texts:
+        parse_watch(text)
+    settings = ValueSettings(
+        kernels=_globs(kernels), folder="" if folder is None else str(folder), watches=tuple(texts)
+    )
+    recording = _recording("stats", ops, path)
+    act = {"stop": stop_in_python, "pdb": enter_debugger, "note": lambda hit: None}[on_hit]
+    predicate = predicates[0] if predicates else None
+    with _open(
+        recording, lambda: ValueSession(recording, settings, on_hit=act, predicate=predicate)
+    ) as session:
+        yield session.hits
+
+
+def settings_of_level(level: str, kernels: tuple[str, ...] = (), folder: str = "") -> ValueSettings:
+    if level == "0":
+        return ValueSettings()
+    return ValueSettings(
+        prints=level == "2",
+        names=level == "3",
+        saves=level == "1",
+        kernels=kernels,
+        folder=folder if level == "1" else "",
+    )
+
+
+def folder_for_values() -> Path:
+    """The next unused folder for saved values."""
+    number = 1
+    while (Path(HOME) / str(number)).exists():
+        number += 1
+    return Path(HOME) / str(number)
+
+
+@contextmanager
+def _open(recording: Recording, make: Callable[[], ValueSession]) -> Iterator[ValueSession]:
+    try:
+        session = make()
+    except BaseException:
+        recording.sink.close()
+        raise
+    recording.open()
+    try:
+        yield session
+    finally:
+        session.close()
+        recording.close()
+
+
+def _recording(values: str, ops: str, path: str | Path | None) -> Recording:
+    config = Config(
+        values=values,  # type: ignore[arg-type]  # checked by Config
+        ops=ops,  # type: ignore[arg-type]
+        strict=strict_from_environment(),
+    )
+    return Recording(config, None if path is None else folder.create(folder.named(path)))
+
+
+def _take_statistics(recording: Recording) -> None:
+    if recording.hasher is None or not recording.hasher.has_stats:
+        recording.take_values_with(Fingerprinter(level="stats"))
+
+
+def _globs(given: str | Sequence[str]) -> tuple[str, ...]:
+    return tuple(glob for each in strings(given) for glob in each.split(","))
