@@ -146,6 +146,7 @@ def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # a dozen processes, each of which compiles
 def test_determinism_of_a_script(tmp_path: Path) -> None:
     script = str(ROOT / "tests" / "programs" / "repeated.py")
     clean = command(tmp_path, "determinism", "--json", script, "seeded")
@@ -165,6 +166,7 @@ def test_determinism_of_a_script(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # a dozen processes, each of which compiles
 def test_saving_what_differs(tmp_path: Path) -> None:
     script = str(ROOT / "tests" / "programs" / "repeated.py")
     for name in ("a", "b"):
