@@ -30,9 +30,8 @@ def assert_deterministic(
 def assert_matches_eager(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     """Fail if a kernel of the compiled `fn` computes something else than eager does, beyond rounding."""
     __tracebackhide__ = True
-    from importlib import import_module
+    from kernelscope import check_correctness
 
-    check_correctness = import_module("kernelscope.shadow").check_correctness
     result = check_correctness(fn, args, kwargs)
     if result:
         pytest.fail(f"differs from eager:\n{result}", pytrace=False)

@@ -12,7 +12,7 @@ import kernelscope
 from kernelscope.fingerprint import Fingerprinter, Stats, cuda_stats, fingerprint
 from tests.stats_reference import assert_close, reference, sample
 
-DTYPES = list(cuda_stats._CODES)
+DTYPES = list(cuda_stats.CODES)
 
 
 def measured(*tensors: torch.Tensor) -> list[tuple[object, Stats]]:
