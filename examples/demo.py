@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import torch
+import torch._inductor.config
 from torch import nn
 
 import kernelscope
@@ -69,17 +70,16 @@ def main() -> None:
     print(f"launched for {call.origin}, in a {call.phase} graph")
     print("source: " + call.source.strip().splitlines()[1].strip() + " …")
 
-    title("3. The same step twice from the same state: which kernel is not deterministic?")
-    with kernelscope.record(values="hash") as again:
-        step()
-    for one, other in zip(run.calls, again.calls, strict=True):
-        if one.pre_hashes == other.pre_hashes and one.post_hashes != other.post_hashes:
-            print(f"call {one.index}, {one.kernel_name}: same inputs, other outputs  ({one.origin})")
-            break
-    else:
-        print("none")
+    title("3. The same step again and again: which kernel is not deterministic? kernelscope determinism")
+    print(kernelscope.check_determinism(step, runs=3))
 
-    title("4. A script that knows nothing of this, and dies in a kernel: kernelscope run examples/crash.py")
+    title("4. A compiler that gets relu wrong: which kernel differs from eager? kernelscope shadow")
+    with torch._inductor.config.patch({"cpp.inject_relu_bug_TESTING_ONLY": "accuracy"}):
+        print(
+            kernelscope.check_correctness(nn.Sequential(nn.LayerNorm(64), nn.ReLU(), nn.Linear(64, 8)), (x,))
+        )
+
+    title("5. A script that knows nothing of this, and dies in a kernel: kernelscope run examples/crash.py")
     with tempfile.TemporaryDirectory() as folder:
         script = Path(__file__).with_name("crash.py")
         command = [sys.executable, "-m", "kernelscope", "run", "-o", f"{folder}/crash", str(script)]
