@@ -141,7 +141,7 @@ FAULTS = [
     Fault("matrix product in 8 bits", "precision loss", calling(lambda x, y: x @ y, SQUARE, SQUARE), extern("mm", mix), "mm", kernel="extern_kernels.mm"),
     Fault("half for float", "precision loss", calling(lambda x: x.exp().log1p(), X), in_kernel(r"std::exp\(tmp0\)", "float(c10::Half(std::exp(tmp0)))"), "log1p"),
     # -- racy accumulation
-    Fault("lost updates", "racy accumulation", calling(add_at, X, SAME_ROWS), in_kernel(r"atomic_add\(&(out_ptr\d\[[^;]*\]), (\w+)\);|(out_ptr\d\[[^;]*\]) \+= ([^;]*);", r"\1\3 = \2\4;"), "index_put"),
+    Fault("lost updates", "racy accumulation", calling(add_at, X, SAME_ROWS), in_kernel(r"atomic_add\(&(out_ptr\d\[[^;]*\]), ([^;]+)\);|(out_ptr\d\[[^;]*\]) \+= ([^;]*);", r"\1\3 = \2\4;"), "index_put"),
     Fault("one in four is lost", "racy accumulation", calling(lambda x: x.sum(0), torch.rand(64, 3)), in_kernel(r"tmp_acc0 = tmp_acc0 \+ tmp0;", "if (x1 % 4L) tmp_acc0 = tmp_acc0 + tmp0;"), "sum_1"),
     # -- wrong broadcast
     Fault("bias by row", "wrong broadcast", calling(lambda x, b: x.exp() + b, SQUARE, SQUARE[0]), in_kernel(r"in_ptr1\[static_cast<int64_t>\(x1\)\]", "in_ptr1[static_cast<int64_t>(x0)]"), "add"),
