@@ -225,13 +225,17 @@ def test_refused_with_line_and_column(body: str, line: int, column: int, message
 
 
 def test_selected_futures_are_waited_for_one_by_one() -> None:
-    translate("""__co__ void f(f32 [4] x, f32 [4] out, int n) {
+    source = """__co__ void f(f32 [4] x, f32 [4] out, int n) {
       a = dma.copy.async x => local;
       b = dma.copy.async x => local;
       g = select(n == 1, a, b);
       wait a, b;
       out.at(0) = g.data.at(0);
-    }""")
+    }"""
+    translate(source)
+    with pytest.raises(ChoreoError) as caught:
+        translate(source.replace("wait a, b;", "wait a;"))
+    assert caught.value.line == 6
 
 
 def test_two_functions_of_one_name() -> None:

@@ -136,15 +136,10 @@ class _HostPlan:
         return flush
 
 
-class _CudaPlan:
-    def __init__(
-        self,
-        hasher: Fingerprinter,
-        device: torch.device,
-        layouts: Sequence[Layout],
-        salts: array[int],
-        flushes: Flushes,
-    ) -> None:
+class _OnDevice:
+    """Rows in the log of a GPU."""
+
+    def __init__(self, hasher: Fingerprinter, device: torch.device, salts: array[int]) -> None:
         if reason := cuda.available():
             raise CannotPlan(reason)
         self._hasher = hasher
@@ -153,6 +148,18 @@ class _CudaPlan:
         self._number, self._log = hasher.log_of(device)
         if len(salts) > self._log.rows_at_once:
             raise CannotPlan(f"{len(salts)} fingerprints in one graph are too many")
+
+
+class _CudaPlan(_OnDevice):
+    def __init__(
+        self,
+        hasher: Fingerprinter,
+        device: torch.device,
+        layouts: Sequence[Layout],
+        salts: array[int],
+        flushes: Flushes,
+    ) -> None:
+        super().__init__(hasher, device, salts)
         parts = [list(parts_of_flush(rows, layouts)) for rows in flushes]
         numbers = [n for flush in parts for part in flush for n in part.table] or [0]
         self._table, self._ready = self._log.on_device(numbers)
@@ -176,7 +183,7 @@ class _CudaPlan:
         return (self._log.address(row), stream, self._log.chunk(row), slot), slot
 
 
-class _CudaStatsPlan:
+class _CudaStatsPlan(_OnDevice):
     def __init__(
         self,
         hasher: Fingerprinter,
@@ -186,14 +193,7 @@ class _CudaStatsPlan:
         salts: array[int],
         flushes: Flushes,
     ) -> None:
-        if reason := cuda.available():
-            raise CannotPlan(reason)
-        self._hasher = hasher
-        self._salts = salts
-        self._device = device.index
-        self._number, self._log = hasher.log_of(device)
-        if len(salts) > self._log.rows_at_once:
-            raise CannotPlan(f"{len(salts)} fingerprints in one graph are too many")
+        super().__init__(hasher, device, salts)
         codes = [cuda_stats.CODES.get(dtype, 0) for dtype in dtypes]
         self._numels = [
             layout.nbytes // dtype.itemsize if stats_ops.has_numbers(dtype) else NO_NUMBERS
