@@ -74,8 +74,11 @@ class TracedTimes:
 
     def start(self) -> None:
         """Raises RuntimeError when another profiler is at work."""
+        import torch
         from torch.profiler import ProfilerActivity, profile
 
+        if torch._C._autograd._profiler_enabled():  # torch 2.11 would silently take the trace away from it
+            raise RuntimeError("it was started before this recording")
         self._profiler = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
         self._profiler.start()
         self._calls = 0

@@ -140,7 +140,8 @@ def test_one_launch_for_all_contiguous_tensors_of_a_call() -> None:
         taken.take(tensors)
         torch.cuda.synchronize()
     kernels = [e for e in trace.events() if e.device_type == torch.autograd.DeviceType.CUDA]
-    assert [e.name for e in kernels] == ["flat"]
+    names = [e.name for e in kernels if "-> Pinned" not in e.name]  # the log may drain just then
+    assert names == ["flat"]
 
 
 def test_strided_tensors_are_not_copied() -> None:

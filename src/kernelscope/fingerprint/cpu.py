@@ -55,6 +55,7 @@ class Loaded(Protocol):
 
     NAME: str
     SOURCES: tuple[Path, ...]  # the first is compiled and includes the others
+    FLAGS: tuple[str, ...]  # beside those of all engines
 
     def __init__(self, library: Path) -> None: ...
     def computes(self) -> bool: ...
@@ -68,6 +69,7 @@ class Engine:
 
     NAME = "cpu-engine"
     SOURCES: tuple[Path, ...] = (SOURCE,)
+    FLAGS: tuple[str, ...] = ()
 
     def __init__(self, library: Path) -> None:
         free, held = ctypes.CDLL(str(library)), ctypes.PyDLL(str(library))
@@ -233,7 +235,7 @@ def load(
         raise EngineError(f"the C++ compiler {shlex.join(compiler)} does not run: {error}") from error
     reasons, unloadable = [], None
     for flags in FLAGS:
-        command = [*compiler, *COMMON_FLAGS, *flags, *defines]
+        command = [*compiler, *COMMON_FLAGS, *make.FLAGS, *flags, *defines]
         sources = [source.read_bytes() for source in make.SOURCES]
         key = hashlib.sha256(b"\0".join([*sources, version, _processor(), repr(command).encode()]))
         library = folder / f"{make.NAME}-{key.hexdigest()[:24]}.so"

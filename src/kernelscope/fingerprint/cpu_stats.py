@@ -32,6 +32,7 @@ class StatsEngine:
 
     NAME = "cpu-stats"
     SOURCES: tuple[Path, ...] = (SOURCE, cpu.SOURCE)
+    FLAGS: tuple[str, ...] = ()
 
     def __init__(self, library: Path) -> None:
         # As in cpu.py: a short call keeps the GIL, and an OpenMP runtime does not survive a fork.

@@ -10,6 +10,7 @@ import torch
 
 from . import cuda
 from .cuda import Layout
+from .launcher import Prepared, prepared
 
 # All layouts together want 80, and then too few programs fit on the device to hide how far memory is.
 _REGISTERS = 48
@@ -40,6 +41,12 @@ class Together:
         unused = cuda_plan_kernel.TENSORS_AT_ONCE - len(rows)
         self.table = [*ends, *[self._programs] * unused, *entries, *[0] * (cuda_plan_kernel.ENTRY * unused)]
         self._unused = (0,) * unused
+
+    def prepare(self, table: int, device: int) -> Prepared | None:
+        kernel = _kernel(device, self._how["ONLY_FLAT"])
+        numbers = [table, 0, *(0 for _ in self._places), *self._unused]
+        of_tensors = [(2 + i, place, 0) for i, place in enumerate(self._places)]
+        return prepared(kernel, self._programs, numbers, [(1, 0, 0)], of_tensors)
 
     def bind(self, table: int, device: int) -> Flush:
         kernel = _kernel(device, self._how["ONLY_FLAT"])
@@ -74,6 +81,9 @@ class Alone:
         self._place = place
         self._row = row
         self._layout = layout
+
+    def prepare(self, table: int, device: int) -> None:
+        """Which kernel it is depends on the address."""
 
     def bind(self, table: int, device: int) -> Flush:
         place, offset, layout, kernels = self._place, 8 * self._row, self._layout, cuda.engine(device)

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from . import cuda, cuda_stats
 from .cuda import Layout
+from .launcher import Prepared, prepared
 from .stats import ROW_LENGTH
 
 # Addresses of the first sum, the first row of statistics and the scratch; stream; the two pieces of the log;
@@ -27,6 +28,15 @@ class _Flat:
         for layout, code in zip(layouts, codes, strict=True):
             self.programs += cuda_stats.programs_for(layout.nbytes)
             self._rest.append((layout.nbytes, self.programs, code))
+
+    def prepare(self, device: int) -> Prepared | None:
+        template = [n for rest in self._rest for n in (0, *rest)]
+        kernel, unused = cuda_stats.engine(device).flat_kernel(template, self.programs, False)
+        most = sum(t != "constexpr" for t in kernel.src.signature.values())
+        numbers = [0, 0, 0, *template, *unused][:most]  # without the constants
+        of_execution = [(0, 0, 8 * self._row), (1, 1, 8 * ROW_LENGTH * self._row), (2, 2, 0)]
+        of_tensors = [(3 + 4 * i, place, 0) for i, place in enumerate(self._places)]
+        return prepared(kernel, self.programs, numbers, of_execution, of_tensors)
 
     def bind(self, device: int) -> Flush:
         kernels, row, programs = cuda_stats.engine(device), self._row, self.programs
@@ -61,6 +71,9 @@ class _Alone:
     def __init__(self, place: int, row: int, layout: Layout, code: int) -> None:
         self._place, self._row, self._layout, self._code = place, row, layout, code
         self.programs = cuda_stats.programs_of(layout)
+
+    def prepare(self, device: int) -> None:
+        """Which kernel it is depends on the address."""
 
     def bind(self, device: int) -> Flush:
         kernels, hashes = cuda_stats.engine(device), cuda.engine(device)

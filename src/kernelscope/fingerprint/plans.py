@@ -18,6 +18,7 @@ from .cuda import Layout
 from .cuda_plans import parts_of_flush
 from .definition import mix
 from .fingerprinter import Fingerprinter, Slot, salt
+from .launcher import Prepared, quick
 from .log import NO_NUMBERS
 
 Flush: TypeAlias = Callable[..., None]  # given an execution, and the addresses of its tensors
@@ -53,7 +54,7 @@ def plan(
     dtypes = [getattr(torch, spec.dtype) for spec in tensors]
     layouts = [Layout(s.shape, s.stride, d.itemsize) for s, d in zip(tensors, dtypes, strict=True)]
     salts = array("Q", [salt(d, layout.nbytes) for d, layout in zip(dtypes, layouts, strict=True)])
-    made: Plan
+    made: _HostPlan | _CudaPlan | _CudaStatsPlan
     if device.type == "cpu" and hasher.has_stats:
         raise CannotPlan("statistics on the CPU take longer than looking")
     if device.type == "cpu":
@@ -64,16 +65,16 @@ def plan(
         made = _CudaPlan(hasher, device, layouts, salts, flushes)
     else:
         raise CannotPlan(f"the tensors are on {device}")
-    made.flushes = [
-        _guarded(flush, hasher, [row for row in rows if layouts[row].nbytes], failed)
-        for flush, rows in zip(made.flushes, flushes, strict=True)
-    ]
+    for i, rows in enumerate(flushes):
+        wanted = [row for row in rows if layouts[row].nbytes]
+        made.flushes[i] = made.quickly(i, *_guarded(made.flushes[i], hasher, wanted, failed))
     return made
 
 
 def _guarded(
     flush: Flush, hasher: Fingerprinter, rows: Sequence[int], failed: Callable[[], None]
-) -> Callable[..., None]:
+) -> tuple[Callable[..., None], Callable[[Any, int], None]]:
+    """The flush, given tensors; and what is called when the driver refuses a launch of it."""
     modes = torch._C._len_torch_function_stack
     with_memory = len(rows)  # an empty tensor has no address
 
@@ -92,7 +93,11 @@ def _guarded(
             _give_up(hasher, execution, rows, str(error))
             failed()
 
-    return guarded
+    def refused(execution: Any, error: int) -> None:
+        _give_up(hasher, execution, rows, f"the driver refused to launch its kernel (CUDA error {error})")
+        failed()
+
+    return guarded, refused
 
 
 def _give_up(hasher: Fingerprinter, execution: Any, rows: Sequence[int], why: str) -> None:
@@ -120,6 +125,9 @@ class _HostPlan:
             for spec, layout in zip(tensors, layouts, strict=True)
         ]
         self.flushes = [self._flush([(row, sums[row], salts[row]) for row in rows]) for rows in flushes]
+
+    def quickly(self, flush: int, carefully: Flush, refused: Callable[[Any, int], None]) -> Flush:
+        return carefully
 
     def begin(self) -> tuple[tuple[Any, ...], Slot]:
         first = self._hasher.reserve_on_host(len(self._salts))
@@ -165,13 +173,19 @@ class _CudaPlan(_OnDevice):
         self._table, self._ready = self._log.on_device(numbers)
         self._streams = {torch._C._cuda_getCurrentRawStream(self._device)}
         at = self._table.data_ptr()
-        self.flushes = []
+        self.flushes: list[Flush] = []
+        self._launches: list[list[Prepared | None]] = []
         for flush in parts:
-            bound = []
+            bound, launches = [], []
             for part in flush:
                 bound.append(part.bind(at, self._device))
+                launches.append(part.prepare(at, self._device))
                 at += 8 * len(part.table)
             self.flushes.append(_one_after_another(bound))
+            self._launches.append(launches)
+
+    def quickly(self, flush: int, carefully: Flush, refused: Callable[[Any, int], None]) -> Flush:
+        return _quickly(self._launches[flush], carefully, refused, stream=1, counted=(2,))
 
     def begin(self) -> tuple[tuple[Any, ...], Slot]:
         stream = torch._C._cuda_getCurrentRawStream(self._device)
@@ -202,6 +216,10 @@ class _CudaStatsPlan(_OnDevice):
         parts = [list(cuda_stats_plans.parts_of_flush(rows, layouts, codes)) for rows in flushes]
         self._programs = max((part.programs for flush in parts for part in flush), default=0)
         self.flushes = [_one_after_another([part.bind(self._device) for part in flush]) for flush in parts]
+        self._launches = [[part.prepare(self._device) for part in flush] for flush in parts]
+
+    def quickly(self, flush: int, carefully: Flush, refused: Callable[[Any, int], None]) -> Flush:
+        return _quickly(self._launches[flush], carefully, refused, stream=3, counted=(4, 5))
 
     def begin(self) -> tuple[tuple[Any, ...], Slot]:
         log, stream = self._log, torch._C._cuda_getCurrentRawStream(self._device)
@@ -210,6 +228,21 @@ class _CudaStatsPlan(_OnDevice):
         scratch = log.scratch(stream, self._programs)
         places = (log.address(row), log.stats_address(row), scratch, stream)
         return (*places, log.chunk(row), log.stats_chunk(row), slot), slot
+
+
+def _quickly(
+    launches: Sequence[Prepared | None],
+    carefully: Flush,
+    refused: Callable[[Any, int], None],
+    *,
+    stream: int,
+    counted: tuple[int, ...],
+) -> Flush:
+    """Through C++ where every launch of the flush is one that can be prepared."""
+    known = [launch for launch in launches if launch is not None]
+    if not known or len(known) < len(launches):
+        return carefully
+    return quick(known, carefully, refused, stream=stream, counted=counted)
 
 
 def _one_after_another(parts: list[Flush]) -> Flush:

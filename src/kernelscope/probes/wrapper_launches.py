@@ -120,7 +120,7 @@ class WrapperLaunches:
     def _site(self, callsite: Callsite, kernel: Kernel, args: tuple[Arg, ...]) -> Site:
         device = next((a.tensor.device for a in args if a.tensor is not None), "")
         origin = self._frames(callsite)
-        if not origin:
+        if not origin and not any(a.tensor is not None and a.role != "out" for a in args):
             # Seeds are drawn at the start by a node without a stack: they belong to the line that uses them.
             made = {callsite.target, *(a.wrapper_name for a in args if a.role in ("out", "inout"))} - {""}
             later = (c for c in self._wrapper.callsites if c.line > callsite.line and made & _names(c))

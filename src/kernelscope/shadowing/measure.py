@@ -40,6 +40,7 @@ class JudgeEngine:
 
     NAME = "judge-engine"
     SOURCES: tuple[Path, ...] = (SOURCE,)
+    FLAGS: tuple[str, ...] = ()
 
     def __init__(self, library: Path) -> None:
         free, held = ctypes.CDLL(str(library)), ctypes.PyDLL(str(library))

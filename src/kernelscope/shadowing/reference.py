@@ -142,7 +142,7 @@ class Reference:
         target: Any = node.target
         if node.op != "call_function":
             raise CannotEvaluate(f"a node of kind {node.op}")
-        if target is operator.getitem or not hasattr(target, "namespace"):
+        if not isinstance(target, torch._ops.OpOverload):  # a higher-order operator has a namespace too
             return self._other(node, target, args, kwargs)
         if is_copy(node):
             return _copied(node, args[1])
