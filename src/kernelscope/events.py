@@ -41,6 +41,20 @@ class TensorSpec:
     unread: str = ""  # why its values cannot be read (meta, sparse, …); empty when they can
 
     @property
+    def reading(self) -> tuple[str, tuple[tuple[int, int], ...]]:
+        """The same for all that read the same elements in the same order, from the same place on.
+
+        Sizes and strides from the innermost dimension on, with neighbours that are one run made one.
+        """
+        dims: list[tuple[int, int]] = []
+        for size, stride in zip(reversed(self.shape), reversed(self.stride), strict=True):
+            if dims and size != 1 and stride == dims[-1][0] * dims[-1][1]:
+                dims[-1] = (dims[-1][0] * size, dims[-1][1])
+            elif size != 1:
+                dims.append((size, stride))
+        return self.dtype, tuple(dims)
+
+    @property
     def short_dtype(self) -> str:
         return DTYPE_SHORT.get(self.dtype, self.dtype)
 

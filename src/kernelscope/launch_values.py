@@ -7,11 +7,12 @@ from typing import TypeAlias
 
 import torch
 
+from .events import TensorSpec
 from .fingerprint.captured import CannotCapture, CapturedFingerprints
 from .fingerprint.hashes import poison, quiet
 from .fingerprint.versions import Taker, Tensors, Versions
 from .probes.bus import BUS
-from .probes.launch import Launch
+from .probes.launch import Launch, reading_number
 
 Slots: TypeAlias = dict[int, int]  # by argument
 
@@ -22,12 +23,13 @@ class LaunchValues:
     def __init__(self, hasher: Taker, verify: str) -> None:
         self.hasher = hasher
         self._versions = Versions(hasher)
+        self._sees_shapes = hasher.sees_shapes
         self._rereads = verify == "reread"
         self._poisons = verify == "poison"
 
     def before(self, launch: Launch, *, began_unseen: bool = False) -> Slots:
         """With `began_unseen` its graph began before the recording: its own memory may hold nothing yet."""
-        found = _versions_before(launch)
+        found = _versions_before(launch, self._views(launch))
         if began_unseen:
             found = {i: one for i, one in found.items() if i not in launch.point.written}
         return self._take(launch, found, reread=self._rereads)
@@ -36,7 +38,7 @@ class LaunchValues:
         # What it only read is as it was, unless we are told to make sure or the code is the user's own.
         point = launch.point
         reread = point.is_opaque or self._rereads
-        left = _versions_after(launch, reread)
+        left = _versions_after(launch, reread, self._views(launch), self._view)
         unread = {i: slot for i, slot in before.items() if i not in left and i not in point.written}
         return unread | self._take(launch, left, reread=True)
 
@@ -61,6 +63,18 @@ class LaunchValues:
                 poison(launch.flat[i])
             slots = self.hasher.take([launch.flat[i] for i in filled]) if filled else []
         return dict(zip(filled, slots, strict=True))
+
+    def _views(self, launch: Launch) -> tuple[int, ...]:
+        """For each tensor that is given, what two of one version must share to be fingerprinted once."""
+        point = launch.point
+        return (
+            tuple(id(point.site.args[i].tensor) for i in point.tensors)
+            if self._sees_shapes
+            else point.readings
+        )
+
+    def _view(self, spec: TensorSpec) -> int:
+        return id(spec) if self._sees_shapes else reading_number(spec)  # specs are interned
 
     def _take(self, launch: Launch, tensors: Tensors, *, reread: bool) -> Slots:
         with BUS.mute():
@@ -114,10 +128,10 @@ class CapturedValues:
         return call
 
 
-def _versions_before(launch: Launch) -> Tensors:
+def _versions_before(launch: Launch, views: tuple[int, ...]) -> Tensors:
     """What the launch finds: its inputs, and what it writes over, where that means anything."""
     point, flat, stream = launch.point, launch.flat, launch.stream
-    found = zip(point.tensors, launch.storage_ids, launch.epochs, launch.offsets, point.views, strict=True)
+    found = zip(point.tensors, launch.storage_ids, launch.epochs, launch.offsets, views, strict=True)
     return {
         i: ((storage, epoch, offset, view, stream), flat[i])
         for i, storage, epoch, offset, view in found
@@ -125,7 +139,9 @@ def _versions_before(launch: Launch) -> Tensors:
     }
 
 
-def _versions_after(launch: Launch, reread: bool) -> Tensors:
+def _versions_after(
+    launch: Launch, reread: bool, views: tuple[int, ...], view_of: Callable[[TensorSpec], int]
+) -> Tensors:
     """What the launch left behind: what it wrote and returned, and with `reread` everything it was given."""
     point, stream = launch.point, launch.stream
     left: Tensors = {}
@@ -135,10 +151,12 @@ def _versions_after(launch: Launch, reread: bool) -> Tensors:
             continue  # a collective is under way; its wait is the write
         if i in point.written or (i not in launch.dead and (reread or launch.storage_ids[place] in touched)):
             storage, offset = launch.storages[place], launch.offsets[place]
-            left[i] = ((storage.id, storage.epoch, offset, point.views[place], stream), launch.flat[i])
+            left[i] = ((storage.id, storage.epoch, offset, views[place], stream), launch.flat[i])
     made = launch.storages[len(point.tensors) :]
     for (i, tensor), storage in zip(readable_returns(launch).items(), made, strict=True):
-        view = id(launch.site.args[i].tensor)
+        spec = launch.site.args[i].tensor
+        assert spec is not None
+        view = view_of(spec)
         left[i] = ((storage.id, storage.epoch, int(tensor.storage_offset()), view, stream), tensor)
     return left
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from .events import Call, Familiar
 from .fingerprint.fingerprinter import Fingerprinter
-from .fingerprint.plans import CannotPlan, Plan, plan
+from .fingerprint.plans import CannotPlan, Plan, in_one_pass, plan
 from .probes.bus import BUS, own_fault
 from .probes.launch import GraphReadings
 from .run import Run
@@ -32,7 +32,7 @@ def plan_graph(
 ) -> PlannedGraph | None:
     """None where it has to be looked each time."""
     try:
-        return PlannedGraph(plan(hasher, readings.tensors, flushes, _flush_failed), run)
+        return PlannedGraph(plan(hasher, readings.tensors, flushes, readings.swapped, _flush_failed), run)
     except CannotPlan:
         return None
 
@@ -41,33 +41,40 @@ def _flush_failed() -> None:
     BUS.finding(own_fault("fingerprinting as planned"))
 
 
-def last_readings(run: Run, graph_call: int, launches: int) -> GraphReadings | None:
+def last_readings(hasher: Fingerprinter, run: Run, graph_call: int, launches: int) -> GraphReadings | None:
     """What an execution that has just ended fingerprinted; None if the run does not hold all of it."""
     calls: list[Call] = []
     for entry in itertools.islice(reversed(run.entries), 2 * launches + 1000):
         if isinstance(entry, Call) and entry.graph_call == graph_call:
             calls.append(entry)
-    return readings_of(calls[::-1]) if len(calls) == launches else None
+    return readings_of(hasher, calls[::-1]) if len(calls) == launches else None
 
 
-def readings_of(calls: list[Call]) -> GraphReadings | None:
+def readings_of(hasher: Fingerprinter, calls: list[Call]) -> GraphReadings | None:
     """What these calls, one execution of a graph, fingerprinted and where; None if that was incomplete."""
     readings = GraphReadings()
     numbers: dict[int, int] = {}  # by slot
     storages: dict[int, int] = {}
+    first: dict[tuple[int, int, int], int] = {}  # that read a version
     for call in calls:
         site = call.site
         if call.pre is None or call.post is None or call.error or site.id in readings.familiars:
             return None
+        versions = _versions(call)
         for slots, taken in ((call.pre, readings.before), (call.post, readings.after)):
             new = taken[site.id] = []
             for i, slot in slots.items():
-                if slot not in numbers:
-                    spec = site.args[i].tensor
-                    assert spec is not None
-                    numbers[slot] = len(numbers)
-                    readings.tensors.append(spec)
-                    new.append((i, numbers[slot]))
+                if slot in numbers:
+                    continue
+                spec = site.args[i].tensor
+                assert spec is not None
+                number = numbers[slot] = len(numbers)
+                readings.tensors.append(spec)
+                new.append((i, number))
+                version = versions.get((i, slots is call.post))
+                known = number if version is None else first.setdefault(version, number)
+                if known != number and in_one_pass(hasher, readings.tensors[known], spec):
+                    readings.views[number] = known
         readings.familiars[site.id] = Familiar(
             site,
             call.dead,
@@ -78,3 +85,18 @@ def readings_of(calls: list[Call]) -> GraphReadings | None:
             call.offsets,
         )
     return readings
+
+
+def _versions(call: Call) -> dict[tuple[int, bool], tuple[int, int, int]]:
+    """Which memory, written how often, from where on: by argument, as found and as left by the call."""
+    args = call.site.args
+    indices = [i for i, arg in enumerate(args) if arg.tensor is not None and not arg.tensor.unread]
+    found: dict[tuple[int, bool], tuple[int, int, int]] = {}
+    for i, storage, epoch, offset in zip(indices, call.storages, call.epochs, call.offsets, strict=False):
+        found[i, False] = storage, epoch, offset
+        if args[i].role in (
+            "out",
+            "inout",
+        ):  # memory that is written through several counts further, and is left out
+            found[i, True] = storage, epoch + 1, offset
+    return found

@@ -285,7 +285,7 @@ class Recording:
     def readings(self, graph_call: int, launches: int) -> GraphReadings | None:
         if self.hasher is None or self.hasher.taken_the_long_way:
             return None
-        return last_readings(self.run, graph_call, launches)
+        return last_readings(self.hasher, self.run, graph_call, launches)
 
     def plan(self, readings: GraphReadings, flushes: Sequence[Sequence[int]]) -> PlannedGraph | None:
         assert self.hasher is not None

@@ -28,7 +28,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     def launch(kernel: Any, programs: int, stream: int, args: tuple[int, ...]) -> None:
         kernel[(programs,)](*args)
 
-    monkeypatch.setattr(cuda_plans, "_kernel", lambda device, only_flat: InterpretedKernel())
+    monkeypatch.setattr(cuda_plans, "_kernel", lambda device, last: InterpretedKernel())
     monkeypatch.setattr(cuda, "engine", lambda device: InterpretedEngine())
     monkeypatch.setattr(cuda, "_launch", launch)
     for name, value in {
@@ -37,14 +37,21 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(cuda, name, value)
 
 
-def sums(tensors: list[torch.Tensor]) -> list[int]:
-    layouts = [cuda.Layout(t.shape, t.stride(), t.itemsize) for t in tensors]
-    parts = list(cuda_plans.parts_of_flush(range(len(tensors)), layouts))
+def layouts(tensors: list[torch.Tensor]) -> list[cuda.Layout]:
+    return [cuda.Layout(t.shape, t.stride(), t.itemsize) for t in tensors]
+
+
+def sums(tensors: list[torch.Tensor], views: dict[int, int] | None = None) -> list[int]:
+    """`views` are read in the same pass as others, by their places."""
+    views = views or {}
+    rows = [i for i in range(len(tensors)) if i not in views.values()]
+    parts = list(cuda_plans.parts_of_flush(rows, layouts(tensors), views))
     tables = [torch.tensor(part.table, dtype=torch.int64) for part in parts]
     log = torch.zeros(len(tensors), dtype=torch.int64)
     chunk = Chunk()
     for part, table in zip(parts, tables, strict=True):
-        part.bind(table.data_ptr(), 0)((log.data_ptr(), 0, chunk, 0), *(t.data_ptr() for t in tensors))
+        addresses = [tensors[row].data_ptr() for row in rows]
+        part.bind(table.data_ptr(), 0)((log.data_ptr(), 0, chunk, 0), *addresses)
     assert not parts or chunk.writes
     return [total & MASK64 for total in log.tolist()]
 
@@ -102,8 +109,7 @@ def test_runs_and_rows_that_are_read_several_at_once(dtype: torch.dtype) -> None
         base[2 : 2 + 8 * 24].view(8, 24).t(),
         base[1 : 1 + 8 * 24].view(8, 24).t(),
     ]
-    layouts = [cuda.Layout(t.shape, t.stride(), t.itemsize) for t in tensors]
-    kinds = {next(iter(cuda_plans._numbers(layout)), None) for layout in layouts}
+    kinds = {next(iter(cuda_plans._numbers(layout)), None) for layout in layouts(tensors)}
     assert cuda_plan_kernel.RUNS in kinds
     assert (cuda_plan_kernel.PAIRED in kinds) == (dtype.itemsize == 2)
     assert sums(tensors) == [expected(t) for t in tensors]
@@ -114,3 +120,35 @@ def test_one_alone_and_many_together() -> None:
     for count in range(1, 10):
         tensors = [base[i : i + 40 * i + 1] for i in range(count)]
         assert sums(tensors) == [expected(t) for t in tensors]
+
+
+SHAPES = [(4, 4), (8, 12), (24, 4), (4, 100), (36, 40), (2, 8, 12), (3, 4, 20), (5, 16, 4)]
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_as_it_lies_and_swapped_in_one_pass(start: int) -> None:
+    base = torch.randint(0, 256, (1 << 14,), generator=torch.Generator().manual_seed(2)).to(torch.uint8)
+    tensors: list[torch.Tensor] = []
+    for shape in SHAPES:
+        tensor = base.view(torch.bfloat16)[start:][: torch.Size(shape).numel()].view(shape)
+        tensors += [tensor, tensor.transpose(-1, -2)]
+    tensors.append(base[: 8 * 99])
+    views = {i: i + 1 for i in range(0, 2 * len(SHAPES), 2)}
+    laid_out = layouts(tensors)
+    assert all(cuda_plans.can_be_swapped(laid_out[i], laid_out[view]) for i, view in views.items())
+    assert sums(tensors, views) == [expected(t) for t in tensors]
+
+
+def test_what_takes_a_pass_of_its_own() -> None:
+    base = torch.zeros(1 << 12, dtype=torch.bfloat16)
+    for tensor, view in [
+        (base[:96].view(8, 12), base[:96].view(8, 12)),
+        (base[:80].view(8, 10), base[:80].view(8, 10).t()),
+        (base[:84].view(6, 14), base[:84].view(6, 14).t()),
+        (base[:96].view(8, 12), base[:192].view(8, 24)[:, ::2].t()),
+        (base[:96].view(8, 12), base[:128].view(8, 16)[:, :12].t()),
+        (base[:192].view(2, 8, 12), base[:288].view(2, 12, 12)[:, :8].transpose(1, 2)),
+        (base[:192].view(2, 8, 12), base[:192].view(2, 8, 12).permute(2, 1, 0)),
+        (base.view(torch.int32)[:96].view(8, 12), base.view(torch.int32)[:96].view(8, 12).t()),
+    ]:
+        assert not cuda_plans.can_be_swapped(*layouts([tensor, view])), (view.shape, view.stride())

@@ -25,8 +25,9 @@ KERNELS = [
     ("transposed", {"WIDTH": 2, "ROWS": 64, "WORDS": 16}),
     ("transposed", {"WIDTH": 8, "ROWS": 64, "WORDS": 16}),
     ("transposed", {"WIDTH": 2, "ROWS": 32, "WORDS": 16, "PAIRED": True}),
-    ("planned", {"BLOCK": 512, "ROWS": 32, "WORDS": 16, "ONLY_FLAT": False}),
-    ("planned", {"BLOCK": 512, "ROWS": 32, "WORDS": 16, "ONLY_FLAT": True}),
+    ("planned", {"BLOCK": 512, "ROWS": 32, "WORDS": 16, "LAST": cuda_plan_kernel.FLAT}),
+    ("planned", {"BLOCK": 512, "ROWS": 32, "WORDS": 16, "LAST": cuda_plan_kernel.BOTH}),
+    ("planned", {"BLOCK": 512, "ROWS": 32, "WORDS": 16, "LAST": cuda_plan_kernel.STRIDED}),
 ]
 
 

@@ -85,6 +85,7 @@ class CapturedFingerprints:
 
     def __init__(self, hasher: Fingerprinter, device: torch.device) -> None:
         self.hasher = hasher
+        self.sees_shapes = hasher.sees_shapes
         self._number, self._log = hasher.log_of(device)
         with quiet():
             self.rows = CapturedRows(self._log, stats=hasher.takes_stats)

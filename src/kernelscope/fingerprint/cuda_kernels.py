@@ -288,6 +288,15 @@ def transposed_sum(  # type: ignore[no-untyped-def]
     return tl.sum(tl.sum(total, 1), 0)
 
 
+@triton.jit
+def _columns(a, b, c, d):  # type: ignore[no-untyped-def]
+    """Two columns of four lines that have two 2-byte elements each."""
+    low, high = (a & 0xFFFF) | (b << 16), (c & 0xFFFF) | (d << 16)
+    first = low.to(tl.uint64) | (high.to(tl.uint64) << 32)
+    low, high = (a >> 16) | (b & 0xFFFF0000), (c >> 16) | (d & 0xFFFF0000)
+    return first, low.to(tl.uint64) | (high.to(tl.uint64) << 32)
+
+
 @triton.jit  # type: ignore[untyped-decorator]
 def paired_sum(  # type: ignore[no-untyped-def]
     base, program, programs, row_words, stride, rows, rows_apart, outer, outer_stride, outer_apart,
@@ -314,13 +323,53 @@ def paired_sum(  # type: ignore[no-untyped-def]
         b = tl.load(at + apart, mask=inside, other=0)
         c = tl.load(at + 2 * apart, mask=inside, other=0)
         d = tl.load(at + 3 * apart, mask=inside, other=0)
-        low, high = (a & 0xFFFF) | (b << 16), (c & 0xFFFF) | (d << 16)
-        first = low.to(tl.uint64) | (high.to(tl.uint64) << 32)
-        low, high = (a >> 16) | (b & 0xFFFF0000), (c >> 16) | (d & 0xFFFF0000)
-        second = low.to(tl.uint64) | (high.to(tl.uint64) << 32)
+        first, second = _columns(a, b, c, d)
         key = (of_outer * outer_apart + pair * (2 * rows_apart) + place + 1).to(tl.uint64) * _POSITION
         total += tl.where(inside, mix(first ^ key) + mix(second ^ (key + other_row)), 0)
     return tl.sum(tl.sum(total, 1), 0)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def both_sums(  # type: ignore[no-untyped-def]
+    base, program, programs, line_words, quads, outer, LINES: tl.constexpr, WORDS: tl.constexpr
+):
+    """A contiguous tensor of 2-byte elements read as it lies, and with its last two dimensions swapped.
+
+    A matrix has 4 * quads lines of line_words words. A lane takes a word of four lines: 4 × 4 elements.
+    """
+    line_tiles = ((quads + LINES - 1) // LINES).to(tl.int32)
+    word_tiles = ((line_words + WORDS - 1) // WORDS).to(tl.int32)
+    tiles = line_tiles * word_tiles
+    source = base.to(tl.pointer_type(tl.uint64))
+    next_line, next_column = line_words.to(tl.uint64) * _POSITION, quads.to(tl.uint64) * _POSITION
+    q = tl.arange(0, LINES).to(tl.int64)[:, None]
+    w = tl.arange(0, WORDS).to(tl.int64)[None, :]
+    flat = tl.zeros([LINES, WORDS], tl.uint64)
+    swapped = tl.zeros([LINES, WORDS], tl.uint64)
+    for tile in range(program.to(tl.int32), outer.to(tl.int32) * tiles, programs.to(tl.int32)):
+        before = (tile // tiles).to(tl.int64) * (4 * quads * line_words)
+        rest = tile % tiles
+        quad = (rest // word_tiles).to(tl.int64) * LINES + q
+        word = (rest % word_tiles).to(tl.int64) * WORDS + w
+        inside = (quad < quads) & (word < line_words)
+        here = before + 4 * quad * line_words + word
+        a = tl.load(source + here, mask=inside, other=0)
+        b = tl.load(source + here + line_words, mask=inside, other=0)
+        c = tl.load(source + here + 2 * line_words, mask=inside, other=0)
+        d = tl.load(source + here + 3 * line_words, mask=inside, other=0)
+        key = (here + 1).to(tl.uint64) * _POSITION
+        one = mix(a ^ key) + mix(b ^ (key + next_line))
+        one += mix(c ^ (key + 2 * next_line)) + mix(d ^ (key + 3 * next_line))
+        flat += tl.where(inside, one, 0)
+        key = (before + 4 * word * quads + quad + 1).to(tl.uint64) * _POSITION
+        first, second = _columns(a.to(tl.uint32), b.to(tl.uint32), c.to(tl.uint32), d.to(tl.uint32))
+        other = mix(first ^ key) + mix(second ^ (key + next_column))
+        first, second = _columns(
+            (a >> 32).to(tl.uint32), (b >> 32).to(tl.uint32), (c >> 32).to(tl.uint32), (d >> 32).to(tl.uint32)
+        )
+        other += mix(first ^ (key + 2 * next_column)) + mix(second ^ (key + 3 * next_column))
+        swapped += tl.where(inside, other, 0)
+    return tl.sum(tl.sum(flat, 1), 0), tl.sum(tl.sum(swapped, 1), 0)
 
 
 @triton.jit

@@ -8,10 +8,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .cuda_kernels import flat_sum, paired_sum, runs_sum, strided_sum, tail, transposed_sum
+from .cuda_kernels import both_sums, flat_sum, paired_sum, runs_sum, strided_sum, tail, transposed_sum
 
 TENSORS_AT_ONCE = 4
-FLAT, PAIRED, TRANSPOSED_2, TRANSPOSED_4, RUNS, STRIDED = range(6)
+FLAT, BOTH, PAIRED, TRANSPOSED_2, TRANSPOSED_4, RUNS, STRIDED = range(7)
 # A table: the programs up to which each tensor goes, then an entry for each.
 ENTRY = 16  # layout, row in the log, bytes, first program, programs, and up to ten numbers of its layout
 TABLE = TENSORS_AT_ONCE + TENSORS_AT_ONCE * ENTRY
@@ -20,6 +20,7 @@ _NUMBERS = ["table", "log", *(f"p{i}" for i in range(TENSORS_AT_ONCE))]
 _ENTRY = tl.constexpr(ENTRY)
 _AT_ONCE = tl.constexpr(TENSORS_AT_ONCE)
 _FLAT = tl.constexpr(FLAT)
+_BOTH = tl.constexpr(BOTH)
 _PAIRED = tl.constexpr(PAIRED)
 _RUNS = tl.constexpr(RUNS)
 _TRANSPOSED_2 = tl.constexpr(TRANSPOSED_2)
@@ -29,9 +30,12 @@ _TRANSPOSED_4 = tl.constexpr(TRANSPOSED_4)
 @triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]
 def planned(
     table: tl.int64, log: tl.int64, p0: tl.int64, p1: tl.int64, p2: tl.int64, p3: tl.int64,
-    BLOCK: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr, ONLY_FLAT: tl.constexpr,
+    BLOCK: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr, LAST: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Up to four tensors at addresses p, multiples of 8, as the table describes them."""
+    """Up to four tensors at addresses p, multiples of 8, as the table describes them.
+
+    Their layouts are LAST or before it: a kernel that knows few of them needs fewer registers.
+    """
     program = tl.program_id(0).to(tl.int64)
     ends = table.to(tl.pointer_type(tl.int64))
     which = (program >= tl.load(ends)).to(tl.int64)
@@ -44,10 +48,19 @@ def planned(
     local = program - tl.load(entry + 3)
     programs = tl.load(entry + 4)
     sum = tl.zeros([1], tl.uint64)
-    if ONLY_FLAT or layout == _FLAT:
+    if LAST == _FLAT or layout == _FLAT:
         sum += flat_sum(address, nbytes, local, programs, BLOCK)
         if (local == 0) & (nbytes % 8 > 0):
             sum += tail(address, nbytes)
+    elif LAST == _BOTH or layout == _BOTH:
+        flat, swapped = both_sums(
+            address, local, programs, tl.load(entry + 5), tl.load(entry + 6), tl.load(entry + 7),
+            ROWS // 4, 2 * WORDS,
+        )  # fmt: skip
+        sum += flat
+        other = log.to(tl.pointer_type(tl.int64)) + tl.load(entry + 8)
+        swapped = tl.zeros([1], tl.uint64) + swapped
+        tl.atomic_add(other + tl.zeros([1], tl.int32), swapped.to(tl.int64, bitcast=True), sem="relaxed")
     elif layout == _PAIRED:
         sum += paired_sum(
             address, local, programs, tl.load(entry + 5), tl.load(entry + 6), tl.load(entry + 7),

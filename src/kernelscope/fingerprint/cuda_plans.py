@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -13,7 +13,8 @@ from .cuda import Layout
 from .launcher import Prepared, prepared
 
 # All layouts together want 80, and then too few programs fit on the device to hide how far memory is.
-_REGISTERS = 48
+_REGISTERS = {"flat": 48, "both": 64, "all": 48}
+_SWAPPED = 4  # elements of two bytes: so many by so many are read at once
 
 # Address of the first row, stream, piece of the log, slot of the first row.
 Execution: TypeAlias = tuple[int, int, Any, int]
@@ -23,33 +24,49 @@ Flush: TypeAlias = Callable[..., None]  # given an execution and addresses
 class Together:
     """A few tensors in one launch; what is the same each time stands in a table on the device."""
 
-    def __init__(self, places: Sequence[int], rows: Sequence[int], layouts: Sequence[Layout]) -> None:
+    def __init__(
+        self,
+        places: Sequence[int],
+        rows: Sequence[int],
+        layouts: Sequence[Layout],
+        swapped: Mapping[int, tuple[int, Layout]],
+    ) -> None:
         from . import cuda_plan_kernel
 
         self._places = tuple(places)  # among the addresses of the flush
         self._alone = [Alone(p, r, n) for p, r, n in zip(places, rows, layouts, strict=True)]
-        self._how = _how(only_flat=all(layout.is_flat for layout in layouts))
+        self._alone += [Alone(p, *swapped[r]) for p, r in zip(places, rows, strict=True) if r in swapped]
+        kinds = [_numbers(layout)[0] for layout in layouts]
+        self._how = _how(max([*kinds, cuda_plan_kernel.BOTH if swapped.keys() & rows else 0]))
         self._programs = 0
         ends: list[int] = []
         entries: list[int] = []
         for row, layout in zip(rows, layouts, strict=True):
             kind, *numbers = _numbers(layout)
-            entry = [kind, row, layout.nbytes, self._programs, layout.programs, *numbers]
+            programs = layout.programs
+            if row in swapped:
+                other, view = swapped[row]
+                kind, programs, numbers = (
+                    cuda_plan_kernel.BOTH,
+                    _programs_of_both(view),
+                    [*_of_both(view), other],
+                )
+            entry = [kind, row, layout.nbytes, self._programs, programs, *numbers]
             entries += entry + [0] * (cuda_plan_kernel.ENTRY - len(entry))
-            self._programs += layout.programs
+            self._programs += programs
             ends.append(self._programs)
         unused = cuda_plan_kernel.TENSORS_AT_ONCE - len(rows)
         self.table = [*ends, *[self._programs] * unused, *entries, *[0] * (cuda_plan_kernel.ENTRY * unused)]
         self._unused = (0,) * unused
 
     def prepare(self, table: int, device: int) -> Prepared | None:
-        kernel = _kernel(device, self._how["ONLY_FLAT"])
+        kernel = _kernel(device, self._how["LAST"])
         numbers = [table, 0, *(0 for _ in self._places), *self._unused]
         of_tensors = [(2 + i, place, 0) for i, place in enumerate(self._places)]
         return prepared(kernel, self._programs, numbers, [(1, 0, 0)], of_tensors)
 
     def bind(self, table: int, device: int) -> Flush:
-        kernel = _kernel(device, self._how["ONLY_FLAT"])
+        kernel = _kernel(device, self._how["LAST"])
         run, function, metadata = kernel.run, kernel.function, kernel.packed_metadata
         programs, places = self._programs, self._places
         rest = (*self._unused, *self._how.values())
@@ -100,16 +117,39 @@ class Alone:
         return flush
 
 
-def parts_of_flush(rows: Sequence[int], layouts: Sequence[Layout]) -> Iterator[Together | Alone]:
-    """The launches that fingerprint the tensors of these rows."""
+def parts_of_flush(
+    rows: Sequence[int], layouts: Sequence[Layout], swapped: Mapping[int, int]
+) -> Iterator[Together | Alone]:
+    """The launches that fingerprint the tensors of these rows, and the views that are read with them."""
     from .cuda_plan_kernel import TENSORS_AT_ONCE
 
     wanted = [(place, row) for place, row in enumerate(rows) if layouts[row].nbytes]
     known = [(place, row) for place, row in wanted if _numbers(layouts[row])]
     for i in range(0, len(known), TENSORS_AT_ONCE):
-        some = known[i : i + TENSORS_AT_ONCE]
-        yield Together([p for p, _ in some], [r for _, r in some], [layouts[r] for _, r in some])
+        places, some = zip(*known[i : i + TENSORS_AT_ONCE], strict=True)
+        others = {row: (swapped[row], layouts[swapped[row]]) for row in some if row in swapped}
+        yield Together(places, some, [layouts[row] for row in some], others)
     yield from (Alone(place, row, layouts[row]) for place, row in wanted if not _numbers(layouts[row]))
+
+
+def can_be_swapped(flat: Layout, view: Layout) -> bool:
+    """Whether one pass can read the tensor as it lies and as the view, which begins where the tensor does."""
+    if not (flat.is_flat and view.is_transposed and view.itemsize == 2 and flat.nbytes == view.nbytes):
+        return False
+    row_words, apart, rows, _, count, outer_stride, _ = view.transposed_numbers
+    is_whole = apart == 2 * rows and (count == 1 or outer_stride == 8 * row_words * rows)
+    return is_whole and rows % _SWAPPED == 0
+
+
+def _of_both(view: Layout) -> tuple[int, int, int]:
+    row_words, _, rows, _, count, _, _ = view.transposed_numbers
+    return rows // _SWAPPED, row_words, count
+
+
+def _programs_of_both(view: Layout) -> int:
+    words, quads, count = _of_both(view)
+    tiles = count * -(-quads // (cuda._TILE_ROWS // 4)) * -(-words // (2 * cuda._TILE_WORDS))
+    return min(tiles, cuda._PROGRAMS_AT_MOST)
 
 
 def _numbers(layout: Layout) -> list[int]:
@@ -130,17 +170,21 @@ def _numbers(layout: Layout) -> list[int]:
     return [cuda_plan_kernel.STRIDED, *numbers] if numbers is not None else []
 
 
-def _how(*, only_flat: bool) -> dict[str, int]:
-    return {
-        "BLOCK": cuda._BLOCK, "ROWS": cuda._TILE_ROWS, "WORDS": cuda._TILE_WORDS, "ONLY_FLAT": only_flat
-    }  # fmt: skip
+def _how(last: int) -> dict[str, int]:
+    """For layouts up to this one; the kernel is compiled for few such sets."""
+    from .cuda_plan_kernel import BOTH, STRIDED
+
+    last = last if last <= BOTH else STRIDED
+    return {"BLOCK": cuda._BLOCK, "ROWS": cuda._TILE_ROWS, "WORDS": cuda._TILE_WORDS, "LAST": last}
 
 
 @cache
-def _kernel(device: int, only_flat: bool) -> Any:
+def _kernel(device: int, last: int) -> Any:
     from . import cuda_plan_kernel
 
     with torch.cuda.device(device):
         numbers = [0] * (2 + cuda_plan_kernel.TENSORS_AT_ONCE)
-        how = _how(only_flat=only_flat)
-        return cuda._compiled(cuda_plan_kernel.planned, numbers, **how, maxnreg=_REGISTERS)
+        how = _how(last)
+        names = {cuda_plan_kernel.FLAT: "flat", cuda_plan_kernel.BOTH: "both"}
+        registers = _REGISTERS[names.get(last, "all")]
+        return cuda._compiled(cuda_plan_kernel.planned, numbers, **how, maxnreg=registers)

@@ -86,6 +86,7 @@ class Fingerprinter:
         self.host_log = HostLog()
         self._devices: list[DeviceLog] = []
         self._log_of: dict[torch.device, tuple[int, DeviceLog]] = {}
+        self.sees_shapes = bool(self._callables)
         # What did not go to a log, by slot and place in `kinds`: results of callables, and failures.
         self._values: dict[tuple[Slot, int], object] = {}
 

@@ -7,7 +7,7 @@ then each flush takes some of them, given nothing but where they lie.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import torch
@@ -15,7 +15,7 @@ import torch
 from ..events import TensorSpec
 from . import cpu, cuda, cuda_stats, cuda_stats_plans, stats_ops
 from .cuda import Layout
-from .cuda_plans import parts_of_flush
+from .cuda_plans import can_be_swapped, parts_of_flush
 from .definition import mix
 from .fingerprinter import Fingerprinter, Slot, salt
 from .launcher import Prepared, quick
@@ -41,10 +41,27 @@ class Plan(Protocol):
         """
 
 
+def in_one_pass(hasher: Fingerprinter, tensor: TensorSpec, view: TensorSpec) -> bool:
+    """Whether a plan can fingerprint a tensor and a view that begins where it does, reading memory once."""
+    is_plain = hasher.kinds == ("bits",) and not hasher.has_stats
+    if not is_plain or tensor.dtype != view.dtype or not tensor.device.startswith("cuda"):
+        return False
+    size = getattr(torch, tensor.dtype).itemsize
+    flat, swapped = Layout(tensor.shape, tensor.stride, size), Layout(view.shape, view.stride, size)
+    return can_be_swapped(flat, swapped)
+
+
 def plan(
-    hasher: Fingerprinter, tensors: Sequence[TensorSpec], flushes: Flushes, failed: Callable[[], None]
+    hasher: Fingerprinter,
+    tensors: Sequence[TensorSpec],
+    flushes: Flushes,
+    swapped: Mapping[int, int],
+    failed: Callable[[], None],
 ) -> Plan:
-    """Prepare to fingerprint these tensors, in these groups; a flush calls `failed` instead of raising."""
+    """Prepare to fingerprint these tensors, in these groups; a flush calls `failed` instead of raising.
+
+    `swapped` has the rows of views that are read with their tensors, as `in_one_pass` allows.
+    """
     if hasher.kinds != ("bits",):
         raise CannotPlan("more than bits and statistics are wanted")
     devices = {spec.device for spec in tensors}
@@ -62,21 +79,25 @@ def plan(
     elif device.type == "cuda" and hasher.has_stats:
         made = _CudaStatsPlan(hasher, device, dtypes, layouts, salts, flushes)
     elif device.type == "cuda":
-        made = _CudaPlan(hasher, device, layouts, salts, flushes)
+        made = _CudaPlan(hasher, device, layouts, salts, flushes, swapped)
     else:
         raise CannotPlan(f"the tensors are on {device}")
     for i, rows in enumerate(flushes):
-        wanted = [row for row in rows if layouts[row].nbytes]
-        made.flushes[i] = made.quickly(i, *_guarded(made.flushes[i], hasher, wanted, failed))
+        read = [row for row in rows if layouts[row].nbytes]
+        written = read + [swapped[row] for row in read if row in swapped]
+        guarded = _guarded(made.flushes[i], hasher, written, len(read), failed)
+        made.flushes[i] = made.quickly(i, *guarded)
     return made
 
 
 def _guarded(
-    flush: Flush, hasher: Fingerprinter, rows: Sequence[int], failed: Callable[[], None]
+    flush: Flush, hasher: Fingerprinter, rows: Sequence[int], with_memory: int, failed: Callable[[], None]
 ) -> tuple[Callable[..., None], Callable[[Any, int], None]]:
-    """The flush, given tensors; and what is called when the driver refuses a launch of it."""
+    """The flush, given tensors; and what is called when the driver refuses a launch of it.
+
+    Of the tensors so many are `with_memory`: an empty one has no address.
+    """
     modes = torch._C._len_torch_function_stack
-    with_memory = len(rows)  # an empty tensor has no address
 
     def guarded(execution: Any, *tensors: torch.Tensor) -> None:
         try:
@@ -166,9 +187,10 @@ class _CudaPlan(_OnDevice):
         layouts: Sequence[Layout],
         salts: array[int],
         flushes: Flushes,
+        swapped: Mapping[int, int],
     ) -> None:
         super().__init__(hasher, device, salts)
-        parts = [list(parts_of_flush(rows, layouts)) for rows in flushes]
+        parts = [list(parts_of_flush(rows, layouts, swapped)) for rows in flushes]
         numbers = [n for flush in parts for part in flush for n in part.table] or [0]
         self._table, self._ready = self._log.on_device(numbers)
         self._streams = {torch._C._cuda_getCurrentRawStream(self._device)}

@@ -1,8 +1,9 @@
 """Each version of a tensor is fingerprinted once.
 
-A version is a view of a storage after a known number of writes. It is only taken for known while one
-execution of a compiled graph lasts: there every write is a recorded call. Between graphs anything may have
-happened, so there everything is read again.
+A version is a view of a storage after a known number of writes; a view of another shape that reads the same
+elements in the same order is the same one. It is only taken for known while one execution of a compiled graph
+lasts: there every write is a recorded call. Between graphs anything may have happened, so there everything is
+read again.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ Tensors: TypeAlias = dict[int, tuple[Version, torch.Tensor]]
 
 class Taker(Protocol):
     """Takes fingerprints: a `Fingerprinter`, or what stands for it while a CUDA graph is captured."""
+
+    @property
+    def sees_shapes(self) -> bool:
+        """Whether a tensor of another shape may give something else: a function of the user's sees it."""
 
     def take(self, tensors: Sequence[torch.Tensor]) -> list[Slot]: ...
     def take_known(self, tensors: Sequence[torch.Tensor]) -> list[Slot]: ...

@@ -51,6 +51,18 @@ def _name(hook: str) -> str:
 
 
 def _launches(launches: WrapperLaunches, readings: GraphReadings) -> Iterator[tuple[str, PlannedLaunch]]:
+    known: dict[int, Read] = {}
+
+    def is_read_already(view: Read) -> bool:
+        """Together with the tensor that it is a view of: the same variable, so that it is one each time."""
+        known[view.number] = view
+        tensor = readings.views.get(view.number, -1)
+        read = known.get(tensor)
+        if read is None or tensor in readings.swapped or read.expression != view.expression:
+            return False
+        readings.swapped[tensor] = view.number
+        return True
+
     for hook, (_, familiar) in launches.notable.items():
         site, addresses = familiar.site, launches.addresses[hook]
         if site.id not in readings.familiars:
@@ -62,13 +74,17 @@ def _launches(launches: WrapperLaunches, readings: GraphReadings) -> Iterator[tu
                 raise Unplannable("an argument is not a variable or a view of one")
             return Read(number, *address)
 
+        found, left = (
+            tuple(r for reading in read_there[site.id] if not is_read_already(r := read(*reading)))
+            for read_there in (readings.before, readings.after)
+        )
         written = [i for i, arg in enumerate(site.args) if arg.role in ("out", "inout") and arg.tensor]
         yield (
             hook,
             PlannedLaunch(
                 _name(hook),
-                tuple(read(*reading) for reading in readings.before[site.id]),
-                tuple(read(*reading) for reading in readings.after[site.id]),
+                found,
+                left,
                 frozenset(read(i, -1).variable for i in written),
             ),
         )

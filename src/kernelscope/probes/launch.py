@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 import torch
@@ -12,14 +13,22 @@ from ..stages.records import Record
 from .describe import plain
 from .storages import Storage
 
+_READINGS: dict[object, int] = {}
+
+
+@lru_cache(maxsize=16384)
+def reading_number(spec: TensorSpec) -> int:
+    """The same for specs of the same `reading`."""
+    return _READINGS.setdefault(spec.reading, len(_READINGS))
+
 
 class LaunchPoint:
     """A site as a probe knows it: what a launch there needs in order to be recorded quickly."""
 
     __slots__ = (
         "cuda_index", "familiar", "is_leaf", "is_opaque", "is_pending", "is_static", "is_wrappers", "outputs",
-        "return_names", "returns", "scalars", "seal", "sealed", "site", "tensors", "unwritten_returns",
-        "views", "written",
+        "readings", "return_names", "returns", "scalars", "seal", "sealed", "site", "tensors",
+        "unwritten_returns", "written",
     )  # fmt: skip
 
     def __init__(
@@ -51,7 +60,7 @@ class LaunchPoint:
         self.tensors = tuple(
             i for i, a in enumerate(site.args) if a.tensor is not None and not a.tensor.unread
         )
-        self.views = tuple(id(site.args[i].tensor) for i in self.tensors)  # specs are interned
+        self.readings = tuple(reading_number(site.args[i].tensor) for i in self.tensors)
         self.written = frozenset(i for i in self.tensors if site.args[i].role in ("out", "inout"))
         self.outputs = tuple((i, place) for place, i in enumerate(self.tensors) if i in self.written)
         self.scalars = tuple(i for i, a in enumerate(site.args) if a.varies)
@@ -150,6 +159,9 @@ class GraphReadings:
         self.before: dict[int, list[tuple[int, int]]] = {}  # by site: argument, number of the tensor
         self.after: dict[int, list[tuple[int, int]]] = {}
         self.familiars: dict[int, Familiar] = {}  # by site, with numbers for slots
+        # Views of what had been read before, which one pass can read too: the number of that, by their own.
+        self.views: dict[int, int] = {}
+        self.swapped: dict[int, int] = {}  # those of them that are read so, the other way round
 
 
 class GraphPlan(Protocol):
