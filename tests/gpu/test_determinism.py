@@ -30,10 +30,11 @@ def test_atomics_in_a_compiled_kernel() -> None:
 
 def test_atomics_in_the_backward() -> None:
     table = torch.nn.Parameter(torch.randn(8, device="cuda"))
+    weights = torch.randn(1_000_000, device="cuda")  # equal numbers would give equal sums, whatever the order
 
     @torch.compile
     def loss(rows: torch.Tensor) -> torch.Tensor:
-        return (table.gather(0, rows).sin() ** 2).sum()  # its gradient is added up by scatter_add
+        return (table.gather(0, rows).sin() * weights).sum()
 
     def step(rows: torch.Tensor) -> torch.Tensor | None:
         loss(rows).backward()

@@ -34,6 +34,9 @@ from .wrapper_source import ArgText, Callsite, KernelText, Wrapper
 
 # Methods of a local tensor that launch a kernel; the wrapper calls them without going through a global.
 LOCAL_LAUNCHES = {".zero_", ".copy_", ".fill_"}
+# In the name of a kernel that updates inputs (running statistics, counters): Inductor keeps the line of its
+# last node, which is the copy, made by no line. What was computed before it may be anything.
+UPDATES = "_copy_"
 
 
 class WrapperLaunches:
@@ -125,6 +128,8 @@ class WrapperLaunches:
             made = {callsite.target, *(a.wrapper_name for a in args if a.role in ("out", "inout"))} - {""}
             later = (c for c in self._wrapper.callsites if c.line > callsite.line and made & _names(c))
             origin = next((f for c in later if (f := self._frames(c))), ())
+        if not origin and UPDATES in kernel.name:
+            origin = self._callers
         origin = origin or self._lines.nearest_frames(callsite.line)
         if not origin or not is_users(origin[0].file):
             origin = self._callers + origin  # torch's own modules leave no line of the user's in the graph
