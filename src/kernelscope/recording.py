@@ -53,7 +53,7 @@ class Late(Kept, Protocol):
     """Looks at what launches leave in place of a fingerprinter, and never waits for a device."""
 
     def prepare(self, device: torch.device) -> None: ...
-    def after(self, call: Call, launch: Launch) -> dict[int, int]: ...
+    def after(self, call: Call, launch: Launch) -> None: ...
     def captured(self, launch: Launch) -> None: ...
     def readings(self, calls: list[Call]) -> GraphReadings | None: ...
     def plan(self, readings: GraphReadings, flushes: Sequence[Sequence[int]]) -> GraphPlan | None: ...
@@ -231,9 +231,7 @@ class Recording:
         if call.pre is not None and self.values is not None and call.hasher is self.hasher:
             call.post = self.values.after(launch, call.pre)
         if self.late is not None:
-            left = self.late.after(call, launch)
-            if isinstance(self.sink, MemorySink):  # what the next execution is planned from
-                call.pre, call.post = {}, left
+            self.late.after(call, launch)
         for observer in self.observers:
             observer.after(call, launch)
 

@@ -18,7 +18,8 @@ from .kernel_signatures import cpp_arguments
 _HEADERS = Path(torch.__file__).parent / "include" / "torch" / "csrc" / "inductor" / "aoti_torch"
 _DECLARED = re.compile(r"\b(aoti_torch_\w+)\(([^()]*)\)\s*;")
 _KERNEL = re.compile(r'extern\s+"C"\s+(?:__\w+\(\w*\)\s+)?void\s+(\w+)\s*\([^)]*\)\s*\{', re.DOTALL)
-_TRITON = re.compile(r"\bvoid (call_\w+)\(([^{]*?)\)\s*\{", re.DOTALL)
+# The function that launches it; AOTInductor keeps the kernel's own text as a comment in it.
+_TRITON = re.compile(r"\bvoid (call_\w+)\(([^{;]*?)\)\s*\{(?:\s*/\*(.*?)\*/)?", re.DOTALL)
 # Shims whose operator cannot be told from their name.
 _WRITTEN = {
     "aoti_torch_copy_": ("self",),
@@ -37,7 +38,8 @@ class Descriptions:
     def __init__(self, code: str, kernel_code: str, extern_nodes: str | None) -> None:
         self._sources = kernel_sources(kernel_code or code)
         self._triton = {
-            name: _parameter_names(parameters) for name, parameters in _TRITON.findall(code + kernel_code)
+            found[1]: (_parameter_names(found[2]), (found[3] or "").strip())
+            for found in _TRITON.finditer(code + kernel_code)
         }
         self._nodes = _extern_nodes(extern_nodes)
 
@@ -52,15 +54,16 @@ class Descriptions:
         return described_shim(name)
 
     def _triton_kernel(self, name: str) -> Described | None:
-        names = self._triton.get(name)
-        if names is None:
+        if name not in self._triton:
             return None
-        kernel = name.removeprefix("call_")
-        return Described("triton", [(n, _triton_role(n), "value") for n in names], name=kernel)
+        names, source = self._triton[name]
+        args = [(n, _triton_role(n), "value") for n in names]
+        return Described("triton", args, name=name.removeprefix("call_"), source=source)
 
     def _by_proxy(self, given: Sequence[str]) -> Described:
         index = int(given[1]) if len(given) > 1 and given[1].isdigit() else -1
         name = self._nodes[index] if 0 <= index < len(self._nodes) else "custom operator"
+        # Of what it is given, tensors come in one list, those that it makes at the end.
         forms = ("executor", "node", "num_ints", "ints", "num_tensors", "tensors")
         args = [(n, "in", "list" if n == "tensors" else "value") for n in forms]
         return Described("extern", args, (name.split(".")[-2] if "." in name else name,), name=name)
@@ -162,7 +165,8 @@ def _parameter_names(parameters: str) -> list[str]:
             piece = ""
         else:
             piece += letter
-    return [re.split(r"[\s*&]+", each.strip())[-1] for each in [*pieces, piece] if each.strip()]
+    declared = [each.partition("=")[0].strip() for each in [*pieces, piece]]  # without a default
+    return [re.split(r"[\s*&]+", each)[-1] for each in declared if each]
 
 
 def _extern_nodes(text: str | None) -> list[str]:

@@ -26,7 +26,7 @@ from .wrapper_source import (
 )
 
 _TOGETHER = 8  # as many as a kernel looks at together
-_POOL = "alloc_from_pool"
+_POOL = "alloc_from_pool("
 BEGIN, FLUSH = f"{PREFIX}begin", f"{PREFIX}flush_"  # constants of the code; a flush has its number
 EXECUTION = f"{PREFIX}execution"  # a local variable
 _BRANCHES = ast.If | ast.For | ast.While | ast.Try | ast.Match | ast.FunctionDef

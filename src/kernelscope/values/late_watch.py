@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -63,23 +63,24 @@ class LateWatch:
         self._devices: dict[torch.device, scan.DeviceScan] = {}
         self._looked: deque[tuple[torch.device, _Looked]] = deque(maxlen=_BLOCKS_KEPT)
         self._captured: list[tuple[torch.device, _Looked]] = []
+        self._left: dict[int, Slots] = {}  # by call of a graph that is not planned yet: its outputs, numbered
         self._slots = 0
         self._said: set[tuple[str, str, str]] = set()
 
     # -- launches --------------------------------------------------------------------------------------
 
-    def after(self, call: Call, launch: Launch) -> Slots:
-        """Look at what it left; by argument, numbers that are nobody else's."""
+    def after(self, call: Call, launch: Launch) -> None:
+        """Look at what it left."""
         outputs = self._outputs(launch)
         if not outputs or not self._wants(call.site):
-            return {}
-        slots = {i: self._slots + place for place, i in enumerate(outputs)}
-        self._slots += len(outputs)
+            return
+        if call.graph_call >= 0:
+            self._left[call.key] = {i: self._slots + place for place, i in enumerate(outputs)}
+            self._slots += len(outputs)
         on_host = {i: t for i, t in outputs.items() if t.device.type != scan.DEVICE}
         for i, tensor in on_host.items():
             self._look_now(call, i, tensor)
         self._look(call, {i: t for i, t in outputs.items() if i not in on_host})
-        return slots
 
     def _look(self, call: Call, outputs: dict[int, torch.Tensor], *, captured: bool = False) -> None:
         if not outputs:
@@ -142,7 +143,10 @@ class LateWatch:
     # -- as planned ------------------------------------------------------------------------------------
 
     def readings(self, calls: list[Call]) -> GraphReadings | None:
-        return readings_of(calls)
+        """What the calls of an execution left, so that the next one can be planned like it."""
+        left = [replace(call, pre={}, post=self._left.get(call.key, {})) for call in calls]
+        self._left.clear()
+        return readings_of(left)
 
     def plan(self, readings: GraphReadings, flushes: Sequence[Sequence[int]]) -> ScanPlan | None:
         devices = {spec.device for spec in readings.tensors}
@@ -176,6 +180,8 @@ class LateWatch:
 
     def poll(self) -> None:
         """Whether something was found; never waits, unless there is."""
+        if BUS.capture is not None:  # nothing may wait now
+            return
         for watch in self._devices.values():
             if watch.is_raised:
                 self.settle()
