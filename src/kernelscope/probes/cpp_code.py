@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+VIEW = "view"  # the kind of what only looks at memory in another way
 HEADER = Path(__file__).with_name("launch_log.h")
 
 _BODY = re.compile(
@@ -45,6 +46,22 @@ _NAMED = [
         r"(\b(?:buf|arg|primals_|tangents_)\d\w*)",
     )
 ]
+_BLOCK = re.compile(
+    r"^(?P<indent>[ \t]+)\{\n(?P<inside>(?:(?!(?P=indent)[{}]).*\n)*?)(?P=indent)\}\n", re.MULTILINE
+)
+_LOOKED_UP = re.compile(
+    r'PyUnicode_FromString\("torch\.ops\.([\w.]+)"\)'
+    r'|(?:aoti_torch_call_dispatcher|findSchemaOrThrow)\("([\w:]+)", "(\w*)"'
+)
+_BLOCK_INPUT = re.compile(
+    r"aoti_torch_new_tensor_handle\((\w+), &|tensor_handle_to_tensor_pointer\((\w+)\)"
+    r"|reinterpret_cast<void\*>\((\w+)\.get\(\)\)"
+)
+_BLOCK_OUTPUT = re.compile(
+    r"^\s*(\w+) = (?:torch::stable::detail::to<AtenTensorHandle>|torch::aot_inductor::new_tensor_handle"
+    r"|reinterpret_cast<AtenTensorHandle>)\(",
+    re.MULTILINE,
+)
 _TEMPLATE = re.compile(r"<[\w:\s,*&]*>")
 _INCLUDE = re.compile(r"^#(include|if|ifdef|ifndef|endif)\b.*$", re.MULTILINE)
 _NODES = re.compile(r"// Topologically Sorted Source Nodes: (\[.*?\])")
@@ -144,6 +161,8 @@ def wrapper_name(text: str) -> str:
 
 
 def _instrument_body(code: str, describe: Describe, metas: list[str], result: Instrumented) -> str:
+    code = _instrument_blocks(code, metas, result)
+    uninitialised = frozenset(re.findall(r"aoti_torch_new_uninitialized_tensor\(&(\w+?)_handle\)", code))
     pieces, end = [], 0
     for call in _CALL.finditer(code):
         name = call["name"].removeprefix("kernels.")
@@ -159,14 +178,53 @@ def _instrument_body(code: str, describe: Describe, metas: list[str], result: In
             if described is None:
                 result.unseen.append(name)
                 continue
-            made = _launch(name, run, given, described, metas, _nodes_before(code, call.start()))
+            if described.kind == VIEW:
+                continue
+            nodes = _nodes_before(code, call.start())
+            made = _launch(name, run, given, described, metas, nodes, uninitialised)
             result.launches += 1
         pieces += [code[end : call.end("start")], made]
         end = close + 1
     return "".join([*pieces, code[end:]])
 
 
-def _launch(name: str, run: str, given: list[str], described: Described, metas: list[str], nodes: str) -> str:
+def _instrument_blocks(code: str, metas: list[str], result: Instrumented) -> str:
+    """Operators that are looked up at run time are called in a block of their own, which makes the outputs."""
+    pieces, end = [], 0
+    for block in _BLOCK.finditer(code):
+        named = _LOOKED_UP.search(block["inside"])
+        if named is None:
+            continue
+        name = named[1] or ".".join([named[2].replace("::", "."), named[3] or "default"])
+        inputs = [each for found in _BLOCK_INPUT.findall(block["inside"]) for each in found if each]
+        outputs = _BLOCK_OUTPUT.findall(block["inside"])
+        args = [[f"arg{i}", "in", each] for i, each in enumerate(inputs)]
+        args += [[f"result{i}", "out", each] for i, each in enumerate(outputs)]
+        meta = {"kind": "extern", "args": args, "nodes": _nodes_before(code, block.start())}
+        label = _meta(metas, [name, name.split(".")[-2]], meta)
+        passed = "".join(f", {each}" for each in [*inputs, *outputs])
+        before, after = (1 << len(inputs)) - 1, ((1 << len(outputs)) - 1) << len(inputs)
+        told = [
+            f"kernelscope::around({when}, {label}, {bits}ull{passed});\n"
+            for when, bits in enumerate((before, after))
+        ]
+        indent = block["indent"]
+        pieces += [code[end : block.start("inside")], f"{indent}    {told[0]}", block["inside"]]
+        pieces.append(f"{indent}}}\n{indent}{told[1]}")
+        end = block.end()
+        result.launches += 1
+    return "".join([*pieces, code[end:]])
+
+
+def _launch(
+    name: str,
+    run: str,
+    given: list[str],
+    described: Described,
+    metas: list[str],
+    nodes: str,
+    made: frozenset[str],
+) -> str:
     args: list[list[Any]] = []
     passed, before, after = [], 0, 0
     for i, text in enumerate(given):
@@ -175,7 +233,7 @@ def _launch(name: str, run: str, given: list[str], described: Described, metas: 
         names: str | list[str] = wrapper_name(text)
         roles: str | list[str] = role
         if form == "list":
-            names, roles = _elements(text)
+            names, roles = _elements(text, made, role)
         args.append([arg, roles, names])
         passed.append(_passed(text, form, following if form == "list" else "", given))
         bit = 1 << min(i, 63)
@@ -209,16 +267,14 @@ def _returns(text: str) -> str:
     return f"kernelscope::returns({text})" if text != "nullptr" else text
 
 
-def _elements(text: str) -> tuple[list[str], list[str]]:
-    """Names and roles of the tensors in a list; handles that are made for the call are its outputs."""
+def _elements(text: str, made: frozenset[str], role: str) -> tuple[list[str], list[str]]:
+    """Names and roles of the tensors in a list; those that are `made` for the call are its outputs."""
     brace = text.find("{")
     if brace < 0:
         return [], []
     inside, _ = arguments(text, brace + 1)
-    return (
-        [wrapper_name(each) for each in inside],
-        ["out" if re.fullmatch(r"\w+_handle", each) else "in" for each in inside],
-    )
+    names = [wrapper_name(each) for each in inside]
+    return names, ["out" if name in made else role for name in names]
 
 
 def _nodes_before(code: str, place: int) -> str:

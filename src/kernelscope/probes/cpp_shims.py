@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
-from .cpp_code import Described, Roles
+from .cpp_code import VIEW, Described
 from .kernel_signatures import cpp_arguments
 
 _HEADERS = Path(torch.__file__).parent / "include" / "torch" / "csrc" / "inductor" / "aoti_torch"
@@ -62,10 +62,11 @@ class Descriptions:
 
     def _by_proxy(self, given: Sequence[str]) -> Described:
         index = int(given[1]) if len(given) > 1 and given[1].isdigit() else -1
-        name = self._nodes[index] if 0 <= index < len(self._nodes) else "custom operator"
+        name = self._nodes[index] if 0 <= index < len(self._nodes) else "custom.operator.default"
         # Of what it is given, tensors come in one list, those that it makes at the end.
         forms = ("executor", "node", "num_ints", "ints", "num_tensors", "tensors")
-        args = [(n, "in", "list" if n == "tensors" else "value") for n in forms]
+        role = "inout" if _mutates(name) else "in"
+        args = [(n, role, "list" if n == "tensors" else "value") for n in forms]
         return Described("extern", args, (name.split(".")[-2] if "." in name else name,), name=name)
 
 
@@ -77,6 +78,8 @@ def described_shim(name: str) -> Described | None:
     operator = operator_of_shim(name)
     written = set(_WRITTEN.get(name, ()))
     if operator is not None:
+        if operator.is_view:
+            return Described(VIEW, [])
         infos = [(a.name, a.alias_info) for a in operator._schema.arguments]
         written |= {n for n, info in infos if info is not None and info.is_write}
     args = [(n, _shim_role(n, kind, written, operator), _form(n, kind)) for n, kind in parameters]
@@ -174,7 +177,20 @@ def _extern_nodes(text: str | None) -> list[str]:
     if not text:
         return []
     nodes: list[dict[str, Any]] = json.loads(text).get("nodes", [])
-    return [str(node.get("node", {}).get("target", "")).removeprefix("torch.ops.") for node in nodes]
+    return [_operator_name(str(node.get("node", {}).get("target", ""))) for node in nodes]
 
 
-__all__ = ["Descriptions", "Roles", "described_shim", "kernel_sources", "operator_of_shim"]
+def _operator_name(target: str) -> str:
+    """`mylib::scale` or `torch.ops.mylib.scale.default` as `mylib.scale.default`."""
+    words = target.removeprefix("torch.ops.").replace("::", ".").split(".")
+    return ".".join(words if len(words) > 2 else [*words, "default"])
+
+
+def _mutates(name: str) -> bool:
+    """Whether an operator writes to what it is given."""
+    found: Any = torch.ops
+    for word in name.split("."):
+        found = getattr(found, word, None)
+        if found is None:
+            return True  # in doubt
+    return isinstance(found, OpOverload) and found._schema.is_mutable

@@ -36,6 +36,15 @@ _FOREIGN = (
 )
 
 
+class _Printed:
+    """Which kernels' names wrappers print themselves, before each launch; None for no printing."""
+
+    globs: tuple[str, ...] | None = None
+
+
+PRINTED = _Printed()
+
+
 class CppWrappers:
     """The probe."""
 
@@ -111,6 +120,7 @@ class CppWrappers:
             return
         wants_values = any(listener.wants_values for listener in BUS.listeners)
         log.listen(ROOM if wants_values else 0)
+        log.print_names(PRINTED.globs)
         log.connect()
         past = PastLaunches(self._points, wants_values=wants_values, origin=origin)
         sys.stdout.flush()  # names may be printed from C
@@ -208,7 +218,7 @@ def _instrumented(code: str, kernel_code: str, nodes: Any) -> str | None:
     if "kernelscope::launch" in code:  # by an outer one of us
         return None
     try:
-        about = {"source": code, "title": ""}
+        about = {"source": code, "title": "aoti"}
         made = instrument(code, Descriptions(code, kernel_code, nodes), about)
     except Exception:
         BUS.finding(own_fault("instrumenting a C++ wrapper, whose launches are not recorded"))

@@ -163,6 +163,14 @@ auto launch(const char* meta, uint64_t before, uint64_t after, F&& run, T&&... a
   }
 }
 
+// A launch that takes several statements: told before the first and after the last of them.
+template <class... T>
+void around(int32_t moment, const char* meta, uint64_t copied, const T&... args) {
+  const Hooks* to = hooks.load(std::memory_order_acquire);
+  int64_t room = to == nullptr ? -1 : to->wants(meta);
+  if (room >= 0) tell(to, moment, meta, room, copied, args...);
+}
+
 // New memory: what it holds means nothing yet.
 template <class F, class... T> auto birth(F&& run, T&&... args) -> decltype(run(static_cast<T&&>(args)...)) {
   auto result = run(static_cast<T&&>(args)...);

@@ -15,6 +15,7 @@ from ..config import Config, ValueSettings, strict_from_environment, strings
 from ..events import Finding
 from ..fingerprint.fingerprinter import Fingerprinter
 from ..probes.bus import BUS
+from ..probes.cpp_wrappers import PRINTED
 from ..recording import Recording
 from ..run import Run, folder
 from .conditions import parse_watch
@@ -90,6 +91,7 @@ class ValueSession:
         recording = self._recording
         if settings.kernels != self.wanted.globs and settings is not self._settings:
             self.wanted = KernelFilter(settings.kernels)
+        PRINTED.globs = self.wanted.globs if settings.names and self._stream is None else None
         if settings.names:
             self._shows.append(NamePrinter(self.wanted, stream=self._stream))
         if settings.prints:
@@ -136,6 +138,7 @@ class ValueSession:
         for message in said:
             print(f"kernelscope: {message}", file=sys.stderr)
             self._recording.finding(Finding("nothing-matched", message))
+        PRINTED.globs = None
         while self.at_close:
             self.at_close.pop()()
 
