@@ -35,6 +35,7 @@ import kernelscope  # noqa: E402
 PAGE = ROOT / "docs" / "overhead.md"
 HASHING = ("hash-graph", "reread", "stats-graph")  # variants that have a floor
 MOST_TIME = 1.05  # metadata of compiled code, × bare
+MOST_FOR_NAN = 1.25  # a watch for NaN in every output, on a GPU
 MOST_MEMORY = 64 << 20  # hashes, more than bare
 
 
@@ -42,6 +43,12 @@ MOST_MEMORY = 64 << 20  # hashes, more than bare
 def ours(values: str, ops: str, verify: str = "") -> Iterator[Count]:
     with kernelscope.record(values=values, ops=ops, verify=verify) as run:
         yield lambda: len(run)
+
+
+@contextmanager
+def watched_for_nan() -> Iterator[Count]:
+    with kernelscope.values.watch("nan"):
+        yield lambda: 0
 
 
 @contextmanager
@@ -59,6 +66,7 @@ def variants() -> list[Variant]:
             "kernelscope, hashes, all before and after", "reread", partial(ours, "hash", "graph", "reread")
         ),
         Variant("kernelscope, statistics, each version once", "stats-graph", partial(ours, "stats", "graph")),
+        Variant("watch for NaN in every output", "watch", watched_for_nan),
         Variant('kernelscope, metadata, ops="all"', "off-all", partial(ours, "off", "all")),
         Variant('kernelscope, hashes, ops="all"', "hash-all", partial(ours, "hash", "all")),
         Variant("stock DebugMode, metadata", "stock", partial(stock, False, False)),
@@ -216,11 +224,14 @@ def broken_promises(result: dict[str, Any]) -> list[str]:
         found.append(f"metadata of compiled code costs {ratio:.3f}× bare, and {MOST_TIME}× was promised")
     if result["device"] != "cuda":
         return found
+    if "watch" in results and results["watch"]["ratio"] > MOST_FOR_NAN:
+        ratio = results["watch"]["ratio"]
+        found.append(f"a watch for NaN costs {ratio:.3f}× bare, and {MOST_FOR_NAN}× was promised")
     if "hash-graph" in results:
         more = results["hash-graph"]["peak"] - results["bare"]["peak"]
         if more > MOST_MEMORY:
             found.append(f"hashes need {more / 2**20:.0f} MB more than bare, and 64 MB were promised")
-    for key in results.keys() & {"off-graph", "hash-graph", "reread", "off-all", "hash-all"}:
+    for key in results.keys() & {"off-graph", "hash-graph", "reread", "watch", "off-all", "hash-all"}:
         if results[key]["waits"] > results["bare"]["waits"]:
             found.append(f"{results[key]['name']}: the host waits for the device more often than bare")
     return found

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .analysis.divergence import Divergence as Divergence
     from .debug_mode import DebugMode as DebugMode
     from .determinism import check_determinism as check_determinism
+    from .packages import aoti_compile_and_package as aoti_compile_and_package
     from .recording import record as record
     from .recording import step as step
     from .run import KernelCall as KernelCall
@@ -33,6 +34,7 @@ _HOMES = {
     "KernelCall": ".run",
     "Run": ".run",
     "RunError": ".run",
+    "aoti_compile_and_package": ".packages",
     "check_determinism": ".determinism",
     "diff": ".analysis.diff",
     "ShadowResult": ".shadowing",
@@ -53,6 +55,7 @@ __all__ = [
     "RunError",
     "ShadowResult",
     "__version__",
+    "aoti_compile_and_package",
     "check_correctness",
     "check_determinism",
     "diff",

@@ -156,7 +156,10 @@ def _note_exceptions(recording: Recording) -> None:
 def _close(recording: Recording, session: ValueSession, pid: int) -> None:
     if os.getpid() != pid:
         return  # a forked child: the run is its parent's
+    from .values.script import settle
+
     writer = _writer(recording)
+    settle(session)
     session.close()
     recording.close()
     # A process beside the main one that launched nothing, such as a DataLoader's worker, leaves nothing.

@@ -120,6 +120,7 @@ class ValueSettings:
     kernels: tuple[str, ...] = ()  # globs; empty looks at all
     folder: str = ""  # for files; empty chooses one
     watches: tuple[str, ...] = ()  # conditions that end the program
+    exact: bool = False  # look at each launch at once, also where that means to wait for a GPU
 
     def __bool__(self) -> bool:
         return self.prints or self.names or self.saves or bool(self.watches)

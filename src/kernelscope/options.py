@@ -109,6 +109,11 @@ def add_value_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup)
         metavar="WHAT",
         help="end the program at the first launch that leaves nan, inf, max>1e4, …; repeatable",
     )
+    add(
+        "--exact",
+        action="store_true",
+        help="with --stop-on: on a GPU, wait for each launch, and end right after it with its inputs saved",
+    )
 
 
 def take_over_printer(given: argparse.Namespace) -> None:
@@ -134,6 +139,7 @@ def value_settings_of(given: argparse.Namespace) -> ValueSettings:
         kernels=tuple(given.values_of),
         folder=given.save_to,
         watches=tuple(given.stop_on),
+        exact=given.exact or given.values != "off",
     )
 
 

@@ -43,11 +43,17 @@ def _flush_failed() -> None:
 
 def last_readings(hasher: Fingerprinter, run: Run, graph_call: int, launches: int) -> GraphReadings | None:
     """What an execution that has just ended fingerprinted; None if the run does not hold all of it."""
+    calls = last_calls(run, graph_call, launches)
+    return readings_of(hasher, calls) if calls is not None else None
+
+
+def last_calls(run: Run, graph_call: int, launches: int) -> list[Call] | None:
+    """The calls of an execution that has just ended; None if the run does not hold all of them."""
     calls: list[Call] = []
     for entry in itertools.islice(reversed(run.entries), 2 * launches + 1000):
         if isinstance(entry, Call) and entry.graph_call == graph_call:
             calls.append(entry)
-    return readings_of(hasher, calls[::-1]) if len(calls) == launches else None
+    return calls[::-1] if len(calls) == launches else None
 
 
 def readings_of(hasher: Fingerprinter, calls: list[Call]) -> GraphReadings | None:

@@ -21,12 +21,12 @@ from .events import BRIEF, Brief, Call, Finding, Graph, GraphCall, Kernel
 from .fingerprint.captured import CapturedFingerprints
 from .fingerprint.fingerprinter import Fingerprinter
 from .launch_values import CapturedCall, CapturedValues, LaunchValues, readable_returns
-from .planning import PlannedGraph, last_readings, plan_graph
+from .planning import last_calls, last_readings, plan_graph
 from .probes import PROBES
 from .probes.bus import BUS, own_fault, unseen
 from .probes.compile_settings import changed_settings
 from .probes.describe import plain
-from .probes.launch import Capture, GraphReadings, Launch
+from .probes.launch import Capture, GraphPlan, GraphReadings, Kept, Launch
 from .probes.switches import Switches
 from .probes.tree_graphs import drop_tree_graphs
 from .replaying import Replayer
@@ -49,6 +49,31 @@ class InputObserver(Protocol):
     def graph_inputs(self, execution: GraphCall, inputs: Sequence[Any]) -> None: ...
 
 
+class Late(Kept, Protocol):
+    """Looks at what launches leave in place of a fingerprinter, and never waits for a device."""
+
+    def prepare(self, device: torch.device) -> None: ...
+    def after(self, call: Call, launch: Launch) -> None: ...
+    def captured(self, launch: Launch) -> None: ...
+    def readings(self, calls: list[Call]) -> GraphReadings | None: ...
+    def plan(self, readings: GraphReadings, flushes: Sequence[Sequence[int]]) -> GraphPlan | None: ...
+    def poll(self) -> None: ...
+
+
+class _LateCapture:
+    """A launch inside a CUDA graph, for one that looks at it at each replay."""
+
+    def __init__(self, late: Late, cannot: Callable[[str], None]) -> None:
+        self._late = late
+        self._cannot = cannot
+
+    def finish(self, launch: Launch) -> None:
+        try:
+            self._late.captured(launch)
+        except Exception as why:
+            self._cannot(str(why))
+
+
 class StopAtCall(SystemExit):
     """Ends the program where the recording was asked to stop; a plain exit to everybody else."""
 
@@ -60,6 +85,7 @@ class Recording:
         self.config = config
         self.observers: list[Observer] = []
         self.input_observers: list[InputObserver] = []
+        self.late: Late | None = None
         self.misses_replays = ""  # what observers of values miss when a CUDA graph is replayed
         self.sink: Sink
         if path is None:
@@ -135,11 +161,15 @@ class Recording:
 
     # -- launches --------------------------------------------------------------------------------------
 
-    def before(self, launch: Launch) -> Call | CapturedCall | None:
+    def before(self, launch: Launch) -> Call | CapturedCall | _LateCapture | None:
         site, point = launch.site, launch.point
         if launch.captured is not None:
+            if self.late is not None:
+                return _LateCapture(self.late, lambda why: self.finding(_not_in_graph(why)))
             kept = launch.captured.kept.get(self)
             return kept.before(launch) if kept is not None and self._wants(site.kernel) else None
+        if self.late is not None:
+            self.late.poll()
         if self._is_paused or not self._wants(site.kernel):
             return None
         if self.values is not None and launch.graph_call < 0:
@@ -174,8 +204,8 @@ class Recording:
             self._times.enter(call)
         return call
 
-    def after(self, launch: Launch, call: Call | CapturedCall) -> None:
-        if isinstance(call, CapturedCall):
+    def after(self, launch: Launch, call: Call | CapturedCall | _LateCapture) -> None:
+        if not isinstance(call, Call):
             call.finish(launch)
             return
         if self._times is not None:
@@ -200,12 +230,17 @@ class Recording:
             call.offsets += tuple(int(t.storage_offset()) for t in returned.values())
         if call.pre is not None and self.values is not None and call.hasher is self.hasher:
             call.post = self.values.after(launch, call.pre)
+        if self.late is not None:
+            self.late.after(call, launch)
         for observer in self.observers:
             observer.after(call, launch)
 
     # -- CUDA graphs -----------------------------------------------------------------------------------
 
-    def capturing(self) -> CapturedValues | None:
+    def capturing(self) -> Kept | None:
+        if self.late is not None:
+            self.late.prepare(torch.device("cuda", torch._C._cuda_getDevice()))
+            return self.late
         if self.hasher is None:
             return None
         device = torch.device("cuda", torch._C._cuda_getDevice())
@@ -217,13 +252,16 @@ class Recording:
     ) -> None:
         if self._is_paused:
             return
+        if self.late is not None:
+            self.late.poll()
         if self.misses_replays:
             self.finding(Finding("values-in-cuda-graph", self.misses_replays))
-        kept: CapturedValues | None = capture.kept.get(self)
+        found = capture.kept.get(self)
+        kept: CapturedValues | None = found if isinstance(found, CapturedValues) else None
         slots = kept.fingerprints.replayed() if kept is not None else None
         if slots is None and self.values is not None:
             self.finding(_not_in_graph("it was captured before this recording wanted values"))
-        for template, found in zip(capture.templates, epochs, strict=True):
+        for template, seen in zip(capture.templates, epochs, strict=True):
             if not self._wants(template.site.kernel):
                 continue
             call = Call(
@@ -238,7 +276,7 @@ class Recording:
                 time.monotonic_ns(),
                 scalars=template.scalars,
                 storages=tuple([s.id for s in template.storages]),
-                epochs=found,
+                epochs=seen,
                 offsets=template.offsets,
                 dead=template.dead,
                 key=key,
@@ -260,7 +298,8 @@ class Recording:
         config = self.config
         if self._is_paused:
             return True
-        whole = config.values == "off" and not (config.kernel or config.kind or self.observers)
+        looks = config.values != "off" or self.late is not None
+        whole = not looks and not (config.kernel or config.kind or self.observers)
         # On disk the ring measures how long a noted call takes on the host.
         times = self._times
         timed = times is not None and (times.on_device is not None or not self.notes_have_ends)
@@ -271,6 +310,10 @@ class Recording:
         return self.sink.wants_ends
 
     @property
+    def wants_values(self) -> bool:
+        return not self._is_paused and (self.values is not None or bool(self.observers))
+
+    @property
     def planner(self) -> Recording | None:
         """Itself, if from a graph's first execution it is known what to fingerprint in the next ones."""
         config = self.config
@@ -278,16 +321,28 @@ class Recording:
         plain_run = isinstance(self.sink, MemorySink) and not config.time and config.stop_at is None
         return (
             self
-            if config.values in ("hash", "stats") and whole and plain_run and not self._is_paused
+            if (config.values in ("hash", "stats") or self.late is not None)
+            and whole
+            and plain_run
+            and not self._is_paused
             else None
         )
 
+    @property
+    def plans_lazily(self) -> bool:
+        return self.late is not None
+
     def readings(self, graph_call: int, launches: int) -> GraphReadings | None:
+        if self.late is not None:
+            calls = last_calls(self.run, graph_call, launches)
+            return self.late.readings(calls) if calls is not None else None
         if self.hasher is None or self.hasher.taken_the_long_way:
             return None
         return last_readings(self.hasher, self.run, graph_call, launches)
 
-    def plan(self, readings: GraphReadings, flushes: Sequence[Sequence[int]]) -> PlannedGraph | None:
+    def plan(self, readings: GraphReadings, flushes: Sequence[Sequence[int]]) -> GraphPlan | None:
+        if self.late is not None:
+            return self.late.plan(readings, flushes)
         assert self.hasher is not None
         return plan_graph(self.hasher, self.run, readings, flushes)
 
@@ -310,6 +365,8 @@ class Recording:
     # -- what happens between launches -----------------------------------------------------------------
 
     def graph_call(self, graph_call: GraphCall, inputs: Sequence[Any] = ()) -> None:
+        if self.late is not None:
+            self.late.poll()
         graph = graph_call.graph
         own = self._graphs.get(graph.id)
         if own is None:

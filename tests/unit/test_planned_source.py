@@ -170,3 +170,39 @@ def test_memory_from_outside_is_followed_through_names() -> None:
     assert check("x = a; del a", "x")
     assert check("x = reinterpret_tensor(a, (1,), (1,), 4)", "x")
     assert not check("x = empty('x')", "x")
+
+
+REUSED = """
+def call(args):
+    a, = args
+    buf0 = empty('0')
+    kernel(a, buf0)
+    buf1 = reinterpret_tensor(buf0, (2, 2), (2, 1), 0)
+    buf2 = empty('2')
+    kernel(a, buf2)
+    kernel(buf2, buf1)
+    del buf2
+    buf3 = buf0; del buf0
+    return (buf3, )
+"""
+
+
+def reused(source: str, *, lazily: bool) -> list[tuple[int, ...]]:
+    first, second, third = hooks(source, "kernel")
+    launches = {
+        first: launch(after="buf0", writes="buf0"),
+        second: launch(after="buf2", writes="buf2", first=1),
+        third: launch(after="buf1", writes="buf1", first=2),
+    }
+    return plan_source(source, "w.py", launches, lazily=lazily).flushes
+
+
+def test_what_can_wait_is_read_together() -> None:
+    """The third launch writes buf0 under the name of buf1, so what the first left is read before it."""
+    assert reused(REUSED, lazily=False) == [(0,), (1,), (2,)]
+    assert reused(REUSED, lazily=True) == [(0, 1), (2,)]
+
+
+def test_pieces_of_a_pool_cannot_wait() -> None:
+    source = REUSED.replace("empty('2')", "alloc_from_pool(pool0, 0, f32, (4,), (1,))")
+    assert reused(source, lazily=True) == [(0,), (1,), (2,)]

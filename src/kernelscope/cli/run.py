@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
 import shutil
@@ -14,9 +15,12 @@ from pathlib import Path
 from zipfile import is_zipfile
 
 from ..options import add_recording_options, config_of, take_over_printer, value_settings_of
-from ..run import folder
+from ..run import folder, load
 from ..run.errors import RunError
 from .child import watch
+
+STOPPED = 3  # exit status of a program that a watch has ended, as values.script has it
+LATE_HIT = "watch-late"  # kind of its finding, where the program went on for a while
 
 EPILOG = """\
 examples:
@@ -68,7 +72,33 @@ def main(args: argparse.Namespace) -> int:
         if args.output
         else folder.create_next(Path(folder.HOME), stem)
     )
-    return watch(command, path, options_text(args), as_json=args.json)
+    status = watch(command, path, options_text(args), as_json=args.json)
+    if args.stop_on and not args.exact and (late := late_hits(path)):
+        return _again_exactly(args, command, stem, late)
+    return status
+
+
+def late_hits(path: Path) -> list[str]:
+    """What a watch found without waiting for the GPU: the program went on for a while."""
+    found = []
+    for part in folder.parts(path):
+        with contextlib.suppress(RunError):
+            found += [f.message for f in load(part).findings if f.kind == LATE_HIT]
+    return found
+
+
+def _again_exactly(args: argparse.Namespace, command: list[str], stem: str, late: list[str]) -> int:
+    """Run it once more and stop right after that call, so that its inputs can be saved."""
+    print("kernelscope: once more, waiting for each launch, to save what it found", file=sys.stderr)
+    args.exact = True
+    path = folder.create_next(Path(args.output).parent if args.output else Path(folder.HOME), f"{stem}-exact")
+    status = watch(command, path, options_text(args), as_json=args.json)
+    if status != STOPPED:
+        print(
+            f"kernelscope: it did not happen again (exit status {status}); it had been\n  {late[0]}",
+            file=sys.stderr,
+        )
+    return STOPPED
 
 
 def _check_folder(given: str) -> None:

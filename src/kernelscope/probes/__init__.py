@@ -11,6 +11,7 @@ from .autotuning import Autotuning
 from .bus import BUS as BUS
 from .compile_stages import CompileStages
 from .compiled_graphs import CompiledGraphs
+from .cpp_wrappers import CppWrappers
 from .cuda_graphs import CudaGraphs
 from .eager_operators import EagerOperators
 from .gcu import GcuGraphs
@@ -30,11 +31,13 @@ class Probes:
     """The probes of this process: installed with the first recording, gone with the last."""
 
     def __init__(self) -> None:
-        self._compiled_graphs = CompiledGraphs()
+        cpp_wrappers = CppWrappers()
+        self._compiled_graphs = CompiledGraphs(cpp_wrappers)
         self._always: list[Probe] = [
             Autotuning(),
             CudaGraphs(),
             self._compiled_graphs,
+            cpp_wrappers,
             UserTriton(),
             GcuGraphs(),
             OptimizerSteps(),

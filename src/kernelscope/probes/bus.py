@@ -275,7 +275,7 @@ class Bus:
         launch.outer = here.launch
         launch.graph_call = here.graph_call
         launch.phase = self.phase()
-        launch.start_ns = monotonic_ns()
+        launch.start_ns = kwargs["started_ns"] if point.is_past else monotonic_ns()
         launch.stream, captured = _stream(point, kwargs) if point.cuda_index >= 0 else (0, False)
         launch.captured = (self.capture or _UNSEEN_CAPTURE) if captured else None
         listeners = self.listeners  # before asking whether notes will do

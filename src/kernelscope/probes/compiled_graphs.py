@@ -19,6 +19,7 @@ import torch
 
 from ..events import Direction, Finding, Frame, Graph
 from .bus import BUS, own_fault, unseen
+from .cpp_wrappers import CppWrapped, CppWrappers
 from .hooked_wrapper import HookedWrapper, read_with_births
 from .origins import LineMap, caller_frames, compiled_user_code
 from .patching import Patch
@@ -26,14 +27,17 @@ from .wrapper_launches import WrapperLaunches
 
 _CALL = "torch._inductor.output_code:CompiledFxGraph.__call__"
 _POST_COMPILE = "torch._inductor.output_code:CompiledFxGraph.post_compile"
+_CPP_WRAPPER = "CppWrapperCodeCache.load_pybinding"
 _OPTIMIZERS = os.path.join(os.path.dirname(torch.__file__), "optim", "")
-_Known = tuple[Any, Graph | None, HookedWrapper | None]  # a weak reference to it, and what it runs
+_Wrapper = HookedWrapper | CppWrapped
+_Known = tuple[Any, Graph | None, _Wrapper | None]  # a weak reference to it, and what it runs
 
 
 class CompiledGraphs:
     """The probe for Inductor's compiled graphs."""
 
-    def __init__(self) -> None:
+    def __init__(self, cpp_wrappers: CppWrappers) -> None:
+        self._cpp_wrappers = cpp_wrappers
         self._patches = [Patch(_CALL, self._around_call), Patch(_POST_COMPILE, self._around_post_compile)]
         # By id of the module's namespace, which the value keeps.
         self._hooked: dict[int, HookedWrapper] = {}
@@ -93,12 +97,16 @@ class CompiledGraphs:
             optimizes = wrapper is not None and wrapper.optimizes and not here.optimizer
             here.optimizer += optimizes
             here.graph_call, here.execution = -1, None
-            if graph is not None and wrapper is not None:
-                stream = torch.cuda.current_stream().cuda_stream if wrapper.is_cuda else 0
-                here.graph_call = BUS.graph_call(graph, BUS.phase(), stream, inputs)
-                here.launch = None  # who called the graph is known of its graph call
             try:
-                result = original(compiled, inputs)
+                if graph is not None and wrapper is not None:
+                    stream = torch.cuda.current_stream().cuda_stream if wrapper.is_cuda else 0
+                    here.graph_call = BUS.graph_call(graph, BUS.phase(), stream, inputs)
+                    here.launch = None  # who called the graph is known of its graph call
+                if isinstance(wrapper, CppWrapped):
+                    with wrapper.running():
+                        result = original(compiled, inputs)
+                else:
+                    result = original(compiled, inputs)
                 if graph is not None and optimizes:
                     self._count_step(graph)
                 return result
@@ -126,7 +134,7 @@ class CompiledGraphs:
 
         return post_compile
 
-    def _enter(self, compiled: Any, inputs: Any) -> tuple[Graph | None, HookedWrapper | None]:
+    def _enter(self, compiled: Any, inputs: Any) -> tuple[Graph | None, _Wrapper | None]:
         with self._lock:
             if not self._is_on:  # removed since this thread looked the method up
                 return None, None
@@ -140,7 +148,7 @@ class CompiledGraphs:
                 unseen(wrapper.look_at, inputs)
             return graph, wrapper
 
-    def _leave(self, wrapper: HookedWrapper, graph_call: int) -> None:
+    def _leave(self, wrapper: _Wrapper, graph_call: int) -> None:
         with self._lock:
             BUS.executing -= 1
             if self._hooked.get(id(wrapper.namespace)) is wrapper:  # not of an earlier recording
@@ -153,14 +161,16 @@ class CompiledGraphs:
             BUS.step()
         self._step_graphs.add(graph.id)
 
-    def _hook_or_say(self, compiled: Any) -> tuple[Graph | None, HookedWrapper | None]:
+    def _hook_or_say(self, compiled: Any) -> tuple[Graph | None, _Wrapper | None]:
         try:
             return self._hook(compiled)
         except Exception:
             BUS.finding(own_fault("hooking a compiled graph, whose launches are not recorded"))
             return None, None
 
-    def _hook(self, compiled: Any) -> tuple[Graph | None, HookedWrapper | None]:
+    def _hook(self, compiled: Any) -> tuple[Graph | None, _Wrapper | None]:
+        if _CPP_WRAPPER in compiled.source_code:
+            return self._hook_cpp_wrapper(compiled)
         namespace = _namespace_of(compiled)
         if namespace is None:
             name = compiled._fx_graph_cache_key or "?"
@@ -168,7 +178,7 @@ class CompiledGraphs:
                 Finding(
                     "unseen-graph",
                     f"a compiled graph (cache key {name}) has no Python wrapper, so its launches are not "
-                    "recorded; compile without cpp_wrapper to see them",
+                    "recorded",
                 )
             )
             return None, None
@@ -182,6 +192,26 @@ class CompiledGraphs:
             cache_key=compiled._fx_graph_cache_key or "",
             source=compiled.source_code,
             path=path,
+        )
+        return graph, wrapper
+
+    def _hook_cpp_wrapper(self, compiled: Any) -> tuple[Graph, CppWrapped]:
+        direction = direction_of(compiled)
+        linemap = compiled.cache_linemap or []
+        wrapper = CppWrapped(
+            self._cpp_wrappers,
+            optimizes=any(_OPTIMIZERS in (trace or "") for _, trace in linemap),
+            is_cuda="cuda" in compiled.device_types,
+            origin=self._called_from(compiled)[1],
+        )
+        number = compiled.fx_kwargs.get("graph_id")
+        graph = Graph(
+            id=next(self._ids),
+            direction=direction,
+            name=f"{number}_{direction}" if number is not None else "",
+            compile_id=self._compile_ids.get(id(compiled), ""),
+            cache_key=compiled._fx_graph_cache_key or "",
+            source=compiled.source_code,
         )
         return graph, wrapper
 
@@ -212,7 +242,7 @@ class CompiledGraphs:
         return self._codes.get(number) or (None, caller_frames(limit=100))
 
 
-def _follow(wrapper: HookedWrapper, ended: int = -1) -> None:
+def _follow(wrapper: _Wrapper, ended: int = -1) -> None:
     try:
         unseen(wrapper.follow, ended)
     except Exception:

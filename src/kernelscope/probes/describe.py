@@ -36,7 +36,12 @@ def _described(tensor: torch.Tensor, type_name: str, unread: str) -> TensorSpec:
         type=type_name,
         unread=unread,
     )
-    return _SPECS.setdefault(spec, spec)  # equal ones are one object, to be compared by identity
+    return interned(spec)
+
+
+def interned(spec: TensorSpec) -> TensorSpec:
+    """Equal ones are one object, to be compared by identity."""
+    return _SPECS.setdefault(spec, spec)
 
 
 def geometry(tensor: torch.Tensor) -> tuple[Sequence[int], Sequence[int]]:

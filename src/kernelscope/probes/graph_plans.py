@@ -30,7 +30,7 @@ def prepare(
     if readings is None:
         return None
     try:
-        planned = _source(source, path, dict(_launches(launches, readings)))
+        planned = _source(source, path, dict(_launches(launches, readings)), planner.plans_lazily)
     except Unplannable:
         return None
     plan = planner.plan(readings, planned.flushes)
@@ -90,18 +90,18 @@ def _launches(launches: WrapperLaunches, readings: GraphReadings) -> Iterator[tu
         )
 
 
-_SOURCES: dict[str, tuple[str, dict[str, PlannedLaunch], PlannedSource]] = {}
+_SOURCES: dict[tuple[str, bool], tuple[str, dict[str, PlannedLaunch], PlannedSource]] = {}
 _SOURCES_AT_MOST = 128
 
 
-def _source(source: str, path: str, launches: dict[str, PlannedLaunch]) -> PlannedSource:
-    known = _SOURCES.get(path)
+def _source(source: str, path: str, launches: dict[str, PlannedLaunch], lazily: bool) -> PlannedSource:
+    known = _SOURCES.get((path, lazily))
     if known is not None and known[0] == source and known[1] == launches:
         return known[2]
-    planned = plan_source(source, path, launches)
+    planned = plan_source(source, path, launches, lazily=lazily)
     while len(_SOURCES) >= _SOURCES_AT_MOST:
         del _SOURCES[next(iter(_SOURCES))]
-    _SOURCES[path] = source, launches, planned
+    _SOURCES[path, lazily] = source, launches, planned
     return planned
 
 

@@ -26,8 +26,8 @@ class LaunchPoint:
     """A site as a probe knows it: what a launch there needs in order to be recorded quickly."""
 
     __slots__ = (
-        "cuda_index", "familiar", "is_leaf", "is_opaque", "is_pending", "is_static", "is_wrappers", "outputs",
-        "readings", "return_names", "returns", "scalars", "seal", "sealed", "site", "tensors",
+        "cuda_index", "familiar", "is_leaf", "is_opaque", "is_past", "is_pending", "is_static", "is_wrappers",
+        "outputs", "readings", "return_names", "returns", "scalars", "seal", "sealed", "site", "tensors",
         "unwritten_returns", "written",
     )  # fmt: skip
 
@@ -40,6 +40,7 @@ class LaunchPoint:
         is_opaque: bool = False,
         is_pending: bool = False,
         is_wrappers: bool = False,
+        is_past: bool = False,
         returns: bool = False,
         seal: Callable[[Site, Launch], Site] | None = None,
         return_names: tuple[str, ...] = (),
@@ -51,6 +52,7 @@ class LaunchPoint:
         self.is_opaque = is_opaque  # the user's own code: what it declares to write may not be all
         self.is_pending = is_pending  # an asynchronous collective: what it writes is there after its wait
         self.is_wrappers = is_wrappers  # a line of a wrapper: each execution does there what the first did
+        self.is_past = is_past  # it is over: its arguments are copies, told of afterwards
         self.familiar: Familiar | None = None  # from the first launch on, if all launches here are alike
         self.returns = returns  # its outputs are new tensors, known only afterwards
         self.seal = seal  # completes the site after its first launch (an autotuned config)
@@ -65,7 +67,8 @@ class LaunchPoint:
         self.outputs = tuple((i, place) for place, i in enumerate(self.tensors) if i in self.written)
         self.scalars = tuple(i for i, a in enumerate(site.args) if a.varies)
         kind, _, number = site.device.partition(":")
-        self.cuda_index = int(number or 0) if kind == "cuda" else -1
+        # What is over is on no stream any more.
+        self.cuda_index = int(number or 0) if kind == "cuda" and not is_past else -1
 
 
 class Launch:
@@ -177,6 +180,10 @@ class GraphPlan(Protocol):
 class Planner(Protocol):
     """A recording whose fingerprints can be planned."""
 
+    @property
+    def plans_lazily(self) -> bool:
+        """Whether what a launch leaves may be looked at later, as long as it is still there."""
+
     def readings(self, graph_call: int, launches: int) -> GraphReadings | None:
         """What that execution, which has just ended, fingerprinted; None if the next may differ."""
 
@@ -201,6 +208,10 @@ class Listener(Protocol):
     @property
     def notes_will_do(self) -> bool:
         """Whether a note is enough of a familiar launch."""
+
+    @property
+    def wants_values(self) -> bool:
+        """Whether it looks into tensors, and not only at their shapes."""
 
     @property
     def planner(self) -> Planner | None:

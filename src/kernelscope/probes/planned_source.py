@@ -25,6 +25,8 @@ from .wrapper_source import (
     program_functions,
 )
 
+_TOGETHER = 8  # as many as a kernel looks at together
+_POOL = "alloc_from_pool("
 BEGIN, FLUSH = f"{PREFIX}begin", f"{PREFIX}flush_"  # constants of the code; a flush has its number
 EXECUTION = f"{PREFIX}execution"  # a local variable
 _BRANCHES = ast.If | ast.For | ast.While | ast.Try | ast.Match | ast.FunctionDef
@@ -66,10 +68,16 @@ class PlannedSource:
     writes_inputs: bool = False  # the graph writes to memory that it was given
 
 
-def plan_source(source: str, filename: str, launches: Mapping[str, PlannedLaunch]) -> PlannedSource:
-    """The wrapper with all of these launches (by their hooks) noted and fingerprinted."""
+def plan_source(
+    source: str, filename: str, launches: Mapping[str, PlannedLaunch], *, lazily: bool = False
+) -> PlannedSource:
+    """The wrapper with all of these launches (by their hooks) noted and fingerprinted.
+
+    With `lazily` what launches leave is read together with what others leave, as long as it is still there.
+    """
     tree = ast.parse(source, filename)
-    writer = _Writer(launches, {f.name for f in program_functions(tree)})
+    lazily = lazily and _POOL not in source  # pieces of a pool have other names for one memory
+    writer = _Writer(launches, {f.name for f in program_functions(tree)}, lazily)
     for function in program_functions(tree):
         writer.write(function)
     if writer.left:
@@ -102,7 +110,11 @@ def _chooses_a_device(context: ast.expr) -> bool:
 
 
 class _Writer:
-    def __init__(self, launches: Mapping[str, PlannedLaunch], functions: set[str]) -> None:
+    def __init__(
+        self, launches: Mapping[str, PlannedLaunch], functions: set[str], lazily: bool = False
+    ) -> None:
+        self._lazily = lazily
+        self._roots: dict[str, str] = {}  # variables that are views, or other names, of others
         self.planned = PlannedSource()
         self.left = set(launches)
         self._launches = launches
@@ -136,15 +148,30 @@ class _Writer:
         launch = self._launch(statement)
         if launch is not None:
             self._pending += launch.before
-            yield from self._flush(statement, launch)
+            if self._can_wait(launch):
+                yield from at(in_a_graph(note(launch.familiar)), statement)
+            else:
+                yield from self._flush(statement, launch)
             yield statement
-            self._pending = list(launch.after)
+            self._pending += launch.after
             self.planned.writes_inputs |= bool(launch.writes & self._given)
             return
         if self._is_in_the_way(statement):
             yield from self._flush(statement)
         yield statement
         self._follow(statement)
+
+    def _can_wait(self, launch: PlannedLaunch) -> bool:
+        """Whether what is pending will still be there after this launch."""
+        if not self._lazily or launch.before or len(self._pending) + len(launch.after) > _TOGETHER:
+            return False
+        written = {self._root(name) for name in launch.writes}
+        return not any(self._root(read.variable) in written for read in self._pending)
+
+    def _root(self, name: str) -> str:
+        while name in self._roots:
+            name = self._roots[name]
+        return name
 
     def _launch(self, statement: ast.stmt) -> PlannedLaunch | None:
         call = statement.value if isinstance(statement, ast.Assign | ast.Expr) else None
@@ -160,6 +187,8 @@ class _Writer:
             return
         match statement.targets[0], address_of(statement.value):
             case ast.Name(id=name), (variable, address):
+                if (root := self._root(variable)) != name:
+                    self._roots[name] = root
                 if variable in self._given:
                     self._given.add(name)
                 if address == "{}":

@@ -163,6 +163,10 @@ class Session:
         return None
 
     @property
+    def wants_values(self) -> bool:
+        return False  # it must compute with them while they are there
+
+    @property
     def notes_have_ends(self) -> bool:
         return False
 

@@ -8,7 +8,9 @@ from functools import lru_cache
 from typing import Any
 
 from ..events import GraphCall
+from ..probes.cpp_code import input_names as cpp_input_names
 
+_CPP = "steal_from_raw_handles_to_raii_handles("
 _UNPACKING = re.compile(r"^\s+([\w, ()]+?),?\s*=\s*args$", re.MULTILINE)
 
 
@@ -21,6 +23,8 @@ def named_inputs(execution: GraphCall, inputs: Sequence[Any]) -> Iterator[tuple[
 
 @lru_cache(maxsize=256)
 def input_names(source: str) -> tuple[str, ...]:
-    """Inductor's wrapper begins with `arg0_1, arg1_1 = args`."""
+    """Inductor's wrapper begins with `arg0_1, arg1_1 = args`; one in C++ takes them one by one."""
+    if _CPP in source:
+        return tuple(cpp_input_names(source))
     found = _UNPACKING.search(source)
     return tuple(name for name in re.findall(r"\w+", found[1])) if found else ()

@@ -76,12 +76,14 @@ class NamePrinter:
         self._stream = stream
 
     def before(self, call: Call, launch: Launch) -> None:
-        self._print(call, BEFORE)
+        self._print(call, launch, BEFORE)
 
     def after(self, call: Call, launch: Launch) -> None:
-        self._print(call, AFTER)
+        self._print(call, launch, AFTER)
 
-    def _print(self, call: Call, moment: str) -> None:
+    def _print(self, call: Call, launch: Launch, moment: str) -> None:
+        if launch.point.is_past and self._stream is None:
+            return  # it was printed in time, from C
         if self._wanted.wants(call.site.kernel, call.site.device):
             stream = self._stream or sys.stdout
             stream.write(f"[ {moment}: {call.site.kernel.name} ]\n")

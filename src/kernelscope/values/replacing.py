@@ -35,6 +35,12 @@ class Replacer:
     def before(self, call: Call, launch: Launch) -> None:
         if not self._wanted.wants(call.site.kernel, call.site.device):
             return
+        if launch.point.is_past:
+            self.failure = RuntimeError(
+                f"{call.site.kernel.name} ran inside a C++ wrapper (cpp_wrapper or AOTInductor), where no "
+                "Python runs between kernels: what it wrote cannot be replaced"
+            )
+            return
         found: Arguments = {}
         with BUS.mute(), quiet():
             for i, (arg, value) in enumerate(zip(call.site.args, launch.flat, strict=False)):

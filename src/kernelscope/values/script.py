@@ -6,6 +6,7 @@ import argparse
 import atexit
 import os
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from ..probes.stock_printer import StockPrinter
 from ..recording import Recording
 from ..run.errors import RunError
 from .levels import level_of
-from .session import ValueSession, settings_of_level
+from .session import ValueSession, has_gpu, settings_of_level
 from .watching import Hit
 
 STOPPED = 3  # exit status of a program that a watch has ended
@@ -32,7 +33,9 @@ def session_for_script(recording: Recording, settings: ValueSettings, run: Path 
         settings = replace(settings, folder=str(run / "values"))
     elif settings.folder and run is not None and run.suffix != ".kscope":  # one of several processes
         settings = replace(settings, folder=str(Path(settings.folder) / run.name))
-    session = ValueSession(recording, settings, on_hit=_stop)
+    if not has_gpu():
+        settings = replace(settings, exact=True)  # nothing waits, and inputs can be saved
+    session = ValueSession(recording, settings, on_hit=_stop, saves_hits=False)
     printer = StockPrinter(_SetInCode(session, run))
     try:
         printer.install()
@@ -65,8 +68,15 @@ def _start(given: argparse.Namespace) -> None:
 
 def _close(recording: Recording, session: ValueSession, pid: int) -> None:
     if os.getpid() == pid:
+        settle(session)
         session.close()
         recording.close()
+
+
+def settle(session: ValueSession) -> None:
+    """At the program's end; it cannot be ended once more, but what is found is said."""
+    with suppress(StopOnHit):
+        session.settle()
 
 
 class _SetInCode:
@@ -87,4 +97,5 @@ class _SetInCode:
 
 def _stop(hit: Hit) -> None:
     print(f"kernelscope: {hit}\nkernelscope: the program ends here, as asked", file=sys.stderr)
+    sys.stderr.flush()
     raise StopOnHit(STOPPED)

@@ -5,18 +5,23 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
+
+import torch
 
 from ..config import Config, ValueSettings, strict_from_environment, strings
 from ..events import Finding
 from ..fingerprint.fingerprinter import Fingerprinter
 from ..probes.bus import BUS
+from ..probes.cpp_wrappers import PRINTED
 from ..recording import Recording
 from ..run import Run, folder
 from .conditions import parse_watch
 from .files import FileSaver, ValueFiles
 from .kernel_filter import KernelFilter
+from .late_watch import LateWatch, can_watch_late
 from .levels import IntermediateValueDebuggingLevel, level_of
 from .numbers import MOST_SHOWN
 from .printing import NamePrinter, Printer
@@ -27,6 +32,7 @@ _ACTIONS = ("stop", "note", "pdb")
 _REPLAYED = (
     "launches replayed from a CUDA graph are not printed, saved or watched: no Python runs between them"
 )
+LATE = "watch-late"  # of a finding: the program went on for a while
 _UNSEEN = ("unseen-graph", "values-in-cuda-graph", "recorder-error")  # findings of what was not looked at
 
 
@@ -42,6 +48,7 @@ class ValueSession:
         predicate: Predicate | None = None,
         most_shown: int = MOST_SHOWN,
         stream: TextIO | None = None,
+        saves_hits: bool = True,
     ) -> None:
         self._recording = recording
         self._settings = settings
@@ -50,12 +57,17 @@ class ValueSession:
         self._on_hit = on_hit
         self._shows: list[NamePrinter | Printer | FileSaver] = []
         self._watcher: Watcher | None = None
+        self._late: LateWatch | None = None
         self.wanted = KernelFilter(settings.kernels)
         self.files: ValueFiles | None = None
         self.hits: list[Hit] = []
         self.at_close: list[Callable[[], None]] = []
         watches = [parse_watch(text) for text in settings.watches]
-        if watches or predicate is not None:
+        can_wait = not settings.exact and predicate is None and not (saves_hits and settings.folder)
+        if watches and can_wait and not settings.prints and can_watch_late(watches):
+            recording.take_values_with(None)
+            self._late = recording.late = LateWatch(watches, self.wanted, self._late_hit, recording.run)
+        elif watches or predicate is not None:
             _take_statistics(recording)
             self._open_files(settings.folder)
             self._watcher = Watcher(
@@ -79,6 +91,7 @@ class ValueSession:
         recording = self._recording
         if settings.kernels != self.wanted.globs and settings is not self._settings:
             self.wanted = KernelFilter(settings.kernels)
+        PRINTED.globs = self.wanted.globs if settings.names and self._stream is None else None
         if settings.names:
             self._shows.append(NamePrinter(self.wanted, stream=self._stream))
         if settings.prints:
@@ -105,16 +118,27 @@ class ValueSession:
         self._recording.finding(as_finding(hit))
         self._on_hit(hit)
 
+    def _late_hit(self, hit: Hit) -> None:
+        self.hits.append(hit)
+        self._recording.finding(replace(as_finding(hit), kind=LATE))
+        self._on_hit(hit)
+
+    def settle(self) -> None:
+        """Wait for what a watch has still to see; a hit is told as any other."""
+        if self._late is not None:
+            self._late.settle()
+
     def close(self) -> None:
         """Says which filters matched nothing, and what was not seen; before the recording closes."""
         if self._shows or self._watcher is not None:
             for finding in self._recording.run.noted:
                 if finding.kind in _UNSEEN:
                     print(f"kernelscope: {finding}", file=sys.stderr)
-        said = self._watcher.complaints() if self._watcher is not None else self.wanted.complaints()
+        said = (self._late or self._watcher or self.wanted).complaints()
         for message in said:
             print(f"kernelscope: {message}", file=sys.stderr)
             self._recording.finding(Finding("nothing-matched", message))
+        PRINTED.globs = None
         while self.at_close:
             self.at_close.pop()()
 
@@ -156,6 +180,7 @@ def watch(
     kernels: str | Sequence[str] = (),
     on_hit: str = "stop",
     folder: str | Path | None = None,
+    exact: bool = False,
     ops: str = "graph",
     path: str | Path | None = None,
 ) -> Iterator[list[Hit]]:
@@ -165,6 +190,9 @@ def watch(
             behind it; or a function of a tensor
     on_hit  "stop" raises WatchHit, "pdb" enters the debugger, "note" goes on and notes a finding
     folder  save there what the launch found and what it left
+    exact   on a GPU, wait for each launch and look at its inputs too. Without it nothing waits: `nan`, `inf`
+            and `-inf` are found on the GPU itself and told at the next graph. A folder, "pdb", a function and
+            the other conditions need it, so it is implied there
 
     Example:
         with kernelscope.values.watch("nan", folder="nan-inputs"):
@@ -181,7 +209,10 @@ def watch(
     for text in texts:
         parse_watch(text)
     settings = ValueSettings(
-        kernels=_globs(kernels), folder="" if folder is None else str(folder), watches=tuple(texts)
+        kernels=_globs(kernels),
+        folder="" if folder is None else str(folder),
+        watches=tuple(texts),
+        exact=exact or on_hit == "pdb" or not has_gpu(),
     )
     recording = _recording("stats", ops, path)
     act = {"stop": stop_in_python, "pdb": enter_debugger, "note": lambda hit: None}[on_hit]
@@ -190,6 +221,11 @@ def watch(
         recording, lambda: ValueSession(recording, settings, on_hit=act, predicate=predicate)
     ) as session:
         yield session.hits
+
+
+def has_gpu() -> bool:
+    """Not is_available(), which would make it impossible to fork."""
+    return torch.cuda.device_count() > 0
 
 
 def settings_of_level(level: str, kernels: tuple[str, ...] = (), folder: str = "") -> ValueSettings:
@@ -222,6 +258,7 @@ def _open(recording: Recording, make: Callable[[], ValueSession]) -> Iterator[Va
     recording.open()
     try:
         yield session
+        session.settle()
     finally:
         session.close()
         recording.close()

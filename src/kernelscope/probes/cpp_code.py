@@ -1,0 +1,321 @@
+"""Generated C++ wrappers as text: has each launch tell of itself. Pure; needs no torch.
+
+The text is changed after everything about fusion is decided, and only where a statement launches something:
+`kernel(a, b)` becomes `kernelscope::launch(meta, …, [&](auto&&... p) { return kernel(p...); }, a, b)`. So
+every argument is evaluated exactly once, as before: some are handles that can be taken only once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+VIEW = "view"  # the kind of what only looks at memory in another way
+HEADER = Path(__file__).with_name("launch_log.h")
+
+_BODY = re.compile(
+    r"^void (?:AOTInductorModel::)?(?P<name>run_impl|_const_run_impl|inductor_entry_impl)\((?P<rest>.*?)"
+    r"^\} // (?:AOTInductorModel::)?(?P=name)",
+    re.DOTALL | re.MULTILINE,
+)
+_CALL = re.compile(
+    r"(?P<start>^[ \t]*(?:AOTI_TORCH_ERROR_CODE_CHECK\()?)"
+    r"(?P<name>(?:kernels\.)?(?:cpp_\w+|call_\w+|aoti_torch_\w+))\(",
+    re.MULTILINE,
+)
+# Shims that compute nothing.
+_NO_KERNEL = re.compile(
+    r"aoti_torch_(empty_strided|get_|new_|delete_|create_|_reinterpret|_alloc_from_pool|assign_|as_strided|"
+    r"grad_mode|device_|dtype_|layout_|item_|check|is_|memory_format|print_|save_|warn|library_|stream_|"
+    r"str|abi_|cuda_caching|cuda_guard|tensor_to_|scalar_to_tensor|call_dispatcher)"
+)
+_BIRTHS = re.compile(r"aoti_torch_empty_strided(_pinned)?$")
+_POINTER = re.compile(r"\(\s*(?:const\s+)?[\w:<>\s]+\*\s*\)\(\s*(\w+)\.data_ptr\(\)")
+_NAMED = [
+    re.compile(pattern)
+    for pattern in (
+        r"reinterpret_tensor_wrapper\(\s*(?:tmp_)?(\w+?)(?:_handle)?\s*,",
+        r"RAIIAtenTensorHandle\(tmp_(\w+)_\d+\)",
+        r"^\(.*?\*\)\((\w+)\.data_ptr",
+        r"^&?(\w+?)(?:_handle)?$",
+        r"(\b(?:buf|arg|primals_|tangents_)\d\w*)",
+    )
+]
+_BLOCK = re.compile(
+    r"^(?P<indent>[ \t]+)\{\n(?P<inside>(?:(?!(?P=indent)[{}]).*\n)*?)(?P=indent)\}\n", re.MULTILINE
+)
+_LOOKED_UP = re.compile(
+    r'PyUnicode_FromString\("torch\.ops\.([\w.]+)"\)'
+    r'|(?:aoti_torch_call_dispatcher|findSchemaOrThrow)\("([\w:]+)", "(\w*)"'
+)
+_BLOCK_INPUT = re.compile(
+    r"aoti_torch_new_tensor_handle\((\w+), &|tensor_handle_to_tensor_pointer\((\w+)\)"
+    r"|reinterpret_cast<void\*>\((\w+)\.get\(\)\)"
+)
+_BLOCK_OUTPUT = re.compile(
+    r"^\s*(\w+) = (?:torch::stable::detail::to<AtenTensorHandle>|torch::aot_inductor::new_tensor_handle"
+    r"|reinterpret_cast<AtenTensorHandle>)\(",
+    re.MULTILINE,
+)
+_TEMPLATE = re.compile(r"<[\w:\s,*&]*>")
+_INCLUDE = re.compile(r"^#(include|if|ifdef|ifndef|endif)\b.*$", re.MULTILINE)
+_NODES = re.compile(r"// Topologically Sorted Source Nodes: (\[.*?\])")
+
+Roles = Sequence[tuple[str, str, str]]  # of each argument: name, role ("in", …), and how the C++ passes it
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What is known of something that can be launched."""
+
+    kind: str
+    args: Roles
+    aliases: tuple[str, ...] = ()
+    name: str = ""  # where it is not what the code calls
+    source: str = ""
+
+
+Describe = Callable[[str, Sequence[str]], "Described | None"]  # of a name, called with these arguments
+
+
+@dataclass(slots=True)
+class Instrumented:
+    code: str
+    launches: int = 0
+    unseen: list[str] = field(default_factory=list)  # calls that it could not make anything of
+
+
+def instrument(code: str, describe: Describe, about: dict[str, Any]) -> Instrumented:
+    """The wrapper, telling of its launches; as it was, if it has none of the functions that launch."""
+    result = Instrumented(code)
+    bodies = list(_BODY.finditer(code))
+    if not bodies:
+        return result
+    metas: list[str] = []
+    pieces, end = [], 0
+    for body in bodies:
+        start = code.index("{", _parameters_end(code, body.end("name"))) + 1
+        pieces += [code[end:start]]
+        if body["name"] != "_const_run_impl":
+            graph = {"inputs": input_names(body[0]), "name": body["name"], **about}
+            pieces.append(f"\n    kernelscope::Execution kernelscope_execution({_meta(metas, [''], graph)});")
+        pieces.append(_instrument_body(code[start : body.end()], describe, metas, result))
+        end = body.end()
+    place = _after_includes(code, bodies[0].start())
+    text = "".join([*pieces, code[end:]])
+    declared = "".join(f"static const char kernelscope_meta_{i}[] =\n{m};\n" for i, m in enumerate(metas))
+    result.code = f"{text[:place]}\n{header()}\n{declared}\n{text[place:]}"
+    return result
+
+
+@cache
+def header() -> str:
+    return HEADER.read_text()
+
+
+def input_names(code: str) -> list[str]:
+    """What a C++ wrapper calls its inputs, in their order."""
+    found = re.findall(r"^\s*auto (\w+) = std::move\(inputs\[(\d+)\]\);", code, re.MULTILINE)
+    names = {int(index): name for name, index in found}
+    found = re.findall(r"aoti_torch_item_\w+\(inputs\[(\d+)\], &(\w+)\)", code)
+    names |= {int(index): name for index, name in found}
+    return [names.get(i, f"input{i}") for i in range(max(names, default=-1) + 1)]
+
+
+def arguments(code: str, start: int) -> tuple[list[str], int]:
+    """The arguments of a call whose parenthesis opens before `start`, and where that closes."""
+    found, depth, begin, i = [], 0, start, start
+    while i < len(code):
+        letter = code[i]
+        if letter in "\"'":
+            i = _string_end(code, i)
+        elif letter == "<" and (template := _TEMPLATE.match(code, i)):
+            i = template.end() - 1
+        elif letter in "([{":
+            depth += 1
+        elif letter in ")]}":
+            if depth == 0:
+                break
+            depth -= 1
+        elif letter == "," and depth == 0:
+            found.append(code[begin:i].strip())
+            begin = i + 1
+        i += 1
+    else:
+        raise ValueError(f"a call does not end: {code[start : start + 80]!r}")
+    last = code[begin:i].strip()
+    return [*found, last] if found or last else [], i
+
+
+def wrapper_name(text: str) -> str:
+    """What the generated code calls a tensor that it passes: buf3, also of a view of it."""
+    for pattern in _NAMED:
+        if (found := pattern.search(text)) and found[1] != "nullptr" and not found[1][0].isdigit():
+            return found[1]
+    return ""
+
+
+def _instrument_body(code: str, describe: Describe, metas: list[str], result: Instrumented) -> str:
+    code = _instrument_blocks(code, metas, result)
+    uninitialised = frozenset(re.findall(r"aoti_torch_new_uninitialized_tensor\(&(\w+?)_handle\)", code))
+    pieces, end = [], 0
+    for call in _CALL.finditer(code):
+        name = call["name"].removeprefix("kernels.")
+        is_birth = _BIRTHS.match(name) is not None
+        if call.start() < end or (_NO_KERNEL.match(name) and not is_birth):
+            continue
+        given, close = arguments(code, call.end())
+        run = f"[&](auto&&... p) {{ return {call['name']}(static_cast<decltype(p)&&>(p)...); }}"
+        if is_birth:
+            made = f"kernelscope::birth({run}, {', '.join([*given[:-1], _returns(given[-1])])})"
+        else:
+            described = describe(name, given)
+            if described is None:
+                result.unseen.append(name)
+                continue
+            if described.kind == VIEW:
+                continue
+            nodes = _nodes_before(code, call.start())
+            made = _launch(name, run, given, described, metas, nodes, uninitialised)
+            result.launches += 1
+        pieces += [code[end : call.end("start")], made]
+        end = close + 1
+    return "".join([*pieces, code[end:]])
+
+
+def _instrument_blocks(code: str, metas: list[str], result: Instrumented) -> str:
+    """Operators that are looked up at run time are called in a block of their own, which makes the outputs."""
+    pieces, end = [], 0
+    for block in _BLOCK.finditer(code):
+        named = _LOOKED_UP.search(block["inside"])
+        if named is None:
+            continue
+        name = named[1] or ".".join([named[2].replace("::", "."), named[3] or "default"])
+        inputs = [each for found in _BLOCK_INPUT.findall(block["inside"]) for each in found if each]
+        outputs = _BLOCK_OUTPUT.findall(block["inside"])
+        args = [[f"arg{i}", "in", each] for i, each in enumerate(inputs)]
+        args += [[f"result{i}", "out", each] for i, each in enumerate(outputs)]
+        meta = {"kind": "extern", "args": args, "nodes": _nodes_before(code, block.start())}
+        label = _meta(metas, [name, name.split(".")[-2]], meta)
+        passed = "".join(f", {each}" for each in [*inputs, *outputs])
+        before, after = (1 << len(inputs)) - 1, ((1 << len(outputs)) - 1) << len(inputs)
+        told = [
+            f"kernelscope::around({when}, {label}, {bits}ull{passed});\n"
+            for when, bits in enumerate((before, after))
+        ]
+        indent = block["indent"]
+        pieces += [code[end : block.start("inside")], f"{indent}    {told[0]}", block["inside"]]
+        pieces.append(f"{indent}}}\n{indent}{told[1]}")
+        end = block.end()
+        result.launches += 1
+    return "".join([*pieces, code[end:]])
+
+
+def _launch(
+    name: str,
+    run: str,
+    given: list[str],
+    described: Described,
+    metas: list[str],
+    nodes: str,
+    made: frozenset[str],
+) -> str:
+    args: list[list[Any]] = []
+    passed, before, after = [], 0, 0
+    for i, text in enumerate(given):
+        arg, role, form = described.args[i] if i < len(described.args) else (f"arg{i}", "in", "value")
+        following = given[i + 1] if i + 1 < len(given) else ""
+        names: str | list[str] = wrapper_name(text)
+        roles: str | list[str] = role
+        if form == "list":
+            names, roles = _elements(text, made, role)
+        args.append([arg, roles, names])
+        passed.append(_passed(text, form, following if form == "list" else "", given))
+        bit = 1 << min(i, 63)
+        before |= bit if form != "returns" else 0
+        after |= bit if form == "list" or role in ("out", "inout") else 0
+    meta = {"kind": described.kind, "args": args, "source": described.source}
+    if nodes:
+        meta["nodes"] = nodes
+    label = _meta(metas, [described.name or name, *described.aliases], meta)
+    return f"kernelscope::launch({', '.join([label, f'{before}ull', f'{after}ull', run, *passed])})"
+
+
+def _passed(text: str, form: str, following: str, given: Sequence[str]) -> str:
+    if text in ("nullptr", "0", "0L") and form != "value":
+        return "nullptr"  # of a plain 0 nobody could tell that it is meant as a pointer
+    if pointer := _POINTER.match(text):
+        return f"kernelscope::into({text}, {pointer[1]})"
+    if form == "returns":
+        return _returns(text)
+    if form == "optional":
+        return f"kernelscope::optional({text})"
+    if form == "list":
+        counts = [word for word in (following, *given) if re.fullmatch(r"\d+L?", word)]
+        inside = re.match(r"std::array<AtenTensorHandle, (\d+)>", text)
+        count = inside[1] if inside else counts[0] if counts else "0"
+        return f"kernelscope::listed({text}, {count})"
+    return text
+
+
+def _returns(text: str) -> str:
+    return f"kernelscope::returns({text})" if text != "nullptr" else text
+
+
+def _elements(text: str, made: frozenset[str], role: str) -> tuple[list[str], list[str]]:
+    """Names and roles of the tensors in a list; those that are `made` for the call are its outputs."""
+    brace = text.find("{")
+    if brace < 0:
+        return [], []
+    inside, _ = arguments(text, brace + 1)
+    names = [wrapper_name(each) for each in inside]
+    return names, ["out" if name in made else role for name in names]
+
+
+def _nodes_before(code: str, place: int) -> str:
+    """Inductor names a kernel's nodes in a comment above its launch."""
+    lines = code[:place].rstrip().rsplit("\n", 6)[-6:]
+    for line in reversed(lines):
+        if found := _NODES.search(line):
+            return found[1]
+        if "AOTI_TORCH_ERROR_CODE_CHECK" in line or line.strip().startswith("cpp_"):
+            break
+    return ""
+
+
+def _meta(metas: list[str], names: Sequence[str], meta: dict[str, Any]) -> str:
+    metas.append("\n".join(_literals("\t".join(names) + "\n" + json.dumps(meta))))
+    return f"kernelscope_meta_{len(metas) - 1}"
+
+
+def _literals(text: str) -> Iterator[str]:
+    for i in range(0, len(text), 1000):
+        piece = text[i : i + 1000].replace("\\", "\\\\").replace('"', '\\"')
+        yield '"' + piece.replace("\n", "\\n").replace("\t", "\\t").replace("?", "\\?") + '"'
+
+
+def _parameters_end(code: str, start: int) -> int:
+    return arguments(code, code.index("(", start) + 1)[1]
+
+
+def _after_includes(code: str, before: int) -> int:
+    """After the last #include that no condition guards."""
+    place, depth = 0, 0
+    for line in _INCLUDE.finditer(code, 0, before):
+        if line[1] == "include":
+            place = line.end() if depth == 0 else place
+        else:
+            depth += -1 if line[1] == "endif" else 1
+    return place
+
+
+def _string_end(code: str, start: int) -> int:
+    quote, i = code[start], start + 1
+    while code[i] != quote:
+        i += 2 if code[i] == "\\" else 1
+    return i
