@@ -44,7 +44,7 @@ def _flush_failed() -> None:
 def last_readings(hasher: Fingerprinter, run: Run, graph_call: int, launches: int) -> GraphReadings | None:
     """What an execution that has just ended fingerprinted; None if the run does not hold all of it."""
     calls = last_calls(run, graph_call, launches)
-    return readings_of(hasher, calls) if calls is not None else None
+    return readings_of(calls, hasher) if calls is not None else None
 
 
 def last_calls(run: Run, graph_call: int, launches: int) -> list[Call] | None:
@@ -56,8 +56,11 @@ def last_calls(run: Run, graph_call: int, launches: int) -> list[Call] | None:
     return calls[::-1] if len(calls) == launches else None
 
 
-def readings_of(hasher: Fingerprinter, calls: list[Call]) -> GraphReadings | None:
-    """What these calls, one execution of a graph, fingerprinted and where; None if that was incomplete."""
+def readings_of(calls: list[Call], hasher: Fingerprinter | None = None) -> GraphReadings | None:
+    """What these calls, one execution of a graph, read and where; None if that was incomplete.
+
+    With the hasher it is told as well what one pass of it can read together.
+    """
     readings = GraphReadings()
     numbers: dict[int, int] = {}  # by slot
     storages: dict[int, int] = {}
@@ -79,7 +82,11 @@ def readings_of(hasher: Fingerprinter, calls: list[Call]) -> GraphReadings | Non
                 new.append((i, number))
                 version = versions.get((i, slots is call.post))
                 known = number if version is None else first.setdefault(version, number)
-                if known != number and in_one_pass(hasher, readings.tensors[known], spec):
+                if (
+                    hasher is not None
+                    and known != number
+                    and in_one_pass(hasher, readings.tensors[known], spec)
+                ):
                     readings.views[number] = known
         readings.familiars[site.id] = Familiar(
             site,

@@ -189,7 +189,7 @@ def _instrument_body(code: str, describe: Describe, metas: list[str], result: In
 
 
 def _instrument_blocks(code: str, metas: list[str], result: Instrumented) -> str:
-    """Operators that are looked up at run time are called in a block of their own, which makes the outputs."""
+    """Operators that are looked up at run time are called in a block of their own, which makes outputs."""
     pieces, end = [], 0
     for block in _BLOCK.finditer(code):
         named = _LOOKED_UP.search(block["inside"])

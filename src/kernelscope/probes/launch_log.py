@@ -89,6 +89,7 @@ class LaunchLog:
 
     NAME = "launch-log"
     SOURCES: tuple[Path, ...] = (Path(__file__).with_name("launch_log.cpp"),)
+    FLAGS: tuple[str, ...] = ()
 
     def __init__(self, library: Path) -> None:
         # Not CDLL: it gives up the GIL, and what it waits for is held for a moment only.
