@@ -11,6 +11,8 @@ COMMANDS = {
     "stages": (".cli.stages", "what the compiler did: graphs, passes, fusion, code, kernel to source line"),
     "diff": (".cli.diff", "where two runs first differ, and why"),
     "determinism": (".cli.determinism", "run a script several times: which kernels are not deterministic"),
+    "report": (".cli.report", "one web page of a run, or of two and their diff"),
+    "view": (".cli.view", "a run in your browser, of any length, also while it is recorded"),
     "ls": (".cli.ls", "the runs here"),
     "query": (".cli.query", "ask a run in SQL"),
     "pack": (".cli.pack", "make one file of a run"),

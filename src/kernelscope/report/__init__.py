@@ -1,0 +1,1 @@
+"""A run as a web page: `document` is the data, `page/` shows it, `file` and `server` deliver both."""

@@ -1,0 +1,158 @@
+"""Everything that the page shows of one run, as plain dictionaries. Both deliveries ask here."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+from ..run import StoredRun
+from ..run.errors import RunError
+from . import flow, pipeline, rows, timeline, values
+from .facts import facts, state
+from .noticed import noticed
+from .rows import Wanted
+from .sites import sites
+from .sources import Sources
+
+Form = dict[str, Any]
+LOOKED_AT = 5000  # calls of a served run whose hashes are all compared
+_AROUND = 2000  # calls before and after one that are searched for producers and consumers
+_MOST_FOUND = 8  # lists of calls that are kept
+
+
+class RunDocument:
+    """What a page may ask of a run. Each answer is made when it is asked for."""
+
+    def __init__(self, run: StoredRun) -> None:
+        self.run = run
+        self._found: dict[Wanted, list[int]] = {}
+
+    def refresh(self) -> None:
+        """While it is recorded: read what was written since."""
+        self.run.close()
+        self._found.clear()
+        self.__dict__.pop("_sources", None)
+        self.__dict__.pop("_is_whole", None)
+
+    @cached_property
+    def _sources(self) -> Sources:
+        return Sources(self.run)
+
+    # -- what the page begins with -------------------------------------------------------------------------
+
+    def about(self) -> Form:
+        return {"facts": facts(self.run), "compiled": pipeline.graphs(self.run)}
+
+    def sites(self) -> Form:
+        return sites(self.run)
+
+    def state(self) -> Form:
+        return {"calls": len(self.run), "state": state(self.run)}
+
+    def findings(self) -> Form:
+        calls = self.run.select(limit=LOOKED_AT) if self.run.has_hashes() else []
+        return noticed(self.run, calls)
+
+    # -- calls -----------------------------------------------------------------------------------------------
+
+    def calls(self, wanted: Wanted, first: int, count: int) -> Form:
+        """So many of the wanted calls, from a place among them on."""
+        total, indices = self._page(wanted, first, count)
+        calls = sorted(self.run.read_calls(indices), key=lambda call: call.index)
+        return {"total": total, "first": first, "rows": rows.rows(calls)}
+
+    def place(self, wanted: Wanted, index: int) -> Form:
+        """Where among the wanted calls one stands, or the next after it."""
+        if wanted.is_all and self._is_whole:
+            return {"place": index}
+        return {"place": bisect_left(self._matching(wanted), index)}
+
+    def _page(self, wanted: Wanted, first: int, count: int) -> tuple[int, list[int]]:
+        if wanted.is_all and self._is_whole:
+            total = len(self.run)
+            return total, list(range(first, min(first + count, total)))
+        found = self._matching(wanted)
+        return len(found), found[first : first + count]
+
+    @cached_property
+    def _is_whole(self) -> bool:
+        """Whether calls are numbered from 0 without a gap; not of a run that keeps its last steps."""
+        with self.run._database.understood():
+            [(low, high, count)] = self.run._database.rows("SELECT min(id), max(id), count(*) FROM calls")
+        return not count or (low == 0 and high == count - 1)
+
+    def _matching(self, wanted: Wanted) -> list[int]:
+        if wanted not in self._found:
+            if len(self._found) >= _MOST_FOUND:
+                self._found.pop(next(iter(self._found)))
+            self._found[wanted] = rows.indices(self.run, wanted)
+        return self._found[wanted]
+
+    def call(self, index: int) -> Form:
+        """One call: its row, who produced what it read, who used what it wrote, and its saved tensors."""
+        around = self.run.select(first=max(0, index - _AROUND), limit=2 * _AROUND + 1)
+        here = [call._call for call in around if call.index == index]
+        if not here:
+            raise RunError(f"{self.run.path} has no call {index}; it has {len(self.run)} calls")
+        links = flow.producers(call._call for call in around)
+        kept = values.saved(self.run, [index]).get(index, {})
+        shown = rows.rows([*here, *self._neighbours(index, links)])
+        return {
+            "row": shown,
+            "producers": links.get(index, {}),
+            "consumers": flow.consumers(links).get(index, []),
+            "searched": [around[0].index, around[-1].index],
+            "saved": kept,
+            "pictures": values.pictures(self.run, kept.values()),
+        }
+
+    def _neighbours(self, index: int, links: flow.Links) -> list[Any]:
+        others = {writer for writer, _, _ in links.get(index, {}).values()}
+        others |= {reader for _, reader, _, _ in flow.consumers(links).get(index, [])}
+        return self.run.read_calls(sorted(others - {index}))
+
+    def kernel(self, number: int) -> Form:
+        found = {site.kernel.id: site.kernel for site, _ in self.run.sites.values()}
+        if number not in found:
+            raise RunError(f"{self.run.path} has no kernel {number}")
+        return {"source": found[number].source}
+
+    def timeline(self, begin: int | None, end: int | None, bins: int) -> Form:
+        return timeline.timeline(self.run, begin, end, bins)
+
+    # -- what the compiler did -------------------------------------------------------------------------------
+
+    def graph(self, position: int) -> Form:
+        if not 0 <= position < len(pipeline.graphs(self.run)):
+            raise RunError(f"{self.run.path} has no graph {position}")
+        return pipeline.graph(self.run, position, self._sources)
+
+    # -- all at once -----------------------------------------------------------------------------------------
+
+    def whole(self, first: int, limit: int, most_pictures: int) -> Form:
+        """For one file: at most so many calls and pictures, and the page says what was left out."""
+        run = self.run
+        views = run.select(first=first, limit=limit)
+        calls = [view._call for view in views]
+        links = flow.producers(calls)
+        kept = values.saved(run, [call.index for call in calls])
+        files = list(dict.fromkeys(chain.from_iterable(of.values() for of in kept.values())))
+        about = self.about()
+        return {
+            **about,
+            **self.sites(),
+            "findings": noticed(run, views),
+            "rows": rows.rows(calls),
+            "producers": links,
+            "saved": kept,
+            "pictures": values.pictures(run, files[:most_pictures]),
+            "pictures_left_out": max(0, len(files) - most_pictures),
+            "sources": {
+                kernel.id: kernel.source
+                for kernel in {site.kernel.id: site.kernel for site, _ in run.sites.values()}.values()
+            },
+            "pipeline": [self.graph(position) for position in range(len(about["compiled"]))],
+        }
+

@@ -1,0 +1,49 @@
+"""`kernelscope report`: a run, or two and their diff, as one file that needs nothing else."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ..run import StoredRun
+from ..run.errors import RunError
+from .comparison import Comparison
+from .document import RunDocument
+from .page_text import page
+
+MOST_CALLS = 20_000
+MOST_PICTURES = 2_000
+
+
+def report(
+    run: StoredRun, other: StoredRun | None = None, *, first: int = 0, limit: int = MOST_CALLS
+) -> str:
+    """The page's text. At most `limit` calls from call `first` on, and the page says so."""
+    name = RunDocument(run).about()["facts"]["name"]
+    return page(f"{name} · kernelscope", data(run, other, first=first, limit=limit))
+
+
+def data(run: StoredRun, other: StoredRun | None, *, first: int, limit: int) -> dict[str, Any]:
+    runs = {"a": RunDocument(run).whole(first, limit, MOST_PICTURES)}
+    diff = None
+    if other is not None:
+        runs["b"] = RunDocument(other).whole(first, limit, MOST_PICTURES)
+        comparison = Comparison(run, other)
+        diff = comparison.about()
+        diff["rows"] = comparison.rows(0, 2 * limit)
+    return {"served": False, "runs": runs, "diff": diff}
+
+
+def write(text: str, path: Path) -> None:
+    """Whole or not at all: beside it first, then in its place."""
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", dir=path.parent, prefix=f".{path.name}", delete=False, encoding="utf-8"
+        ) as file:
+            file.write(text)
+        os.chmod(file.name, 0o644)
+        os.replace(file.name, path)
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror}") from None

@@ -1,0 +1,132 @@
+// All calls: a table of any length, with search and filters.
+
+const ROW_HEIGHT = 28;
+
+async function calls(root, params, app) {
+  const run = app.run('a');
+  const [{ facts }, data] = await Promise.all([run.about(), run.sites()]);
+  const search = el('input', { type: 'search', id: 'search', placeholder: 'kernel, line, argument, dtype …   (press /)', 'aria-label': 'Search calls', value: params.q || '', spellcheck: 'false' });
+  const values = (of) => [...new Set(Object.values(data.sites).map(of))].filter((v) => v !== null && v !== undefined).sort();
+  const kind = choice('Kind', 'kind', values((site) => data.kernels[site.kernel].kind).map((k) => [k, k]), params.kind);
+  const phase = choice('Phase', 'phase', ['forward', 'backward', 'optimizer', 'other'].map((p) => [p, p]), params.phase);
+  const graph = choice('Graph', 'graph', Object.entries(data.graphs).map(([id, g]) => [id, `${g.name || id} ${g.direction}`]), params.graph);
+  const step = el('input', { type: 'number', min: 0, placeholder: 'step', 'aria-label': 'Step', value: params.step || '' });
+  const told = el('span.count', { 'aria-live': 'polite' });
+  const kernel = params.kernel !== undefined ? data.kernels[params.kernel] : null;
+  const only = kernel ? el('span.chip', null, kernel.name, link({ calls: true }, ' ✕')) : null;
+
+  let pages = null;
+  const list = new VirtualList({
+    rowHeight: ROW_HEIGHT, label: 'Calls',
+    draw: (element, at) => callRow(element, pages.get(at), run, data, facts),
+    pick: (at) => { const row = pages.get(at); if (row) app.go({ call: row.index }); },
+  });
+
+  function wanted() {
+    const words = tokens(search.value);
+    const asked = {};
+    if (words.length || kind.value || graph.value || params.kernel !== undefined) {
+      asked.sites = Object.entries(data.sites).filter(([, site]) =>
+        (!kind.value || data.kernels[site.kernel].kind === kind.value)
+        && (!graph.value || String(site.graph) === graph.value)
+        && (params.kernel === undefined || String(site.kernel) === params.kernel)
+        && words.every((word) => siteText(site, data).includes(word))).map(([id]) => Number(id));
+    }
+    if (phase.value) asked.phase = phase.value;
+    if (step.value !== '') asked.step = Number(step.value);
+    return asked;
+  }
+
+  function start() {
+    pages?.close();
+    const asked = wanted();
+    pages = new Pages((first, howMany) => run.rows(asked, first, howMany), (answer) => {
+      replace(told, answer.total === facts.totals.calls ? plural(answer.total, 'call') : `${count(answer.total)} of ${plural(facts.totals.calls, 'call')}`);
+      if (answer.total !== list.count) list.setCount(answer.total);
+      else list.refresh();
+    });
+    list.setCount(0);
+    list.moveTo(0);
+    pages.ask(0);
+    return asked;
+  }
+
+  const changed = debounced(150, () => {
+    history.replaceState(null, '', address({ calls: true, q: search.value, kind: kind.value, phase: phase.value, graph: graph.value, step: step.value, kernel: params.kernel }));
+    start();
+  });
+  for (const input of [search, kind, phase, graph, step]) input.addEventListener('input', changed);
+  search.addEventListener('keydown', (event) => {
+    if (event.key === 'ArrowDown' || event.key === 'Enter') { event.preventDefault(); list.element.focus(); list.select(0); }
+  });
+
+  replace(root, el('div.calls', null,
+    el('div.toolbar', { role: 'search' }, search, kind, phase, graph, step, only, told),
+    facts.totals.calls ? el('div.table-head', { 'aria-hidden': 'true' }, ['#', 'Kind', 'Kernel', 'Line', 'Step', 'Phase', 'Time', 'Arguments'].map((name) => el('span', null, name)))
+      : el('p.empty', null, 'No call was recorded. ', facts.missing[0]?.why || ''),
+    list.element));
+  const asked = start();
+  if (params.at) list.reveal(await run.place(asked, Number(params.at)), true);
+  return {
+    close: () => { pages.close(); list.close(); },
+    grown: async (total) => {
+      Object.assign(data, await run.sites());
+      facts.totals.calls = total;
+      const last = Math.floor(list.count / pages.size);
+      pages.pages.delete(last);
+      pages.ask(last);
+    },
+    search,
+    list,
+  };
+}
+
+function choice(label, name, options, chosen) {
+  const made = el('select', { 'aria-label': label, name }, el('option', { value: '' }, `any ${label.toLowerCase()}`),
+    options.map(([value, text]) => el('option', { value }, text)));
+  made.value = chosen ?? '';
+  if (made.selectedIndex < 0) made.value = '';
+  return made;
+}
+
+function siteText(site, data) {
+  if (site.text === undefined) {
+    const kernel = data.kernels[site.kernel];
+    const args = site.args.map((arg) => `${arg.name} ${arg.wrapper} ${arg.dtype || ''}${arg.shape ? `[${arg.shape.join(',')}]` : ''}`);
+    const text = [kernel.name, kernel.kind, kernel.producer, site.device, ...site.origin.map((f) => `${f[0]}:${f[1]} ${f[2]}`), ...args].join('\n');
+    Object.defineProperty(site, 'text', { value: text.toLowerCase(), enumerable: false });
+  }
+  return site.text;
+}
+
+function callRow(element, row, run, data, facts) {
+  element.className = 'row call';
+  if (!row) return replace(element, el('span.quiet', null, '…'));
+  const site = data.sites[row.site];
+  const kernel = data.kernels[site.kernel];
+  element.classList.toggle('failed', Boolean(row.values.error));
+  replace(element,
+    el('span.n', null, row.index),
+    el('span', null, kindChip(kernel.kind)),
+    el('span.name', { title: kernel.name }, row.values.parent !== undefined ? '└ ' : '', kernel.name),
+    el('span.quiet', null, place(site.origin[0])),
+    el('span.n', null, row.step),
+    el('span.quiet', null, row.phase),
+    el('span.n', null, facts.has.times ? duration(row.time) : ''),
+    el('span.args', null, row.values.error ? `raised ${row.values.error}` : site.args.map((arg, i) => argument(arg, i, row, run))));
+}
+
+function roleOf(arg, i, row) {
+  return arg.role === 'inout' && (row.values.dead || []).includes(i) ? 'out' : arg.role;
+}
+
+function argument(arg, i, row, run) {
+  if (!arg.dtype) return null;
+  const role = roleOf(arg, i, row);
+  const slot = role === 'in' ? row.values.pre?.[i] : row.values.post?.[i] ?? row.values.pre?.[i];
+  const print = slot === undefined ? null : run.print(slot);
+  const stats = statsOf(print);
+  return el(`span.arg.${role}`, null, ROLE_MARKS[role], arg.name, el('i', null, ` ${arg.dtype}[${arg.shape.join(',')}]`),
+    print?.[0] ? el('b', null, shortHash(print[0])) : null,
+    stats && stats.nan ? el('em', null, ` ${stats.nan} NaN`) : null);
+}

@@ -1,0 +1,86 @@
+// Text with numbered lines, some of which belong to something in other panes.
+
+const LINE_HEIGHT = 19;
+const TOKEN = /(#.*$|\/\/.*$)|("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|\b(def|class|return|for|in|if|else|elif|import|from|with|as|del|None|True|False|self|void|auto|float|int|const|static_cast|template|extern|struct|while|yield|lambda|and|or|not|async|await|tl|tt)\b|\b(\d[\w.]*)\b/g;
+const TOKEN_CLASSES = ['comment', 'string', 'word', 'number'];
+
+function coloured(text, isDiff) {
+  if (isDiff && /^[-+]/.test(text)) return [el(text[0] === '+' ? 'span.added' : 'span.removed', null, text)];
+  if (text.length > 2000) return [text];
+  const parts = [];
+  let at = 0;
+  for (const found of text.matchAll(TOKEN)) {
+    if (found.index > at) parts.push(text.slice(at, found.index));
+    const kind = TOKEN_CLASSES[found.slice(1).findIndex((group) => group !== undefined)];
+    parts.push(el(`span.${kind}`, null, found[0]));
+    at = found.index + found[0].length;
+  }
+  parts.push(text.slice(at));
+  return parts;
+}
+
+class CodePane {
+  // lines: [{number, text, atoms}]; point(atoms) while hovering, pick(atoms) for a click or Enter.
+  constructor({ label, point, pick }) {
+    this.lines = [];
+    this.marked = new Set();
+    this.isDiff = false;
+    this.list = new VirtualList({
+      rowHeight: LINE_HEIGHT, label, role: 'grid',
+      draw: (element, index) => this.draw(element, index),
+      pick: (index) => { const atoms = this.lines[index]?.atoms; if (atoms?.length) pick(atoms, this.lines[index]); },
+    });
+    this.list.element.classList.add('code');
+    const pointed = (event) => {
+      const row = this.list.pool.find((each) => each.element.contains(event.target));
+      point(row && row.index >= 0 ? this.lines[row.index]?.atoms || [] : []);
+    };
+    this.list.element.addEventListener('mousemove', pointed, { passive: true });
+    this.list.element.addEventListener('mouseleave', () => point([]), { passive: true });
+    this.element = this.list.element;
+  }
+
+  close() { this.list.close(); }
+
+  setLines(lines, isDiff) {
+    this.lines = lines;
+    this.isDiff = isDiff || false;
+    const longest = lines.reduce((most, line) => Math.max(most, (line.text || '').length), 20);
+    this.list.spacer.style.minWidth = `${Math.min(longest, 2000) + 9}ch`;
+    this.list.moveTo(0);
+    this.list.setCount(lines.length);
+  }
+
+  draw(element, index) {
+    const line = this.lines[index];
+    element.className = 'row line';
+    element.classList.toggle('linked', Boolean(line.atoms?.length));
+    element.classList.toggle('marked', this.isMarked(line));
+    replace(
+      element,
+      el('span.no', null, line.number ?? ''),
+      el('span.text', null, line.text === null ? '(not in the run)' : coloured(line.text, this.isDiff)),
+    );
+  }
+
+  isMarked(line) { return Boolean(line.atoms) && line.atoms.some((atom) => this.marked.has(atom)); }
+
+  // Mark the lines of these atoms; with `follow`, bring the first of them into view.
+  mark(atoms, follow) {
+    this.marked = atoms;
+    for (const row of this.list.pool) {
+      if (row.index >= 0 && this.lines[row.index]) {
+        row.element.classList.toggle('marked', this.isMarked(this.lines[row.index]));
+      }
+    }
+    if (!follow || !atoms.size) return;
+    const { list } = this;
+    const places = this.lines.flatMap((line, at) => (this.isMarked(line) ? [at] : []));
+    const inView = places.some((at) => (at + 1) * LINE_HEIGHT > list.exact && at * LINE_HEIGHT < list.exact + list.height - LINE_HEIGHT);
+    if (places.length && !inView) list.reveal(Math.max(0, places[0]), true);
+  }
+}
+
+function codeLines(text, atoms) {
+  return text.split('\n').map((line, at) => ({ number: at + 1, text: line, atoms: atoms(at + 1) }));
+}

@@ -1,0 +1,115 @@
+// A run whose data stands in this file. Answers as a served run does.
+
+class FileRun {
+  constructor(key, data) {
+    this.key = key;
+    this.data = data;
+    this.cut = data.rows.index.length < data.facts.totals.calls;
+    this.found = new Map();
+    this.at = new Map(data.rows.index.map((index, position) => [index, position]));
+  }
+
+  async about() { return { facts: this.data.facts, compiled: this.data.compiled }; }
+  async sites() { return this.data; }
+  async findings() { return this.data.findings; }
+  async source(kernel) { return this.data.sources[kernel] || ''; }
+  async graph(position) { return this.data.pipeline[position]; }
+
+  print(slot) { return this.data.rows.prints[slot]; }
+
+  row(position) {
+    const rows = this.data.rows;
+    const row = { values: rows.values[position] };
+    for (const name of ROW_COLUMNS) row[name] = rows[name][position];
+    return row;
+  }
+
+  async rows(wanted, first, howMany) {
+    const positions = this.matching(wanted);
+    return {
+      total: positions.length,
+      rows: positions.slice(first, first + howMany).map((position) => this.row(position)),
+    };
+  }
+
+  async place(wanted, index) {
+    const positions = this.matching(wanted);
+    const found = positions.findIndex((position) => this.data.rows.index[position] >= index);
+    return found < 0 ? positions.length : found;
+  }
+
+  matching(wanted) {
+    const key = JSON.stringify(wanted);
+    if (!this.found.has(key)) {
+      const rows = this.data.rows;
+      const sites = wanted.sites ? new Set(wanted.sites) : null;
+      const fits = (at) => (!sites || sites.has(rows.site[at]))
+        && ['phase', 'step', 'stream'].every((name) => wanted[name] === undefined || rows[name][at] === wanted[name]);
+      this.found.set(key, rows.index.map((_, at) => at).filter(fits));
+    }
+    return this.found.get(key);
+  }
+
+  async call(index) {
+    const position = this.at.get(index);
+    if (position === undefined) {
+      const all = this.data.rows.index;
+      throw new Error(this.cut
+        ? `This file holds calls ${all[0]} to ${all[all.length - 1]} of ${this.data.facts.totals.calls}. `
+          + 'kernelscope view shows all of them.'
+        : `There is no call ${index} in this run.`);
+    }
+    const all = this.data.rows.index;
+    return {
+      row: this.row(position),
+      producers: this.data.producers[index] || {},
+      consumers: this.consumers().get(index) || [],
+      searched: [all[0], all[all.length - 1]],
+      saved: this.data.saved[index] || {},
+      pictures: this.data.pictures,
+      left_out: this.data.pictures_left_out,
+    };
+  }
+
+  known(index) {
+    const position = this.at.get(index);
+    return position === undefined ? null : this.row(position);
+  }
+
+  consumers() {
+    if (!this.consumed) {
+      this.consumed = new Map();
+      for (const [index, links] of Object.entries(this.data.producers)) {
+        for (const [argument, [writer, position, byValue]] of Object.entries(links)) {
+          if (!this.consumed.has(writer)) this.consumed.set(writer, []);
+          this.consumed.get(writer).push([position, Number(index), Number(argument), byValue]);
+        }
+      }
+    }
+    return this.consumed;
+  }
+
+  async timeline() {
+    const rows = this.data.rows;
+    let low = Infinity, high = -Infinity;
+    rows.start.forEach((start, at) => {
+      low = Math.min(low, start);
+      high = Math.max(high, start + (rows.time[at] || 0));
+    });
+    const calls = rows.index.map((index, at) => [
+      index, rows.site[at], rows.stream[at], rows.thread[at], rows.start[at], rows.time[at],
+    ]);
+    return { low, high, calls, bins: [] };
+  }
+}
+
+const ROW_COLUMNS = ['index', 'site', 'graph_call', 'step', 'phase', 'stream', 'thread', 'start', 'time'];
+
+class FileDiff {
+  constructor(data) { this.data = data; }
+  async about() { return this.data; }
+  async rows(first, howMany) {
+    const of = (column) => this.data.rows[column].slice(first, first + howMany);
+    return { a: of('a'), b: of('b'), state: of('state') };
+  }
+}

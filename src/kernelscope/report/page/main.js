@@ -1,0 +1,105 @@
+// Which view is shown follows the address: #overview, #pipeline&graph=0, #calls&q=relu, #call=17, #timeline, #diff.
+
+const VIEW_NAMES = ['overview', 'pipeline', 'calls', 'timeline', 'diff'];
+const VIEWS = { overview, pipeline, calls, call, timeline, diff };
+const TITLES = { overview: 'Overview', pipeline: 'Pipeline', calls: 'Calls', timeline: 'Timeline', diff: 'Diff' };
+
+class App {
+  constructor(data) {
+    this.runs = Object.fromEntries(Object.entries(data.runs).map(([key, of]) =>
+      [key, data.served ? new ServedRun(key) : new FileRun(key, of)]));
+    this.diff = data.diff ? (data.served ? new ServedDiff() : new FileDiff(data.diff)) : null;
+    this.served = data.served;
+    this.main = document.getElementById('main');
+    this.help = helpBox();
+    document.body.append(this.help);
+    this.turn = 0;
+    document.documentElement.dataset.theme = this.rememberedTheme();
+    this.top();
+    listenToKeys(this);
+    addEventListener('hashchange', () => this.show());
+    this.show();
+    if (this.served) this.follow();
+  }
+
+  run(key) { return this.runs[key] || this.runs.a; }
+  go(to) { location.hash = address(to); }
+
+  params() {
+    const parts = location.hash.slice(1).split('&').filter(Boolean).map((part) => {
+      const at = part.indexOf('=');
+      return at < 0 ? [part, ''] : [part.slice(0, at), decoded(part.slice(at + 1))];
+    });
+    return { view: parts.length && parts[0][0] in VIEWS ? parts[0][0] : 'overview', params: Object.fromEntries(parts) };
+  }
+
+  async show() {
+    const turn = ++this.turn;
+    const { view, params } = this.params();
+    this.shown?.close?.();
+    this.shown = null;
+    for (const tab of this.tabs) tab.toggleAttribute('aria-current', tab.dataset.view === (view === 'call' ? 'calls' : view));
+    this.main.className = `view-${view}`;
+    const room = el('div.room');
+    replace(this.main, room);
+    try {
+      const shown = await VIEWS[view](room, params, this);
+      if (turn !== this.turn) return void shown?.close?.();
+      this.shown = shown;
+      if (params.focus) shown?.search?.focus();
+    } catch (error) {
+      if (turn !== this.turn) return;
+      replace(room, el('div.empty', { role: 'alert' }, el('h1', null, 'This cannot be shown'), el('p', null, error.message), link({ overview: true }, 'Overview')));
+      if (!(error instanceof Error) || error.name !== 'Error') console.error(error);
+    }
+    this.main.dataset.shown = `${view} ${turn}`;
+  }
+
+  top() {
+    this.tabs = VIEW_NAMES.map((name) => el('a', { href: `#${name}`, 'data-view': name }, TITLES[name]));
+    this.live = el('span.live', { hidden: true });
+    replace(document.getElementById('top'),
+      el('strong.brand', null, 'kernelscope'), el('nav', { 'aria-label': 'Views' }, this.tabs), el('span.spring'), this.live,
+      el('button', { type: 'button', id: 'theme', 'aria-label': 'Light or dark', title: 'Light or dark (t)', onclick: () => this.toggleTheme() }, '◐'),
+      el('button', { type: 'button', 'aria-label': 'Keyboard help', title: 'Keyboard (?)', onclick: () => this.help.showModal() }, '?'));
+  }
+
+  rememberedTheme() {
+    try { return localStorage.getItem('kernelscope-theme') || ''; } catch { return ''; }
+  }
+
+  toggleTheme() {
+    const root = document.documentElement;
+    const isDark = root.dataset.theme ? root.dataset.theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
+    root.dataset.theme = isDark ? 'light' : 'dark';
+    try { localStorage.setItem('kernelscope-theme', root.dataset.theme); } catch { /* a page from disk may have none */ }
+    dispatchEvent(new Event('themed'));
+  }
+
+  // While the run is recorded, what was added since shows up by itself.
+  async follow() {
+    const run = this.runs.a;
+    let { facts } = await run.about();
+    let known = facts.totals.calls;
+    while (facts.state.kind === 'recording') {
+      this.live.hidden = false;
+      replace(this.live, `recording · ${plural(known, 'call')}`);
+      await new Promise((wake) => setTimeout(wake, 1000));
+      let now;
+      try { now = await run.state(); } catch (error) { replace(this.live, error.message); return; }
+      if (now.calls === known && now.state.kind === facts.state.kind) continue;
+      known = now.calls;
+      run.forget();
+      ({ facts } = await run.about());
+      if (this.params().view === 'overview') await this.show();
+      else await this.shown?.grown?.(known);
+    }
+    this.live.hidden = true;
+  }
+}
+
+function decoded(text) {
+  try { return decodeURIComponent(text); } catch { return text; }
+}
+
+new App(JSON.parse(document.getElementById('data').textContent));

@@ -1,0 +1,156 @@
+// What ran, and first of all what is wrong with it.
+
+const LEVELS = { grave: 'wrong', odd: 'odd', note: 'note' };
+
+async function overview(root, params, app) {
+  const run = app.run('a');
+  const { facts, compiled: graphs } = await run.about();
+  const places = { findings: el('section'), kernels: el('section') };
+  replace(root,
+    el('div.overview', null,
+      heading(facts, run),
+      places.findings,
+      missing(facts),
+      el('div.columns', null, places.kernels, el('div', null, graphList(graphs, facts), about(facts)))));
+  replace(places.findings, el('h2', null, 'Findings'), el('p.quiet', null, 'Looking …'));
+  replace(places.kernels, el('h2', null, 'Kernels'), el('p.quiet', null, 'Counting …'));
+  const [found, sites, diff] = await Promise.all([
+    run.findings(), run.sites(), app.diff ? app.diff.about().catch((error) => ({ error: error.message })) : null,
+  ]);
+  replace(places.findings, findings(found, facts, diff, app));
+  replace(places.kernels, kernels(sites, facts));
+}
+
+function heading(facts, run) {
+  const { calls, kernels, graphs } = facts.totals;
+  const command = facts.command?.map((word, at) => (at ? word : baseName(word))).join(' ');
+  return el('header.heading', null,
+    el('h1', null, facts.name, el(`span.chip.${facts.state.kind}`, null, STATE_WORDS[facts.state.kind])),
+    el('p', null, `${plural(calls, 'call')} of ${plural(kernels, 'kernel')} in ${plural(graphs, 'graph')}`,
+      facts.world_size > 1 ? `, rank ${facts.rank} of ${facts.world_size}` : '',
+      el('span.quiet', null, ` · ${moment(facts.started)} on ${facts.host}`)),
+    command ? el('p.command', null, el('code', null, command), copyButton(command, 'the command')) : null,
+    run.cut ? el('p.note', null, `This file holds ${plural(run.data.rows.index.length, 'call')} of ${count(calls)}; `
+      + '`kernelscope view` shows all of them.') : null,
+    facts.parts.length ? el('p.note', null, `Other processes of this run (--part): ${facts.parts.join(', ')}`) : null);
+}
+
+const STATE_WORDS = {
+  closed: 'complete', recording: 'recording now', crashed: 'crashed', stopped: 'recording stopped early',
+};
+
+function findings(found, facts, diff, app) {
+  const cards = [];
+  if (facts.state.kind !== 'closed' && facts.state.kind !== 'recording') {
+    const call = facts.state.call;
+    cards.push(card('grave', facts.state.kind, facts.state.text, call && {
+      text: `${facts.state.executing ? 'was executing' : 'the last'}: call ${call.index}, ${call.kernel_name}`,
+      to: { call: call.index },
+    }));
+  }
+  if (diff?.error) cards.push(card('odd', 'diff', diff.error));
+  if (diff?.divergence) {
+    const d = diff.divergence;
+    cards.push(card('grave', d.verdict, `The runs first differ at call ${d.index}, ${d.kernel_name}: ${d.reason}.`,
+      { text: 'See the diff', to: { diff: true } }));
+  } else if (diff && !diff.error) {
+    cards.push(card('fine', 'same', `No divergence: ${count(diff.compared.pairs)} calls of both runs agree.`,
+      { text: 'See both', to: { diff: true } }));
+  }
+  for (const each of found.found) {
+    const at = each.call !== null && each.call !== undefined ? { text: `call ${each.call}`, to: { call: each.call } } : null;
+    const where = each.origin?.length ? ` (${place(each.origin[0])})` : '';
+    const more = each.detail && each.detail !== each.message ? each.detail : '';
+    cards.push(card(each.level, each.kind, each.message + where, at, more));
+  }
+  const left = Object.entries(found.left_out).map(([kind, n]) => `${count(n)} more of ${kind}`);
+  const looked = found.looked_at && found.looked_at < found.of
+    ? `The hashes of ${count(found.looked_at)} of ${count(found.of)} calls were compared; kernelscope show --limit 0 does so for all.`
+    : '';
+  return [
+    el('h2', null, 'Findings', cards.length ? el('span.count', null, count(cards.length)) : null),
+    cards.length ? el('ul.findings', null, cards)
+      : el('p.fine', null, '✓ Nothing odd was noticed', found.looked_at ? ` in the values of ${plural(found.looked_at, 'call')}.` : '. Values were not recorded.'),
+    left.length || looked ? el('p.quiet', null, [...left, looked].filter(Boolean).join('. ')) : null,
+  ];
+}
+
+function card(level, kind, message, at, more) {
+  const [first, ...rest] = message.split('\n');
+  return el(`li.card.${level}`, null,
+    el('span.kind', { title: LEVELS[level] || '' }, kind),
+    el('div', null,
+      el('p', null, first),
+      rest.length || more ? el('details', null, el('summary', null, 'more'), el('pre', null, more || rest.join('\n'))) : null),
+    at ? link(at.to, at.text) : null);
+}
+
+function missing(facts) {
+  if (!facts.missing.length) return null;
+  return el('section.missing', null, el('h2', null, 'Not in this run'),
+    el('ul', null, facts.missing.map((each) => el('li', null,
+      el('span', null, each.why), el('span.how', null, el('code', null, each.how), copyButton(each.how, 'the command'))))));
+}
+
+function kernels(data, facts) {
+  const byKernel = new Map();
+  for (const site of Object.values(data.sites)) {
+    if (!site.calls) continue;
+    const sum = byKernel.get(site.kernel) || { calls: 0, time: 0, bytes: 0, first: site.first, origin: site.origin[0] };
+    sum.calls += site.calls;
+    sum.time += site.time || 0;
+    sum.bytes += (site.bytes || 0) * site.calls;
+    sum.first = Math.min(sum.first, site.first);
+    byKernel.set(site.kernel, sum);
+  }
+  const timed = facts.has.times;
+  const rows = [...byKernel].sort(([, a], [, b]) => (timed ? b.time - a.time : b.calls - a.calls));
+  const whole = rows.reduce((all, [, sum]) => all + (timed ? sum.time : sum.calls), 0) || 1;
+  const shown = rows.slice(0, 20);
+  return [
+    el('h2', null, timed ? 'Time by kernel' : 'Calls by kernel'),
+    rows.length ? el('table.kernels', null,
+      el('thead', null, el('tr', null, ['Kernel', 'Kind', 'Line', 'Calls', timed ? 'Total' : null, timed ? 'Each' : null, timed ? 'GB/s' : null, 'Share']
+        .map((name, at) => name && el(at > 2 && at < 7 ? 'th.n' : 'th', { scope: 'col' }, name)))),
+      el('tbody', null, shown.map(([id, sum]) => kernelRow(data.kernels[id], id, sum, timed, whole)))) : el('p.quiet', null, 'No kernel ran.'),
+    rows.length > shown.length ? el('p.quiet', null, `and ${plural(rows.length - shown.length, 'more kernel')}: `, link({ calls: true }, 'all calls')) : null,
+  ];
+}
+
+function kernelRow(kernel, id, sum, timed, whole) {
+  const share = (timed ? sum.time : sum.calls) / whole;
+  return el('tr', null,
+    el('td.name', null, link({ calls: true, kernel: id }, kernel.name)),
+    el('td', null, kindChip(kernel.kind)),
+    el('td.quiet', null, place(sum.origin)),
+    el('td.n', null, count(sum.calls)),
+    timed ? el('td.n', null, duration(sum.time)) : null,
+    timed ? el('td.n', null, duration(sum.time / sum.calls)) : null,
+    timed ? el('td.n', null, sum.time && sum.bytes ? (sum.bytes / sum.time).toFixed(1) : '') : null,
+    el('td.share', null, bar(share), el('span', null, `${(100 * share).toFixed(1)}%`)));
+}
+
+function kindChip(kind) {
+  const known = ['triton', 'cpp', 'extern', 'op', 'gcu'].includes(kind) ? kind : 'other';
+  return el(`span.kind-chip.kind-${known}`, null, kind);
+}
+
+function graphList(graphs) {
+  if (!graphs.length) return null;
+  return el('section', null, el('h2', null, 'Graphs'), el('ul.plain', null, graphs.map((graph, at) => el('li', null,
+    link({ pipeline: true, graph: at }, graph.name),
+    el('span.quiet', null, ` ${graph.staged ? graph.made : 'without stages'}`,
+      graph.seconds ? ` in ${duration(graph.seconds * 1e9)}` : '', graph.function.length ? ` · ${place(graph.function[0].split(':'))}` : '')))));
+}
+
+function about(facts) {
+  const table = (pairs) => el('dl.pairs', null, pairs.map(([k, v]) => [el('dt', null, k), el('dd', null, v)]));
+  const settings = Object.entries(facts.settings);
+  const compiler = Object.entries(facts.compiler_settings).flatMap(([module, of]) =>
+    Object.entries(of).map(([k, v]) => [`${module}.${k}`, v]));
+  return el('section', null,
+    el('h2', null, 'Versions'), table(Object.entries(facts.versions)),
+    facts.devices.length ? [el('h2', null, 'Devices'), el('ul.plain', null, facts.devices.map((d) => el('li', null, d)))] : null,
+    settings.length ? [el('h2', null, 'Recorded with'), table(settings)] : null,
+    compiler.length ? [el('h2', null, 'Compiler settings'), table(compiler)] : null);
+}

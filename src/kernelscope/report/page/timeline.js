@@ -1,0 +1,223 @@
+// Calls along time, a lane for each stream; the wheel zooms, dragging moves.
+
+const LANE = 64, AXIS = 26, MARGIN = 140;
+
+async function timeline(root, params, app) {
+  const run = app.run('a');
+  const [{ facts }, data] = await Promise.all([run.about(), run.sites()]);
+  const told = el('span.quiet');
+  const canvas = el('canvas.timeline', { tabindex: 0, role: 'img', 'aria-label': 'Calls along time; arrow keys move, plus and minus zoom' });
+  const tip = el('div.tip', { hidden: true });
+  const note = facts.missing.find((m) => m.what === 'times');
+  const kinds = [...new Set(Object.values(data.kernels).map((kernel) => kernel.kind))];
+  const button = (text, label, action) => el('button', { type: 'button', 'aria-label': label, title: label, onclick: action }, text);
+  const view = new Timeline(canvas, tip, told, run, data, app);
+  replace(root, el('div.timeline-page', null,
+    el('div.toolbar', null, button('−', 'Zoom out', () => view.zoom(1.6)), button('+', 'Zoom in', () => view.zoom(1 / 1.6)), button('All', 'Show all', () => view.reset()),
+      told, el('span.spring'), kinds.map((kind) => kindChip(kind))),
+    note && facts.totals.calls ? el('p.note', null, 'Without times each call is a mark where it was launched. ', el('code', null, note.how), copyButton(note.how, 'the command')) : null,
+    facts.totals.calls ? el('div.timeline-box', null, canvas, tip) : el('p.empty', null, 'No call was recorded. ', facts.missing[0]?.why || '')));
+  if (facts.totals.calls) await view.load();
+  return { close: () => view.close() };
+}
+
+class Timeline {
+  constructor(canvas, tip, told, run, data, app) {
+    Object.assign(this, { canvas, tip, told, run, data, app });
+    this.begin = this.end = null;
+    this.lanes = [];
+    this.threads = [];
+    this.hits = [];
+    this.colours = {};
+    canvas.addEventListener('wheel', (event) => { event.preventDefault(); this.zoom(event.deltaY > 0 ? 1.25 : 0.8, this.timeAt(event.offsetX)); }, { passive: false });
+    canvas.addEventListener('pointerdown', (event) => { this.drag = { x: event.offsetX, begin: this.begin, end: this.end, moved: false }; canvas.setPointerCapture(event.pointerId); });
+    canvas.addEventListener('pointermove', (event) => this.moved(event));
+    canvas.addEventListener('pointerup', (event) => { const was = this.drag; this.drag = null; if (was && !was.moved) this.clicked(event); });
+    canvas.addEventListener('pointerleave', () => { this.tip.hidden = true; });
+    canvas.addEventListener('keydown', (event) => this.pressed(event));
+    this.resizing = new ResizeObserver(() => this.paint());
+    this.resizing.observe(canvas.parentElement || canvas);
+    this.fetchSoon = debounced(120, () => this.load());
+    this.recolour = () => { this.colours = {}; this.paint(); };
+    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', this.recolour);
+    addEventListener('themed', this.recolour);
+  }
+
+  close() {
+    this.resizing.disconnect();
+    removeEventListener('themed', this.recolour);
+    matchMedia('(prefers-color-scheme: dark)').removeEventListener('change', this.recolour);
+  }
+
+  get width() { return Math.max(200, this.canvas.clientWidth); }
+  colour(name) { this.colours[name] ??= colour(name); return this.colours[name]; }
+
+  async load() {
+    this.answer = await this.run.timeline(this.begin, this.end, this.width - MARGIN);
+    const { low, high, calls, bins } = this.answer;
+    this.low = low;
+    this.high = Math.max(high, low + 1000);
+    if (this.begin === null) [this.begin, this.end] = this.busiest(calls);
+    const key = (stream, thread) => (stream ? `stream 0x${stream.toString(16)}` : `thread ${this.threadNumber(thread)}`);
+    const named = new Set(this.lanes);
+    for (const [, , stream, thread] of calls) named.add(key(stream, thread));
+    for (const [stream, thread] of bins) named.add(key(stream, thread));
+    this.lanes = [...named];
+    this.laneOf = (stream, thread) => this.lanes.indexOf(key(stream, thread));
+    this.paint();
+  }
+
+  threadNumber(thread) {
+    if (!this.threads.includes(thread)) this.threads.push(thread);
+    return this.threads.indexOf(thread) + 1;
+  }
+
+  // A program may compile for minutes between two calls: begin where most calls are.
+  busiest(calls) {
+    const gap = (this.high - this.low) / 20;
+    let best = null, current = null;
+    for (const [, , , , start, time] of calls) {
+      if (!current || start - current.end > gap) current = { begin: start, end: start, calls: 0 };
+      current.end = Math.max(current.end, start + (time || 0));
+      current.calls += 1;
+      if (!best || current.calls > best.calls) best = current;
+    }
+    if (!best || best.end - best.begin > (this.high - this.low) / 2) return [this.low, this.high];
+    const margin = (best.end - best.begin) / 50 + 100;
+    return [Math.max(this.low, best.begin - margin), Math.min(this.high, best.end + margin)];
+  }
+
+  xAt(time) { return MARGIN + ((time - this.begin) / (this.end - this.begin)) * (this.width - MARGIN); }
+  timeAt(x) { return this.begin + ((x - MARGIN) / (this.width - MARGIN)) * (this.end - this.begin); }
+
+  zoom(factor, around) {
+    if (this.begin === null) return;
+    const centre = around ?? (this.begin + this.end) / 2;
+    const span = Math.min(this.high - this.low, Math.max(200, (this.end - this.begin) * factor));
+    const share = (centre - this.begin) / (this.end - this.begin);
+    this.show(centre - span * share, span);
+  }
+
+  show(begin, span) {
+    this.begin = Math.max(this.low, Math.min(begin, this.high - span));
+    this.end = this.begin + span;
+    this.paint();
+    this.fetchSoon();
+  }
+
+  reset() { this.show(this.low, this.high - this.low); }
+
+  paint() {
+    if (!this.answer) return;
+    const ratio = devicePixelRatio || 1;
+    const height = AXIS + this.lanes.length * LANE + 8;
+    this.canvas.style.height = `${height}px`;
+    this.canvas.width = this.width * ratio;
+    this.canvas.height = height * ratio;
+    const context = this.canvas.getContext('2d');
+    context.scale(ratio, ratio);
+    context.font = '12px system-ui, sans-serif';
+    this.axis(context, height);
+    this.hits = [];
+    for (const call of this.answer.calls) this.paintCall(context, call);
+    this.paintBins(context);
+    replace(this.told, `${duration(this.end - this.begin)} of ${duration(this.high - this.low)}`,
+      this.answer.bins.length ? ' · zoom in to see single calls' : ` · ${plural(this.hits.length, 'call')} in view`);
+  }
+
+  axis(context, height) {
+    const span = this.end - this.begin;
+    const step = [1, 2, 5].map((n) => n * 10 ** Math.floor(Math.log10(span / 5))).filter((n) => span / n <= 9)[0] || span;
+    context.fillStyle = this.colour('soft');
+    context.strokeStyle = this.colour('line');
+    context.beginPath();
+    for (let time = Math.ceil((this.begin - this.low) / step) * step; time <= this.end - this.low; time += step) {
+      const x = Math.round(this.xAt(this.low + time)) + 0.5;
+      context.moveTo(x, 20);
+      context.lineTo(x, height);
+      context.fillText(duration(time) || '0', x + 3, 14);
+    }
+    this.lanes.forEach((lane, at) => {
+      const y = AXIS + at * LANE;
+      context.moveTo(0, y + LANE - 1.5);
+      context.lineTo(this.width, y + LANE - 1.5);
+      context.fillText(clipped(lane, 20), 4, y + LANE / 2 + 4);
+    });
+    context.stroke();
+  }
+
+  paintCall(context, [index, site, stream, thread, start, time]) {
+    const left = this.xAt(start), right = this.xAt(start + (time || 0));
+    if (right < MARGIN || left > this.width) return;
+    const y = AXIS + this.laneOf(stream, thread) * LANE + 7;
+    const kernel = this.data.kernels[this.data.sites[site].kernel];
+    const from = Math.max(MARGIN, left), wide = Math.max(time === null ? 2 : 1, right - from);
+    context.fillStyle = this.colour(KIND_COLOURS.has(kernel.kind) ? `kind-${kernel.kind}` : 'kind-other');
+    context.fillRect(from, y, Math.max(0.7, wide - (wide > 3 ? 1 : 0)), LANE - 16);
+    if (wide > 46) {
+      context.save();
+      context.beginPath();
+      context.rect(from, y, wide - 3, LANE - 16);
+      context.clip();
+      context.fillStyle = this.colour('on-kind');
+      context.fillText(visible(kernel.name), from + 5, y + 19);
+      context.restore();
+    }
+    this.hits.push({ left: from - 1, right: from + wide + 1, top: y, index, name: kernel.name, time, start });
+  }
+
+  paintBins(context) {
+    const { bins, first, width } = this.answer;
+    if (!bins.length) return;
+    const most = Math.max(...bins.map(([, , , n]) => n));
+    context.fillStyle = this.colour('accent');
+    for (const [stream, thread, bin, n, busy, index] of bins) {
+      const left = this.xAt(first + bin * width), right = this.xAt(first + (bin + 1) * width);
+      if (right < MARGIN || left > this.width) continue;
+      const share = busy ? Math.min(1, busy / width) : n / most;
+      const high = Math.max(2, share * (LANE - 12));
+      const bottom = AXIS + this.laneOf(stream, thread) * LANE + LANE - 6;
+      context.fillRect(left, bottom - high, Math.max(1, right - left), high);
+      this.hits.push({ left, right, top: bottom - LANE + 12, index, name: `${plural(n, 'call')}`, time: busy, start: first + bin * width, many: true });
+    }
+  }
+
+  hit(event) {
+    const { offsetX: x, offsetY: y } = event;
+    return this.hits.findLast((hit) => x >= hit.left && x <= hit.right && y >= hit.top && y <= hit.top + LANE - 12);
+  }
+
+  moved(event) {
+    if (this.drag && (this.drag.moved || Math.abs(event.offsetX - this.drag.x) > 3)) {
+      this.drag.moved = true;
+      const shift = ((event.offsetX - this.drag.x) / (this.width - MARGIN)) * (this.drag.end - this.drag.begin);
+      this.show(this.drag.begin - shift, this.drag.end - this.drag.begin);
+      return;
+    }
+    const hit = this.hit(event);
+    this.canvas.style.cursor = hit ? 'pointer' : 'grab';
+    this.tip.hidden = !hit;
+    if (!hit) return;
+    replace(this.tip, el('b', null, hit.many ? hit.name : `call ${hit.index}`), ' ', hit.many ? `from call ${hit.index}` : hit.name,
+      el('div.quiet', null, [hit.time !== null && duration(hit.time), `at ${duration(hit.start - this.low) || '0'}`].filter(Boolean).join(' · ')));
+    this.tip.style.left = `${Math.min(event.offsetX + 14, this.width - 260)}px`;
+    this.tip.style.top = `${event.offsetY + 16}px`;
+  }
+
+  clicked(event) {
+    const hit = this.hit(event);
+    if (hit?.many) this.zoom(0.2, this.timeAt(event.offsetX));
+    else if (hit) this.app.go({ call: hit.index });
+  }
+
+  pressed(event) {
+    const span = this.end - this.begin;
+    const moves = { ArrowLeft: () => this.show(this.begin - span / 8, span), ArrowRight: () => this.show(this.begin + span / 8, span),
+      '+': () => this.zoom(1 / 1.6), '=': () => this.zoom(1 / 1.6), '-': () => this.zoom(1.6), 0: () => this.reset() };
+    if (!(event.key in moves) || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    moves[event.key]();
+  }
+}
+
+const KIND_COLOURS = new Set(['triton', 'cpp', 'extern', 'op', 'gcu']);
