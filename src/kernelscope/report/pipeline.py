@@ -34,14 +34,14 @@ def graphs(run: StoredRun) -> list[Form]:
             "name": graph.name, "made": graph.made, "direction": graph.direction, "staged": True,
             "function": [str(f) for f in graph.frame.origin[:1]] if graph.frame else [],
             "kernels": len({p.kernel for p in graph.provenance}),
-            "seconds": graph.compilation.duration_ns / 1e9 if graph.compilation.duration_ns >= 0 else None,
+            "start": graph.compilation.start_ns, "time": max(graph.compilation.duration_ns, 0) or None,
         }
         for graph in run.stages
     ]  # fmt: skip
     return found + [
         {
             "name": f"{graph.name or graph.id} {graph.direction}", "made": "", "direction": graph.direction,
-            "staged": False, "function": [], "kernels": 0, "seconds": None,
+            "staged": False, "function": [], "kernels": 0, "start": None, "time": None,
         }
         for graph in _unstaged(run)
     ]  # fmt: skip

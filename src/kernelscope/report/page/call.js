@@ -33,7 +33,7 @@ async function call(root, params, app) {
   else {
     const pane = new CodePane({ label: `Source of ${kernel.name}`, point: () => {}, pick: () => {} });
     replace(source, el('div.pane-bar', null, el('span.quiet', null, plural(text.split('\n').length, 'line')), copyButton(text, 'the source')), pane.element);
-    pane.setLines(codeLines(text.replace(/^\n/, ''), () => []));
+    pane.setLines(codeLines(text.replace(/^\n/, ''), () => []), kernel.kind);
     pane.element.style.height = `${Math.min(pane.lines.length + 1, 34) * LINE_HEIGHT}px`;
     return { close: () => pane.close(), previous: to(Math.max(0, index - 1)), next: to(index + 1) };
   }

@@ -1,15 +1,21 @@
 // Text with numbered lines, some of which belong to something in other panes.
 
 const LINE_HEIGHT = 19;
-const TOKEN = /(#.*$|\/\/.*$)|("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|\b(def|class|return|for|in|if|else|elif|import|from|with|as|del|None|True|False|self|void|auto|float|int|const|static_cast|template|extern|struct|while|yield|lambda|and|or|not|async|await|tl|tt)\b|\b(\d[\w.]*)\b/g;
+const STRINGS = '("(?:[^"\\\\]|\\\\.)*"|\'(?:[^\'\\\\]|\\\\.)*\')';
+const WORDS = '\\b(def|class|return|for|in|if|else|elif|import|from|with|as|del|None|True|False|self|void|auto|float|int|const|template|extern|struct|while|yield|lambda|and|or|not|tl)\\b';
+const NUMBERS = '\\b(\\d[\\w.]*)\\b';
+const TOKENS = {
+  python: new RegExp(`(#.*$)|${STRINGS}|${WORDS}|${NUMBERS}`, 'g'),
+  cpp: new RegExp(`(\\/\\/.*$|^\\s*#.*$)|${STRINGS}|${WORDS}|${NUMBERS}`, 'g'),
+};
 const TOKEN_CLASSES = ['comment', 'string', 'word', 'number'];
 
-function coloured(text, isDiff) {
-  if (isDiff && /^[-+]/.test(text)) return [el(text[0] === '+' ? 'span.added' : 'span.removed', null, text)];
+function coloured(text, language) {
+  if (language === 'diff' && /^[-+]/.test(text)) return [el(text[0] === '+' ? 'span.added' : 'span.removed', null, text)];
   if (text.length > 2000) return [text];
   const parts = [];
   let at = 0;
-  for (const found of text.matchAll(TOKEN)) {
+  for (const found of text.matchAll(TOKENS[language.startsWith('cpp') || language === 'gcu' ? 'cpp' : 'python'])) {
     if (found.index > at) parts.push(text.slice(at, found.index));
     const kind = TOKEN_CLASSES[found.slice(1).findIndex((group) => group !== undefined)];
     parts.push(el(`span.${kind}`, null, found[0]));
@@ -22,9 +28,10 @@ function coloured(text, isDiff) {
 class CodePane {
   // lines: [{number, text, atoms}]; point(atoms) while hovering, pick(atoms) for a click or Enter.
   constructor({ label, point, pick }) {
+    this.from = 0; // where what is looked for begins; above it are definitions
     this.lines = [];
     this.marked = new Set();
-    this.isDiff = false;
+    this.language = 'python';
     this.list = new VirtualList({
       rowHeight: LINE_HEIGHT, label, role: 'grid',
       draw: (element, index) => this.draw(element, index),
@@ -42,9 +49,9 @@ class CodePane {
 
   close() { this.list.close(); }
 
-  setLines(lines, isDiff) {
+  setLines(lines, language) {
     this.lines = lines;
-    this.isDiff = isDiff || false;
+    this.language = language || 'python';
     const longest = lines.reduce((most, line) => Math.max(most, (line.text || '').length), 20);
     this.list.spacer.style.minWidth = `${Math.min(longest, 2000) + 9}ch`;
     this.list.moveTo(0);
@@ -59,7 +66,7 @@ class CodePane {
     replace(
       element,
       el('span.no', null, line.number ?? ''),
-      el('span.text', null, line.text === null ? '(not in the run)' : coloured(line.text, this.isDiff)),
+      el('span.text', null, line.text === null ? '(not in the run)' : coloured(line.text, this.language)),
     );
   }
 
@@ -76,8 +83,8 @@ class CodePane {
     if (!follow || !atoms.size) return;
     const { list } = this;
     const places = this.lines.flatMap((line, at) => (this.isMarked(line) ? [at] : []));
-    const inView = places.some((at) => (at + 1) * LINE_HEIGHT > list.exact && at * LINE_HEIGHT < list.exact + list.height - LINE_HEIGHT);
-    if (places.length && !inView) list.reveal(Math.max(0, places[0]), true);
+    const inView = places.filter((at) => at >= this.from).some((at) => (at + 1) * LINE_HEIGHT > list.exact && at * LINE_HEIGHT < list.exact + list.height - LINE_HEIGHT);
+    if (places.length && !inView) list.reveal(places.find((at) => at >= this.from) ?? places[0], true);
   }
 }
 

@@ -140,7 +140,7 @@ function graphList(graphs) {
   return el('section', null, el('h2', null, 'Graphs'), el('ul.plain', null, graphs.map((graph, at) => el('li', null,
     link({ pipeline: true, graph: at }, graph.name),
     el('span.quiet', null, ` ${graph.staged ? graph.made : 'without stages'}`,
-      graph.seconds ? ` in ${duration(graph.seconds * 1e9)}` : '', graph.function.length ? ` · ${place(graph.function[0].split(':'))}` : '')))));
+      graph.time ? ` in ${duration(graph.time)}` : '', graph.function.length ? ` · ${place(graph.function[0].split(':'))}` : '')))));
 }
 
 function about(facts) {

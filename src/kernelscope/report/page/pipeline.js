@@ -67,7 +67,7 @@ class Pipeline {
     if (preferred >= 0) this.stages.value = preferred;
     this.sourceNote = el('span.quiet');
     const wrapper = graph.panes.find((pane) => pane.name === 'output_code');
-    const box = (title, chooser, pane, text, note) => el('section.pane', null,
+    const box = (title, chooser, pane, text, note) => el(title === 'Kernel' ? 'section.pane.all-marked' : 'section.pane', null,
       el('div.pane-bar', null, el('h2', null, title), chooser, note || null, el('span.spring'), copyButton(text, title.toLowerCase())), pane.element);
     return [
       box('Source', this.files, this.source, () => this.source.lines.map((l) => l.text ?? '').join('\n'), this.sourceNote),
@@ -81,6 +81,7 @@ class Pipeline {
     const wrapper = this.graph.panes.find((pane) => pane.name === 'output_code');
     this.wrapper.setLines(wrapper ? codeLines(wrapper.text, (n) => wrapper.lines[n] || []) : []);
     const first = wrapper ? wrapper.text.split('\n').findIndex((line) => /^\s*def call\(/.test(line)) : -1;
+    this.wrapper.from = Math.max(0, first);
     if (first > 0) requestAnimationFrame(() => this.wrapper.list.reveal(first, true));
     this.showSource();
     this.showStage();
@@ -98,7 +99,7 @@ class Pipeline {
 
   showStage() {
     const pane = this.graph.panes[this.stages.value];
-    this.stage.setLines(pane && pane.name !== 'output_code' ? codeLines(pane.text, (n) => pane.lines[n] || []) : [], pane?.language === 'diff');
+    this.stage.setLines(pane && pane.name !== 'output_code' ? codeLines(pane.text, (n) => pane.lines[n] || []) : [], pane?.language);
     this.stage.mark(this.pinned, true);
   }
 
@@ -107,7 +108,7 @@ class Pipeline {
     this.kernelShown = at;
     this.kernels.value = at;
     const kernel = this.graph.kernels[at];
-    this.kernel.setLines(codeLines(kernel.text, () => kernel.atoms));
+    this.kernel.setLines(codeLines(kernel.text, () => kernel.atoms), kernel.language);
     this.kernel.mark(this.pinned, false);
   }
 
@@ -165,8 +166,8 @@ class Pipeline {
     this.fusionButton.setAttribute('aria-pressed', shown);
     if (shown) {
       this.element.before(this.fusion.element);
-      this.fusion.mark(this.pinned, true);
     } else this.fusion.element.remove();
+    requestAnimationFrame(() => this.show(this.pinned, true));
   }
 }
 

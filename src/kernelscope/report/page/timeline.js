@@ -4,26 +4,27 @@ const LANE = 64, AXIS = 26, MARGIN = 140;
 
 async function timeline(root, params, app) {
   const run = app.run('a');
-  const [{ facts }, data] = await Promise.all([run.about(), run.sites()]);
+  const [{ facts, compiled }, data] = await Promise.all([run.about(), run.sites()]);
   const told = el('span.quiet');
   const canvas = el('canvas.timeline', { tabindex: 0, role: 'img', 'aria-label': 'Calls along time; arrow keys move, plus and minus zoom' });
   const tip = el('div.tip', { hidden: true });
   const note = facts.missing.find((m) => m.what === 'times');
   const kinds = [...new Set(Object.values(data.kernels).map((kernel) => kernel.kind))];
   const button = (text, label, action) => el('button', { type: 'button', 'aria-label': label, title: label, onclick: action }, text);
-  const view = new Timeline(canvas, tip, told, run, data, app);
+  const view = new Timeline(canvas, tip, told, run, data, app, compiled.filter((graph) => graph.time));
   replace(root, el('div.timeline-page', null,
     el('div.toolbar', null, button('−', 'Zoom out', () => view.zoom(1.6)), button('+', 'Zoom in', () => view.zoom(1 / 1.6)), button('All', 'Show all', () => view.reset()),
       told, el('span.spring'), kinds.map((kind) => kindChip(kind))),
     note && facts.totals.calls ? el('p.note', null, 'Without times each call is a mark where it was launched. ', el('code', null, note.how), copyButton(note.how, 'the command')) : null,
-    facts.totals.calls ? el('div.timeline-box', null, canvas, tip) : el('p.empty', null, 'No call was recorded. ', facts.missing[0]?.why || '')));
+    facts.totals.calls ? [el('div.timeline-box', null, canvas, tip), view.below] : el('p.empty', null, 'No call was recorded. ', facts.missing[0]?.why || '')));
   if (facts.totals.calls) await view.load();
   return { close: () => view.close() };
 }
 
 class Timeline {
-  constructor(canvas, tip, told, run, data, app) {
-    Object.assign(this, { canvas, tip, told, run, data, app });
+  constructor(canvas, tip, told, run, data, app, compiled) {
+    Object.assign(this, { canvas, tip, told, run, data, app, compiled });
+    this.below = el('div.in-view');
     this.begin = this.end = null;
     this.lanes = [];
     this.threads = [];
@@ -38,6 +39,7 @@ class Timeline {
     this.resizing = new ResizeObserver(() => this.paint());
     this.resizing.observe(canvas.parentElement || canvas);
     this.fetchSoon = debounced(120, () => this.load());
+    this.sumSoon = debounced(120, () => replace(this.below, this.sums()));
     this.recolour = () => { this.colours = {}; this.paint(); };
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', this.recolour);
     addEventListener('themed', this.recolour);
@@ -55,11 +57,11 @@ class Timeline {
   async load() {
     this.answer = await this.run.timeline(this.begin, this.end, this.width - MARGIN);
     const { low, high, calls, bins } = this.answer;
-    this.low = low;
-    this.high = Math.max(high, low + 1000);
+    this.low = Math.min(low, ...this.compiled.map((graph) => graph.start));
+    this.high = Math.max(high, low + 1000, ...this.compiled.map((graph) => graph.start + graph.time));
     if (this.begin === null) [this.begin, this.end] = this.busiest(calls);
     const key = (stream, thread) => (stream ? `stream 0x${stream.toString(16)}` : `thread ${this.threadNumber(thread)}`);
-    const named = new Set(this.lanes);
+    const named = new Set(this.lanes.length ? this.lanes : this.compiled.length ? ['compiling'] : []);
     for (const [, , stream, thread] of calls) named.add(key(stream, thread));
     for (const [stream, thread] of bins) named.add(key(stream, thread));
     this.lanes = [...named];
@@ -119,10 +121,12 @@ class Timeline {
     context.font = '12px system-ui, sans-serif';
     this.axis(context, height);
     this.hits = [];
+    for (const graph of this.compiled) this.paintCompiling(context, graph);
     for (const call of this.answer.calls) this.paintCall(context, call);
     this.paintBins(context);
     replace(this.told, `${duration(this.end - this.begin)} of ${duration(this.high - this.low)}`,
-      this.answer.bins.length ? ' · zoom in to see single calls' : ` · ${plural(this.hits.length, 'call')} in view`);
+      this.answer.bins.length ? ' · zoom in to see single calls' : ` · ${plural(this.hits.filter((hit) => hit.index !== undefined).length, 'call')} in view`);
+    this.sumSoon();
   }
 
   axis(context, height) {
@@ -146,6 +150,46 @@ class Timeline {
     context.stroke();
   }
 
+  paintCompiling(context, graph) {
+    const from = Math.max(MARGIN, this.xAt(graph.start)), to = this.xAt(graph.start + graph.time);
+    if (to < MARGIN || from > this.width) return;
+    const y = AXIS + 7;
+    context.fillStyle = this.colour('raised');
+    context.fillRect(from, y, to - from, LANE - 16);
+    context.strokeStyle = this.colour('soft');
+    context.strokeRect(from + 0.5, y + 0.5, Math.max(1, to - from - 1), LANE - 17);
+    this.label(context, graph.name, from, y, to - from, 'ink');
+    this.hits.push({ left: from, right: to, top: y, name: `compiling ${graph.name}`, time: graph.time, start: graph.start });
+  }
+
+  label(context, text, from, y, wide, colour_) {
+    if (wide < 46) return;
+    context.save();
+    context.beginPath();
+    context.rect(from, y, wide - 3, LANE - 16);
+    context.clip();
+    context.fillStyle = this.colour(colour_);
+    context.fillText(visible(text), from + 6, y + LANE / 2 - 4);
+    context.restore();
+  }
+
+  // Where the time in view went.
+  sums() {
+    const byName = new Map();
+    for (const { name, time, index, many } of this.hits) {
+      if (index === undefined || many) continue;
+      const sum = byName.get(name) || { calls: 0, time: 0 };
+      byName.set(name, { calls: sum.calls + 1, time: sum.time + (time || 0) });
+    }
+    const rows = [...byName].sort(([, a], [, b]) => b.time - a.time || b.calls - a.calls);
+    const whole = rows.reduce((all, [, sum]) => all + sum.time, 0);
+    if (!rows.length) return null;
+    return [el('h2', null, 'In view'), el('table', null,
+      el('thead', null, el('tr', null, el('th', { scope: 'col' }, 'Kernel'), ['Calls', 'Total'].map((n) => el('th.n', { scope: 'col' }, n)), el('th', { scope: 'col' }, 'Share'))),
+      el('tbody', null, rows.slice(0, 15).map(([name, sum]) => el('tr', null,
+        el('td.name', null, name), el('td.n', null, count(sum.calls)), el('td.n', null, whole ? duration(sum.time) : ''), el('td', null, whole ? bar(sum.time / whole) : null)))))];
+  }
+
   paintCall(context, [index, site, stream, thread, start, time]) {
     const left = this.xAt(start), right = this.xAt(start + (time || 0));
     if (right < MARGIN || left > this.width) return;
@@ -154,15 +198,7 @@ class Timeline {
     const from = Math.max(MARGIN, left), wide = Math.max(time === null ? 2 : 1, right - from);
     context.fillStyle = this.colour(KIND_COLOURS.has(kernel.kind) ? `kind-${kernel.kind}` : 'kind-other');
     context.fillRect(from, y, Math.max(0.7, wide - (wide > 3 ? 1 : 0)), LANE - 16);
-    if (wide > 46) {
-      context.save();
-      context.beginPath();
-      context.rect(from, y, wide - 3, LANE - 16);
-      context.clip();
-      context.fillStyle = this.colour('on-kind');
-      context.fillText(visible(kernel.name), from + 5, y + 19);
-      context.restore();
-    }
+    this.label(context, kernel.name, from, y, wide, 'on-kind');
     this.hits.push({ left: from - 1, right: from + wide + 1, top: y, index, name: kernel.name, time, start });
   }
 
@@ -198,7 +234,7 @@ class Timeline {
     this.canvas.style.cursor = hit ? 'pointer' : 'grab';
     this.tip.hidden = !hit;
     if (!hit) return;
-    replace(this.tip, el('b', null, hit.many ? hit.name : `call ${hit.index}`), ' ', hit.many ? `from call ${hit.index}` : hit.name,
+    replace(this.tip, el('b', null, hit.many || hit.index === undefined ? hit.name : `call ${hit.index}`), ' ', hit.many ? `from call ${hit.index}` : hit.index === undefined ? '' : hit.name,
       el('div.quiet', null, [hit.time !== null && duration(hit.time), `at ${duration(hit.start - this.low) || '0'}`].filter(Boolean).join(' · ')));
     this.tip.style.left = `${Math.min(event.offsetX + 14, this.width - 260)}px`;
     this.tip.style.top = `${event.offsetY + 16}px`;
@@ -207,7 +243,7 @@ class Timeline {
   clicked(event) {
     const hit = this.hit(event);
     if (hit?.many) this.zoom(0.2, this.timeAt(event.offsetX));
-    else if (hit) this.app.go({ call: hit.index });
+    else if (hit?.index !== undefined) this.app.go({ call: hit.index });
   }
 
   pressed(event) {
