@@ -9,7 +9,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-tiny test-all lint format clean toolchain
+.PHONY: help demo test test-tiny test-all lint format clean toolchain browser
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,13 +17,13 @@ help: ## list the targets
 demo: toolchain $(VENV)/.installed-run ## install what is needed and run examples/demo.py
 	$(BIN)/python examples/demo.py
 
-test: lint toolchain ## lint, types and all tests but the slow ones
+test: lint toolchain browser ## lint, types and all tests but the slow ones
 	$(run-tests)
 
 test-tiny: $(VENV)/.installed-dev ## the tests that take seconds
 	$(BIN)/python -m pytest tests/tiny
 
-test-all: lint toolchain ## test, plus the slow tests and the benchmarks (rewrites the tables in docs)
+test-all: lint toolchain browser ## test, plus the slow tests and the benchmarks (rewrites the tables in docs)
 	$(run-tests)
 
 lint: $(VENV)/.installed-dev ## ruff and mypy --strict
@@ -86,3 +86,14 @@ toolchain:
 	@test -f "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" || \
 	  { echo "Python.h is missing: torch.compile needs Python's headers." \
 	  "Debian, Ubuntu: apt-get install python3-dev | Fedora: dnf install python3-devel" >&2; exit 1; }
+
+# tests/browser opens pages in a real Chromium; fonts, because a bare machine has none.
+BROWSERS := chromium chromium-browser google-chrome google-chrome-stable
+browser: ## install Chromium for the tests, where there is none
+	@for name in $(BROWSERS); do command -v $$name >/dev/null && exit 0; done; \
+	if command -v apt-get >/dev/null && { [ "$$(id -u)" = 0 ] || sudo -n true 2>/dev/null; }; then \
+	  as_root=$$([ "$$(id -u)" = 0 ] || echo sudo -n); export DEBIAN_FRONTEND=noninteractive; set -x; \
+	  $$as_root apt-get update -q && \
+	  $$as_root apt-get install -y -q --no-install-recommends chromium fonts-dejavu-core; \
+	else echo "Chromium is missing: the tests of the report need a real browser." \
+	  "Debian: apt-get install chromium | Fedora: dnf install chromium" >&2; exit 1; fi

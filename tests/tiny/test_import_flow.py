@@ -25,6 +25,7 @@ FORBIDDEN = {
     "run": (".recording", ".probes", ".analysis", ".views"),
     "analysis": (".views",),
     "views": (".recording", ".probes"),
+    "report": (".recording", ".probes"),
 }
 
 # package or module → all that it may import of ours
@@ -41,6 +42,7 @@ FORBIDDEN_AT_IMPORT = {
     "run": ("torch",),
     "analysis": ("torch",),
     "views": ("torch",),
+    "report": ("torch",),
     "cli": ("torch",),
 }
 
@@ -50,7 +52,7 @@ READS_ENVIRONMENT = ("config",)
 ENVIRONMENT = ("environ", "environb", "getenv", "getenvb")
 
 # these, and all that they import in turn, load without torch
-LIGHT = ("events", "config", "run", "stages", "analysis", "views", "cli")
+LIGHT = ("events", "config", "run", "stages", "analysis", "views", "report", "cli")
 EXISTING = [name for name in LIGHT if list(PACKAGE.glob(f"{name}.py")) + list(PACKAGE.glob(f"{name}/*.py"))]
 
 

@@ -46,13 +46,12 @@ def main(args: argparse.Namespace) -> int:
     limit = MOST_CALLS if args.limit is None else args.limit
     name = run.path.name.removesuffix(folder.SUFFIX)
     path = Path(args.output or f"{name}.html")
-    text = report(run, other, first=args.first, limit=limit)
-    write(text, path)
+    size = write(report(run, other, first=args.first, limit=limit), path)
     shown = min(limit or len(run), max(0, len(run) - args.first))
     if args.json:
-        plain.dump({"path": str(path), "bytes": len(text), "calls": shown, "of": len(run)})
+        plain.dump({"path": str(path), "bytes": size, "calls": shown, "of": len(run)})
         return 0
-    print(f"{path}: {shown:,} calls of {name}, {len(text) / 1e6:.1f} MB")
+    print(f"{path}: {shown:,} calls of {name}, {size / 1e6:.1f} MB")
     if shown < len(run):
         print(f"of {len(run):,} calls; --first and --limit choose, kernelscope view shows all of them")
     return 0

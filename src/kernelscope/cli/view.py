@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from .arguments import add_run, count
 
@@ -10,7 +11,8 @@ EPILOG = """\
 examples:
   kernelscope view                 the newest run, in your browser
   kernelscope view a --diff b      two runs: where they first differ
-  kernelscope view --no-browser    print the address only; over ssh forward its port: ssh -L PORT:127.0.0.1:PORT …
+  kernelscope view --no-browser    print the address only; over ssh, forward its port:
+                                   ssh -L PORT:127.0.0.1:PORT …
 
 It listens on this machine alone, and the address holds a token: only who has it sees the run. Ctrl-C ends it.
 """
@@ -47,6 +49,7 @@ def main(args: argparse.Namespace) -> int:
         raise RunError(f"port {args.port} cannot be used: {error}; leave out --port for a free one") from None
     if args.json:
         plain.dump({"address": server.address, "path": str(run.path)})
+        sys.stdout.flush()
     else:
         print(f"{run.path} at {server.address}", flush=True)
     if not args.no_browser:

@@ -72,6 +72,7 @@ def _timeline(document: RunDocument, asked: Question) -> Form:
 _OF_RUN: dict[str, Callable[[RunDocument, Question], Form]] = {
     "about": lambda document, asked: document.about(),
     "sites": lambda document, asked: document.sites(),
+    "counts": lambda document, asked: document.counts(),
     "state": _state,
     "findings": lambda document, asked: document.findings(),
     "calls": _calls,

@@ -9,16 +9,17 @@ from typing import Any
 
 from ..run import StoredRun
 from ..run.errors import RunError
-from . import flow, pipeline, rows, timeline, values
+from . import flow, pipeline, rows, values
 from .facts import facts, state
 from .noticed import noticed
 from .rows import Wanted
-from .sites import sites
+from .sites import counts, sites
 from .sources import Sources
+from .timeline import Moments
 
 Form = dict[str, Any]
-LOOKED_AT = 5000  # calls of a served run whose hashes are all compared
-_AROUND = 2000  # calls before and after one that are searched for producers and consumers
+LOOKED_AT = 1000  # calls of a served run whose hashes are all compared
+_AROUND = 1000  # calls before and after one that are searched for producers and consumers
 _MOST_FOUND = 8  # lists of calls that are kept
 
 
@@ -33,8 +34,8 @@ class RunDocument:
         """While it is recorded: read what was written since."""
         self.run.close()
         self._found.clear()
-        self.__dict__.pop("_sources", None)
-        self.__dict__.pop("_is_whole", None)
+        for name in ("_sources", "_is_whole", "_moments"):
+            self.__dict__.pop(name, None)
 
     @cached_property
     def _sources(self) -> Sources:
@@ -47,6 +48,9 @@ class RunDocument:
 
     def sites(self) -> Form:
         return sites(self.run)
+
+    def counts(self) -> Form:
+        return counts(self.run)
 
     def state(self) -> Form:
         return {"calls": len(self.run), "state": state(self.run)}
@@ -120,7 +124,11 @@ class RunDocument:
         return {"source": found[number].source}
 
     def timeline(self, begin: int | None, end: int | None, bins: int) -> Form:
-        return timeline.timeline(self.run, begin, end, bins)
+        return self._moments.between(begin, end, bins)
+
+    @cached_property
+    def _moments(self) -> Moments:
+        return Moments(self.run)
 
     # -- what the compiler did -------------------------------------------------------------------------------
 
@@ -143,6 +151,7 @@ class RunDocument:
         return {
             **about,
             **self.sites(),
+            "counts": self.counts(),
             "findings": noticed(run, views),
             "rows": rows.rows(calls),
             "producers": links,
@@ -155,4 +164,3 @@ class RunDocument:
             },
             "pipeline": [self.graph(position) for position in range(len(about["compiled"]))],
         }
-

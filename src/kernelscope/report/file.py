@@ -17,9 +17,7 @@ MOST_CALLS = 20_000
 MOST_PICTURES = 2_000
 
 
-def report(
-    run: StoredRun, other: StoredRun | None = None, *, first: int = 0, limit: int = MOST_CALLS
-) -> str:
+def report(run: StoredRun, other: StoredRun | None = None, *, first: int = 0, limit: int = MOST_CALLS) -> str:
     """The page's text. At most `limit` calls from call `first` on, and the page says so."""
     name = RunDocument(run).about()["facts"]["name"]
     return page(f"{name} · kernelscope", data(run, other, first=first, limit=limit))
@@ -36,14 +34,14 @@ def data(run: StoredRun, other: StoredRun | None, *, first: int, limit: int) -> 
     return {"served": False, "runs": runs, "diff": diff}
 
 
-def write(text: str, path: Path) -> None:
-    """Whole or not at all: beside it first, then in its place."""
+def write(text: str, path: Path) -> int:
+    """Whole or not at all: beside it first, then in its place. Tells the number of bytes."""
     try:
-        with tempfile.NamedTemporaryFile(
-            "w", dir=path.parent, prefix=f".{path.name}", delete=False, encoding="utf-8"
-        ) as file:
-            file.write(text)
+        content = text.encode()
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}", delete=False) as file:
+            file.write(content)
         os.chmod(file.name, 0o644)
         os.replace(file.name, path)
+        return len(content)
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}") from None

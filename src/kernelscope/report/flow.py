@@ -52,8 +52,7 @@ def storages(call: Call) -> dict[int, tuple[int, int]]:
     """By argument: storage and offset."""
     tensors = [i for i, a in enumerate(call.site.args) if a.tensor is not None and not a.tensor.unread]
     return {
-        i: (storage, offset)
-        for i, storage, offset in zip(tensors, call.storages, call.offsets, strict=False)
+        i: (storage, offset) for i, storage, offset in zip(tensors, call.storages, call.offsets, strict=False)
     }
 
 
@@ -67,7 +66,9 @@ def _read(call: Call) -> dict[int, Any]:
 
 def _written(call: Call) -> dict[int, Any]:
     before, after = call.pre or {}, call.post or {}
-    declared = {i for i, a in enumerate(call.site.args) if a.tensor is not None and a.role in ("out", "inout")}
+    declared = {
+        i for i, a in enumerate(call.site.args) if a.tensor is not None and a.role in ("out", "inout")
+    }
     changed = {i for i in before.keys() & after.keys() if before[i] != after[i]}
     changed = {i for i in changed if call.hasher.read(before[i]) != call.hasher.read(after[i])}
     return {i: call.hasher.read(after[i]) if i in after else None for i in sorted(declared | changed)}

@@ -20,14 +20,14 @@ STYLES = ("base.css", "parts.css", "views.css")
 
 
 def page(title: str, data: dict[str, Any], *, connects: bool = False) -> str:
-    """The whole document. Only our own script and style may run; `connects` lets it ask where it came from."""
+    """The whole document. Only our own script and style may run; `connects` lets it ask its server."""
     script = "(() => {\n'use strict';\n" + "\n".join(map(_part, SCRIPTS)) + "\n})();\n"
     style = "\n".join(map(_part, STYLES))
     source = "'self'" if connects else "'none'"
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         f"connect-src {source}; "
-        "base-uri 'none'; form-action 'none'"
+        "img-src data:; base-uri 'none'; form-action 'none'"
     )
     filled = {
         "$policy": html.escape(policy, quote=True),
@@ -41,7 +41,7 @@ def page(title: str, data: dict[str, Any], *, connects: bool = False) -> str:
 
 
 def as_block(data: Any) -> str:
-    """JSON that stands in a <script> and cannot end it: no <, > or & in it, and no other letters than ASCII."""
+    """JSON that stands in a <script> and cannot end it: ASCII without <, > and &."""
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

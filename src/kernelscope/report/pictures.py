@@ -69,7 +69,9 @@ def folded(numbers: Any, shape: tuple[int, ...]) -> Any:
     return numbers.reshape(-1, width) if numbers.size else numbers.reshape(0, 0)
 
 
-def heat(numbers: Any, reduce: Any = np.mean, low: float | None = None, high: float | None = None) -> Form | None:
+def heat(
+    numbers: Any, reduce: Any = np.mean, low: float | None = None, high: float | None = None
+) -> Form | None:
     """Cells from 0 to 254 between the lowest and the highest; 255 where something is not finite."""
     if not numbers.size:
         return None

@@ -1,7 +1,7 @@
 """What became of each line: the stages of a graph as panes, each line with the atoms that it stands for.
 
-An atom is one node in one launch. Two lines of any panes belong together when they share one, so that pointing
-at a line, a node or a kernel finds its counterparts everywhere.
+An atom is one node in one launch. Two lines of any panes belong together when they share one, so that
+pointing at a line, a node or a kernel finds its counterparts everywhere.
 """
 
 from __future__ import annotations

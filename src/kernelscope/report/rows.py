@@ -32,17 +32,20 @@ class Wanted:
 
 def indices(run: StoredRun, wanted: Wanted) -> list[int]:
     """The calls that are wanted, in order."""
-    where, given = ["1"], []
+    where: list[str] = ["1"]
+    given: list[Any] = []
     if wanted.sites is not None:
-        where.append(f"calls.site IN ({', '.join(str(int(site)) for site in wanted.sites)})")
+        where.append(f"site IN ({', '.join(str(int(site)) for site in wanted.sites)})")
     for column, value, default in (
-        ("phase", wanted.phase, "'other'"), ("step", wanted.step, "0"), ("stream", wanted.stream, "0")
+        ("phase", wanted.phase, "other"), ("step", wanted.step, 0), ("stream", wanted.stream, 0)
     ):  # fmt: skip
         if value is not None:
-            where.append(f"coalesce(calls.{column}, g.{column}, {default}) = ?")
-            given.append(value)
-    join = "LEFT JOIN graph_calls g ON g.id = calls.graph_call" if given else ""
-    sql = f"SELECT calls.id FROM calls {join} WHERE {' AND '.join(where)} ORDER BY calls.id"
+            # What a call leaves open its graph call says; no join, because it would be one of all calls.
+            alone = " OR graph_call < 0" if value == default else ""
+            among = f"graph_call IN (SELECT id FROM graph_calls WHERE {column} = ?){alone}"
+            where.append(f"({column} = ? OR ({column} IS NULL AND ({among})))")
+            given += [value, value]
+    sql = f"SELECT id FROM calls WHERE {' AND '.join(where)} ORDER BY id"
     with run._database.understood():
         return [int(id) for (id,) in run._database.rows(sql, given)]
 
@@ -84,9 +87,9 @@ def _values(call: Call) -> Form:
     return form
 
 
-def prints(calls: Iterable[Call]) -> Form:
+def prints(calls: Iterable[Call]) -> dict[int, list[Any]]:
     """By slot: the hash, and the statistics where they were taken."""
-    found: Form = {}
+    found: dict[int, list[Any]] = {}
     for call in calls:
         for slots in (call.pre, call.post):
             for slot in (slots or {}).values():

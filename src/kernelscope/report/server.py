@@ -1,7 +1,7 @@
 """`kernelscope view`: the page on loopback, for who knows its token.
 
-Everything is below /TOKEN/. A request must name this server as its host, so that a page of another origin whose
-name was made to resolve to this machine is refused; only GET is answered, and no file is ever served.
+Everything is below /TOKEN/. A request must name this server as its host, so that a page of another origin
+whose name was made to resolve to this machine is refused; only GET is answered, and no file is served.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ class Handler(BaseHTTPRequestHandler):
         found = urlsplit(self.path)
         token, _, path = found.path.lstrip("/").partition("/")
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):
-            return self._refuse(HTTPStatus.FORBIDDEN, "the address lacks its token: use the one that was printed")
+            return self._refuse(
+                HTTPStatus.FORBIDDEN, "the address lacks its token: use the one that was printed"
+            )
         if path == "":
             return self._send(HTTPStatus.OK, "text/html; charset=utf-8", self.server.text)
         return self._answer(path, dict(parse_qsl(found.query)))
@@ -85,7 +87,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, path: str, asked: dict[str, str]) -> None:
         try:
-            answer = self.server.answers.answer(path.removeprefix("api/") if path.startswith("api/") else "", asked)
+            answer = self.server.answers.answer(
+                path.removeprefix("api/") if path.startswith("api/") else "", asked
+            )
         except NotAsked:
             return self._refuse(HTTPStatus.NOT_FOUND, "there is nothing here")
         except RunError as error:

@@ -14,27 +14,25 @@ _LONGEST = 300  # letters of an argument's value
 
 def sites(run: StoredRun) -> Form:
     """Kernels, graphs and sites by number. A kernel's source is asked for by itself."""
+    graph_at = {graph.path: graph.id for graph in run.graphs if graph.path}
     with run._database.understood():
-        counted = run._database.rows("SELECT site, count(*), sum(duration_ns), min(id) FROM calls GROUP BY site")
-        moved = dict(run._database.rows("SELECT id, bytes FROM sites"))
-        firsts = run.read_calls([first for _, _, _, first in counted])
-    ran = {site: (calls, total, first) for site, calls, total, first in counted}
-    graph_of = {call.site.id: run.graph_of(call.graph_call) for call in firsts}
+        moved: dict[int, int | None] = dict(run._database.rows("SELECT id, bytes FROM sites"))
+    kernels = {site.kernel.id: site.kernel for site, _ in run.sites.values()}
     return {
-        "kernels": {k.id: kernel_form(k) for k in {s.kernel.id: s.kernel for s, _ in run.sites.values()}.values()},
-        "graphs": {g.id: graph_form(g) for g in run.graphs},
+        "kernels": {id: kernel_form(kernel) for id, kernel in kernels.items()},
+        "graphs": {graph.id: graph_form(graph) for graph in run.graphs},
         "sites": {
-            id: site_form(site, dead)
-            | {
-                "graph": None if graph_of.get(id) is None else graph_of[id].id,  # type: ignore[union-attr]
-                "bytes": moved.get(id),
-                "calls": ran.get(id, (0, None, None))[0],
-                "time": ran.get(id, (0, None, None))[1],
-                "first": ran.get(id, (0, None, None))[2],
-            }
+            id: site_form(site, dead) | {"graph": graph_at.get(site.file), "bytes": moved.get(id)}
             for id, (site, dead) in run.sites.items()
         },
     }
+
+
+def counts(run: StoredRun) -> Form:
+    """By site: how many calls, nanoseconds of those that were measured, and the first call."""
+    with run._database.understood():
+        rows = run._database.rows("SELECT site, count(*), sum(duration_ns), min(id) FROM calls GROUP BY site")
+    return {site: [calls, total, first] for site, calls, total, first in rows}
 
 
 def kernel_form(kernel: Kernel) -> Form:

@@ -38,7 +38,12 @@ class Sources:
             files.setdefault(file, {})[line] = sorted(atoms)
         shown = sorted(files.items(), key=lambda item: -len(item[1]))
         return [
-            {"file": file, "text": self._text(file, marked), "lines": marked, "whole": self._whole(file) is not None}
+            {
+                "file": file,
+                "text": self._text(file, marked),
+                "lines": marked,
+                "whole": self._whole(file) is not None,
+            }
             for file, marked in shown
         ]
 

@@ -4,33 +4,74 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..run import StoredRun
+from ..run.columns import Ints, numbers_of
 
 Form = dict[str, Any]
 FEW = 4000
-_LANE = "coalesce(c.stream, g.stream, 0), coalesce(c.thread, g.thread, 0)"
-_FROM = "FROM calls c LEFT JOIN graph_calls g ON g.id = c.graph_call"
-_WITHIN = "WHERE c.start_ns + coalesce(c.duration_ns, 0) >= ? AND c.start_ns <= ?"
+_OPEN = -1  # what a call leaves open, its graph call says
 
 
-def timeline(run: StoredRun, begin: int | None, end: int | None, bins: int) -> Form:
-    """Between two moments in nanoseconds; None is the run's first or last."""
-    ask = run._database.rows
-    with run._database.understood():
-        [(low, high)] = ask("SELECT min(start_ns), max(start_ns + coalesce(duration_ns, 0)) FROM calls")
-        if low is None:
+class Moments:
+    """When each call of a run began, how long it took, and where it ran; read once, for any part of it."""
+
+    def __init__(self, run: StoredRun) -> None:
+        database = run._database
+        with database.understood():
+            wanted = ("site", "start_ns", "ifnull(duration_ns, -1)", "ifnull(stream, -1)",
+                      "ifnull(thread, -1)", "graph_call")  # fmt: skip
+            self._id, self._site, self._start, self._time, stream, thread, graph_call = numbers_of(
+                database, "calls", wanted
+            )
+            graphs, of_stream, of_thread = numbers_of(database, "graph_calls", ("stream", "thread"))
+        self._stream = _completed(stream, graph_call, graphs, of_stream)
+        self._thread = _completed(thread, graph_call, graphs, of_thread)
+        self._end = self._start + np.maximum(self._time, 0)
+
+    def between(self, begin: int | None, end: int | None, bins: int) -> Form:
+        """Between two moments in nanoseconds; None is the first or the last."""
+        if not len(self._id):
             return {"low": 0, "high": 0, "calls": [], "bins": []}
-        first, last = begin if begin is not None else low, end if end is not None else high
-        [(count,)] = ask(f"SELECT count(*) FROM calls c {_WITHIN}", (first, last))
-        if count <= FEW:
-            columns = f"c.id, c.site, {_LANE}, c.start_ns, c.duration_ns"
-            found = ask(f"SELECT {columns} {_FROM} {_WITHIN} ORDER BY c.id", (first, last))
-            return {"low": low, "high": high, "calls": [list(row) for row in found], "bins": []}
+        low, high = int(self._start.min()), int(self._end.max())
+        first, last = low if begin is None else begin, high if end is None else end
+        here = np.flatnonzero((self._end >= first) & (self._start <= last))
+        form: Form = {"low": low, "high": high, "calls": [], "bins": []}
+        if len(here) <= FEW:
+            return form | {"calls": self._each(here)}
         width = max(1, -(-(last - first + 1) // max(1, bins)))
-        found = ask(
-            f"SELECT {_LANE}, (c.start_ns - ?) / ?, count(*), sum(c.duration_ns), min(c.id) "
-            f"{_FROM} {_WITHIN} GROUP BY 1, 2, 3",
-            (first, width, first, last),
+        return form | {"bins": self._binned(here, first, width), "first": first, "width": width}
+
+    def _each(self, here: Ints) -> list[list[Any]]:
+        columns = (self._id, self._site, self._stream, self._thread, self._start, self._time)
+        rows = np.stack([column[here] for column in columns], axis=1).tolist()
+        return [[*row[:5], row[5] if row[5] >= 0 else None] for row in rows]
+
+    def _binned(self, here: Ints, first: int, width: int) -> list[list[Any]]:
+        """Stream, thread, bin, calls, nanoseconds (None: not measured), the first call."""
+        lanes, lane = np.unique(
+            np.stack([self._stream[here], self._thread[here]]), axis=1, return_inverse=True
         )
-        return {"low": low, "high": high, "calls": [], "bins": [list(row) for row in found],
-                "first": first, "width": width}  # fmt: skip
+        place = np.maximum(self._start[here] - first, 0) // width
+        wide = int(place.max()) + 1
+        keys, at, counts = np.unique(lane * wide + place, return_index=True, return_counts=True)
+        measured = np.bincount(
+            np.searchsorted(keys, lane * wide + place), np.maximum(self._time[here], 0), len(keys)
+        )
+        return [
+            [int(lanes[0, key // wide]), int(lanes[1, key // wide]), int(key % wide), int(n),
+             int(busy) or None, int(self._id[here[index]])]
+            for key, index, n, busy in zip(keys, at, counts, measured, strict=True)
+        ]  # fmt: skip
+
+
+def _completed(given: Ints, graph_call: Ints, graphs: Ints, of_graphs: Ints) -> Ints:
+    found = given.copy()
+    missing = np.flatnonzero(given == _OPEN)
+    if len(graphs):
+        at = np.minimum(np.searchsorted(graphs, graph_call[missing]), len(graphs) - 1)
+        known = graphs[at] == graph_call[missing]
+        found[missing[known]] = of_graphs[at[known]]
+    found[found == _OPEN] = 0
+    return found

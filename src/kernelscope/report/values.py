@@ -14,7 +14,6 @@ from .pictures import picture
 Form = dict[str, Any]
 
 
-
 def saved(run: StoredRun, indices: Iterable[int]) -> dict[int, dict[str, str]]:
     """By call and "argument moment": the file of a saved tensor."""
     wanted = list(indices)
@@ -25,7 +24,8 @@ def saved(run: StoredRun, indices: Iterable[int]) -> dict[int, dict[str, str]]:
             "SELECT call, position, moment, file FROM tensors WHERE call BETWEEN ? AND ?",
             (min(wanted), max(wanted)),
         )
-    among, found = set(wanted), {}
+    among = set(wanted)
+    found: dict[int, dict[str, str]] = {}
     for call, position, moment, file in rows:
         if call in among:
             found.setdefault(int(call), {})[f"{int(position)} {moment}"] = str(file)

@@ -238,6 +238,18 @@ class _Values:
         return found
 
 
+def numbers_of(database: Database, table: str, expressions: Sequence[str], key: str = "id") -> list[Ints]:
+    """The key and some expressions of a table, each as one array of whole numbers; none of them NULL."""
+    picked = ", ".join(f"group_concat({each})" for each in expressions)
+    parts: list[list[Ints]] = [[] for _ in range(1 + len(expressions))]
+    for keys, texts in _chunks(database, picked, table, key):
+        for part, found in zip(parts, (keys, *map(_numbers, texts)), strict=True):
+            if len(found) != len(keys):
+                raise ValueError(f"a column of {table} has another length")
+            part.append(found)
+    return [_together(part, np.int64) for part in parts]
+
+
 def _chunks(
     database: Database, picked: str, table: str, key: str, first: int | None = None, last: int | None = None
 ) -> Iterator[tuple[Ints, tuple[Any, ...]]]:

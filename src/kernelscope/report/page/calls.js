@@ -16,6 +16,7 @@ async function calls(root, params, app) {
   const only = kernel ? el('span.chip', null, kernel.name, link({ calls: true }, ' ✕')) : null;
 
   let pages = null;
+  let aim = null; // where to begin, once it is known how many there are
   const list = new VirtualList({
     rowHeight: ROW_HEIGHT, label: 'Calls',
     draw: (element, at) => callRow(element, pages.get(at), run, data, facts),
@@ -44,11 +45,11 @@ async function calls(root, params, app) {
       replace(told, answer.total === facts.totals.calls ? plural(answer.total, 'call') : `${count(answer.total)} of ${plural(facts.totals.calls, 'call')}`);
       if (answer.total !== list.count) list.setCount(answer.total);
       else list.refresh();
+      if (aim !== null) { list.select(aim); list.reveal(aim, true); aim = null; }
     });
     list.setCount(0);
     list.moveTo(0);
     pages.ask(0);
-    return asked;
   }
 
   const changed = debounced(150, () => {
@@ -65,8 +66,8 @@ async function calls(root, params, app) {
     facts.totals.calls ? el('div.table-head', { 'aria-hidden': 'true' }, ['#', 'Kind', 'Kernel', 'Line', 'Step', 'Phase', 'Time', 'Arguments'].map((name) => el('span', null, name)))
       : el('p.empty', null, 'No call was recorded. ', facts.missing[0]?.why || ''),
     list.element));
-  const asked = start();
-  if (params.at) list.reveal(await run.place(asked, Number(params.at)), true);
+  if (params.at) aim = await run.place(wanted(), Number(params.at));
+  start();
   return {
     close: () => { pages.close(); list.close(); },
     grown: async (total) => {

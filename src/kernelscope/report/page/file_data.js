@@ -11,6 +11,7 @@ class FileRun {
 
   async about() { return { facts: this.data.facts, compiled: this.data.compiled }; }
   async sites() { return this.data; }
+  async counts() { return this.data.counts; }
   async findings() { return this.data.findings; }
   async source(kernel) { return this.data.sources[kernel] || ''; }
   async graph(position) { return this.data.pipeline[position]; }

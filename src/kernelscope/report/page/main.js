@@ -40,6 +40,7 @@ class App {
     this.shown = null;
     for (const tab of this.tabs) tab.toggleAttribute('aria-current', tab.dataset.view === (view === 'call' ? 'calls' : view));
     this.main.className = `view-${view}`;
+    delete this.main.dataset.shown;
     const room = el('div.room');
     replace(this.main, room);
     try {

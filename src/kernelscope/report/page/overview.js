@@ -14,11 +14,11 @@ async function overview(root, params, app) {
       el('div.columns', null, places.kernels, el('div', null, graphList(graphs, facts), about(facts)))));
   replace(places.findings, el('h2', null, 'Findings'), el('p.quiet', null, 'Looking …'));
   replace(places.kernels, el('h2', null, 'Kernels'), el('p.quiet', null, 'Counting …'));
-  const [found, sites, diff] = await Promise.all([
-    run.findings(), run.sites(), app.diff ? app.diff.about().catch((error) => ({ error: error.message })) : null,
+  const [found, diff] = await Promise.all([
+    run.findings(), app.diff ? app.diff.about().catch((error) => ({ error: error.message })) : null,
   ]);
   replace(places.findings, findings(found, facts, diff, app));
-  replace(places.kernels, kernels(sites, facts));
+  replace(places.kernels, kernels(await run.sites(), await run.counts(), facts));
 }
 
 function heading(facts, run) {
@@ -92,15 +92,14 @@ function missing(facts) {
       el('span', null, each.why), el('span.how', null, el('code', null, each.how), copyButton(each.how, 'the command'))))));
 }
 
-function kernels(data, facts) {
+function kernels(data, counts, facts) {
   const byKernel = new Map();
-  for (const site of Object.values(data.sites)) {
-    if (!site.calls) continue;
-    const sum = byKernel.get(site.kernel) || { calls: 0, time: 0, bytes: 0, first: site.first, origin: site.origin[0] };
-    sum.calls += site.calls;
-    sum.time += site.time || 0;
-    sum.bytes += (site.bytes || 0) * site.calls;
-    sum.first = Math.min(sum.first, site.first);
+  for (const [id, [calls, time]] of Object.entries(counts)) {
+    const site = data.sites[id];
+    const sum = byKernel.get(site.kernel) || { calls: 0, time: 0, bytes: 0, origin: site.origin[0] };
+    sum.calls += calls;
+    sum.time += time || 0;
+    sum.bytes += (site.bytes || 0) * calls;
     byKernel.set(site.kernel, sum);
   }
   const timed = facts.has.times;

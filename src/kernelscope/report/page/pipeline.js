@@ -7,7 +7,7 @@ const STAGE_WORDS = {
 
 async function pipeline(root, params, app) {
   const run = app.run('a');
-  const [{ facts, compiled: graphs }, data] = await Promise.all([run.about(), run.sites()]);
+  const [{ facts, compiled: graphs }, data, counts] = await Promise.all([run.about(), run.sites(), run.counts()]);
   if (!graphs.length) {
     replace(root, el('div.empty', null, el('h1', null, 'No compiled graph'), el('p', null, 'Nothing was compiled or executed as a graph while this was recorded.'),
       facts.missing.filter((m) => m.what === 'stages' || m.what === 'calls').map((m) => el('p', null, m.why, ' ', el('code', null, m.how), copyButton(m.how, 'the command')))));
@@ -15,7 +15,7 @@ async function pipeline(root, params, app) {
   }
   const at = Math.min(Number(params.graph) || 0, graphs.length - 1);
   const graph = await run.graph(at);
-  const view = new Pipeline(graph, data, run, app, at);
+  const view = new Pipeline(graph, data, counts, app);
   const chosen = choice('Graph', 'graph', graphs.map((g, i) => [i, g.name]), at);
   chosen.options[0].remove();
   chosen.addEventListener('input', () => app.go({ pipeline: true, graph: chosen.value }));
@@ -31,8 +31,8 @@ async function pipeline(root, params, app) {
 }
 
 class Pipeline {
-  constructor(graph, data, run, app, number) {
-    Object.assign(this, { graph, data, run, app, number });
+  constructor(graph, data, counts, app) {
+    Object.assign(this, { graph, data, counts, app });
     this.pinned = new Set();
     this.kernelShown = -1;
     this.launchOf = new Map();
@@ -151,8 +151,9 @@ class Pipeline {
 
   launchChip(at, isOnly) {
     const launch = this.graph.launches[at];
-    const first = launch.sites.map((id) => this.data.sites[id]?.first).filter((n) => n !== null && n !== undefined).sort((a, b) => a - b)[0];
-    const calls = launch.sites.reduce((all, id) => all + (this.data.sites[id]?.calls || 0), 0);
+    const ran = launch.sites.flatMap((id) => (this.counts[id] ? [this.counts[id]] : []));
+    const first = ran.map(([, , index]) => index).sort((a, b) => a - b)[0];
+    const calls = ran.reduce((all, [n]) => all + n, 0);
     return el('span.launch', null,
       el('button', { type: 'button', title: 'Only this launch', onclick: () => this.pick(launch.atoms) }, launch.kernel),
       isOnly && launch.nodes.length ? el('span.quiet', null, plural(launch.nodes.length, 'node')) : null,

@@ -1,0 +1,155 @@
+"""What a page may ask of a run, against the run's own answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernelscope.report.answers import Answers, NotAsked
+from kernelscope.report.comparison import Comparison
+from kernelscope.report.document import RunDocument
+from kernelscope.report.file import data
+from kernelscope.report.rows import Wanted, indices
+from kernelscope.report.sources import Sources
+from kernelscope.run import load
+from kernelscope.stages.records import Stage
+from tests.long_runs import copy_with_a_fault, copy_without_a_call, write_long_run
+from tests.sample_runs import write_sample
+
+
+@pytest.fixture
+def document(tmp_path: Path) -> RunDocument:
+    write_sample(tmp_path / "run.kscope")
+    return RunDocument(load(tmp_path / "run.kscope"))
+
+
+def test_everything_is_json(document: RunDocument) -> None:
+    whole = data(document.run, None, first=0, limit=100)
+    assert json.loads(json.dumps(whole, allow_nan=False))["runs"]["a"]["rows"]["index"] == list(range(40))
+
+
+@pytest.mark.parametrize("asked", [{}, {"phase": "forward"}, {"phase": "other"}, {"step": 1}, {"step": 0}])
+def test_filters_choose_what_select_does(document: RunDocument, asked: dict[str, object]) -> None:
+    expected = [call.index for call in document.run.select(**asked)]  # type: ignore[arg-type]
+    assert indices(document.run, Wanted(**asked)) == expected  # type: ignore[arg-type]
+
+
+def test_sites_and_pages(document: RunDocument) -> None:
+    expected = [c.index for c in document.run.calls if c.kernel_name == "extern_kernels.mm"]
+    [site] = {c._call.site.id for c in document.run.calls if c.index in expected}
+    page = document.calls(Wanted(sites=(site,)), 3, 4)
+    assert page["total"] == len(expected)
+    assert page["rows"]["index"] == expected[3:7]
+    assert document.place(Wanted(sites=(site,)), expected[5])["place"] == 5
+    assert document.calls(Wanted(sites=()), 0, 10)["total"] == 0
+
+
+def test_a_call_tells_what_the_run_tells(document: RunDocument) -> None:
+    call = document.run.calls[2]
+    row = document.call(2)["row"]
+    at = row["index"].index(2)
+    prints = {i: row["prints"][slot][0] for i, slot in row["values"][at]["pre"].items()}
+    assert prints == {i: f"{value:016x}" for i, value in call.pre_hashes.items()}
+    assert (
+        row["values"][at]["scalars"] == ["2.5"]
+        or json.loads(row["values"][at]["scalars"][0]) == call._call.scalars[0]
+    )
+
+
+def test_findings_first_the_grave(document: RunDocument) -> None:
+    found = document.findings()["found"]
+    kinds = [f["kind"] for f in found]
+    assert kinds.index("undeclared-write") < kinds.index("graph-break")
+    assert [f["level"] for f in found] == sorted(
+        (f["level"] for f in found), key=["grave", "odd", "note"].index
+    )
+
+
+def test_the_launch_links_line_node_and_kernel(document: RunDocument) -> None:
+    graph = document.graph(0)
+    [launch] = graph["launches"]
+    [atom] = launch["atoms"]
+    assert launch["kernel"] == "cpp_fused_relu_0"
+    assert graph["kernels"][0]["atoms"] == [atom]
+    wrapper = next(pane for pane in graph["panes"] if pane["name"] == "output_code")
+    lines = wrapper["text"].splitlines()
+    marked = [lines[number - 1].strip() for number, atoms in wrapper["lines"].items() if atom in atoms]
+    assert "cpp_fused_relu_0(buf0)" in marked
+    [source] = graph["sources"]
+    assert (source["file"], source["lines"]) == ("/model.py", {11: [atom]})
+    assert graph["fusion"]["groups"][0]["atoms"] == [atom]
+
+
+class TestSources:
+    """A file is shown whole only if it is the one that was compiled."""
+
+    def sources(self, document: RunDocument, file: Path, line: int, code: str) -> list[list[object]]:
+        text = f"        # File: {file}:{line} in forward, code: {code}\n"
+        document.run._compiled = [Stage(1, "post_grad", "python", text)]
+        [pane] = Sources(document.run).panes({(str(file), line): {0}})
+        return pane["text"]  # type: ignore[no-any-return]
+
+    def test_the_file_that_was_compiled(self, document: RunDocument, tmp_path: Path) -> None:
+        file = tmp_path / "model.py"
+        file.write_text("import torch\ny = x.relu()\nsecret = 1\n")
+        assert self.sources(document, file, 2, "y = x.relu()") == [
+            [1, "import torch"], [2, "y = x.relu()"], [3, "secret = 1"],
+        ]  # fmt: skip
+
+    def test_another_file_of_that_name(self, document: RunDocument, tmp_path: Path) -> None:
+        file = tmp_path / "model.py"
+        file.write_text("import torch\ny = x.sigmoid()\nsecret = 1\n")
+        assert self.sources(document, file, 2, "y = x.relu()") == [[2, "y = x.relu()"]]
+
+    def test_no_other_kind_of_file(self, document: RunDocument, tmp_path: Path) -> None:
+        file = tmp_path / "passwords"
+        file.write_text("root\nsecret\n")
+        assert self.sources(document, file, 1, "root") == [[1, "root"]]
+
+    def test_a_file_that_the_run_quotes_nothing_of(self, document: RunDocument, tmp_path: Path) -> None:
+        file = tmp_path / "model.py"
+        file.write_text("secret = 1\n")
+        document.run._compiled = []
+        [pane] = Sources(document.run).panes({(str(file), 1): {0}})
+        assert pane["text"] == [[1, None]]
+
+
+def test_timeline_counts_every_call(tmp_path: Path) -> None:
+    document = RunDocument(load(write_long_run(tmp_path / "long.kscope", 10_000)))
+    binned = document.timeline(None, None, 100)
+    assert sum(count for _, _, _, count, _, _ in binned["bins"]) == 10_000
+    assert len(binned["bins"]) == 100
+    part = document.timeline(1_000_000, 1_999_000, 100)
+    assert [row[0] for row in part["calls"]] == list(range(1000, 2000))
+
+
+def test_rows_of_a_comparison(tmp_path: Path) -> None:
+    first = write_long_run(tmp_path / "a.kscope", 400)
+    fault = copy_with_a_fault(first, tmp_path / "b.kscope", 120)
+    told = Comparison(load(first), load(fault))
+    rows = told.rows(0, 1000)
+    assert rows["a"] == rows["b"] == list(range(400))
+    assert [i for i, state in enumerate(rows["state"]) if state] == list(
+        range(120, 152)
+    )  # two calls read what it left
+    about = told.about()
+    assert (about["first"], about["total"]) == (120, 400)
+    assert max(about["where"][:70]) == 0
+    assert about["where"][75] == 1
+
+    missing = copy_without_a_call(first, tmp_path / "c.kscope", 77)
+    rows = Comparison(load(first), load(missing)).rows(70, 10)
+    assert rows["a"] == list(range(70, 80))
+    assert rows["b"] == [70, 71, 72, 73, 74, 75, 76, -1, 77, 78]
+    assert np.flatnonzero(np.array(rows["state"]) == 2).tolist() == [7]
+
+
+def test_only_what_may_be_asked(document: RunDocument) -> None:
+    answers = Answers(document.run)
+    assert answers.answer("a/about", {})["facts"]["totals"]["calls"] == 40
+    for path in ("b/about", "a/", "a/refresh", "a/whole", "diff/about", "", "a/_page", "a/run"):
+        with pytest.raises(NotAsked):
+            answers.answer(path, {})

@@ -1,0 +1,70 @@
+"""The page's text: data that cannot get out of its block, and a policy that fits the script."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelscope.report.page_text import SCRIPTS, STYLES, as_block, page
+from tests.hostile_runs import ATTACKS
+
+
+@given(
+    st.recursive(
+        st.text() | st.integers() | st.none(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_data_stays_in_its_block(data: object) -> None:
+    block = as_block(data)
+    assert json.loads(block) == data
+    assert block.isascii()
+    assert not re.search(r"[<>&]", block)
+
+
+def test_what_is_filled_in_is_not_filled_again() -> None:
+    text = page("$data $script", {"text": [*ATTACKS, "$style", "$policy"]})
+    [block] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert json.loads(block)["text"][-2:] == ["$style", "$policy"]
+    assert "<title>$data $script</title>" in text
+
+
+def test_the_policy_allows_our_script_and_style_alone() -> None:
+    text = page("x", {})
+    [policy] = re.findall(r'Content-Security-Policy" content="([^"]+)"', text)
+    told = dict(part.strip().split(" ", 1) for part in html.unescape(policy).split(";"))
+    for directive, tag in (("script-src", "script"), ("style-src", "style")):
+        [inside] = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        assert told[directive] == f"'sha256-{digest}'"
+    assert told["default-src"] == told["connect-src"] == told["base-uri"] == told["form-action"] == "'none'"
+    assert "unsafe" not in policy
+    assert "connect-src 'self'" in html.unescape(page("x", {}, connects=True))
+
+
+def test_every_file_of_the_page_is_in_it() -> None:
+    from importlib.resources import files
+
+    found = {file.name for file in (files("kernelscope.report") / "page").iterdir()}
+    assert found == {*SCRIPTS, *STYLES, "page.html"}
+
+
+def test_the_script_makes_no_markup_of_text() -> None:
+    text = page("x", {})
+    for word in (
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "new Function",
+        "srcdoc",
+    ):
+        assert word not in text, word
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)

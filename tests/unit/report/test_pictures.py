@@ -1,0 +1,76 @@
+"""Histograms, heat maps and differences of saved tensors."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from kernelscope.report.pictures import difference, picture
+from kernelscope.run.tensors import SavedTensor
+
+NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "bool": "BOOL"}
+SHAPES = arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=70)
+
+
+def saved(array: np.ndarray) -> SavedTensor:  # type: ignore[type-arg]
+    return SavedTensor(NAMES[str(array.dtype)], array.shape, array.tobytes())
+
+
+def cells(heat: dict[str, object]) -> np.ndarray:  # type: ignore[type-arg]
+    levels = np.frombuffer(base64.b64decode(str(heat["data"])), np.uint8)
+    return levels.reshape(heat["rows"], heat["columns"])  # type: ignore[call-overload, no-any-return]
+
+
+@given(st.sampled_from(list(NAMES)).flatmap(lambda name: arrays.arrays(name, SHAPES)))
+def test_any_tensor_has_a_picture(array: np.ndarray) -> None:  # type: ignore[type-arg]
+    form = picture(saved(array))
+    assert form is not None
+    json.dumps(form, allow_nan=False)
+    finite = array[np.isfinite(array)]
+    assert sum(form["histogram"]["counts"]) == finite.size if finite.size else form["histogram"] is None
+    assert form["stats"]["nan"] == np.isnan(array).sum()
+    if array.size:
+        assert cells(form["heat"]).shape <= (48, 48)
+
+
+def test_cells_are_means_and_what_is_not_finite_stands_out() -> None:
+    array = np.zeros((96, 96))
+    array[:2, :2] = 8.0
+    array[95, 95] = np.nan
+    form = picture(saved(array))
+    assert form is not None
+    levels = cells(form["heat"])
+    assert form["heat"]["high"] == 8.0
+    assert levels[0, 0] == 254
+    assert levels[47, 47] == 255
+    assert (levels == 0).sum() == 48 * 48 - 2
+
+
+def test_bytes_that_mean_nothing_have_none() -> None:
+    assert picture(SavedTensor("F8_E4M3", (4,), b"abcd")) is None
+
+
+def test_the_worst_elements_first() -> None:
+    a = np.arange(12.0).reshape(3, 4)
+    b = a.copy()
+    b[1, 2] += 0.5
+    b[2, 3] = np.nan
+    form = difference(saved(a), saved(b))
+    assert form is not None
+    assert [w["at"] for w in form["worst"]] == [[2, 3], [1, 2]]
+    assert form["worst"][0]["apart"] == "inf"
+    assert form["worst"][1]["apart"] == pytest.approx(0.5)
+    apart = cells(form["apart"])
+    assert apart[2, 3] == 255
+    assert apart[1, 2] == 254
+    assert (apart == 0).sum() == 10
+
+
+def test_other_shapes_are_not_subtracted() -> None:
+    assert difference(saved(np.zeros(3)), saved(np.zeros(4))) is None
