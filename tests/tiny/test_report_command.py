@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.sample_runs import write_sample
 
 from kernelscope.cli import main
-from tests.sample_runs import write_sample
 
 
 @pytest.fixture(autouse=True)

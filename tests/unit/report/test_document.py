@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.long_runs import copy_with_a_fault, copy_without_a_call, write_long_run
+from tests.sample_runs import write_sample
 
 from kernelscope.report.answers import Answers, NotAsked
 from kernelscope.report.comparison import Comparison
@@ -16,8 +18,6 @@ from kernelscope.report.rows import Wanted, indices
 from kernelscope.report.sources import Sources
 from kernelscope.run import load
 from kernelscope.stages.records import Stage
-from tests.long_runs import copy_with_a_fault, copy_without_a_call, write_long_run
-from tests.sample_runs import write_sample
 
 
 @pytest.fixture

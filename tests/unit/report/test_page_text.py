@@ -10,9 +10,9 @@ import re
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.hostile_runs import ATTACKS
 
 from kernelscope.report.page_text import SCRIPTS, STYLES, as_block, page
-from tests.hostile_runs import ATTACKS
 
 
 @given(
