@@ -38,7 +38,7 @@ WATCH = """() => {
     found.frames.push(now);
     for (const row of document.querySelectorAll('.row.call:not([hidden])')) {
       found.rows += 1;
-      if (row.textContent === '…') found.empty += 1;
+      if (row.childElementCount < 3) found.empty += 1;
     }
     if (!found.over) requestAnimationFrame(each);
   };

@@ -42,7 +42,7 @@ def test_from_a_line_to_its_kernel_to_its_call(opened: Page, training: Recorded)
     kernel = chip.get_by_role("button").inner_text()
     chip.get_by_role("button").click()
     expect(opened.locator(".launch")).to_have_count(1)
-    expect(opened.get_by_label("Kernel", exact=True).locator("option:checked")).to_have_text(kernel)
+    expect(opened.locator("select[aria-label=Kernel] option:checked")).to_have_text(kernel)
     opened.locator(".launch").get_by_role("link", name=re.compile(r"^call \d+$")).click()
     index = int(re.findall(r"#call=(\d+)", opened.url)[0])
     [call] = run.select(first=index, limit=1)
@@ -190,7 +190,7 @@ def _contrast(a: list[float], b: list[float]) -> float:
 
 def test_keyboard_alone(opened: Page) -> None:
     opened.keyboard.press("3")
-    rows = opened.get_by_role("grid", name="Calls")
+    rows = opened.get_by_role("listbox", name="Calls")
     expect(opened.locator(".row.call:visible").first).to_be_visible()
     rows.focus()
     for key in ("j", "j", "ArrowDown", "k", "Enter"):

@@ -176,16 +176,16 @@ def test_a_long_run_is_paged(page: Page, tmp_path: Path) -> None:
         expect(page.locator(".toolbar .count")).to_have_text("30,000 calls")
         expect(page.locator(".row.call:visible").first).to_contain_text("cpp_fused_relu_0")
         assert page.locator(".row").count() < 100
-        page.get_by_role("grid", name="Calls").focus()
+        page.get_by_role("listbox", name="Calls").focus()
         page.keyboard.press("End")
-        last = page.locator('.row[aria-rowindex="30000"]')
+        last = page.locator('.row[aria-posinset="30000"]')
         expect(last).to_be_in_viewport()
         expect(last).to_contain_text("29999")
         page.locator("#search").fill("relu_49")
         expect(page.locator(".toolbar .count")).to_have_text("600 of 30,000 calls")
         page.goto(server.address + "#calls&at=12345")
         page.reload()
-        expect(page.locator('.row[aria-rowindex="12346"]')).to_be_in_viewport()
+        expect(page.locator('.row[aria-posinset="12346"]')).to_be_in_viewport()
         page.goto("about:blank")
 
 
@@ -214,7 +214,7 @@ def test_live(page: Page, tmp_path: Path) -> None:
         expect(page.locator(".toolbar .count")).to_have_text("7 calls")
         record(5, 3)
         expect(page.locator(".toolbar .count")).to_have_text("12 calls")
-        expect(page.locator('.row[aria-rowindex="12"]')).to_contain_text("cpp_fused_3")
+        expect(page.locator('.row[aria-posinset="12"]')).to_contain_text("cpp_fused_3")
         page.keyboard.press("1")
         writer.close()
         expect(page.locator(".live")).to_be_hidden()

@@ -162,5 +162,14 @@ class RunDocument:
                 kernel.id: kernel.source
                 for kernel in {site.kernel.id: site.kernel for site, _ in run.sites.values()}.values()
             },
-            "pipeline": [self.graph(position) for position in range(len(about["compiled"]))],
+            **_texts_once([self.graph(position) for position in range(len(about["compiled"]))]),
         }
+
+
+def _texts_once(graphs: list[Form]) -> Form:
+    """Forward and backward share the stages before them: each text stands once, and panes number it."""
+    numbers: dict[str, int] = {}
+    for graph in graphs:
+        for pane in graph["panes"]:
+            pane["text"] = numbers.setdefault(pane["text"], len(numbers))
+    return {"pipeline": graphs, "texts": list(numbers)}

@@ -30,7 +30,9 @@ def data(run: StoredRun, other: StoredRun | None, *, first: int, limit: int) -> 
         runs["b"] = RunDocument(other).whole(first, limit, MOST_PICTURES)
         comparison = Comparison(run, other)
         diff = comparison.about()
-        diff["rows"] = comparison.rows(0, 2 * limit)
+        diff["rows"] = comparison.rows(0, 2 * limit if limit else diff["total"])
+        diff["left_out"] = diff["total"] - len(diff["rows"]["a"])
+        diff["total"] -= diff["left_out"]
     return {"served": False, "runs": runs, "diff": diff}
 
 

@@ -15,6 +15,7 @@ from ..run import StoredRun
 from ..stages import StagedGraph, user_lines
 from ..stages.generated import launches_in
 from ..stages.records import Incident, Provenance
+from .sites import graphs_of_sites
 from .sources import Line, Sources
 
 Form = dict[str, Any]
@@ -72,12 +73,13 @@ def incident_form(incident: Incident) -> Form:
 def _staged(run: StoredRun, graph: StagedGraph, sources: Sources) -> Form:
     atoms = _Atoms(graph.provenance)
     ran = {g.id for g in run.graphs if run.stages_of(g) is graph}
+    mine = [id for id, at in graphs_of_sites(run).items() if at in ran]
     launches = [
         {
             "kernel": p.kernel, "buffers": list(p.buffers), "atoms": sorted(atoms.of_launch[n]),
             "nodes": [{"name": o.name, "target": o.target, "pre_grad": list(o.pre_grad)} for o in p.nodes],
             "lines": [[f.file, f.line] for f in user_lines(p)],
-            "sites": _sites(run, ran, graph, p),
+            "sites": [id for id in mine if _provenance(run, graph, id) is p],
         }
         for n, p in enumerate(graph.provenance)
     ]  # fmt: skip
@@ -135,17 +137,9 @@ class _Atoms:
         return {a for n, p in enumerate(self.provenance) if p.kernel == kernel for a in self.of_launch[n]}
 
 
-def _sites(run: StoredRun, ran: set[int], graph: StagedGraph, p: Provenance) -> list[int]:
-    """The recorded sites that are this launch."""
-    return [
-        id
-        for id, (site, _) in run.sites.items()
-        if _is_in(run, site.file, ran) and graph.provenance_at(site.line, site.kernel.name) is p
-    ]
-
-
-def _is_in(run: StoredRun, file: str, graphs: set[int]) -> bool:
-    return any(g.id in graphs and g.path == file for g in run.graphs)
+def _provenance(run: StoredRun, graph: StagedGraph, id: int) -> Provenance | None:
+    site, _ = run.sites[id]
+    return graph.provenance_at(site.line, site.kernel.name)
 
 
 def _lines_of(
@@ -228,12 +222,20 @@ def _fusion(graph: StagedGraph, operations: Atoms) -> Form | None:
     }  # fmt: skip
 
 
-def _marks(lines: Iterable[tuple[int, set[int]]]) -> dict[int, list[int]]:
+def _marks(lines: Iterable[tuple[int, set[int]]]) -> list[list[Any]]:
+    """First line, last line, atoms: of lines that follow one another with the same ones."""
     found: dict[int, set[int]] = {}
     for number, atoms in lines:
         if atoms:
             found.setdefault(number, set()).update(atoms)
-    return {number: sorted(atoms) for number, atoms in sorted(found.items())}
+    ranges: list[list[Any]] = []
+    for number, atoms in sorted(found.items()):
+        listed = sorted(atoms)
+        if ranges and ranges[-1][1] == number - 1 and ranges[-1][2] == listed:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number, listed])
+    return ranges
 
 
 # -- a graph without them ----------------------------------------------------------------------------------
@@ -241,7 +243,8 @@ def _marks(lines: Iterable[tuple[int, set[int]]]) -> dict[int, list[int]]:
 
 def _by_lines(run: StoredRun, graph: Graph, sources: Sources) -> Form:
     """The wrapper and the kernels, which are in every run; each site is an atom."""
-    mine = [(id, site) for id, (site, _) in run.sites.items() if site.file == graph.path]
+    graph_at = graphs_of_sites(run)
+    mine = [(id, site) for id, (site, _) in run.sites.items() if graph_at.get(id) == graph.id]
     by_line: dict[Line, set[int]] = {}
     marked: dict[int, set[int]] = {}
     by_kernel: dict[int, set[int]] = {}
@@ -260,10 +263,27 @@ def _by_lines(run: StoredRun, graph: Graph, sources: Sources) -> Form:
              "lines": [[f.file, f.line] for f in site.origin[:1]]}
             for atom, (id, site) in enumerate(mine)
         ],
-        "panes": [wrapper] if graph.source else [],
+        "panes": [*_frame_panes(run, graph, by_line), *([wrapper] if graph.source else [])],
         "kernels": [
             {"name": k.name, "language": k.kind, "text": k.source, "atoms": sorted(by_kernel[k.id])}
             for k in kernels.values() if k.source
         ],
         "sources": sources.panes(by_line), "fusion": None, "incidents": [], "phases": {},
     }  # fmt: skip
+
+
+def _frame_panes(run: StoredRun, graph: Graph, by_line: dict[Line, set[int]]) -> list[Form]:
+    """What Dynamo made of the frame, where another backend than Inductor compiled it."""
+    frames = [f for f in run.stages.frames if f.compile_id and f.compile_id == graph.compile_id]
+    return [
+        {
+            "name": stage.name, "language": stage.language, "text": stage.text,
+            "lines": _marks(
+                (number, by_line.get((quoted[1], int(quoted[2])), set()))
+                for number, line in enumerate(stage.text.splitlines(), start=1)
+                if (quoted := _QUOTED.search(line))
+            ),
+        }
+        for stage in (run.stages.stages_of_frame(frames[-1]) if frames else ())
+        if stage.name not in _NOT_SHOWN
+    ]  # fmt: skip

@@ -9,12 +9,13 @@ from ..run import StoredRun
 from ..run.codec import to_json
 
 Form = dict[str, Any]
+_MOST_LOOKED_UP = 500  # sites that no file leads to a graph
 _LONGEST = 300  # letters of an argument's value
 
 
 def sites(run: StoredRun) -> Form:
     """Kernels, graphs and sites by number. A kernel's source is asked for by itself."""
-    graph_at = {graph.path: graph.id for graph in run.graphs if graph.path}
+    graph_at = graphs_of_sites(run)
     with run._database.understood():
         moved: dict[int, int | None] = dict(run._database.rows("SELECT id, bytes FROM sites"))
     kernels = {site.kernel.id: site.kernel for site, _ in run.sites.values()}
@@ -22,10 +23,24 @@ def sites(run: StoredRun) -> Form:
         "kernels": {id: kernel_form(kernel) for id, kernel in kernels.items()},
         "graphs": {graph.id: graph_form(graph) for graph in run.graphs},
         "sites": {
-            id: site_form(site, dead) | {"graph": graph_at.get(site.file), "bytes": moved.get(id)}
+            id: site_form(site, dead) | {"graph": graph_at.get(id), "bytes": moved.get(id)}
             for id, (site, dead) in run.sites.items()
         },
     }
+
+
+def graphs_of_sites(run: StoredRun) -> dict[int, int]:
+    """The graph of each site that stands in one: by its wrapper's file, or else by its first call."""
+    at = {graph.path: graph.id for graph in run.graphs if graph.path}
+    found = {id: at[site.file] for id, (site, _) in run.sites.items() if site.file in at}
+    others = [id for id, (site, _) in run.sites.items() if id not in found and site.kernel.kind != "op"]
+    for id in others[:_MOST_LOOKED_UP] if run.graphs else ():
+        with run._database.understood():
+            rows = run._database.rows("SELECT graph_call FROM calls WHERE site = ? LIMIT 1", (id,))
+        graph = run.graph_of(rows[0][0]) if rows else None
+        if graph is not None:
+            found[id] = graph.id
+    return found
 
 
 def counts(run: StoredRun) -> Form:

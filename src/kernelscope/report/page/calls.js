@@ -19,7 +19,7 @@ async function calls(root, params, app) {
   let aim = null; // where to begin, once it is known how many there are
   const list = new VirtualList({
     rowHeight: ROW_HEIGHT, label: 'Calls',
-    draw: (element, at) => callRow(element, pages.get(at), run, data, facts),
+    draw: (element, at) => callRow(element, at, pages.get(at), run, data, facts),
     pick: (at) => { const row = pages.get(at); if (row) app.go({ call: row.index }); },
   });
 
@@ -100,9 +100,9 @@ function siteText(site, data) {
   return site.text;
 }
 
-function callRow(element, row, run, data, facts) {
+function callRow(element, at, row, run, data, facts) {
   element.className = 'row call';
-  if (!row) return replace(element, el('span.quiet', null, '…'));
+  if (!row) return replace(element, el('span.n.quiet', null, count(at)), el('span.quiet', null, '…'));
   const site = data.sites[row.site];
   const kernel = data.kernels[site.kernel];
   element.classList.toggle('failed', Boolean(row.values.error));

@@ -1,6 +1,7 @@
 // Text with numbered lines, some of which belong to something in other panes.
 
 const LINE_HEIGHT = 19;
+const NOTHING = '# not recorded';
 const STRINGS = '("(?:[^"\\\\]|\\\\.)*"|\'(?:[^\'\\\\]|\\\\.)*\')';
 const WORDS = '\\b(def|class|return|for|in|if|else|elif|import|from|with|as|del|None|True|False|self|void|auto|float|int|const|template|extern|struct|while|yield|lambda|and|or|not|tl)\\b';
 const NUMBERS = '\\b(\\d[\\w.]*)\\b';
@@ -33,7 +34,7 @@ class CodePane {
     this.marked = new Set();
     this.language = 'python';
     this.list = new VirtualList({
-      rowHeight: LINE_HEIGHT, label, role: 'grid',
+      rowHeight: LINE_HEIGHT, label,
       draw: (element, index) => this.draw(element, index),
       pick: (index) => { const atoms = this.lines[index]?.atoms; if (atoms?.length) pick(atoms, this.lines[index]); },
     });
@@ -50,12 +51,12 @@ class CodePane {
   close() { this.list.close(); }
 
   setLines(lines, language) {
-    this.lines = lines;
+    this.lines = lines.length ? lines : [{ number: '', text: NOTHING, atoms: [] }];
     this.language = language || 'python';
     const longest = lines.reduce((most, line) => Math.max(most, (line.text || '').length), 20);
     this.list.spacer.style.minWidth = `${Math.min(longest, 2000) + 9}ch`;
     this.list.moveTo(0);
-    this.list.setCount(lines.length);
+    this.list.setCount(this.lines.length);
   }
 
   draw(element, index) {
@@ -82,10 +83,28 @@ class CodePane {
     }
     if (!follow || !atoms.size) return;
     const { list } = this;
-    const places = this.lines.flatMap((line, at) => (this.isMarked(line) ? [at] : []));
-    const inView = places.filter((at) => at >= this.from).some((at) => (at + 1) * LINE_HEIGHT > list.exact && at * LINE_HEIGHT < list.exact + list.height - LINE_HEIGHT);
-    if (places.length && !inView) list.reveal(places.find((at) => at >= this.from) ?? places[0], true);
+    const at = this.nearest();
+    const isInView = (at + 1) * LINE_HEIGHT > list.exact && (at + 2) * LINE_HEIGHT < list.exact + list.height;
+    if (at >= 0 && !isInView) list.reveal(at, true);
   }
+
+  // The first line that stands for what is marked and for little else.
+  nearest() {
+    let best = -1, most = 0;
+    this.lines.forEach((line, at) => {
+      if (!this.isMarked(line)) return;
+      const share = line.atoms.filter((atom) => this.marked.has(atom)).length / line.atoms.length + (at >= this.from ? 1 : 0);
+      if (share > most) [best, most] = [at, share];
+    });
+    return best;
+  }
+}
+
+// From [first line, last line, atoms], as a run tells them.
+function linked(ranges) {
+  const found = new Map();
+  for (const [first, last, atoms] of ranges) for (let n = first; n <= last; n++) found.set(n, atoms);
+  return (n) => found.get(n) || [];
 }
 
 function codeLines(text, atoms) {

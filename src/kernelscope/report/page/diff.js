@@ -33,7 +33,8 @@ function verdict(told, names) {
   const { compared } = told;
   const counts = el('p.quiet', null, `${names[0]} and ${names[1]}: ${plural(compared.pairs, 'pair')} of calls, ${count(compared.differing)} with other values; `,
     `${count(compared.only_a)} only in the first, ${count(compared.only_b)} only in the second.`);
-  const notes = told.notes.map((note) => el('p.note', null, note));
+  const left = told.left_out ? [`${plural(told.left_out, 'more row')} of the table are not in this file; kernelscope view shows all of them.`] : [];
+  const notes = [...told.notes, ...left].map((note) => el('p.note', null, note));
   if (!d) return el('header.heading', null, el('h1.fine', null, '✓ No divergence'), counts, notes);
   return el('header.heading', null,
     el('h1', null, el('span.chip.crashed', null, d.verdict), ' first divergence at ',

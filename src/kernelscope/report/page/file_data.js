@@ -14,7 +14,10 @@ class FileRun {
   async counts() { return this.data.counts; }
   async findings() { return this.data.findings; }
   async source(kernel) { return this.data.sources[kernel] || ''; }
-  async graph(position) { return this.data.pipeline[position]; }
+  async graph(position) {
+    const graph = this.data.pipeline[position];
+    return { ...graph, panes: graph.panes.map((pane) => ({ ...pane, text: this.data.texts[pane.text] })) };
+  }
 
   print(slot) { return this.data.rows.prints[slot]; }
 

@@ -79,7 +79,7 @@ class Pipeline {
 
   fill() {
     const wrapper = this.graph.panes.find((pane) => pane.name === 'output_code');
-    this.wrapper.setLines(wrapper ? codeLines(wrapper.text, (n) => wrapper.lines[n] || []) : []);
+    this.wrapper.setLines(wrapper ? codeLines(wrapper.text, linked(wrapper.lines)) : []);
     const first = wrapper ? wrapper.text.split('\n').findIndex((line) => /^\s*def call\(/.test(line)) : -1;
     this.wrapper.from = Math.max(0, first);
     if (first > 0) requestAnimationFrame(() => this.wrapper.list.reveal(first, true));
@@ -99,7 +99,7 @@ class Pipeline {
 
   showStage() {
     const pane = this.graph.panes[this.stages.value];
-    this.stage.setLines(pane && pane.name !== 'output_code' ? codeLines(pane.text, (n) => pane.lines[n] || []) : [], pane?.language);
+    this.stage.setLines(pane && pane.name !== 'output_code' ? codeLines(pane.text, linked(pane.lines)) : [], pane?.language);
     this.stage.mark(this.pinned, true);
   }
 

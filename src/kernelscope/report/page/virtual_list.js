@@ -2,10 +2,11 @@
 
 // Browsers cannot make an element higher than this. A longer list scrolls on a shorter track.
 const HIGHEST = 12_000_000;
+let rowNumber = 0;
 
 class VirtualList {
   // draw(element, index) fills a row; pick(index) is called for Enter and clicks.
-  constructor({ rowHeight, draw, pick, label, role }) {
+  constructor({ rowHeight, draw, pick, label }) {
     this.rowHeight = rowHeight;
     this.draw = draw;
     this.pick = pick;
@@ -14,7 +15,7 @@ class VirtualList {
     this.exact = 0; // pixels of the whole list above the view
     this.pool = [];
     this.spacer = el('div.spacer', { role: 'presentation' });
-    this.element = el('div.virtual', { tabindex: 0, role: role || 'grid', 'aria-label': label }, this.spacer);
+    this.element = el('div.virtual', { tabindex: 0, role: 'listbox', 'aria-label': label }, this.spacer);
     this.element.addEventListener('scroll', () => this.scrolled(), { passive: true });
     this.element.addEventListener('wheel', (event) => this.wheeled(event), { passive: false });
     this.element.addEventListener('keydown', (event) => this.pressed(event));
@@ -35,7 +36,6 @@ class VirtualList {
 
   setCount(count) {
     this.count = count;
-    this.element.setAttribute('aria-rowcount', count);
     this.spacer.style.height = `${this.track}px`;
     this.exact = Math.min(this.exact, Math.max(0, this.whole - this.height));
     this.refresh();
@@ -87,7 +87,7 @@ class VirtualList {
     if (!this.height) return;
     const needed = Math.ceil(this.height / this.rowHeight) + 10;
     while (this.pool.length < needed) {
-      const row = { index: -1, element: el('div.row') };
+      const row = { index: -1, element: el('div.row', { role: 'option', id: `row-${rowNumber++}` }) };
       row.element.addEventListener('click', () => { this.select(row.index); this.pick?.(row.index); });
       this.pool.push(row);
       this.spacer.append(row.element);
@@ -101,9 +101,10 @@ class VirtualList {
       if (row.index === index) continue;
       row.index = index;
       row.element.hidden = false;
-      row.element.setAttribute('aria-rowindex', index + 1);
+      row.element.setAttribute('aria-posinset', index + 1);
+      row.element.setAttribute('aria-setsize', this.count);
       this.draw(row.element, index);
-      row.element.classList.toggle('selected', index === this.selected);
+      this.markSelected(row);
     }
     for (const row of this.pool) {
       if (!used.has(row)) { row.element.hidden = true; row.index = -1; }
@@ -112,7 +113,14 @@ class VirtualList {
 
   select(index) {
     this.selected = Math.max(0, Math.min(index, this.count - 1));
-    for (const row of this.pool) row.element.classList.toggle('selected', row.index === this.selected);
+    for (const row of this.pool) this.markSelected(row);
+  }
+
+  markSelected(row) {
+    const isSelected = row.index >= 0 && row.index === this.selected;
+    row.element.classList.toggle('selected', isSelected);
+    row.element.setAttribute('aria-selected', isSelected);
+    if (isSelected) this.element.setAttribute('aria-activedescendant', row.element.id);
   }
 
   pressed(event) {
