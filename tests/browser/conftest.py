@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from kernelscope.report.answers import Answers
 from kernelscope.report.file import report
 from kernelscope.report.server import Server
-from kernelscope.run import StoredRun, load
+from kernelscope.run import load
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -107,15 +107,19 @@ def training(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 Write = Callable[..., str]
 
 
-@pytest.fixture
-def written(tmp_path: Path) -> Write:
-    """The address of a report of a run, as a file on disk."""
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Write:
+    """The address of a report of a run, as a file on disk; each is written once."""
+    folder = tmp_path_factory.mktemp("reports")
+    known: dict[tuple[Any, ...], str] = {}
 
-    def write(run: Path | StoredRun, other: Path | None = None, **given: Any) -> str:
-        opened = run if isinstance(run, StoredRun) else load(run)
-        path = tmp_path / "report.html"
-        path.write_text(report(opened, None if other is None else load(other), **given), encoding="utf-8")
-        return path.as_uri()
+    def write(run: Path, other: Path | None = None, **given: Any) -> str:
+        key = (run, other, *given.items())
+        if key not in known:
+            path = folder / f"{len(known)}.html"
+            path.write_text(report(load(run), other and load(other), **given), encoding="utf-8")
+            known[key] = path.as_uri()
+        return known[key]
 
     return write
 
