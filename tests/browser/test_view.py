@@ -189,6 +189,32 @@ def test_a_long_run_is_paged(page: Page, tmp_path: Path) -> None:
         page.goto("about:blank")
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_longer_than_a_browser_can_scroll(page: Page, tmp_path: Path) -> None:
+    """Such a list scrolls on a shorter track: the wheel still moves row by row, and both ends are reached."""
+    run = write_long_run(tmp_path / "long.kscope", 1_000_000)
+    with served(run) as server:
+        page.goto(server.address + "#calls")
+        expect(page.locator(".toolbar .count")).to_have_text("1,000,000 calls", timeout=60_000)
+        rows = page.get_by_role("listbox", name="Calls")
+        rows.hover()
+        page.mouse.wheel(0, 10 * 28)
+        expect(page.locator('.row[aria-posinset="11"]')).to_be_in_viewport()
+        top = rows.bounding_box()["y"]  # type: ignore[index]
+        eleventh = page.locator('.row[aria-posinset="11"]').bounding_box()["y"]  # type: ignore[index]
+        assert abs(eleventh - top) < 2
+        rows.focus()
+        page.keyboard.press("End")
+        expect(page.locator('.row[aria-posinset="1000000"]')).to_be_in_viewport()
+        expect(page.locator('.row[aria-posinset="1000000"]')).to_contain_text("999999")
+        page.goto(server.address + "#call=777777")
+        expect(page.locator(".flow")).to_contain_text("call 777776", timeout=60_000)
+        page.goto(server.address + "#timeline")
+        expect(page.locator(".timeline-page .toolbar")).to_contain_text("zoom in", timeout=60_000)
+        page.goto("about:blank")
+
+
 def test_live(page: Page, tmp_path: Path) -> None:
     """Calls that are recorded while the page is open show up by themselves, until the run is closed."""
     folder = tmp_path / "live.kscope"

@@ -21,6 +21,7 @@ examples:
   kernelscope run train.py --epochs 1     record a script; what it leaves is in ./kscope-runs
   kernelscope show                        the calls of the newest run
   kernelscope show --call 17              one of them, with arguments and values
+  kernelscope report                      one web page of it; kernelscope view serves it
   kernelscope diff                        where the two newest runs first differ
   kernelscope determinism train.py        which kernels do not do the same each time
   kernelscope show --crash                what was executing when it died

@@ -41,7 +41,9 @@ class Answers:
             if which == "diff" and "b" in self._runs:
                 return self._of_diff(what, asked)
             if which in self._runs and what in _OF_RUN:
-                return _OF_RUN[what](self._runs[which], asked)
+                document = self._runs[which]
+                with document.run._database.understood():
+                    return _OF_RUN[what](document, asked)
         raise NotAsked(path)
 
     def _of_diff(self, what: str, asked: Question) -> Form:

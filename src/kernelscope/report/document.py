@@ -135,7 +135,8 @@ class RunDocument:
     def graph(self, position: int) -> Form:
         if not 0 <= position < len(pipeline.graphs(self.run)):
             raise RunError(f"{self.run.path} has no graph {position}")
-        return pipeline.graph(self.run, position, self._sources)
+        with self.run._database.understood():
+            return pipeline.graph(self.run, position, self._sources)
 
     # -- all at once -----------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from kernelscope.report.file import data
 from kernelscope.report.rows import Wanted, indices
 from kernelscope.report.sources import Sources
 from kernelscope.run import load
+from kernelscope.run.errors import RunError
 from kernelscope.stages.records import Stage
 
 
@@ -82,6 +84,17 @@ def test_the_launch_links_line_node_and_kernel(document: RunDocument) -> None:
     [source] = graph["sources"]
     assert (source["file"], source["lines"]) == ("/model.py", {11: [atom]})
     assert graph["fusion"]["groups"][0]["atoms"] == [atom]
+
+
+@pytest.mark.parametrize("text", ["{", '{"nodes": [{}], "groups": [["a"]], "edges": []}'])
+def test_a_damaged_stage_is_one_sentence(document: RunDocument, text: str) -> None:
+    records = [
+        replace(r, text=text) if isinstance(r, Stage) and r.name == "dag" else r
+        for r in document.run.compiled
+    ]
+    document.run._compiled = records
+    with pytest.raises(RunError, match="is damaged"):
+        document.graph(0)
 
 
 class TestSources:

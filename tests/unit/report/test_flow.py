@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelscope.events import Arg, Call, Kernel, Site, TensorSpec
@@ -58,6 +58,7 @@ def test_a_call_does_not_produce_its_own_input() -> None:
     assert producers([call(0, ("in", 1, 0), ("out", 1, 0))]) == {}
 
 
+@settings(deadline=None, max_examples=40)
 @given(st.lists(st.tuples(st.sampled_from(["in", "out", "inout"]), st.integers(0, 3)), max_size=30))
 def test_as_a_plain_search_finds_it(made: list[tuple[str, int]]) -> None:
     calls = [call(i, (role, storage, 0)) for i, (role, storage) in enumerate(made)]

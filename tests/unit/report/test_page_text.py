@@ -8,13 +8,14 @@ import html
 import json
 import re
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.hostile_runs import ATTACKS
 
 from kernelscope.report.page_text import SCRIPTS, STYLES, as_block, page
 
 
+@settings(deadline=None, max_examples=40)
 @given(
     st.recursive(
         st.text() | st.integers() | st.none(),

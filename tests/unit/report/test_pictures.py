@@ -7,7 +7,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -27,6 +27,7 @@ def cells(heat: dict[str, object]) -> np.ndarray:  # type: ignore[type-arg]
     return levels.reshape(heat["rows"], heat["columns"])  # type: ignore[call-overload, no-any-return]
 
 
+@settings(deadline=None, max_examples=40)
 @given(st.sampled_from(list(NAMES)).flatmap(lambda name: arrays.arrays(name, SHAPES)))
 def test_any_tensor_has_a_picture(array: np.ndarray) -> None:  # type: ignore[type-arg]
     form = picture(saved(array))

@@ -3,9 +3,10 @@
 async function call(root, params, app) {
   const run = app.run(params.run === 'b' ? 'b' : 'a');
   const index = Number(params.call);
-  const [{ facts, compiled: graphs }, data] = await Promise.all([run.about(), run.sites()]);
   const found = await run.call(index);
   const { row } = found;
+  if (!(await run.sites()).sites[row.site]) run.forget(); // recorded since
+  const [{ facts, compiled: graphs }, data] = await Promise.all([run.about(), run.sites()]);
   const site = data.sites[row.site];
   const kernel = data.kernels[site.kernel];
   const to = (other) => ({ call: other, run: run.key === 'a' ? null : run.key });
@@ -59,8 +60,8 @@ function callFacts(row, site, kernel, data) {
 // Producers on the left, this call in the middle, consumers on the right.
 function flowPicture(found, row, site, kernel, data, run, to) {
   const named = (index) => {
-    const other = run.known(index);
-    return other ? data.kernels[data.sites[other.site].kernel].name : '';
+    const other = data.sites[run.known(index)?.site];
+    return other ? data.kernels[other.kernel].name : '';
   };
   const argName = (i) => site.args[i]?.name ?? i;
   const grouped = (pairs) => {

@@ -102,7 +102,7 @@ function siteText(site, data) {
 
 function callRow(element, at, row, run, data, facts) {
   element.className = 'row call';
-  if (!row) return replace(element, el('span.n.quiet', null, count(at)), el('span.quiet', null, '…'));
+  if (!row || !data.sites[row.site]) return replace(element, el('span.n.quiet', null, count(at)), el('span.quiet', null, '…'));
   const site = data.sites[row.site];
   const kernel = data.kernels[site.kernel];
   element.classList.toggle('failed', Boolean(row.values.error));

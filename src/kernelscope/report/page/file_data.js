@@ -9,6 +9,7 @@ class FileRun {
     this.at = new Map(data.rows.index.map((index, position) => [index, position]));
   }
 
+  forget() { /* nothing is added to a file */ }
   async about() { return { facts: this.data.facts, compiled: this.data.compiled }; }
   async sites() { return this.data; }
   async counts() { return this.data.counts; }

@@ -38,7 +38,10 @@ class App {
     const { view, params } = this.params();
     this.shown?.close?.();
     this.shown = null;
-    for (const tab of this.tabs) tab.toggleAttribute('aria-current', tab.dataset.view === (view === 'call' ? 'calls' : view));
+    for (const tab of this.tabs) {
+      if (tab.dataset.view === (view === 'call' ? 'calls' : view)) tab.setAttribute('aria-current', 'page');
+      else tab.removeAttribute('aria-current');
+    }
     this.main.className = `view-${view}`;
     delete this.main.dataset.shown;
     const room = el('div.room');
@@ -54,6 +57,14 @@ class App {
       if (!(error instanceof Error) || error.name !== 'Error') console.error(error);
     }
     this.main.dataset.shown = `${view} ${turn}`;
+  }
+
+  // The overview again, shown when it is complete.
+  async renew() {
+    const { turn } = this;
+    const room = el('div.room');
+    await overview(room, {}, this);
+    if (turn === this.turn) replace(this.main, room);
   }
 
   top() {
@@ -92,7 +103,7 @@ class App {
       known = now.calls;
       run.forget();
       ({ facts } = await run.about());
-      if (this.params().view === 'overview') await this.show();
+      if (this.params().view === 'overview') await this.renew();
       else await this.shown?.grown?.(known);
     }
     this.live.hidden = true;

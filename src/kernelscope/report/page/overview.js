@@ -96,6 +96,7 @@ function kernels(data, counts, facts) {
   const byKernel = new Map();
   for (const [id, [calls, time]] of Object.entries(counts)) {
     const site = data.sites[id];
+    if (!site) continue; // recorded since; the next look has it
     const sum = byKernel.get(site.kernel) || { calls: 0, time: 0, bytes: 0, origin: site.origin[0] };
     sum.calls += calls;
     sum.time += time || 0;

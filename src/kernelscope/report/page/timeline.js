@@ -192,7 +192,7 @@ class Timeline {
 
   paintCall(context, [index, site, stream, thread, start, time]) {
     const left = this.xAt(start), right = this.xAt(start + (time || 0));
-    if (right < MARGIN || left > this.width) return;
+    if (right < MARGIN || left > this.width || !this.data.sites[site]) return;
     const y = AXIS + this.laneOf(stream, thread) * LANE + 7;
     const kernel = this.data.kernels[this.data.sites[site].kernel];
     const from = Math.max(MARGIN, left), wide = Math.max(time === null ? 2 : 1, right - from);
