@@ -41,10 +41,10 @@ async function calls(root, params, app) {
   function start() {
     pages?.close();
     const asked = wanted();
-    pages = new Pages((first, howMany) => run.rows(asked, first, howMany), (answer) => {
+    pages = new Pages((first, howMany) => run.rows(asked, first, howMany), (answer, first) => {
       replace(told, answer.total === facts.totals.calls ? plural(answer.total, 'call') : `${count(answer.total)} of ${plural(facts.totals.calls, 'call')}`);
       if (answer.total !== list.count) list.setCount(answer.total);
-      else list.refresh();
+      else list.refreshFrom(first, pages.size);
       if (aim !== null) { list.select(aim); list.reveal(aim, true); aim = null; }
     });
     list.setCount(0);

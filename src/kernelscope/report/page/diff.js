@@ -111,7 +111,7 @@ function strip(told, jump) {
 class DiffTable {
   constructor(told, runs, sites, app) {
     Object.assign(this, { told, runs, sites, app });
-    this.pages = new Pages((first, howMany) => this.fetch(first, howMany), () => this.list.refresh());
+    this.pages = new Pages((first, howMany) => this.fetch(first, howMany), (answer, first) => this.list.refreshFrom(first, this.pages.size));
     this.list = new VirtualList({ rowHeight: ROW_HEIGHT, label: 'Aligned calls', draw: (element, at) => this.draw(element, at), pick: (at) => this.pick(at) });
   }
 

@@ -80,6 +80,11 @@ class VirtualList {
     else if (top + this.rowHeight > this.exact + this.height) this.moveTo(top + this.rowHeight - this.height);
   }
 
+  // Draw again what was filled in, if it is in view.
+  refreshFrom(first, size) {
+    if (first < this.last && first + size > this.first) this.refresh();
+  }
+
   get first() { return Math.max(0, Math.floor(this.exact / this.rowHeight) - 4); }
   get last() { return Math.min(this.count, Math.ceil((this.exact + this.height) / this.rowHeight) + 4); }
 
@@ -151,9 +156,21 @@ class Pages {
   get(index) {
     const page = Math.floor(index / this.size);
     const rows = this.pages.get(page);
-    if (rows) return rows[index - page * this.size];
-    this.ask(page);
-    return undefined;
+    if (!rows) {
+      this.ask(page);
+      return undefined;
+    }
+    const within = index - page * this.size;
+    if (within > 0.6 * this.size && rows.length === this.size) this.askLater(page + 1);
+    if (within < 0.4 * this.size && page) this.askLater(page - 1);
+    return rows[within];
+  }
+
+  // What may be looked at next, when there is nothing better to ask for.
+  askLater(page) {
+    if (this.pages.has(page) || this.asked.has(page) || this.pending.length) return;
+    this.pending.push(page);
+    this.next();
   }
 
   // The newest question first, and few at a time: what was scrolled past is not asked for.
@@ -172,7 +189,7 @@ class Pages {
       if (this.closed) return;
       if (this.pages.size > 200) this.pages.delete(this.pages.keys().next().value);
       this.pages.set(page, answer.rows);
-      this.changed(answer);
+      this.changed(answer, page * this.size);
     } catch (error) {
       say(error.message);
     } finally {
