@@ -106,16 +106,30 @@ function callRow(element, at, row, run, data, facts) {
   const site = data.sites[row.site];
   const kernel = data.kernels[site.kernel];
   element.classList.toggle('failed', Boolean(row.values.error));
-  replace(element,
-    el('span.n', null, row.index),
-    el('span', null, kindChip(kernel.kind)),
-    el('span.name', { title: kernel.name }, row.values.parent !== undefined ? '└ ' : '', kernel.name),
-    el('span.quiet', null, place(site.origin[0])),
-    el('span.n', null, row.step),
-    el('span.quiet', null, row.phase),
-    el('span.n', null, facts.has.times ? duration(row.time) : ''),
-    el('span.args', null, row.values.error ? `raised ${row.values.error}` : site.args.map((arg, i) => argument(arg, i, row, run))));
+  const [index, kind, name, line, step, phase, time, args] = cells(element);
+  write(index, row.index);
+  replace(kind, kindChip(kernel.kind));
+  write(name, (row.values.parent !== undefined ? '└ ' : '') + kernel.name);
+  name.title = visible(kernel.name);
+  write(line, place(site.origin[0]));
+  write(step, row.step);
+  write(phase, row.phase);
+  write(time, facts.has.times ? duration(row.time) : '');
+  replace(args, row.values.error ? `raised ${row.values.error}` : site.args.map((arg, i) => argument(arg, i, row, run)));
+  return undefined;
 }
+
+// Made once for each row element: a row is filled many times while the table scrolls.
+function cells(element) {
+  if (element.childElementCount !== CELLS.length) replace(element, CELLS.map((name) => el(name)));
+  return element.children;
+}
+
+function write(cell, text) {
+  cell.textContent = visible(text);
+}
+
+const CELLS = ['span.n', 'span', 'span.name', 'span.quiet', 'span.n', 'span.quiet', 'span.n', 'span.args'];
 
 function roleOf(arg, i, row) {
   return arg.role === 'inout' && (row.values.dead || []).includes(i) ? 'out' : arg.role;

@@ -19,14 +19,15 @@ class VirtualList {
     this.element.addEventListener('scroll', () => this.scrolled(), { passive: true });
     this.element.addEventListener('wheel', (event) => this.wheeled(event), { passive: false });
     this.element.addEventListener('keydown', (event) => this.pressed(event));
-    this.resizing = new ResizeObserver(() => this.refresh());
+    // Measured when it changes: to ask for it between changes would lay out the page each time.
+    this.height = 0;
+    this.resizing = new ResizeObserver(() => { this.height = this.element.clientHeight; this.refresh(); });
     this.resizing.observe(this.element);
     this.waiting = 0;
   }
 
   close() { this.resizing.disconnect(); }
 
-  get height() { return this.element.clientHeight; }
   get whole() { return this.count * this.rowHeight; }
   get track() { return Math.min(this.whole, HIGHEST); }
   get isShortened() { return this.whole > HIGHEST; }
@@ -74,6 +75,7 @@ class VirtualList {
   }
 
   reveal(index, centred) {
+    if (!this.height) this.height = this.element.clientHeight;
     const top = index * this.rowHeight;
     if (centred) this.moveTo(top - this.height / 2 + this.rowHeight / 2);
     else if (top < this.exact) this.moveTo(top);
@@ -99,7 +101,8 @@ class VirtualList {
     }
     const shift = this.element.scrollTop - this.exact;
     const used = new Set();
-    for (let index = this.first; index < this.last; index++) {
+    const { first, last } = this;
+    for (let index = first; index < last; index++) {
       const row = this.pool[index % this.pool.length];
       used.add(row);
       row.element.style.transform = `translateY(${Math.round(index * this.rowHeight + shift)}px)`;
@@ -173,11 +176,14 @@ class Pages {
     this.next();
   }
 
-  // The newest question first, and few at a time: what was scrolled past is not asked for.
+  // The newest question first, and few at a time; not while every frame asks for something else, because
+  // what is scrolled past so fast is not read by anybody.
   ask(page) {
-    if (this.asked.has(page)) return;
-    this.pending = [page, ...this.pending.filter((other) => other !== page)].slice(0, 3);
-    this.next();
+    if (this.asked.has(page) || this.pending.includes(page)) return;
+    this.pending = [page, ...this.pending].slice(0, 3);
+    clearTimeout(this.timer);
+    if (this.pages.size) this.timer = setTimeout(() => this.next(), 40);
+    else this.next();
   }
 
   async next() {
