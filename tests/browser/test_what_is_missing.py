@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,9 +14,9 @@ from playwright.sync_api import Page, expect
 
 from kernelscope.events import Finding, GraphCall
 from kernelscope.run.writer import Writer
-from tests.sample_runs import GRAPH, Hashes, compiling, full_call, info, site, write_sample
+from tests.sample_runs import GRAPH, Hashes, compiling, full_call, info, site
 
-from .conftest import Write, served, shown
+from .conftest import ROOT, Write, served, shown
 
 VIEWS = ("overview", "pipeline", "calls", "timeline", "diff")
 
@@ -115,14 +118,13 @@ def test_a_call_that_is_not_there(page: Page, tmp_path: Path, written: Write) ->
 
 
 def test_a_crash_leads_to_its_kernel(page: Page, tmp_path: Path, written: Write) -> None:
-    import os
-
     folder = tmp_path / "run.kscope"
-    child = os.fork()
-    if not child:  # dies without closing anything
-        write_sample(folder, close=False, executing=True)
-        os._exit(9)
-    os.waitpid(child, 0)
+    code = (
+        "import os, pathlib, sys; from tests.sample_runs import write_sample; "
+        "write_sample(pathlib.Path(sys.argv[1]), close=False, executing=True); os._exit(9)"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
+    assert subprocess.run([sys.executable, "-c", code, str(folder)], env=environment).returncode == 9
     page.goto(written(folder))
     expect(page.locator("h1 .chip")).to_have_text("crashed")
     card = page.locator(".card").first

@@ -21,7 +21,8 @@ def facts(run: StoredRun) -> Form:
     info, notes = run.info, run.notes_of_run
     calls, kernels, graphs = run.totals()
     story = _story(run)
-    held = _held(run)
+    held, how = _held(run), state(run)
+    is_beginning = how["kind"] == "recording" and not calls
     return {
         "name": run.path.name.removesuffix(folder.SUFFIX),
         "path": str(run.path),
@@ -42,9 +43,9 @@ def facts(run: StoredRun) -> Form:
         },
         "command": None if story is None else list(story.command),
         "totals": {"calls": calls, "kernels": kernels, "graphs": graphs},
-        "state": state(run),
+        "state": how,
         "has": held,
-        "missing": missing(held, calls, _script(story)),
+        "missing": [] if is_beginning else missing(held, calls, _script(story)),
         "parts": [p.name for p in folder.parts(run.path) if p != run.path],
     }
 
