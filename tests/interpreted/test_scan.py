@@ -48,7 +48,7 @@ def planted(dtype: torch.dtype, numel: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("numel", [1, 3, 9, 100, 1031])
+@pytest.mark.parametrize("numel", [3, 1031])
 def test_counts_are_exact(dtype: torch.dtype, numel: int) -> None:
     tensor = planted(dtype, numel)
     rows, raised = scanned([tensor], wanted=7)

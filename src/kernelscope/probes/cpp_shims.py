@@ -109,7 +109,7 @@ def kernel_sources(code: str) -> dict[str, str]:
     found = list(_KERNEL.finditer(code))
     ends = [each.start() for each in found[1:]] + [len(code)]
     sources = {}
-    for each, end in zip(found, ends, strict=True):
+    for each, end in zip(found, ends, strict=False):
         text = code[each.start() : end].rstrip()
         sources[each[1]] = text.rsplit("#include", 1)[0].rstrip() if "#include" in text else text
     return sources

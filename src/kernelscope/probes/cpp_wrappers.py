@@ -124,11 +124,22 @@ class CppWrappers:
         log.connect()
         past = PastLaunches(self._points, wants_values=wants_values, origin=origin)
         sys.stdout.flush()  # names may be printed from C
+        drained = False
+
+        def drain(inputs: list[Any]) -> bool:
+            nonlocal drained
+            drained = True
+            return self._drain(log, past, inputs)
+
         try:
-            yield lambda inputs: self._drain(log, past, inputs)
+            yield drain
         except BaseException:
-            self._drain(log, past, [])
+            if not drained:  # the program's own: what happened before it is told all the same
+                self._drain(log, past, [])
             raise
+        finally:
+            for _ in log.take():  # a watch has stopped the program before the rest was told
+                pass
 
     def _drain(self, log: LaunchLog, past: PastLaunches, inputs: list[Any]) -> bool:
         """Make calls of what was told; whether anything was."""

@@ -141,7 +141,7 @@ template <class... T>
 void tell(const Hooks* to, int32_t moment, const char* meta, int64_t room, uint64_t copied, const T&... args) {
   Values values(room);
   int32_t i = 0;
-  ((add(values, i, moment == AFTER, room > 0 && ((copied >> (i < 63 ? i : 63)) & 1) != 0, args), i++), ...);
+  ((add(values, i, moment != BEFORE, room > 0 && ((copied >> (i < 63 ? i : 63)) & 1) != 0, args), i++), ...);
   to->tell(moment, meta, values.all, values.count);
 }
 
@@ -158,6 +158,8 @@ auto launch(const char* meta, uint64_t before, uint64_t after, F&& run, T&&... a
     tell(to, AFTER, meta, to->wants(meta), after, args...);
   } else {
     auto result = run(static_cast<T&&>(args)...);
+    if constexpr (std::is_same_v<decltype(result), AOTITorchError>)
+      if (result != AOTI_TORCH_SUCCESS) return result; // it failed: what it left means nothing
     tell(to, AFTER, meta, to->wants(meta), after, args...);
     return result;
   }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from ..events import Kernel
+
+_SHIM = re.compile(r"aoti_torch_(?:cpu_|cuda_|xpu_|mps_|aten_)?(\w+)$")
 
 
 class KernelFilter:
@@ -49,6 +52,9 @@ class KernelFilter:
 def names_of(kernel: Kernel, device: str) -> list[str]:
     """`extern_kernels.addmm` is also `addmm` and AOTInductor's `aoti_torch_cuda_addmm_out`."""
     names = [kernel.name]
+    if shim := _SHIM.match(kernel.name):
+        operator = shim[1].removesuffix("_out")
+        return [*names, operator, f"extern_kernels.{operator}"]
     if kernel.kind not in ("extern", "op"):
         return names
     parts = kernel.name.split(".")
