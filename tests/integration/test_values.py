@@ -206,3 +206,35 @@ def test_bad_input(words: list[str], variables: dict[str, str], said: str, tmp_p
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_replacing_by_eagers_result(capsys: pytest.CaptureFixture[str]) -> None:
+    """A planted fault is gone, and the rest of the program is as it was."""
+    from torch._inductor.codegen.cpp import CppVecOverrides
+
+    torch._dynamo.reset()
+    w = torch.eye(4)
+    x = torch.randn(4, 4)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (torch.exp(x.mm(w)) + 1).mm(w).relu()
+
+    before = CppVecOverrides.exp
+    CppVecOverrides.exp = staticmethod(lambda x: f"({x} + {x})")
+    try:
+        with torch._inductor.utils.fresh_inductor_cache():
+            compiled = torch.compile(function)
+            with replace("nothing_like_it", "eager") as replacer:
+                wrong = compiled(x)
+            assert replacer.replaced == 0
+            with replace("cpp_fused*exp*", "eager") as replacer:
+                right = compiled(x)
+    finally:
+        CppVecOverrides.exp = before
+        torch._dynamo.reset()
+    assert replacer.replaced == 1
+    assert not torch.allclose(wrong, function(x))
+    assert torch.allclose(right, function(x))
+    assert "no kernel matched 'nothing_like_it'" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="give a function, or 'eager'"), replace("a", "lazy"):
+        pass

@@ -50,6 +50,11 @@ class LaunchCheck:
     def __init__(self, result: ShadowResult, *, offload: bool) -> None:
         self.result = result
         self._offload = offload  # references on the CPU
+        self.poisons = True
+
+    def wants(self, launch: Launch) -> bool:
+        """Whether its reference is needed."""
+        return True
 
     def before(
         self, index: int, launch: Launch, execution: Execution, unit: Unit, alive: dict[str, Any]
@@ -64,8 +69,9 @@ class LaunchCheck:
             self.result.leave_out(launch.site.kernel.name, argument, reason)
         if not unit.given:
             self._read_inputs(launch, pending)
-        with quiet():  # so that autograd does not count it as a write
-            _poison(launch)
+        if self.poisons:
+            with quiet():  # so that autograd does not count it as a write
+                _poison(launch)
         return pending
 
     def _read_inputs(self, launch: Launch, pending: Pending) -> None:
@@ -87,11 +93,11 @@ class LaunchCheck:
             for piece in unit.pieces:
                 execution.carried[piece] = execution.carried.get(piece, {}) | kept
                 execution.makers.setdefault(piece, []).append(launch.site.kernel.name)
-        if not unit.outputs:
+        if not unit.outputs or not self.wants(launch):
             return
         try:
             pending.eager = pending.reference.same(unit.order, inputs)
-            if _overwrites(launch, inputs.values()):
+            if self.poisons and _overwrites(launch, inputs.values()):
                 pending.wide = pending.reference.double(unit.order, inputs)
                 pending.inputs = {n: v.clone() for n, v in inputs.items() if isinstance(v, torch.Tensor)}
         except CannotEvaluate as error:
@@ -140,7 +146,7 @@ class LaunchCheck:
     def _judge_output(self, launch: Launch, pending: Pending, output: Output, made: Any) -> None:
         assert pending.eager is not None
         symbols = pending.execution.symbols
-        eager = _part(pending.eager, output)
+        eager = part_of(pending.eager, output)
         if not isinstance(made, torch.Tensor) or not isinstance(eager, torch.Tensor):
             self.result.leave_out(launch.site.kernel.name, output.argument, "it is not a tensor")
             return
@@ -154,13 +160,13 @@ class LaunchCheck:
         def wide() -> torch.Tensor:
             if pending.wide is None:
                 pending.wide = pending.reference.double(pending.unit.order, pending.inputs)
-            return _like(_part(pending.wide, output), made)
+            return _like(part_of(pending.wide, output), made)
 
         generator = torch.Generator().manual_seed(0)
 
         def jittered() -> torch.Tensor:
             values = pending.reference.jittered(pending.unit.order, pending.inputs, generator)
-            return _like(_part(values, output), made)
+            return _like(part_of(values, output), made)
 
         eps = coarsest_eps(_ancestors(output.node, pending.unit), [made.dtype])
         try:
@@ -223,7 +229,7 @@ def _returned(launch: Launch, unit: Unit) -> Mapping[str, Any]:
     return found
 
 
-def _part(values: Mapping[Node, Any], output: Output) -> Any:
+def part_of(values: Mapping[Node, Any], output: Output) -> Any:
     value = values[output.node]
     return value[output.key] if output.key and value is not None else value
 

@@ -29,11 +29,20 @@ def shadow(*, offload: bool = False) -> Iterator[ShadowResult]:
 
     With `offload` the references are computed on the CPU, which spares the memory of a GPU.
     """
+    result = ShadowResult()
+    try:
+        with listening(Session(result, offload=offload)):
+            yield result
+    finally:
+        result.is_done = True
+
+
+@contextmanager
+def listening(session: Session) -> Iterator[None]:
+    """It hears of every graph that is compiled inside, and of every launch."""
     import torch._functorch.config as functorch_config
     import torch._inductor.config as inductor_config
 
-    result = ShadowResult()
-    session = Session(result, offload=offload)
     lowerings, stages = Lowerings(session.lowered), FxStages(session.stage)
     PROBES.acquire(operators=False, strict=True)
     try:
@@ -46,14 +55,13 @@ def shadow(*, offload: bool = False) -> Iterator[ShadowResult]:
                 inductor_config.patch(fx_graph_cache=False, fx_graph_remote_cache=False),
                 functorch_config.patch(enable_autograd_cache=False),
             ):
-                yield result
+                yield
         finally:
             BUS.detach(session)
     finally:
         stages.remove()
         lowerings.remove()
         PROBES.release(operators=False)
-        result.is_done = True
 
 
 def check_correctness(

@@ -34,9 +34,14 @@ _AUTOCAST = torch._C.DispatchKeySet(_KEYS.AutocastCPU) | torch._C.DispatchKeySet
 class Session:
     """Listens to every launch; what is wrong goes into `result`."""
 
-    def __init__(self, result: ShadowResult, *, offload: bool = False) -> None:
+    def __init__(
+        self, result: ShadowResult, *, offload: bool = False, launches: LaunchCheck | None = None
+    ) -> None:
+        """With `launches`, only that is done."""
         self.result = result
-        self._launches, self._memory = LaunchCheck(result, offload=offload), MemoryCheck(result)
+        self._launches = launches or LaunchCheck(result, offload=offload)
+        self._memory = MemoryCheck(result)
+        self._checks_all = launches is None
         self._lowered: dict[str, LoweredGraph] = {}  # by the wrapper's path
         self._texts: dict[str, WrapperText] = {}
         self._units: dict[tuple[str, int], Unit] = {}
@@ -110,7 +115,8 @@ class Session:
         try:
             with self._apart():
                 self._launches.after(launch, pending)
-                self._memory.after(pending.index, launch, pending.alive)
+                if self._checks_all:
+                    self._memory.after(pending.index, launch, pending.alive)
         except Exception:
             self._say_own_fault(launch)
 
@@ -143,13 +149,14 @@ class Session:
         alive = _variables(launch.site.file)
         execution.symbols |= {k: v for k, v in alive.items() if isinstance(v, int | float)}
         check = self._checks.pop(launch.site.file, None)
-        if check is not None:
+        if check is not None and self._checks_all:
             check.run(alive, execution.symbols)
         key = launch.site.file, launch.site.line
         unit = self._units.get(key)
         if unit is None:
             unit = self._units[key] = unit_of(launch, execution, alive)
-        self._memory.before(index, launch, execution, alive)
+        if self._checks_all:
+            self._memory.before(index, launch, execution, alive)
         return self._launches.before(index, launch, execution, unit, alive)
 
     # -- what else a listener is asked -----------------------------------------------------------------

@@ -52,8 +52,8 @@ class KernelFilter:
 def names_of(kernel: Kernel, device: str) -> list[str]:
     """`extern_kernels.addmm` is also `addmm` and AOTInductor's `aoti_torch_cuda_addmm_out`."""
     names = [kernel.name]
-    if shim := _SHIM.match(kernel.name):
-        operator = shim[1].removesuffix("_out")
+    if is_shim := _SHIM.match(kernel.name):
+        operator = is_shim[1].removesuffix("_out")
         return [*names, operator, f"extern_kernels.{operator}"]
     if kernel.kind not in ("extern", "op"):
         return names

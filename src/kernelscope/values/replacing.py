@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -70,21 +70,37 @@ class Replacer:
             storage.epoch += 1  # so that whoever records values reads them again
 
 
+class Replaced(Protocol):
+    """How often something was replaced so far."""
+
+    replaced: int
+
+
 @contextmanager
 def replace(
-    kernel: str | Sequence[str], function: Callable[[Arguments], Outputs], *, ops: str = "graph"
-) -> Iterator[Replacer]:
+    kernel: str | Sequence[str], function: Callable[[Arguments], Outputs] | str, *, ops: str = "graph"
+) -> Iterator[Replaced]:
     """Inside the block, what `function` returns takes the place of what these kernels write.
 
     kernel    globs of names, as for `kernelscope.values.observe`
     function  gets a dict of the arguments that a launch found, by name, and returns the tensor for its one
-              output, or a dict of tensors by argument; outputs that it leaves out stay as they are
+              output, or a dict of tensors by argument; outputs that it leaves out stay as they are. Or "eager",
+              for what eager gives for the kernel's own FX nodes: graphs are then compiled again inside the
+              block, to learn which those are
 
     Example:
         with kernelscope.replace("cpp_fused_gelu_0", lambda args: F.gelu(args["in_ptr0"])):
             loss = model(x)
     """
     wanted = KernelFilter(strings(kernel))
+    if isinstance(function, str):
+        if function != "eager":
+            raise ValueError(f"replace({kernel!r}, {function!r}): give a function, or 'eager'")
+        from ..shadowing.eager_outputs import eager_outputs
+
+        with eager_outputs(wanted) as outputs:
+            yield outputs
+        return
     config = Config(ops=ops, strict=strict_from_environment())  # type: ignore[arg-type]  # checked by Config
     recording = Recording(config, keeps_calls=False)
     replacer = Replacer(wanted, function)
