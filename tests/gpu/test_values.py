@@ -234,6 +234,35 @@ def test_user_triton_kernels() -> None:
     assert stopped.value.hit.kernel == "add_kernel"
 
 
+def test_combo_kernels() -> None:
+    """One launch that does the work of several."""
+    stream, x, y = io.StringIO(), torch.arange(64.0, device="cuda"), torch.arange(32.0, device="cuda")
+    with inductor.patch(combo_kernels=True, benchmark_combo_kernel=False):
+        function = torch.compile(lambda x, y: (x * 3, y + 5))
+        with observe("2", stream=stream, most_shown=64) as run:
+            first, second = function(x, y)
+    [call] = run.calls
+    assert call.graph.source.count("tl.store(") >= 2
+    text = stream.getvalue()
+    assert f"(out)\n{first}\n" in text
+    assert f"(out)\n{second}\n" in text
+    with inductor.patch(combo_kernels=True), pytest.raises(WatchHit) as stopped, watch("nan"):
+        torch.compile(lambda x, y: ((x - 1).log(), y + 5))(x, y)
+    assert stopped.value.hit.arg.startswith("out_ptr")
+
+
+def test_replacing_by_eagers_result() -> None:
+    w = torch.eye(64, device="cuda")
+    function = torch.compile(lambda x: (x @ w).sin() + 1)
+    x = torch.randn(64, 64, device="cuda")
+    with kernelscope.replace("triton_*sin*", "eager") as replacer:
+        found = function(x)
+    assert replacer.replaced == 1
+    torch.testing.assert_close(found, (x @ w).sin() + 1)
+    with kernelscope.replace("triton_*sin*", lambda args: torch.zeros(64, 64, device="cuda")):
+        assert not function(x).any()
+
+
 MODEL = """
 import sys
 import torch

@@ -192,6 +192,15 @@ def test_four_threads_at_once(tmp_path: Path) -> None:
     assert not run.findings
 
 
+def test_no_room_for_values_is_said(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernelscope.probes.cpp_wrappers.ROOM", 1)
+    with kernelscope.record(values="hash") as run:
+        model(X)
+    assert "values-not-copied" in {finding.kind for finding in run.findings}
+    assert not any(call.post_hashes for call in run)
+    assert len(run) > 5
+
+
 def test_what_cannot_be_replaced_is_said(model: Any) -> None:
     with (
         pytest.raises(RuntimeError, match="no Python runs between kernels"),

@@ -68,21 +68,3 @@ def test_multi_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "multi_kernel" in call.graph.source
     assert f"inductor: after_launch - {call.kernel_name} - buf0\n" in stream.getvalue()
     assert f"(out)\n{out}\n" in stream.getvalue()
-
-
-@pytest.mark.usefixtures("inductor_triton")
-def test_combo_kernels() -> None:
-    """One launch that does the work of several."""
-    stream, x, y = io.StringIO(), torch.arange(64.0), torch.arange(32.0)
-    with torch._inductor.config.patch(combo_kernels=True, benchmark_combo_kernel=False):
-        function = torch.compile(lambda x, y: (x * 3, y + 5))
-        with observe("2", stream=stream, most_shown=64) as run:
-            first, second = function(x, y)
-    [call] = run.calls
-    assert call.graph.source.count("tl.store(") >= 2
-    text = stream.getvalue()
-    for arg in call.arguments:
-        if arg.tensor is not None:
-            assert f"inductor: after_launch - {call.kernel_name} - {arg.wrapper_name}\n" in text
-    assert f"(out)\n{first}\n" in text
-    assert f"(out)\n{second}\n" in text

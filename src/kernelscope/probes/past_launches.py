@@ -35,6 +35,7 @@ class PastLaunches:
         self._origin = origin
         self._mirrors: dict[int, torch.Tensor] = {}  # by where the memory begins
         self._pending: dict[int, Entry] = {}  # by thread
+        self._uncopied = 0  # arguments without values
 
     def tell(self, entry: Entry) -> None:
         if entry.moment == BIRTH:
@@ -56,6 +57,9 @@ class PastLaunches:
     def finish_all(self) -> None:
         for thread in list(self._pending):
             self.finish(thread)
+        if self._uncopied:
+            BUS.finding(_uncopied(self._uncopied))
+            self._uncopied = 0
 
     def _launch(self, before: Entry, after: Entry | None) -> None:
         try:
@@ -101,6 +105,7 @@ class PastLaunches:
         spec = describe(tensor)
         copied = made if role == "out" else found
         missing = self._wants_values and (copied is None or copied.copy is None)
+        self._uncopied += missing
         return interned(replace(spec, device=place.device, unread=NOT_COPIED if missing else spec.unread))
 
     def _point(self, entry: Entry, args: tuple[Arg, ...]) -> LaunchPoint:
@@ -195,9 +200,9 @@ def _named(
         yield Arg(name, cast(Role, role), wrapper_name=wrapper), found, made
 
 
-def too_large(entries: int) -> Finding:
+def _uncopied(arguments: int) -> Finding:
     return Finding(
         "values-not-copied",
-        f"{entries} arguments of launches in C++ wrappers have no values: copies of them wait until the "
-        "wrapper has returned, and there was no room for more",
+        f"{arguments} arguments of launches in a C++ wrapper have no values: they failed, or there was no room "
+        "for more copies, which wait until the wrapper has returned",
     )

@@ -84,9 +84,9 @@ def replace(
 
     kernel    globs of names, as for `kernelscope.values.observe`
     function  gets a dict of the arguments that a launch found, by name, and returns the tensor for its one
-              output, or a dict of tensors by argument; outputs that it leaves out stay as they are. Or "eager",
-              for what eager gives for the kernel's own FX nodes: graphs are then compiled again inside the
-              block, to learn which those are
+              output, or a dict of tensors by argument; outputs that it leaves out stay as they are. Or
+              "eager", for what eager gives for the kernel's own FX nodes: graphs are then compiled again
+              inside the block, to learn which those are
 
     Example:
         with kernelscope.replace("cpp_fused_gelu_0", lambda args: F.gelu(args["in_ptr0"])):
