@@ -203,6 +203,6 @@ def _named(
 def _uncopied(arguments: int) -> Finding:
     return Finding(
         "values-not-copied",
-        f"{arguments} arguments of launches in a C++ wrapper have no values: they failed, or there was no room "
-        "for more copies, which wait until the wrapper has returned",
+        f"{arguments} arguments of launches in a C++ wrapper have no values: they failed, or there was no "
+        "room for more copies, which wait until the wrapper has returned",
     )
