@@ -208,7 +208,9 @@ def test_bad_input(words: list[str], variables: dict[str, str], said: str, tmp_p
     assert "Traceback" not in done.stderr
 
 
-def test_replacing_by_eagers_result(capsys: pytest.CaptureFixture[str]) -> None:
+def test_replacing_by_eagers_result(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A planted fault is gone, and the rest of the program is as it was."""
     from torch._inductor.codegen.cpp import CppVecOverrides
 
@@ -219,19 +221,15 @@ def test_replacing_by_eagers_result(capsys: pytest.CaptureFixture[str]) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return (torch.exp(x.mm(w)) + 1).mm(w).relu()
 
-    before = CppVecOverrides.exp
-    CppVecOverrides.exp = staticmethod(lambda x: f"({x} + {x})")
-    try:
-        with torch._inductor.utils.fresh_inductor_cache():
-            compiled = torch.compile(function)
-            with replace("nothing_like_it", "eager") as replacer:
-                wrong = compiled(x)
-            assert replacer.replaced == 0
-            with replace("cpp_fused*exp*", "eager") as replacer:
-                right = compiled(x)
-    finally:
-        CppVecOverrides.exp = before
-        torch._dynamo.reset()
+    with monkeypatch.context() as patched, torch._inductor.utils.fresh_inductor_cache():
+        patched.setattr(CppVecOverrides, "exp", staticmethod(lambda x: f"({x} + {x})"))
+        compiled = torch.compile(function)
+        with replace("nothing_like_it", "eager") as replacer:
+            wrong = compiled(x)
+        assert replacer.replaced == 0
+        with replace("cpp_fused*exp*", "eager") as replacer:
+            right = compiled(x)
+    torch._dynamo.reset()
     assert replacer.replaced == 1
     assert not torch.allclose(wrong, function(x))
     assert torch.allclose(right, function(x))
