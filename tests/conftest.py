@@ -17,6 +17,9 @@ import pytest
 PATCH_TARGETS = [
     ("torch._inductor.output_code", "CompiledFxGraph", ("__call__", "post_compile")),
     ("torch._inductor.codecache", "PyCodeCache", ("load_by_key_path",)),
+    ("torch._inductor.codecache", "CppWrapperCodeCache", ("load_pybinding_async",)),
+    ("torch._inductor.codecache", "AotCodeCompiler", ("compile",)),
+    ("torch.export.pt2_archive._package", "AOTICompiledModel", ("__call__",)),
     ("torch._inductor.async_compile", "AsyncCompile", ("wait",)),
     ("torch._inductor.graph", "GraphLowering", ("codegen", "save_output_code", "_compile_to_module")),
     (

@@ -25,6 +25,8 @@ TARGETS = [
     ("CompiledGraphs", "torch._inductor.output_code:CompiledFxGraph.__call__", {}),
     ("CompiledGraphs", "torch._inductor.output_code:CompiledFxGraph.post_compile", {}),
     ("CompiledGraphs", "torch._inductor.output_code:CompiledFxGraph", {}),
+    ("CppWrappers", "torch._inductor.codecache:AotCodeCompiler.compile", {}),
+    ("CppWrappers", "torch.export.pt2_archive._package:AOTICompiledModel.__call__", {}),
     ("CudaGraphs", "torch.cuda:CUDAGraph.capture_begin", {}),
     ("CudaGraphs", "torch.cuda:CUDAGraph.capture_end", {}),
     ("CudaGraphs", "torch.cuda:CUDAGraph.replay", {}),
