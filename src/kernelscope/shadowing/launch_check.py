@@ -29,7 +29,7 @@ _POISON = {torch.bool: True, torch.uint8: 0xA5}
 class Pending:
     """A launch that is under way: what to compare its outputs with."""
 
-    __slots__ = ("alive", "eager", "execution", "index", "inputs", "reference", "unit", "wide")
+    __slots__ = ("alive", "eager", "execution", "index", "inputs", "kept", "reference", "unit", "wide")
 
     def __init__(
         self, index: int, execution: Execution, unit: Unit, alive: dict[str, Any], reference: Reference
@@ -40,12 +40,15 @@ class Pending:
         self.alive = alive
         self.reference = reference
         self.inputs: dict[Node, Any] = {}
+        self.kept: list[tuple[torch.Tensor, torch.Tensor]] = []  # what is put back after the launch
         self.eager: dict[Node, Any] | None = None
         self.wide: dict[Node, Any] | None = None
 
 
 class LaunchCheck:
     """Judges what launches compute; what is wrong goes into `result`."""
+
+    poisons = True
 
     def __init__(self, result: ShadowResult, *, offload: bool) -> None:
         self.result = result
@@ -64,8 +67,9 @@ class LaunchCheck:
             self.result.leave_out(launch.site.kernel.name, argument, reason)
         if not unit.given:
             self._read_inputs(launch, pending)
-        with quiet():  # so that autograd does not count it as a write
-            _poison(launch)
+        if self.poisons:
+            with quiet():  # so that autograd does not count it as a write
+                _poison(launch)
         return pending
 
     def _read_inputs(self, launch: Launch, pending: Pending) -> None:
@@ -87,8 +91,15 @@ class LaunchCheck:
             for piece in unit.pieces:
                 execution.carried[piece] = execution.carried.get(piece, {}) | kept
                 execution.makers.setdefault(piece, []).append(launch.site.kernel.name)
-        if not unit.outputs:
-            return
+        if unit.outputs and self.wants(launch, pending):
+            self._compute(launch, pending)
+
+    def wants(self, launch: Launch, pending: Pending) -> bool:
+        """Whether a reference is needed for this launch."""
+        return True
+
+    def _compute(self, launch: Launch, pending: Pending) -> None:
+        unit, inputs = pending.unit, pending.inputs
         try:
             pending.eager = pending.reference.same(unit.order, inputs)
             if _overwrites(launch, inputs.values()):
@@ -140,7 +151,7 @@ class LaunchCheck:
     def _judge_output(self, launch: Launch, pending: Pending, output: Output, made: Any) -> None:
         assert pending.eager is not None
         symbols = pending.execution.symbols
-        eager = _part(pending.eager, output)
+        eager = part(pending.eager, output)
         if not isinstance(made, torch.Tensor) or not isinstance(eager, torch.Tensor):
             self.result.leave_out(launch.site.kernel.name, output.argument, "it is not a tensor")
             return
@@ -154,13 +165,13 @@ class LaunchCheck:
         def wide() -> torch.Tensor:
             if pending.wide is None:
                 pending.wide = pending.reference.double(pending.unit.order, pending.inputs)
-            return _like(_part(pending.wide, output), made)
+            return _like(part(pending.wide, output), made)
 
         generator = torch.Generator().manual_seed(0)
 
         def jittered() -> torch.Tensor:
             values = pending.reference.jittered(pending.unit.order, pending.inputs, generator)
-            return _like(_part(values, output), made)
+            return _like(part(values, output), made)
 
         eps = coarsest_eps(_ancestors(output.node, pending.unit), [made.dtype])
         try:
@@ -223,7 +234,7 @@ def _returned(launch: Launch, unit: Unit) -> Mapping[str, Any]:
     return found
 
 
-def _part(values: Mapping[Node, Any], output: Output) -> Any:
+def part(values: Mapping[Node, Any], output: Output) -> Any:
     value = values[output.node]
     return value[output.key] if output.key and value is not None else value
 

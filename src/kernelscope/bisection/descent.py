@@ -1,0 +1,202 @@
+"""From axis to axis: what is cheap and tells the most comes first.
+
+Replacing kernels needs no compilation and splits the compiler in two. If it passes with every kernel replaced
+by its eager nodes, the graph was right: what is wrong came after it, and only what those kernels are made of has
+to be looked at. If it still fails, something before that is wrong: a pass, a decomposition, the backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..run.errors import RunError
+from .config_choices import INDUCTOR
+from .result import BisectResult, Cause, workaround_of
+from .search import On, drive, find_causes
+from .settings import AXES, FAILED, PASSED, Outcome, Settings, Switch
+from .trials import Trials
+
+_BACKENDS = ("aot_eager_decomp_partition", "aot_eager")
+
+
+class Descent:
+    """One bisection."""
+
+    def __init__(self, trials: Trials, condition: str, axes: Sequence[str]) -> None:
+        unknown = [axis for axis in axes if axis not in AXES]
+        if unknown:
+            raise RunError(f"there is no axis {unknown[0]!r}; there are {', '.join(AXES)}")
+        self._trials, self._condition, self._axes = trials, condition, tuple(axes)
+        self.result = BisectResult()
+
+    def run(self, runs: int) -> BisectResult:
+        first = self._trials.baseline(runs)
+        if self._says_nothing_to_find(first):
+            return self._finished()
+        self.result.failure = first.what
+        if self._trials.failed < self._trials.runs:
+            self.result.notes.append(
+                f"the program is not deterministic: it failed in {self._trials.failed} of {self._trials.runs} "
+                f"runs; each trial had to pass {self._trials.repeats} times before it was believed"
+            )
+        if self._condition != "shadow" and self._fails_in_eager():
+            return self._finished()
+        self._look_for_kernels(first)
+        if "kernel" in self.result.causes:
+            self._look_behind_kernels()
+        else:
+            self._look_before_kernels()
+        self._find_workaround()
+        return self._finished()
+
+    def _finished(self) -> BisectResult:
+        result, trials = self.result, self._trials
+        result.trials, result.resumed, result.seconds = trials.count, trials.resumed, trials.seconds
+        result.failed, result.runs = trials.failed, trials.runs
+        result.repeats, result.confidence = trials.repeats, trials.confidence
+        return result
+
+    # -- is there anything to find? --------------------------------------------------------------------
+
+    def _says_nothing_to_find(self, first: Outcome) -> bool:
+        if self._trials.failed:
+            return False
+        times = f"{self._trials.runs} runs of the unchanged program"
+        if first.kind == PASSED:
+            why = first.details.get("problem") or "there is nothing to bisect"
+            self.result.problem = f"It did not fail in {times}: {why}."
+        elif self._condition == "exception":
+            self.result.problem = f"It failed in another way in {times}: {first}."
+        else:
+            self.result.problem = (
+                f"The program itself does not get to its end ({first}), so the condition cannot be checked; "
+                "to look for the cause of that, use --fails-on exception."
+            )
+        return True
+
+    def _fails_in_eager(self) -> bool:
+        outcome = self._trials.outcome(Settings(backend="eager"), "backend eager")
+        if outcome.kind == PASSED:
+            return False
+        if self._trials.fails(Settings(backend="eager"), ""):
+            self.result.problem = (
+                "It fails with backend='eager' too, where nothing is compiled: the compiler is not the cause, "
+                "or the check always fails."
+            )
+            return True
+        self.result.notes.append(f"with backend='eager' the program fails in another way: {outcome}")
+        return False
+
+    # -- the axes --------------------------------------------------------------------------------------
+
+    def _look_for_kernels(self, first: Outcome) -> None:
+        kernels = self._of("kernel")
+        self._explain("kernel", kernels, guess=_named(first, kernels))
+
+    def _look_behind_kernels(self) -> None:
+        """The graph is right: what the kernels are made of."""
+        info = [switch.info for switch in self.result.causes["kernel"].switches]
+        nodes = {node for each in info for node in each.get("nodes", ())}
+        self._explain("execution", self._of("execution") if len(self._of("execution")) > 1 else [])
+        self._explain("lowering", [s for s in self._of("lowering") if s.info.get("node") in nodes])
+        self._explain("fusion", [s for s in self._of("fusion") if nodes & set(s.info.get("nodes", ()))])
+        self._explain("autotune", self._of("autotune"))
+        self._explain("config", self._configs({str(each.get("kind")) for each in info}))
+
+    def _look_before_kernels(self) -> None:
+        """Until something explains it: from what the graph goes through first to what is done last."""
+        if self._condition != "shadow" and "backend" in self._axes:
+            self._find_backend()
+        backend = self.result.causes.get("backend")
+        is_early = backend is not None and backend.switches[0].name != "inductor"
+        kinds = {str(switch.info.get("kind")) for switch in self._of("kernel")}
+        later = [] if is_early else ["lowering", "fusion", "autotune"]
+        for axis in ("pass", "decomposition", *later):
+            if self._explain(axis, self._of(axis)) and axis != "decomposition":
+                break
+        if "pass" not in self.result.causes:
+            self._explain("config", self._configs(kinds))
+
+    def _find_backend(self) -> None:
+        """The first backend, from eager on, with which it fails."""
+        failing, passing = "inductor", "eager"
+        for backend in _BACKENDS:
+            if self._trials.fails(Settings(backend=backend), f"backend {backend}"):
+                failing = backend
+            else:
+                passing = backend
+                break
+        switch = Switch("backend", failing, passing)
+        self.result.causes["backend"] = Cause("backend", (switch,), len(_BACKENDS) + 2)
+
+    def _of(self, axis: str) -> list[Switch]:
+        return [switch for switch in self._trials.switches if switch.axis == axis]
+
+    def _configs(self, kinds: set[str]) -> list[Switch]:
+        """Not those of a language that none of the kernels is written in."""
+        others = [name for name in ("cpp", "triton") if kinds and name not in kinds]
+        prefixes = tuple(f"{INDUCTOR}.{name}." for name in others)
+        return [switch for switch in self._of("config") if not switch.name.startswith(prefixes)]
+
+    def _explain(self, axis: str, switches: list[Switch], guess: Sequence[int] = ()) -> bool:
+        """Whether switching these off helps, and if so, which of them."""
+        if axis not in self._axes or not switches:
+            return False
+        others: set[str] = set()
+
+        def settings(on: On) -> Settings:
+            return Settings(frozenset(switch for i, switch in enumerate(switches) if i not in on))
+
+        def fails(on: On) -> bool:
+            outcome = self._trials.outcome(settings(on), f"{axis}: {len(switches) - len(on)} off")
+            if outcome.kind not in (PASSED, FAILED):
+                others.add(str(outcome).partition("\n")[0])
+            return self._trials.fails(settings(on), axis)
+
+        none = frozenset[int]()
+        if len(self._axes) > 1 and not fails(none) and others:
+            self.result.innocent[axis] = f"with all off the program fails in another way: {others.pop()}"
+            return False
+        search = find_causes(range(len(switches)), probe=len(self._axes) > 1, guess=guess)
+        found = drive(search, None, fails)
+        if not found:
+            self.result.innocent[axis] = f"it still fails with all {len(switches)} off"
+            return False
+        cured = settings(frozenset(range(len(switches))) - set(found.cure))
+        if self._trials.outcome(cured, axis).kind != PASSED:
+            self.result.innocent[axis] = f"nothing can be said: {', '.join(sorted(others))}"
+            return False
+        if others:
+            self.result.notes.append(f"{axis}: some trials ended in another way: {', '.join(sorted(others))}")
+        self.result.causes[axis] = _cause(axis, switches, found.causes)
+        return True
+
+    def _find_workaround(self) -> None:
+        """The settings that help; the finest way to switch it off where no setting does."""
+        causes = self.result.causes
+        if "pass" in causes:
+            lines = workaround_of(causes["pass"])
+            names = ",".join(s.name.rpartition("/")[2] for s in causes["pass"].switches)
+            tried = Settings(frozenset([Switch("config", f"{INDUCTOR}.disabled_passes", names)]))
+            if self._trials.outcome(tried, "the workaround").kind == PASSED:
+                self.result.workaround = lines
+                return
+        for axis in ("config", "lowering", "decomposition", "backend"):
+            if axis in causes:
+                self.result.workaround = workaround_of(causes[axis])
+                return
+
+
+def _cause(axis: str, switches: list[Switch], causes: Sequence[Sequence[int]]) -> Cause:
+    if len(causes) == 1:
+        together = tuple(switches[i] for i in causes[0])
+        return Cause(axis, together, len(switches), together=len(together) > 1)
+    return Cause(axis, tuple(switches[cause[-1]] for cause in causes), len(switches))
+
+
+def _named(first: Outcome, kernels: list[Switch]) -> list[int]:
+    """The kernel that shadow named, among those that can be switched."""
+    culprit = first.details.get("culprit") or {}
+    name, line = culprit.get("kernel_name", ""), str(culprit.get("wrapper", "")).rpartition(":")[2]
+    exact = [i for i, s in enumerate(kernels) if s.info.get("kernel") == name and s.name.endswith(f" {line})")]
+    return exact[:1]
