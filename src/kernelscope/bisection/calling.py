@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from .conditions import Condition, Nan, Predicate, Raises, Shadow
@@ -12,7 +14,7 @@ from .failing import Failure
 from .journal import Journal
 from .programs import Function
 from .result import BisectResult
-from .settings import AXES, Outcome, Settings, Switch
+from .settings import Outcome, Settings, Switch
 from .trials import Trials
 
 _CONDITIONS: dict[str, Callable[[], Condition]] = {"shadow": Shadow, "exception": Raises, "nan": Nan}
@@ -42,7 +44,7 @@ def bisect(
     *,
     fails: str | Callable[[Any], Any] = "shadow",
     compile: bool = True,
-    axes: Sequence[str] = AXES,
+    axes: Sequence[str] = (),
     runs: int = 3,
     confidence: float = 0.99,
 ) -> BisectResult:
@@ -52,7 +54,7 @@ def bisect(
              same; "nan": something makes a NaN; or a function of the result that is true when that is wrong
     compile  False if `fn` calls torch.compile itself; it has to do so each time that it is called
     axes     what to look at, of backend, config, pass, decomposition, lowering, fusion, autotune, kernel,
-             execution
+             execution; left out, it stops at the finest one that explains the failure
     runs     of the unchanged function at most, to see whether it fails each time
     confidence  that a trial which passes did not pass by chance, if it does not fail each time
 
@@ -72,12 +74,16 @@ def bisect(
     condition = _CONDITIONS[fails]() if isinstance(fails, str) else Predicate(fails)
     name = fails if isinstance(fails, str) else "predicate"
     program = Function(fn, tuple(args), kwargs or {}, compile=compile)
-    engine = Engine(program, condition)
-    trials = Trials(
-        _Here(engine), Journal(None, {}), Failure(name), confidence=confidence, progress=lambda *told: None
-    )
-    try:
-        return Descent(trials, name, axes).run(runs)
-    finally:
-        engine.close()
-        program.put_back()
+    with TemporaryDirectory(prefix="kernelscope-bisect-") as folder:
+        engine = Engine(program, condition, Path(folder))
+        trials = Trials(
+            _Here(engine), Journal(None, {}), Failure(name), confidence=confidence, progress=_quiet
+        )
+        try:
+            return Descent(trials, name, axes).run(runs)
+        finally:
+            engine.close()
+            program.put_back()
+
+
+def _quiet(what: str, outcome: Outcome, seconds: float) -> None: ...

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..run.errors import RunError
-from .config_choices import INDUCTOR
+from .config_choices import CAUTIOUS, INDUCTOR
 from .result import BisectResult, Cause, workaround_of
 from .search import On, drive, find_causes
 from .settings import AXES, FAILED, PASSED, Outcome, Settings, Switch
@@ -22,12 +22,19 @@ _BACKENDS = ("aot_eager_decomp_partition", "aot_eager")
 class Descent:
     """One bisection."""
 
-    def __init__(self, trials: Trials, condition: str, axes: Sequence[str]) -> None:
+    def __init__(self, trials: Trials, condition: str, axes: Sequence[str] = ()) -> None:
         unknown = [axis for axis in axes if axis not in AXES]
         if unknown:
             raise RunError(f"there is no axis {unknown[0]!r}; there are {', '.join(AXES)}")
-        self._trials, self._condition, self._axes = trials, condition, tuple(axes)
+        self._trials, self._condition = trials, condition
+        self._axes = tuple(axes) or AXES
+        self._is_quick = not axes  # stop at the finest axis that explains it
+        self._ahead: dict[str, int] = {}  # by axis that is still to come: trials at most
         self.result = BisectResult()
+
+    @property
+    def trials_ahead(self) -> int:
+        return sum(self._ahead.values())
 
     def run(self, runs: int) -> BisectResult:
         first = self._trials.baseline(runs)
@@ -97,11 +104,21 @@ class Descent:
         """The graph is right: what the kernels are made of."""
         info = [switch.info for switch in self.result.causes["kernel"].switches]
         nodes = {node for each in info for node in each.get("nodes", ())}
-        self._explain("execution", self._of("execution") if len(self._of("execution")) > 1 else [])
-        self._explain("lowering", [s for s in self._of("lowering") if s.info.get("node") in nodes])
-        self._explain("fusion", [s for s in self._of("fusion") if nodes & set(s.info.get("nodes", ()))])
-        self._explain("autotune", self._of("autotune"))
-        self._explain("config", self._configs({str(each.get("kind")) for each in info}))
+        executions, configs = self._of("execution"), self._configs({str(each.get("kind")) for each in info})
+        lowerings = [s for s in self._of("lowering") if s.info.get("node") in nodes]
+        fusions = [s for s in self._of("fusion") if nodes & set(s.info.get("nodes", ()))]
+        plan = [
+            ("execution", executions if len(executions) > 1 else []),
+            ("config", configs),
+            ("autotune", self._of("autotune")),
+            ("lowering", lowerings),
+            ("fusion", fusions),
+        ]
+        if self._is_quick:
+            del plan[3:]
+        self._follow(plan, stop=())
+        if self._is_quick and "config" not in self.result.causes:
+            self._try_without_lowering(lowerings)
 
     def _look_before_kernels(self) -> None:
         """Until something explains it: from what the graph goes through first to what is done last."""
@@ -110,12 +127,28 @@ class Descent:
         backend = self.result.causes.get("backend")
         is_early = backend is not None and backend.switches[0].name != "inductor"
         kinds = {str(switch.info.get("kind")) for switch in self._of("kernel")}
-        later = [] if is_early else ["lowering", "fusion", "autotune"]
-        for axis in ("pass", "decomposition", *later):
-            if self._explain(axis, self._of(axis)) and axis != "decomposition":
+        early = ("pass", "decomposition")
+        later = () if is_early else ("lowering", "fusion", "autotune")
+        plan = [(axis, self._of(axis)) for axis in (*early, *later)]
+        self._follow([*plan, ("config", self._configs(kinds))], stop=("pass",) if self._is_quick else ())
+
+    def _follow(self, plan: Sequence[tuple[str, list[Switch]]], stop: Sequence[str]) -> None:
+        """One axis after the other, until one of `stop` explains it."""
+        chosen = [(axis, switches) for axis, switches in plan if axis in self._axes and switches]
+        self._ahead = {axis: (len(switches) - 1).bit_length() + 2 for axis, switches in chosen}
+        for axis, switches in chosen:
+            del self._ahead[axis]
+            changed = [i for i, s in enumerate(switches) if axis == "config" and s.name not in CAUTIOUS]
+            if self._explain(axis, switches, guess=changed) and axis in stop:
                 break
-        if "pass" not in self.result.causes:
-            self._explain("config", self._configs(kinds))
+        self._ahead = {}
+
+    def _try_without_lowering(self, lowerings: list[Switch]) -> None:
+        """Nothing is compiled for operators that are left to eager, so this is quick."""
+        if lowerings and "lowering" in self._axes:
+            outcome = self._trials.outcome(Settings(frozenset(lowerings)), "lowering: the kernel's operators")
+            if outcome.kind == PASSED:
+                self.result.workaround = workaround_of(Cause("lowering", tuple(lowerings)))
 
     def _find_backend(self) -> None:
         """The first backend, from eager on, with which it fails."""
@@ -174,6 +207,8 @@ class Descent:
     def _find_workaround(self) -> None:
         """The settings that help; the finest way to switch it off where no setting does."""
         causes = self.result.causes
+        if self.result.workaround:
+            return
         if "pass" in causes:
             lines = workaround_of(causes["pass"])
             names = ",".join(s.name.rpartition("/")[2] for s in causes["pass"].switches)

@@ -24,6 +24,7 @@ from ..probes.fx_stages import FxStages
 from ..probes.lowering import LoweredGraph, Lowerings
 from ..run.errors import RunError
 from ..shadowing.eager_launches import EagerSession
+from .binaries import Binaries
 from .conditions import Condition, Program
 from .config_choices import CAUTIOUS, DYNAMO, INDUCTOR, candidates, split
 from .settings import AT_RUN_TIME, AXES, RAISED, Outcome, Settings, Switch
@@ -34,8 +35,10 @@ Tell = Callable[[Switch], None]
 class Engine:
     """One process that runs trials of one program."""
 
-    def __init__(self, program: Program, condition: Condition, caches: Path | None = None) -> None:
+    def __init__(self, program: Program, condition: Condition, caches: Path) -> None:
         self._program, self._condition, self._caches = program, condition, caches
+        self._binaries = Binaries(caches / "binaries")
+        self._cache: Path | None = None
         self._open: ExitStack | None = None
         self._settings: Settings | None = None  # of what is compiled now
         self._session: EagerSession | None = None
@@ -56,10 +59,13 @@ class Engine:
         except Exception as error:
             traceback.print_exc()
             outcome = Outcome(RAISED, f"{type(error).__name__}: {error}")
+        if self._cache is not None:
+            self._binaries.take_from(self._cache)
         return Outcome(outcome.kind, outcome.what, outcome.details, perf_counter() - start)
 
     def close(self) -> None:
         opened, self._open, self._settings, self._session = self._open, None, None, None
+        self._cache = None
         if opened is not None:
             opened.close()
 
@@ -72,6 +78,8 @@ class Engine:
             stack.callback(torch._dynamo.reset)
             torch._dynamo.reset()
             stack.enter_context(_fresh_cache(self._caches))
+            self._cache = _cache_folder()
+            self._binaries.put_into(self._cache)
             forced = [(*split(name), value) for name, value in settings.configs.items()]
             _install(stack, ForcedSettings([*forced, *NO_CACHES]))
             off = {axis: settings.names(axis) for axis in AXES}
@@ -128,9 +136,11 @@ def _install(stack: ExitStack, probe: Any) -> None:
         raise RunError("; ".join(missing))
 
 
-def _fresh_cache(folder: Path | None) -> Any:
+def _fresh_cache(folder: Path) -> Any:
     """An empty cache of our own; precompiled headers are kept elsewhere, and shared."""
     utils = importlib.import_module("torch._inductor.utils")
-    return utils.fresh_cache(dir=None if folder is None else str(folder))
+    return utils.fresh_cache(dir=str(folder))
 
 
+def _cache_folder() -> Path:
+    return Path(importlib.import_module("torch._inductor.runtime.cache_dir_utils").cache_dir())

@@ -25,6 +25,7 @@ class Script:
     def __init__(self, words: list[str]) -> None:
         self._words = words
         self._code: CodeType | None = None
+        self._main = ModuleType("__main__")
         self._generators, self._cwd, self._modules = Generators(), os.getcwd(), set(sys.modules)
 
     def __call__(self) -> dict[str, Any]:
@@ -52,11 +53,13 @@ class Script:
         if self._code is None:
             # Once: the functions in it stay the same for Dynamo, which then finds what it has compiled.
             self._code = compile(Path(script).read_bytes(), script, "exec", dont_inherit=True)
-        module = ModuleType("__main__")
-        module.__file__ = script
-        sys.modules["__main__"] = module
-        exec(self._code, module.__dict__)
-        return vars(module)
+        names = vars(self._main)
+        for name in [name for name in names if not name.startswith("__")]:
+            del names[name]  # Dynamo's own names, which compiled code needs, begin with two underscores
+        self._main.__file__ = script
+        sys.modules["__main__"] = self._main
+        exec(self._code, names)
+        return names
 
     def _forget(self) -> None:
         """The program's own modules load again, with whatever state they keep; libraries stay."""

@@ -55,14 +55,15 @@ class EagerSession(Session):
             self._tell("execution", name, {"graph": graph_call.graph.name, "inputs": _shapes(inputs)})
 
     def _prepare(self, index: int, launch: Launch, execution: Execution) -> Pending:
+        replaces = self._replaces(launch, execution)
+        # Before anything is computed: an operator may write to what it is given also when eager runs it.
+        kept = _copies_of_inputs(launch) if replaces else []
         pending = super()._prepare(index, launch, execution)
+        pending.kept = kept
         if pending.unit.outputs and not pending.unit.given:
             self._tell("kernel", name_of(launch, execution), _about(launch, pending))
-        if self._replaces(launch, execution):
-            if _is_whole(launch, pending):
-                launch.func = lambda *args, **kwargs: _write(launch, pending)
-            else:
-                pending.kept = _copies_of_inputs(launch)
+        if replaces and _is_whole(launch, pending):
+            launch.func = lambda *args, **kwargs: _write(launch, pending)
         return pending
 
     def _look_at_memory(
@@ -141,7 +142,7 @@ def _fits(pending: Pending, output: Output) -> bool:
 
 
 def _copies_of_inputs(launch: Launch) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """It has to be launched; what it writes to without saying so is put back."""
+    """What is written to without being declared is put back."""
     given = [launch.flat[i] for i in launch.point.tensors if i not in launch.point.written]
     return [(tensor, tensor.detach().clone()) for tensor in given]
 
