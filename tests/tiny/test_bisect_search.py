@@ -55,7 +55,7 @@ def test_causes_that_act_together_are_all_named(given: tuple[int, set[int]]) -> 
 def test_causes_that_act_alone_are_all_named(given: tuple[int, set[int]], seed: int) -> None:
     n, planted = given
     found = drive(find_causes(range(n)), None, Oracle(*({each} for each in planted)))
-    assert {cause for cause in found.causes} == {(each,) for each in planted}
+    assert set(found.causes) == {(each,) for each in planted}
     assert set(found.cure) == planted
 
 

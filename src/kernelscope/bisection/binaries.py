@@ -1,7 +1,7 @@
 """Compiled C++ that trials share.
 
-Each trial has an empty cache of graphs and of generated code. A shared library is named after its source and the
-compiler's flags alone, so one that another trial built from the very same text need not be built again.
+Each trial has an empty cache of graphs and of generated code. A shared library is named after its source and
+the compiler's flags alone, so one that another trial built from the very same text need not be built again.
 """
 
 from __future__ import annotations

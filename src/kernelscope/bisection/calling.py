@@ -58,8 +58,8 @@ def bisect(
     runs     of the unchanged function at most, to see whether it fails each time
     confidence  that a trial which passes did not pass by chance, if it does not fail each time
 
-    A function that crashes or hangs takes this process with it: for such, use the command, which runs each trial
-    in a process of its own.
+    A function that crashes or hangs takes this process with it: for such, use the command, which runs each
+    trial in a process of its own.
 
     Example:
         result = kernelscope.bisect(model, (x,))

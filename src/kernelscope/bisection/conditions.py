@@ -101,7 +101,8 @@ def condition_of(told: Mapping[str, Any]) -> Condition:
         return Check(what)
     if kind == "predicate":
         return Predicate(load_function(what))
-    return {"shadow": Shadow, "exception": Raises, "nan": Nan}[kind]()
+    plain: dict[str, Callable[[], Condition]] = {"shadow": Shadow, "exception": Raises, "nan": Nan}
+    return plain[kind]()
 
 
 def load_function(where: str) -> Callable[[Any], Any]:
@@ -110,7 +111,8 @@ def load_function(where: str) -> Callable[[Any], Any]:
     if not file or not Path(file).is_file():
         raise RunError(f"--predicate {where}: give file.py:function; there is no file {file or where}")
     spec = importlib.util.spec_from_file_location("kernelscope_predicate", file)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     found = getattr(module, name, None)

@@ -1,8 +1,8 @@
 """From axis to axis: what is cheap and tells the most comes first.
 
-Replacing kernels needs no compilation and splits the compiler in two. If it passes with every kernel replaced
-by its eager nodes, the graph was right: what is wrong came after it, and only what those kernels are made of has
-to be looked at. If it still fails, something before that is wrong: a pass, a decomposition, the backend.
+Replacing kernels needs no compilation and splits the compiler in two. If it passes with every kernel
+replaced by its eager nodes, the graph was right: what is wrong came after it, and only what those kernels are
+made of has to be looked at. If it still fails, something before that is wrong: a pass, a decomposition, the backend.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Descent:
         self.result.failure = first.what
         if self._trials.failed < self._trials.runs:
             self.result.notes.append(
-                f"the program is not deterministic: it failed in {self._trials.failed} of {self._trials.runs} "
-                f"runs; each trial had to pass {self._trials.repeats} times before it was believed"
+                f"the program is not deterministic: it failed in {self._trials.failed} of "
+                f"{self._trials.runs} runs; each trial had to pass {self._trials.repeats} times before it was believed"
             )
         if self._condition != "shadow" and self._fails_in_eager():
             return self._finished()
@@ -87,8 +87,8 @@ class Descent:
             return False
         if self._trials.fails(Settings(backend="eager"), ""):
             self.result.problem = (
-                "It fails with backend='eager' too, where nothing is compiled: the compiler is not the cause, "
-                "or the check always fails."
+                "It fails with backend='eager' too, where nothing is compiled: the compiler is not the "
+                "cause, or the check always fails."
             )
             return True
         self.result.notes.append(f"with backend='eager' the program fails in another way: {outcome}")
@@ -233,5 +233,7 @@ def _named(first: Outcome, kernels: list[Switch]) -> list[int]:
     """The kernel that shadow named, among those that can be switched."""
     culprit = first.details.get("culprit") or {}
     name, line = culprit.get("kernel_name", ""), str(culprit.get("wrapper", "")).rpartition(":")[2]
-    exact = [i for i, s in enumerate(kernels) if s.info.get("kernel") == name and s.name.endswith(f" {line})")]
+    exact = [
+        i for i, s in enumerate(kernels) if s.info.get("kernel") == name and s.name.endswith(f" {line})")
+    ]
     return exact[:1]

@@ -122,7 +122,17 @@ class Engine:
             self._tell(Switch("config", name, value))
 
 
-_NOT_ABOUT_RESULTS = ("cache", "trace", "debug", "log", "verbose", "compile_threads", "worker", "cxx", "profil")
+_NOT_ABOUT_RESULTS = (
+    "cache",
+    "trace",
+    "debug",
+    "log",
+    "verbose",
+    "compile_threads",
+    "worker",
+    "cxx",
+    "profil",
+)
 
 
 def _is_of_run_time(settings: Settings) -> bool:

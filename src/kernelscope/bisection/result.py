@@ -100,7 +100,7 @@ class BisectResult:
 
 
 # Which execution it happens in says when, not what.
-_FINEST_FIRST = tuple(axis for axis in reversed(AXES) if axis != "execution") + ("execution",)
+_FINEST_FIRST = (*(axis for axis in reversed(AXES) if axis != "execution"), "execution")
 
 
 def workaround_of(cause: Cause) -> tuple[str, ...]:

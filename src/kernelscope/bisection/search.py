@@ -1,7 +1,7 @@
 """The search itself, without anything that it is about: which of n switches does a failure need?
 
-A search is a generator. It yields the switches that shall be on and is sent whether it failed then, so whoever
-drives it can log each trial and go on after a crash: the same answers lead to the same questions.
+A search is a generator. It yields the switches that shall be on and is sent whether it failed then, so
+whoever drives it can log each trial and go on after a crash: the same answers lead to the same questions.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Trials:
     # -- the unchanged program -------------------------------------------------------------------------
 
     def baseline(self, runs: int) -> Outcome:
-        """Run it until it is known whether it fails, and how often; the first failure, or the last outcome."""
+        """Run it a few times: does it fail, and how often? The first failure, or the last outcome."""
         if not 2 <= runs <= MOST:
             raise RunError(f"--runs {runs}: use a number from 2 to {MOST}")
         first: Outcome | None = None
@@ -64,8 +64,6 @@ class Trials:
                 first = first or last
             if 0 < self.failed < self.runs:
                 runs = max(runs, _RUNS_OF_A_FLAKY_ONE)
-            elif self.failed == 2:
-                break
         if first is None:
             return last
         self.repeats = repeats_needed(self.failed, self.runs, self._asked_confidence)

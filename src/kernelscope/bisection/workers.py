@@ -32,6 +32,12 @@ class Workers:
         self._children = 0
         self._asked = len(list((home / "logs").glob("trial-*.log")))
 
+    def get_ready(self) -> None:
+        """Wait until trials can be forked; it would otherwise be counted as part of the first."""
+        if self._zygote is not None and not self._zygote.is_forkable:
+            self._zygote.close()
+            self._zygote = None
+
     def run(self, settings: Settings, *, discover: bool = False) -> Outcome:
         start = perf_counter()
         if self._child is None or self._compiled != settings.of_compiler:
@@ -83,9 +89,7 @@ class Workers:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
             os.mkfifo(path)
-        if self._zygote is not None and not self._zygote.is_forkable:
-            self._zygote.close()
-            self._zygote = None
+        self.get_ready()
         start = self._zygote.fork if self._zygote is not None else self._spawn
         self._child = _Child(start(requests, answers), self._zygote, requests, answers)
         self._compiled = settings.of_compiler

@@ -42,18 +42,28 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     failing.add_argument(
         "--fails-on",
         choices=["shadow", "exception", "nan"],
-        help="shadow (default): a kernel computes something else than eager; exception: it raises, crashes or "
-        "hangs; nan: something makes a NaN",
+        help="shadow (default): a kernel computes something else than eager; exception: it raises, "
+        "crashes or hangs; nan: something makes a NaN",
     )
     failing.add_argument("--message", metavar="TEXT", help="of exceptions, only those with this text")
-    failing.add_argument("--check", metavar="COMMAND", help="run after the script; a status but 0 is a failure")
-    failing.add_argument("--predicate", metavar="FILE:FUNCTION", help="true when the script's names are wrong")
+    failing.add_argument(
+        "--check", metavar="COMMAND", help="run after the script; a status but 0 is a failure"
+    )
+    failing.add_argument(
+        "--predicate", metavar="FILE:FUNCTION", help="true when the script's names are wrong"
+    )
     search = parser.add_argument_group("how to search")
     search.add_argument("--axis", action="append", default=[], metavar="AXIS", help=", ".join(AXES))
     search.add_argument("--all", action="store_true", help="every axis, also when a finer one explains it")
-    search.add_argument("--runs", type=int, default=3, metavar="N", help="of the unchanged script (default 3)")
     search.add_argument(
-        "--confidence", type=float, default=0.99, metavar="P", help="of a flaky failure's trials (default 0.99)"
+        "--runs", type=int, default=3, metavar="N", help="of the unchanged script (default 3)"
+    )
+    search.add_argument(
+        "--confidence",
+        type=float,
+        default=0.99,
+        metavar="P",
+        help="of a flaky failure's trials (default 0.99)",
     )
     search.add_argument(
         "--timeout", type=float, default=600, metavar="SECONDS", help="of one trial (default 600)"
@@ -62,7 +72,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     where = parser.add_argument_group("where to")
     where.add_argument("-o", dest="output", metavar="NAME", help="folder to make; default SCRIPT-bisect-1")
     where.add_argument(
-        "--resume", action="store_true", help="go on with the newest bisection of this script, or with -o NAME"
+        "--resume",
+        action="store_true",
+        help="go on with the newest bisection of this script, or with -o NAME",
     )
     where.add_argument("--json", action="store_true", help="print JSON (docs/bisect.md has the keys)")
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="module", help="run a module")
@@ -84,7 +96,9 @@ def main(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         progress.end()
         again = shlex.join(["kernelscope", "bisect", "--resume", "-o", str(path), *_words_again(args)])
-        print(f"kernelscope: interrupted after {progress.trials} trials; go on with\n  {again}", file=sys.stderr)
+        print(
+            f"kernelscope: interrupted after {progress.trials} trials; go on with\n  {again}", file=sys.stderr
+        )
         raise
     finally:
         progress.end()
@@ -106,8 +120,8 @@ def _request(args: argparse.Namespace) -> Request:
     if unknown:
         raise RunError(f"--axis {unknown[0]}: there are {', '.join(AXES)}")
     return Request(
-        tuple(_words(args)), condition, conditions.get(condition) or "", AXES if args.all else tuple(args.axis),
-        args.runs, args.confidence, args.timeout, fork=not args.spawn,
+        tuple(_words(args)), condition, conditions.get(condition) or "",
+        AXES if args.all else tuple(args.axis), args.runs, args.confidence, args.timeout, fork=not args.spawn,
     )  # fmt: skip
 
 

@@ -157,7 +157,6 @@ class CompilerSwitches:
 
         return select
 
-
     def _around_configs(self, original: Any) -> Any:
         def __init__(tuner: Any, *args: Any, **kwargs: Any) -> None:
             original(tuner, *args, **kwargs)
@@ -194,7 +193,10 @@ def _operations(node: Any) -> list[str]:
 
 def _origins(node: Any) -> list[str]:
     return [
-        origin.name for each in node.get_nodes() if each.node is not None for origin in each.node.get_origins()
+        origin.name
+        for each in node.get_nodes()
+        if each.node is not None
+        for origin in each.node.get_origins()
     ]
 
 

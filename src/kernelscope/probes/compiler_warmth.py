@@ -9,13 +9,18 @@ from pathlib import Path
 
 
 def warm_compiler() -> None:
-    """Compile one small function of fake tensors: imports, pattern tables, the test of the compiler's flags."""
+    """Compile one small function of fake tensors: imports, tables of patterns, what the C++ compiler can."""
     import torch
+    from torch._functorch import config as functorch_config
+    from torch._inductor import config as inductor_config
     from torch._inductor.compile_fx import compile_fx
-    from torch._inductor.utils import fresh_cache
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    with fresh_cache():
+    # No graph out of a cache, so that all is really used; what g++ was asked before need not be asked again.
+    with (
+        inductor_config.patch(fx_graph_cache=False, fx_graph_remote_cache=False),
+        functorch_config.patch(enable_autograd_cache=False),
+    ):
         module = torch.fx.symbolic_trace(lambda x: x.sin().sum(0))
         with FakeTensorMode(), torch.no_grad():
             example = torch.empty(8, 8)

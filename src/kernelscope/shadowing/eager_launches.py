@@ -171,5 +171,3 @@ def _shapes(inputs: Sequence[Any]) -> list[str]:
         for each in inputs
         if isinstance(each, torch.Tensor)
     ]
-
-
