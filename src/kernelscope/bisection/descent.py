@@ -2,7 +2,8 @@
 
 Replacing kernels needs no compilation and splits the compiler in two. If it passes with every kernel
 replaced by its eager nodes, the graph was right: what is wrong came after it, and only what those kernels are
-made of has to be looked at. If it still fails, something before that is wrong: a pass, a decomposition, the backend.
+made of has to be looked at. If it still fails, something before that is wrong: a pass, a decomposition, the
+backend.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class Descent:
         if self._trials.failed < self._trials.runs:
             self.result.notes.append(
                 f"the program is not deterministic: it failed in {self._trials.failed} of "
-                f"{self._trials.runs} runs; each trial had to pass {self._trials.repeats} times before it was believed"
+                f"{self._trials.runs} runs; each trial had to pass {self._trials.repeats} times before it "
+                "was believed"
             )
         if self._condition != "shadow" and self._fails_in_eager():
             return self._finished()

@@ -51,7 +51,6 @@ def bisect_script(request: Request, folder: Path, progress: Progress) -> BisectR
     }
     workers = Workers(job, folder, timeout=request.timeout, fork=request.fork)
     try:
-        workers.get_ready()
         trials = Trials(
             workers, journal, failure, confidence=request.confidence,
             progress=lambda what, outcome, each: progress(what, outcome, each * descent.trials_ahead),

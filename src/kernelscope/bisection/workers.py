@@ -26,19 +26,23 @@ class Workers:
             (home / folder).mkdir(exist_ok=True)
         self._job = home / "job.json"
         self._job.write_text(json.dumps(job | {"home": str(home)}))
-        self._zygote = _Zygote(self._job, home) if fork else None
+        self._forks = fork
+        self._zygote: _Zygote | None = None
         self._child: _Child | None = None
         self._compiled: Settings | None = None
         self._children = 0
         self._asked = len(list((home / "logs").glob("trial-*.log")))
 
     def get_ready(self) -> None:
-        """Wait until trials can be forked; it would otherwise be counted as part of the first."""
-        if self._zygote is not None and not self._zygote.is_forkable:
-            self._zygote.close()
-            self._zygote = None
+        """Start what trials are forked from, where they can be, and wait for it."""
+        if self._forks and self._zygote is None:
+            self._zygote = _Zygote(self._job, self._home)
+            if not self._zygote.is_forkable:
+                self._zygote.close()
+                self._zygote, self._forks = None, False
 
     def run(self, settings: Settings, *, discover: bool = False) -> Outcome:
+        self.get_ready()
         start = perf_counter()
         if self._child is None or self._compiled != settings.of_compiler:
             self._start(settings)
@@ -89,7 +93,6 @@ class Workers:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
             os.mkfifo(path)
-        self.get_ready()
         start = self._zygote.fork if self._zygote is not None else self._spawn
         self._child = _Child(start(requests, answers), self._zygote, requests, answers)
         self._compiled = settings.of_compiler
