@@ -64,6 +64,7 @@ PATCH_TARGETS = [
 # (module, functions): the same of functions.
 PATCHED_FUNCTIONS = [
     ("torch._inductor.compile_fx", ("compile_fx", "_recursive_pre_grad_passes")),
+    ("torch._inductor.graph", ("make_fallback",)),
     *(
         (f"torch._inductor.{module}", ("set_kernel_post_grad_provenance_tracing",))
         for module in ("debug", "codegen.cpp", "codegen.triton")

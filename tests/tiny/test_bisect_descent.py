@@ -186,7 +186,7 @@ def test_a_check_that_always_fails() -> None:
     result, compiler = bisected(lambda off, b: True)
     assert "fails with backend='eager' too" in str(result)
     assert "or the check always fails" in str(result)
-    assert (result.status, len(compiler.trials)) == (2, 4)
+    assert (result.status, len(compiler.trials)) == (2, 5)
 
 
 def test_a_program_that_does_not_get_to_its_end() -> None:

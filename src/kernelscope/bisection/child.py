@@ -20,7 +20,8 @@ def serve(job: dict[str, Any], requests: str, answers: str) -> None:
     home = Path(job["home"])
     with open(requests) as asked, open(answers, "w") as told:
         try:
-            engine = Engine(Script(job["words"]), condition_of(job["condition"]), home / "caches")
+            program, condition = Script(job["words"]), condition_of(job["condition"])
+            engine = Engine(program, condition, home / "caches", prints_errors=True)
         except RunError as error:
             print(json.dumps({"error": str(error)}), file=told, flush=True)
             return

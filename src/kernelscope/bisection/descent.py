@@ -48,11 +48,11 @@ class Descent:
                 f"{self._trials.runs} runs; each trial had to pass {self._trials.repeats} times before it "
                 "was believed"
             )
-        if self._condition != "shadow" and self._fails_in_eager():
-            return self._finished()
-        self._look_for_kernels(first)
+        self._look_for_kernels(first)  # first: nothing has to be compiled again for it
         if "kernel" in self.result.causes:
             self._look_behind_kernels()
+        elif self._condition != "shadow" and self._fails_in_eager():
+            return self._finished()
         else:
             self._look_before_kernels()
         self._find_workaround()
@@ -88,6 +88,7 @@ class Descent:
         if outcome.kind == PASSED:
             return False
         if self._trials.fails(Settings(backend="eager"), ""):
+            self.result.innocent.clear()
             self.result.problem = (
                 "It fails with backend='eager' too, where nothing is compiled: the compiler is not the "
                 "cause, or the check always fails."
@@ -132,7 +133,8 @@ class Descent:
         early = ("pass", "decomposition")
         later = () if is_early else ("lowering", "fusion", "autotune")
         plan = [(axis, self._of(axis)) for axis in (*early, *later)]
-        self._follow([*plan, ("config", self._configs(kinds))], stop=("pass",) if self._is_quick else ())
+        stop = ("pass", "lowering", "fusion", "autotune") if self._is_quick else ()
+        self._follow([*plan, ("config", self._configs(kinds))], stop)
 
     def _follow(self, plan: Sequence[tuple[str, list[Switch]]], stop: Sequence[str]) -> None:
         """One axis after the other, until one of `stop` explains it."""

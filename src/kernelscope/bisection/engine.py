@@ -35,7 +35,10 @@ Tell = Callable[[Switch], None]
 class Engine:
     """One process that runs trials of one program."""
 
-    def __init__(self, program: Program, condition: Condition, caches: Path) -> None:
+    def __init__(
+        self, program: Program, condition: Condition, caches: Path, *, prints_errors: bool = False
+    ) -> None:
+        self._prints_errors = prints_errors
         self._program, self._condition, self._caches = program, condition, caches
         self._binaries = Binaries(caches / "binaries")
         self._cache: Path | None = None
@@ -57,7 +60,8 @@ class Engine:
         except RunError:
             raise
         except Exception as error:
-            traceback.print_exc()
+            if self._prints_errors:
+                traceback.print_exc()
             outcome = Outcome(RAISED, f"{type(error).__name__}: {error}")
         if self._cache is not None:
             self._binaries.take_from(self._cache)

@@ -43,6 +43,7 @@ class CompilerSwitches:
             Patch(f"{_OBSERVER}.apply_graph_pass", self._around_pass),
             Patch(f"{_SCHEDULER}.can_fuse", self._around_question),
             Patch(f"{_SCHEDULER}.fuse_two_nodes", self._around_fusion),
+            Patch("torch._inductor.graph:make_fallback", self._around_fallback),
             Patch(_SELECTOR, self._around_choice),
             Patch(f"{_AUTOTUNER}.__init__", self._around_configs),
             Patch(f"{_AUTOTUNER}.autotune_to_one_config", self._around_tuning),
@@ -75,6 +76,14 @@ class CompilerSwitches:
             return original(backend, subsystem, debug_info)
 
         return staticmethod(disable_subsystem)
+
+    def _around_fallback(self, original: Any) -> Any:
+        def make_fallback(operator: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._is_off("decomposition", str(operator)):
+                kwargs["override_decomp"] = True  # it is not decomposed, and there is no lowering for it
+            return original(operator, *args, **kwargs)
+
+        return make_fallback
 
     def _lowering(self, node: str) -> bool:
         from torch._inductor.virtualized import V

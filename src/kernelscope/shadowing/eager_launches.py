@@ -61,7 +61,7 @@ class EagerSession(Session):
         pending = super()._prepare(index, launch, execution)
         pending.kept = kept
         if pending.unit.outputs and not pending.unit.given:
-            self._tell("kernel", name_of(launch, execution), _about(launch, pending))
+            self._tell("kernel", self._name_of(launch), _about(launch, pending))
         if replaces and _is_whole(launch, pending):
             launch.func = lambda *args, **kwargs: _write(launch, pending)
         return pending
@@ -76,9 +76,14 @@ class EagerSession(Session):
         super()._look_at_memory(index, launch, execution, alive)
         self._memory.result = self.result
 
+    def _name_of(self, launch: Launch) -> str:
+        """The same whenever the same code is compiled, in this process or in another."""
+        site = launch.site
+        return f"{site.kernel.name} (graph {list(self._lowered).index(site.file)}, line {site.line})"
+
     def _replaces(self, launch: Launch, execution: Execution) -> bool:
         return (
-            name_of(launch, execution) in self._off
+            self._name_of(launch) in self._off
             or self._names.get(launch.graph_call, "") in self._off_executions
         )
 
@@ -104,11 +109,6 @@ class EagerLaunches(LaunchCheck):
     def _judge_output(self, launch: Launch, pending: Pending, output: Output, made: Any) -> None:
         if self._judges:
             super()._judge_output(launch, pending, output, made)
-
-
-def name_of(launch: Launch, execution: Execution) -> str:
-    """The same in every process that compiles the same code."""
-    return f"{launch.site.kernel.name} ({execution.name}, line {launch.site.line})"
 
 
 def _about(launch: Launch, pending: Pending) -> dict[str, Any]:
