@@ -1,4 +1,4 @@
-"""How long it takes to a cause: `kernelscope.bisect` beside torch's CompilerBisector, same faults, same check.
+"""How long it takes to a cause: `kernelscope.bisect` and torch's CompilerBisector, same faults, same check.
 
 python benchmarks/bisection.py            print the table
 python benchmarks/bisection.py --check    exit status 1 below the promised 5×
@@ -147,7 +147,7 @@ def warm_up() -> None:
 def markdown(result: dict[str, Any]) -> str:
     lines = [
         "- program: a small network of 3 products, GELU, layer norm, softmax, relu and tanh; forward, f32",
-        "- condition: its result is not close to eager's, for both; each in one process that has compiled before",
+        "- condition: its result is not close to eager's, for both; in a process that has compiled before",
         f"- machine: {result['machine']}",
         f"- versions: {result['versions']}",
         "",
@@ -157,7 +157,7 @@ def markdown(result: dict[str, Any]) -> str:
     for row in result["rows"]:
         stock, ours = row["stock"], row["ours"]
         lines.append(
-            f"| {row['fault']} | {stock['said'].replace('|', ' ')}, {stock['seconds']:.1f} s | {stock['trials']} "
+            f"| {row['fault']} | {stock['said']}, {stock['seconds']:.1f} s | {stock['trials']} "
             f"| {ours['said']}, {ours['seconds']:.1f} s | {ours['trials']} | {row['ratio']:.1f}× |"
         )
     both = [row["ratio"] for row in result["rows"] if row["stock_found"] and row["we_found"]]
