@@ -187,7 +187,10 @@ def main() -> None:
     if options.threads:
         torch.set_num_threads(options.threads)
     warm_up()
-    rows = [measure(fault) for fault in FAULTS]
+    rows = []
+    for fault in FAULTS:
+        rows.append(measure(fault))
+        print(f"{fault.name}: {rows[-1]['ratio']:.1f}×", file=sys.stderr, flush=True)
     result = {"machine": machine("cpu"), "versions": versions(), "rows": rows}
     _report.report(options, result, markdown(result), (PAGE, "bisect:cpu"), broken)
 

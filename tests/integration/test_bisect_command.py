@@ -167,6 +167,7 @@ def test_what_cannot_be_done_is_said(tmp_path: Path, words: list[str], message: 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_check_that_never_fails(tmp_path: Path) -> None:
     script(tmp_path, WRONG)
     result, _ = bisect(tmp_path, "--check", "true", "program.py", status=2)
@@ -174,6 +175,7 @@ def test_a_check_that_never_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_check_that_always_fails(tmp_path: Path) -> None:
     script(tmp_path, WRONG)
     result, _ = bisect(tmp_path, "--check", "false", "program.py", status=2)
@@ -181,6 +183,7 @@ def test_a_check_that_always_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_program_without_compiled_code(tmp_path: Path) -> None:
     script(tmp_path, "import torch; torch.ones(3).sin()")
     result, _ = bisect(tmp_path, "program.py", status=2)
@@ -188,6 +191,7 @@ def test_a_program_without_compiled_code(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_check_command_that_cannot_be_run(tmp_path: Path) -> None:
     script(tmp_path, "print()")
     words = [*COMMAND, "--check", "no-such-command-here", "program.py"]
@@ -206,6 +210,7 @@ sys.exit(not torch.allclose(y, expected, atol=1e-4))
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_command_decides(tmp_path: Path) -> None:
     script(tmp_path, WRONG + '\ntorch.save(y, "y.pt"); torch.save(expected, "expected.pt")\n')
     (tmp_path / "compare.py").write_text(CHECK)
@@ -215,6 +220,7 @@ def test_a_command_decides(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_predicate_decides_in_spawned_processes(tmp_path: Path) -> None:
     script(tmp_path, WRONG)
     (tmp_path / "wrong.py").write_text(
@@ -225,6 +231,7 @@ def test_a_predicate_decides_in_spawned_processes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", ["runtime_error", "compile_error"])
 def test_an_exception(tmp_path: Path, fault: str) -> None:
     """Inductor's own test of its relu: the C++ compiler, or the kernel, fails."""
@@ -254,6 +261,7 @@ torch.compile(lambda x: x.sin())(torch.ones(8, 8))
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_nan(tmp_path: Path) -> None:
     script(tmp_path, NAN)
     result, _ = bisect(tmp_path, "--fails-on", "nan", "program.py")
@@ -261,6 +269,7 @@ def test_a_nan(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_an_interrupted_one_goes_on(tmp_path: Path) -> None:
     script(tmp_path, WRONG)
     child = subprocess.Popen([*COMMAND, "program.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
@@ -289,6 +298,7 @@ if random.random() < 0.5:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_flaky_failure_is_repeated(tmp_path: Path) -> None:
     (tmp_path / "wrong.py").write_text(WRONG)
     script(tmp_path, FLAKY)

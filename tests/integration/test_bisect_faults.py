@@ -60,6 +60,7 @@ def test_one_of_each_family(fault: Fault) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", [pytest.param(f, id=str(f)) for f in FAULTS])
 def test_each_ends_at_its_cause_with_a_workaround(fault: Fault) -> None:
     canaries: list[Canary] = []
