@@ -166,4 +166,3 @@ class Progress:
     def end(self) -> None:
         if self._is_live and self.trials:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-            self.trials = 0
