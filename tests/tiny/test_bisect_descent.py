@@ -126,8 +126,36 @@ def test_all_axes_look_only_at_what_the_kernel_is_made_of() -> None:
     result, compiler = bisected(fails, axes=AXES)
     assert names(result, "lowering") == ["m7 (graph 0)"]
     assert names(result, "fusion") == ["op7 with op8 (graph 0)"]
-    assert {s.info["node"] for t in compiler.trials for s in t.off if s.axis == "lowering"} == {"n7", "m7"}
+    lowered = [t.names("lowering") for t in compiler.trials if t.names("lowering") and not t.configs]
+    of_kernel = {"n7 (graph 0)", "m7 (graph 0)"}
+    assert all(names <= of_kernel or names.isdisjoint(of_kernel) for names in lowered)
     assert "config" in result.innocent
+
+
+def test_settings_are_tried_with_the_other_operators_in_eager() -> None:
+    """So that only the guilty kernel is compiled for them; what is recommended was tried as it is."""
+    simdlen = CONFIG + "cpp.simdlen"
+    result, compiler = bisected(lambda off, b: b == "" and not {"k7", simdlen} & off)
+    tried = [t for t in compiler.trials if t.configs]
+    assert all(len(t.names("lowering")) == 38 for t in tried[:-1])
+    assert tried[-1] == Settings(frozenset([Switch("config", simdlen, 1)]))
+    assert result.workaround == (f"{simdlen} = 1",)
+
+    def needs_neighbours(off: set[str], backend: str) -> bool:
+        return backend == "" and not {"k7", simdlen} & off and "n3" not in off
+
+    result, compiler = bisected(needs_neighbours)
+    assert not any(t.names("lowering") for t in compiler.trials if t.configs)
+    assert result.workaround == (f"{simdlen} = 1",)
+
+
+def test_the_search_may_stop_at_the_cause() -> None:
+    compiler = Compiler(lambda off, b: b == "" and "k7" not in off)
+    failure, journal = Failure("check"), Journal(None, {})
+    trials = Trials(compiler, journal, failure, confidence=0.99, progress=lambda *told: None)
+    result = Descent(trials, "check", workaround=False).run(3)
+    assert names(result, "kernel") == ["k7 (0, line 7)"]
+    assert all(t.of_compiler == Settings() for t in compiler.trials)
 
 
 def test_kernels_that_fail_only_together_are_both_named() -> None:

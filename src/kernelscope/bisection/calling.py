@@ -47,6 +47,7 @@ def bisect(
     axes: Sequence[str] = (),
     runs: int = 3,
     confidence: float = 0.99,
+    workaround: bool = True,
 ) -> BisectResult:
     """Find out what of the compiler makes a function fail: a config, a pass, a lowering, a fusion, a kernel.
 
@@ -57,6 +58,7 @@ def bisect(
              execution; left out, it stops at the finest one that explains the failure
     runs     of the unchanged function at most, to see whether it fails each time
     confidence  that a trial which passes did not pass by chance, if it does not fail each time
+    workaround  False stops when the cause is known, and looks for no setting that helps
 
     A function that crashes or hangs takes this process with it: for such, use the command, which runs each
     trial in a process of its own.
@@ -80,7 +82,7 @@ def bisect(
             _Here(engine), Journal(None, {}), Failure(name), confidence=confidence, progress=_quiet
         )
         try:
-            return Descent(trials, name, axes).run(runs)
+            return Descent(trials, name, axes, workaround=workaround).run(runs)
         finally:
             engine.close()
             program.put_back()

@@ -23,13 +23,16 @@ _BACKENDS = ("aot_eager_decomp_partition", "aot_eager")
 class Descent:
     """One bisection."""
 
-    def __init__(self, trials: Trials, condition: str, axes: Sequence[str] = ()) -> None:
+    def __init__(
+        self, trials: Trials, condition: str, axes: Sequence[str] = (), *, workaround: bool = True
+    ) -> None:
         unknown = [axis for axis in axes if axis not in AXES]
         if unknown:
             raise RunError(f"there is no axis {unknown[0]!r}; there are {', '.join(AXES)}")
         self._trials, self._condition = trials, condition
         self._axes = tuple(axes) or AXES
         self._is_quick = not axes  # stop at the finest axis that explains it
+        self._wants_workaround = workaround
         self._ahead: dict[str, int] = {}  # by axis that is still to come: trials at most
         self.result = BisectResult()
 
@@ -55,7 +58,8 @@ class Descent:
             return self._finished()
         else:
             self._look_before_kernels()
-        self._find_workaround()
+        if self._wants_workaround:
+            self._find_workaround()
         return self._finished()
 
     def _finished(self) -> BisectResult:
@@ -118,9 +122,10 @@ class Descent:
             ("fusion", fusions),
         ]
         if self._is_quick:
-            del plan[3:]
-        self._follow(plan, stop=())
-        if self._is_quick and "config" not in self.result.causes:
+            del plan[3 if self._wants_workaround else 1 :]
+        # The other operators are left to eager, if it fails then too: only this kernel has to be compiled.
+        self._follow(plan, stop=(), rest=[s for s in self._of("lowering") if s not in lowerings])
+        if self._is_quick and self._wants_workaround and "config" not in self.result.causes:
             self._try_without_lowering(lowerings)
 
     def _look_before_kernels(self) -> None:
@@ -136,16 +141,28 @@ class Descent:
         stop = ("pass", "lowering", "fusion", "autotune") if self._is_quick else ()
         self._follow([*plan, ("config", self._configs(kinds))], stop)
 
-    def _follow(self, plan: Sequence[tuple[str, list[Switch]]], stop: Sequence[str]) -> None:
-        """One axis after the other, until one of `stop` explains it."""
+    def _follow(
+        self, plan: Sequence[tuple[str, list[Switch]]], stop: Sequence[str], rest: Sequence[Switch] = ()
+    ) -> None:
+        """One axis after the other, until one of `stop` explains it; configs with `rest` off."""
         chosen = [(axis, switches) for axis, switches in plan if axis in self._axes and switches]
         self._ahead = {axis: (len(switches) - 1).bit_length() + 2 for axis, switches in chosen}
         for axis, switches in chosen:
             del self._ahead[axis]
             changed = [i for i, s in enumerate(switches) if axis == "config" and s.name not in CAUTIOUS]
-            if self._explain(axis, switches, guess=changed) and axis in stop:
+            base = self._harmless(rest) if axis == "config" else frozenset[Switch]()
+            if self._explain(axis, switches, guess=changed, base=base) and axis in stop:
                 break
         self._ahead = {}
+
+    def _harmless(self, switches: Sequence[Switch]) -> frozenset[Switch]:
+        """These, if it fails with them off just the same."""
+        off = frozenset(switches)
+        return (
+            off
+            if off and self._trials.fails(Settings(off), "the rest of the graph in eager")
+            else frozenset()
+        )
 
     def _try_without_lowering(self, lowerings: list[Switch]) -> None:
         """Nothing is compiled for operators that are left to eager, so this is quick."""
@@ -175,14 +192,20 @@ class Descent:
         prefixes = tuple(f"{INDUCTOR}.{name}." for name in others)
         return [switch for switch in self._of("config") if not switch.name.startswith(prefixes)]
 
-    def _explain(self, axis: str, switches: list[Switch], guess: Sequence[int] = ()) -> bool:
-        """Whether switching these off helps, and if so, which of them."""
+    def _explain(
+        self,
+        axis: str,
+        switches: list[Switch],
+        guess: Sequence[int] = (),
+        base: frozenset[Switch] = frozenset(),
+    ) -> bool:
+        """Whether switching these off helps, and if so, which of them; `base` is off in every trial."""
         if axis not in self._axes or not switches:
             return False
         others: set[str] = set()
 
         def settings(on: On) -> Settings:
-            return Settings(frozenset(switch for i, switch in enumerate(switches) if i not in on))
+            return Settings(base | {switch for i, switch in enumerate(switches) if i not in on})
 
         def fails(on: On) -> bool:
             outcome = self._trials.outcome(settings(on), f"{axis}: {len(switches) - len(on)} off")
@@ -199,7 +222,7 @@ class Descent:
         if not found:
             self.result.innocent[axis] = f"it still fails with all {len(switches)} off"
             return False
-        cured = settings(frozenset(range(len(switches))) - set(found.cure))
+        cured = Settings(frozenset(switches[i] for i in found.cure))
         if self._trials.outcome(cured, axis).kind != PASSED:
             self.result.innocent[axis] = f"nothing can be said: {', '.join(sorted(others))}"
             return False

@@ -31,6 +31,7 @@ class Request:
     confidence: float = 0.99
     timeout: float = 600.0
     fork: bool = True
+    workaround: bool = True  # look for a setting that helps
 
 
 def bisect_script(request: Request, folder: Path, progress: Progress) -> BisectResult:
@@ -55,7 +56,7 @@ def bisect_script(request: Request, folder: Path, progress: Progress) -> BisectR
             workers, journal, failure, confidence=request.confidence,
             progress=lambda what, outcome, each: progress(what, outcome, each * descent.trials_ahead),
         )  # fmt: skip
-        descent = Descent(trials, request.condition, request.axes)
+        descent = Descent(trials, request.condition, request.axes, workaround=request.workaround)
         result = descent.run(request.runs)
     finally:
         workers.close()

@@ -57,7 +57,7 @@ class Trials:
         first: Outcome | None = None
         last = Outcome(PASSED)
         while self.runs < runs:
-            last = self._once(Settings(), "the program as it is", discover=self.runs == 0)
+            last = self._once(Settings(), "the program as it is", discover=True)
             self.runs += 1
             if self._failure.is_met_by(last):
                 self.failed += 1
@@ -69,6 +69,13 @@ class Trials:
         self.repeats = repeats_needed(self.failed, self.runs, self._asked_confidence)
         self._known[Settings()] = first
         return first
+
+    def _meet(self, found: list[Switch]) -> None:
+        """A run of a flaky program may not get to everything."""
+        known = {(switch.axis, switch.name): switch for switch in self._journal.switches}
+        new = [switch for switch in found if (switch.axis, switch.name) not in known]
+        if new:
+            self._journal.found([*known.values(), *new])
 
     @property
     def switches(self) -> list[Switch]:
@@ -100,7 +107,7 @@ class Trials:
                 self._compile_seconds.append(outcome.seconds)
             self._compiled = settings.of_compiler
             if discover:
-                self._journal.found(self._runner.found())
+                self._meet(self._runner.found())
             self._journal.add(settings, outcome)
         self.count += 1
         last = self._compile_seconds[-4:]

@@ -56,6 +56,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     search.add_argument("--axis", action="append", default=[], metavar="AXIS", help=", ".join(AXES))
     search.add_argument("--all", action="store_true", help="every axis, also when a finer one explains it")
     search.add_argument(
+        "--no-workaround", action="store_true", help="stop when the cause is known: look for no setting"
+    )
+    search.add_argument(
         "--runs", type=int, default=3, metavar="N", help="of the unchanged script (default 3)"
     )
     search.add_argument(
@@ -121,7 +124,8 @@ def _request(args: argparse.Namespace) -> Request:
         raise RunError(f"--axis {unknown[0]}: there are {', '.join(AXES)}")
     return Request(
         tuple(_words(args)), condition, conditions.get(condition) or "",
-        AXES if args.all else tuple(args.axis), args.runs, args.confidence, args.timeout, fork=not args.spawn,
+        AXES if args.all else tuple(args.axis), args.runs, args.confidence, args.timeout,
+        fork=not args.spawn, workaround=not args.no_workaround,
     )  # fmt: skip
 
 
