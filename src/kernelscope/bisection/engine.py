@@ -22,6 +22,7 @@ from ..probes.compile_settings import NO_CACHES, ForcedSettings, defaults_of_cha
 from ..probes.compiler_switches import CompilerSwitches
 from ..probes.fx_stages import FxStages
 from ..probes.lowering import LoweredGraph, Lowerings
+from ..probes.patching import MovedTarget
 from ..run.errors import RunError
 from ..shadowing.eager_launches import EagerSession
 from .binaries import Binaries
@@ -59,6 +60,8 @@ class Engine:
             outcome = self._condition.check(self._program, self._session)
         except RunError:
             raise
+        except MovedTarget as moved:  # ours, not the program's
+            raise RunError(str(moved)) from None
         except Exception as error:
             if self._prints_errors:
                 traceback.print_exc()
