@@ -223,7 +223,7 @@ class Descent:
             self.result.innocent[axis] = f"it still fails with all {len(switches)} off"
             return False
         cured = Settings(frozenset(switches[i] for i in found.cure))
-        if self._trials.outcome(cured, axis).kind != PASSED:
+        if self._trials.outcome(cured, f"{axis}: only the cause off").kind != PASSED:
             self.result.innocent[axis] = f"nothing can be said: {', '.join(sorted(others))}"
             return False
         if others:

@@ -78,7 +78,9 @@ class Engine:
 
     def _prepare(self, settings: Settings, *, wants_session: bool) -> None:
         is_enough = self._session is not None or not wants_session
-        if settings == self._settings and is_enough:
+        # Switches that count graphs would count on if the program compiles again: it has to start anew.
+        is_counted = any(switch.axis in _COUNTED for switch in settings.off)
+        if settings == self._settings and is_enough and not is_counted:
             return
         self.close()
         with ExitStack() as stack:
@@ -129,6 +131,7 @@ class Engine:
             self._tell(Switch("config", name, value))
 
 
+_COUNTED = ("lowering", "fusion", "autotune")
 _NOT_ABOUT_RESULTS = (
     "cache",
     "trace",

@@ -33,6 +33,7 @@ class EagerSession(Session):
         self._off: frozenset[str] = frozenset()
         self._off_executions: frozenset[str] = frozenset()
         self._names: dict[int, str] = {}  # of executions, by graph call
+        self._numbers: dict[str, int] = {}  # of graphs, by path: in the order in which this run came to them
         self._launches = EagerLaunches(self.result, self._replaces, judges=judges)
 
     def begin(self, off: frozenset[str], off_executions: frozenset[str]) -> None:
@@ -41,7 +42,8 @@ class EagerSession(Session):
         for culprit in before.culprits:
             if culprit.verdict == "wrong-stage":  # stages are compared once, when a graph first executes
                 self.result.add(culprit)
-        self._off, self._off_executions, self._names = off, off_executions, {}
+        self._off, self._off_executions = off, off_executions
+        self._names, self._numbers = {}, {}
         self._launches = EagerLaunches(self.result, self._replaces, judges=self._judges)
         self._memory.result = self.result
         for check in self._checks.values():
@@ -50,6 +52,7 @@ class EagerSession(Session):
     def graph_call(self, graph_call: GraphCall, inputs: Sequence[Any]) -> None:
         super().graph_call(graph_call, inputs)
         if graph_call.index in self._executions:
+            self._numbers.setdefault(graph_call.graph.path, len(self._numbers))
             name = f"{len(self._names)}"
             self._names[graph_call.index] = name
             self._tell("execution", name, {"graph": graph_call.graph.name, "inputs": _shapes(inputs)})
@@ -77,9 +80,9 @@ class EagerSession(Session):
         self._memory.result = self.result
 
     def _name_of(self, launch: Launch) -> str:
-        """The same whenever the same code is compiled, in this process or in another."""
+        """The same in every run, also if the program compiles anew in each."""
         site = launch.site
-        return f"{site.kernel.name} (graph {list(self._lowered).index(site.file)}, line {site.line})"
+        return f"{site.kernel.name} (graph {self._numbers.get(site.file, -1)}, line {site.line})"
 
     def _replaces(self, launch: Launch, execution: Execution) -> bool:
         return (
