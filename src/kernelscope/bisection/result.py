@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,7 +124,3 @@ def workaround_of(cause: Cause) -> tuple[str, ...]:
     if cause.axis == "backend":
         return (f'torch.compile(…, backend="{cause.switches[0].value}")',)
     return ()
-
-
-def dumps(result: BisectResult) -> str:
-    return json.dumps(result.to_json(), indent=2)
