@@ -52,6 +52,14 @@ PATCH_TARGETS = [
         "GraphTransformObserver",
         ("apply_gm_pass", "apply_graph_pass"),
     ),
+    ("torch._inductor.compiler_bisector", "CompilerBisector", ("disable_subsystem", "get_backend")),
+    ("torch._inductor.scheduler", "Scheduler", ("can_fuse", "fuse_two_nodes")),
+    ("torch._inductor.select_algorithm", "AlgorithmSelectorCache", ("__call__",)),
+    (
+        "torch._inductor.runtime.triton_heuristics",
+        "CachingAutotuner",
+        ("__init__", "autotune_to_one_config"),
+    ),
     ("kernelscope.gcu.executor", "CompiledGraph", ("__call__",)),
     ("kernelscope.gcu.executor", "Launch", ("run",)),
     ("kernelscope.gcu.executor", "AtenCall", ("run",)),
@@ -59,6 +67,7 @@ PATCH_TARGETS = [
 # (module, functions): the same of functions.
 PATCHED_FUNCTIONS = [
     ("torch._inductor.compile_fx", ("compile_fx", "_recursive_pre_grad_passes")),
+    ("torch._inductor.graph", ("make_fallback",)),
     *(
         (f"torch._inductor.{module}", ("set_kernel_post_grad_provenance_tracing",))
         for module in ("debug", "codegen.cpp", "codegen.triton")

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from .analysis.determinism import DeterminismResult as DeterminismResult
     from .analysis.diff import diff as diff
     from .analysis.divergence import Divergence as Divergence
+    from .bisection import BisectResult as BisectResult
+    from .bisection import bisect as bisect
     from .debug_mode import DebugMode as DebugMode
     from .determinism import check_determinism as check_determinism
     from .packages import aoti_compile_and_package as aoti_compile_and_package
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from .values.replacing import replace as replace
 
 _HOMES = {
+    "BisectResult": ".bisection",
     "DebugMode": ".debug_mode",
     "DeterminismResult": ".analysis.determinism",
     "Divergence": ".analysis.divergence",
@@ -35,6 +38,7 @@ _HOMES = {
     "Run": ".run",
     "RunError": ".run",
     "aoti_compile_and_package": ".packages",
+    "bisect": ".bisection",
     "check_determinism": ".determinism",
     "diff": ".analysis.diff",
     "ShadowResult": ".shadowing",
@@ -47,6 +51,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "BisectResult",
     "DebugMode",
     "DeterminismResult",
     "Divergence",
@@ -56,6 +61,7 @@ __all__ = [
     "ShadowResult",
     "__version__",
     "aoti_compile_and_package",
+    "bisect",
     "check_correctness",
     "check_determinism",
     "diff",

@@ -26,6 +26,7 @@ examples:
   kernelscope determinism train.py        which kernels do not do the same each time
   kernelscope show --crash                what was executing when it died
   kernelscope shadow train.py             which kernel computes something else than eager
+  kernelscope bisect train.py             which part of the compiler makes it fail
 
 RUN is a folder, or the name of a run in ./kscope-runs; left out, it is the newest run.
 """

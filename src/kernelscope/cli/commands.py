@@ -18,6 +18,7 @@ COMMANDS = {
     "pack": (".cli.pack", "make one file of a run"),
     "unpack": (".cli.unpack", "make a run of a packed file"),
     "shadow": (".cli.shadow", "name the kernel that computes something else than eager"),
+    "bisect": (".cli.bisect", "find the config, pass, lowering, fusion or kernel that makes a script fail"),
     "doctor": (".cli.doctor", "what works on this machine, and what to do about the rest"),
     "choreo": (".gcu.command_line", "check, build, run and format Choreo programs"),
     "completion": (".cli.completion", "shell completion for bash, zsh or fish"),

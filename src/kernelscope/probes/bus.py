@@ -253,7 +253,7 @@ class Bus:
         here.launch = launch
         here.muted += point.is_leaf
         try:
-            launch.result = func(*args, **kwargs)
+            launch.result = launch.func(*args, **kwargs)  # a listener may have put another in its place
         except BaseException as error:
             launch.error = error
             raise

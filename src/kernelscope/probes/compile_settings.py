@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from contextvars import ContextVar
 from importlib import import_module
 from typing import Any
@@ -14,7 +15,7 @@ _MODULES = (_INDUCTOR, "torch._dynamo.config", _AUTOGRAD, "torch.compiler.config
 # Inductor then writes beside each launch which kernel it is. Its cache tells graphs with and without apart,
 # so that a graph which was cached without is compiled again.
 _PROVENANCE = (_INDUCTOR, "trace.provenance_tracking_level", 1)
-_NO_CACHES = (
+NO_CACHES = (
     (_INDUCTOR, "fx_graph_cache", False),
     (_INDUCTOR, "fx_graph_remote_cache", False),
     (_AUTOGRAD, "enable_autograd_cache", False),
@@ -23,21 +24,25 @@ _NO_CACHES = (
 _forced: set[tuple[str, str]] = set()  # by us, at this moment
 
 
-class CompileSettings:
-    """Changes of torch's configs while stages are recorded.
+class ForcedSettings:
+    """Changes of torch's configs that hold whatever a program sets itself, on every thread.
 
     A value that is set on a config holds for one thread; backward graphs are compiled on another. So a value
     is set where a variable of the environment would have put it, which holds for all of them.
     """
 
-    def __init__(self) -> None:
-        self.fresh = False  # graphs are not taken from caches
+    def __init__(self, settings: Iterable[tuple[str, str, Any]] = ()) -> None:
+        self._settings = tuple(settings)
         self._before: list[tuple[Any, str, str, Any]] = []
+
+    @property
+    def settings(self) -> tuple[tuple[str, str, Any], ...]:
+        return self._settings
 
     def install(self) -> list[str]:
         """Returns what could not be set."""
         missing = []
-        for module, name, value in (_PROVENANCE, *(_NO_CACHES if self.fresh else ())):
+        for module, name, value in self.settings:
             try:
                 config: Any = import_module(module)
                 before = config._config[name].env_value_force
@@ -54,6 +59,18 @@ class CompileSettings:
             config, module, name, before = self._before.pop()
             _force(config, name, before)
             _forced.discard((module, name))
+
+
+class CompileSettings(ForcedSettings):
+    """What a recording of stages needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fresh = False  # graphs are not taken from caches
+
+    @property
+    def settings(self) -> tuple[tuple[str, str, Any], ...]:
+        return (_PROVENANCE, *(NO_CACHES if self.fresh else ()))
 
 
 def _force(config: Any, name: str, value: Any) -> None:
@@ -87,6 +104,23 @@ def _changed_entries(module: str) -> dict[str, Any]:
         if value is not entry.default and not _same(value, entry.default):
             changed[name] = _plain(value)
     return changed
+
+
+def values_of(names: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Any]:
+    """What these settings are now; one that this torch does not have is left out."""
+    found = {}
+    for module, name in names:
+        entry = getattr(import_module(module), "_config", {}).get(name)
+        if entry is not None:
+            found[module, name] = _value(entry)
+    return found
+
+
+def defaults_of_changed(module: str) -> dict[str, Any]:
+    """The defaults of all that a program has set, where these can be written down."""
+    entries: dict[str, Any] = getattr(sys.modules[module], "_config", {})
+    changed = {name: entries[name].default for name in _changed_entries(module)}
+    return {n: v for n, v in changed.items() if v is None or isinstance(v, bool | int | float | str)}
 
 
 def _value(entry: Any) -> Any:

@@ -45,15 +45,15 @@ class FxPasses:
 
     def _look(self, graph: Any) -> str:
         """The graph's text, printed again only if it has changed."""
-        now = _state(graph)
+        now = state_of(graph)
         known = self._here.known
-        if known is None or known[0] != id(graph) or not _same(known[1], now):
+        if known is None or known[0] != id(graph) or not same_state(known[1], now):
             self._here.known = known = (id(graph), now, str(graph))
         return known[2]
 
     def _compare(self, observer: Any, start: int, took: int) -> None:
         graph, known, here = observer.gm.graph, self._here.known, self._context.here()
-        if here is None or known is None or (known[0] == id(graph) and _same(known[1], _state(graph))):
+        if here is None or known is None or (known[0] == id(graph) and same_state(known[1], state_of(graph))):
             return
         before = known[2]
         after = self._look(graph)
@@ -66,12 +66,12 @@ class FxPasses:
 _METHODS = ("apply_gm_pass", "apply_graph_pass")
 
 
-def _state(graph: Any) -> list[Any]:
+def state_of(graph: Any) -> list[Any]:
     """All that a pass can change, each as the very object: FX replaces arguments, it does not change them."""
     return [part for node in graph.nodes for part in (node, node.target, node.args, node.kwargs)]
 
 
-def _same(before: list[Any], now: list[Any]) -> bool:
+def same_state(before: list[Any], now: list[Any]) -> bool:
     # By identity: comparing symbolic sizes would make the compiler guard on the answer.
     return len(before) == len(now) and all(a is b for a, b in zip(before, now, strict=True))
 

@@ -30,17 +30,17 @@ class EagerOutputs(LaunchCheck):
         self.replaced = 0
         self.failures: list[str] = []
 
-    def wants(self, launch: Launch) -> bool:
+    def wants(self, launch: Launch, pending: Pending) -> bool:
         return self._wanted.wants(launch.site.kernel, launch.site.device)
 
     def before(self, index: int, launch: Launch, *rest: Any) -> Pending:
         pending = super().before(index, launch, *rest)
-        if self.wants(launch) and pending.eager is None and not pending.unit.given:
+        if self.wants(launch, pending) and pending.eager is None and not pending.unit.given:
             self._cannot(launch, "what its FX nodes give cannot be told for this launch")
         return pending
 
     def _judge_output(self, launch: Launch, pending: Pending, output: Output, made: Any) -> None:
-        if not self.wants(launch) or pending.eager is None:
+        if not self.wants(launch, pending) or pending.eager is None:
             return
         eager = part_of(pending.eager, output)
         if not isinstance(made, torch.Tensor) or not isinstance(eager, torch.Tensor):

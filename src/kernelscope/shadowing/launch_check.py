@@ -29,7 +29,7 @@ _POISON = {torch.bool: True, torch.uint8: 0xA5}
 class Pending:
     """A launch that is under way: what to compare its outputs with."""
 
-    __slots__ = ("alive", "eager", "execution", "index", "inputs", "reference", "unit", "wide")
+    __slots__ = ("alive", "eager", "execution", "index", "inputs", "kept", "reference", "unit", "wide")
 
     def __init__(
         self, index: int, execution: Execution, unit: Unit, alive: dict[str, Any], reference: Reference
@@ -40,6 +40,7 @@ class Pending:
         self.alive = alive
         self.reference = reference
         self.inputs: dict[Node, Any] = {}
+        self.kept: list[tuple[torch.Tensor, torch.Tensor]] = []  # what is put back after the launch
         self.eager: dict[Node, Any] | None = None
         self.wide: dict[Node, Any] | None = None
 
@@ -51,10 +52,6 @@ class LaunchCheck:
         self.result = result
         self._offload = offload  # references on the CPU
         self.poisons = True
-
-    def wants(self, launch: Launch) -> bool:
-        """Whether its reference is needed."""
-        return True
 
     def before(
         self, index: int, launch: Launch, execution: Execution, unit: Unit, alive: dict[str, Any]
@@ -93,8 +90,15 @@ class LaunchCheck:
             for piece in unit.pieces:
                 execution.carried[piece] = execution.carried.get(piece, {}) | kept
                 execution.makers.setdefault(piece, []).append(launch.site.kernel.name)
-        if not unit.outputs or not self.wants(launch):
-            return
+        if unit.outputs and self.wants(launch, pending):
+            self._compute(launch, pending)
+
+    def wants(self, launch: Launch, pending: Pending) -> bool:
+        """Whether a reference is needed for this launch."""
+        return True
+
+    def _compute(self, launch: Launch, pending: Pending) -> None:
+        unit, inputs = pending.unit, pending.inputs
         try:
             pending.eager = pending.reference.same(unit.order, inputs)
             if self.poisons and _overwrites(launch, inputs.values()):

@@ -20,7 +20,7 @@ class MemoryCheck:
     """Looks at what is alive, before and after each launch."""
 
     def __init__(self, result: ShadowResult) -> None:
-        self._result = result
+        self.result = result
         self._watches: dict[int, Watch] = {}  # by graph call
         self._launched: dict[int, str] = {}  # names of the last kernels, by index
 
@@ -42,7 +42,7 @@ class MemoryCheck:
             watch.look_at(held, index - 1)
             changes = watch.before({name: held[name] for name in names & held.keys()}, index)
         for change in changes:
-            self._result.add(self._foreign(index, launch, change))
+            self.result.add(self._foreign(index, launch, change))
 
     def after(self, index: int, launch: Launch, alive: Mapping[str, Any]) -> None:
         """Has this kernel written to what is not its own?"""
@@ -51,7 +51,7 @@ class MemoryCheck:
         with quiet():
             changes = self._watches[launch.graph_call].after(tensors, written, index)
         for change in changes:
-            self._result.add(self._foreign(index, launch, change))
+            self.result.add(self._foreign(index, launch, change))
 
     def _look_for_nothing(self, index: int, launch: Launch) -> None:
         point = launch.point
@@ -63,7 +63,7 @@ class MemoryCheck:
             if i in launch.dead and i not in point.written and storage.id not in own and not storage.written:
                 reason = "it is read, but nothing was ever written there"
                 arg = launch.site.args[i]
-                self._result.add(
+                self.result.add(
                     culprit_of(
                         launch,
                         index,

@@ -156,8 +156,13 @@ class Session:
         if unit is None:
             unit = self._units[key] = unit_of(launch, execution, alive)
         if self._checks_all:
-            self._memory.before(index, launch, execution, alive)
+            self._look_at_memory(index, launch, execution, alive)
         return self._launches.before(index, launch, execution, unit, alive)
+
+    def _look_at_memory(
+        self, index: int, launch: Launch, execution: Execution, alive: dict[str, Any]
+    ) -> None:
+        self._memory.before(index, launch, execution, alive)
 
     # -- what else a listener is asked -----------------------------------------------------------------
 

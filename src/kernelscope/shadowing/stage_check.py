@@ -30,7 +30,7 @@ class StageCheck:
     def __init__(self, stages: list[Stage], graph: str, result: ShadowResult) -> None:
         self._stages = stages
         self._graph = graph
-        self._result = result
+        self.result = result
 
     def run(self, alive: Mapping[str, Any], symbols: Mapping[str, Any]) -> None:
         for stage in self._stages:
@@ -38,11 +38,11 @@ class StageCheck:
             try:
                 found = self._differs(stage, stage.after, alive, symbols)
             except CannotEvaluate as error:
-                self._result.leave_out(f"stage {stage.name}", "*", str(error))
+                self.result.leave_out(f"stage {stage.name}", "*", str(error))
                 continue
-            self._result.counts.stages += 1
+            self.result.counts.stages += 1
             if found is not None:
-                self._result.add(self._culprit(stage, *found, self._pass(stage, alive, symbols)))
+                self.result.add(self._culprit(stage, *found, self._pass(stage, alive, symbols)))
 
     def _pass(self, stage: Stage, alive: Mapping[str, Any], symbols: Mapping[str, Any]) -> str:
         """The first pass after which the graph computes something else."""

@@ -1,0 +1,266 @@
+"""From axis to axis: what is cheap and tells the most comes first.
+
+Replacing kernels needs no compilation and splits the compiler in two. If it passes with every kernel
+replaced by its eager nodes, the graph was right: what is wrong came after it, and only what those kernels are
+made of has to be looked at. If it still fails, something before that is wrong: a pass, a decomposition, the
+backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..run.errors import RunError
+from .config_choices import CAUTIOUS, INDUCTOR
+from .result import BisectResult, Cause, workaround_of
+from .search import On, drive, find_causes
+from .settings import AXES, FAILED, PASSED, Outcome, Settings, Switch
+from .trials import Trials
+
+_BACKENDS = ("aot_eager_decomp_partition", "aot_eager")
+
+
+class Descent:
+    """One bisection."""
+
+    def __init__(
+        self, trials: Trials, condition: str, axes: Sequence[str] = (), *, workaround: bool = True
+    ) -> None:
+        unknown = [axis for axis in axes if axis not in AXES]
+        if unknown:
+            raise RunError(f"there is no axis {unknown[0]!r}; there are {', '.join(AXES)}")
+        self._trials, self._condition = trials, condition
+        self._axes = tuple(axes) or AXES
+        self._is_quick = not axes  # stop at the finest axis that explains it
+        self._wants_workaround = workaround
+        self._ahead: dict[str, int] = {}  # by axis that is still to come: trials at most
+        self.result = BisectResult()
+
+    @property
+    def trials_ahead(self) -> int:
+        return sum(self._ahead.values())
+
+    def run(self, runs: int) -> BisectResult:
+        first = self._trials.baseline(runs)
+        if self._says_nothing_to_find(first):
+            return self._finished()
+        self.result.failure = first.what
+        if self._trials.failed < self._trials.runs:
+            self.result.notes.append(
+                f"the program is not deterministic: it failed in {self._trials.failed} of "
+                f"{self._trials.runs} runs; each trial had to pass {self._trials.repeats} times before it "
+                "was believed"
+            )
+        self._look_for_kernels(first)  # first: nothing has to be compiled again for it
+        if "kernel" in self.result.causes:
+            self._look_behind_kernels()
+        elif self._condition != "shadow" and self._fails_in_eager():
+            return self._finished()
+        else:
+            self._look_before_kernels()
+        if self._wants_workaround:
+            self._find_workaround()
+        return self._finished()
+
+    def _finished(self) -> BisectResult:
+        result, trials = self.result, self._trials
+        result.trials, result.resumed, result.seconds = trials.count, trials.resumed, trials.seconds
+        result.failed, result.runs = trials.failed, trials.runs
+        result.repeats, result.confidence = trials.repeats, trials.confidence
+        return result
+
+    # -- is there anything to find? --------------------------------------------------------------------
+
+    def _says_nothing_to_find(self, first: Outcome) -> bool:
+        if self._trials.failed:
+            return False
+        times = f"{self._trials.runs} runs of the unchanged program"
+        if first.kind == PASSED:
+            why = first.details.get("problem") or "there is nothing to bisect"
+            self.result.problem = f"It did not fail in {times}: {why}."
+        elif self._condition == "exception":
+            self.result.problem = f"It failed in another way in {times}: {first}."
+        else:
+            self.result.problem = (
+                f"The program itself does not get to its end ({first}), so the condition cannot be checked; "
+                "to look for the cause of that, use --fails-on exception."
+            )
+        return True
+
+    def _fails_in_eager(self) -> bool:
+        outcome = self._trials.outcome(Settings(backend="eager"), "backend eager")
+        if outcome.kind == PASSED:
+            return False
+        if self._trials.fails(Settings(backend="eager"), ""):
+            self.result.innocent.clear()
+            self.result.problem = (
+                "It fails with backend='eager' too, where nothing is compiled: the compiler is not the "
+                "cause, or the check always fails."
+            )
+            return True
+        self.result.notes.append(f"with backend='eager' the program fails in another way: {outcome}")
+        return False
+
+    # -- the axes --------------------------------------------------------------------------------------
+
+    def _look_for_kernels(self, first: Outcome) -> None:
+        kernels = self._of("kernel")
+        self._explain("kernel", kernels, guess=_named(first, kernels))
+
+    def _look_behind_kernels(self) -> None:
+        """The graph is right: what the kernels are made of."""
+        info = [switch.info for switch in self.result.causes["kernel"].switches]
+        nodes = {node for each in info for node in each.get("nodes", ())}
+        executions, configs = self._of("execution"), self._configs({str(each.get("kind")) for each in info})
+        lowerings = [s for s in self._of("lowering") if s.info.get("node") in nodes]
+        fusions = [s for s in self._of("fusion") if nodes & set(s.info.get("nodes", ()))]
+        plan = [
+            ("execution", executions if len(executions) > 1 else []),
+            ("config", configs),
+            ("autotune", self._of("autotune")),
+            ("lowering", lowerings),
+            ("fusion", fusions),
+        ]
+        if self._is_quick:
+            del plan[3 if self._wants_workaround else 1 :]
+        # The other operators are left to eager, if it fails then too: only this kernel has to be compiled.
+        self._follow(plan, stop=(), rest=[s for s in self._of("lowering") if s not in lowerings])
+        if self._is_quick and self._wants_workaround and "config" not in self.result.causes:
+            self._try_without_lowering(lowerings)
+
+    def _look_before_kernels(self) -> None:
+        """Until something explains it: from what the graph goes through first to what is done last."""
+        if self._condition != "shadow" and "backend" in self._axes:
+            self._find_backend()
+        backend = self.result.causes.get("backend")
+        is_early = backend is not None and backend.switches[0].name != "inductor"
+        kinds = {str(switch.info.get("kind")) for switch in self._of("kernel")}
+        early = ("pass", "decomposition")
+        later = () if is_early else ("lowering", "fusion", "autotune")
+        plan = [(axis, self._of(axis)) for axis in (*early, *later)]
+        stop = ("pass", "lowering", "fusion", "autotune") if self._is_quick else ()
+        self._follow([*plan, ("config", self._configs(kinds))], stop)
+
+    def _follow(
+        self, plan: Sequence[tuple[str, list[Switch]]], stop: Sequence[str], rest: Sequence[Switch] = ()
+    ) -> None:
+        """One axis after the other, until one of `stop` explains it; configs with `rest` off."""
+        chosen = [(axis, switches) for axis, switches in plan if axis in self._axes and switches]
+        self._ahead = {axis: (len(switches) - 1).bit_length() + 2 for axis, switches in chosen}
+        for axis, switches in chosen:
+            del self._ahead[axis]
+            changed = [i for i, s in enumerate(switches) if axis == "config" and s.name not in CAUTIOUS]
+            base = self._harmless(rest) if axis == "config" else frozenset[Switch]()
+            if self._explain(axis, switches, guess=changed, base=base) and axis in stop:
+                break
+        self._ahead = {}
+
+    def _harmless(self, switches: Sequence[Switch]) -> frozenset[Switch]:
+        """These, if it fails with them off just the same."""
+        off = frozenset(switches)
+        return (
+            off
+            if off and self._trials.fails(Settings(off), "the rest of the graph in eager")
+            else frozenset()
+        )
+
+    def _try_without_lowering(self, lowerings: list[Switch]) -> None:
+        """Nothing is compiled for operators that are left to eager, so this is quick."""
+        if lowerings and "lowering" in self._axes:
+            outcome = self._trials.outcome(Settings(frozenset(lowerings)), "lowering: the kernel's operators")
+            if outcome.kind == PASSED:
+                self.result.workaround = workaround_of(Cause("lowering", tuple(lowerings)))
+
+    def _find_backend(self) -> None:
+        """The first backend, from eager on, with which it fails."""
+        failing, passing = "inductor", "eager"
+        for backend in _BACKENDS:
+            if self._trials.fails(Settings(backend=backend), f"backend {backend}"):
+                failing = backend
+            else:
+                passing = backend
+                break
+        switch = Switch("backend", failing, passing)
+        self.result.causes["backend"] = Cause("backend", (switch,), len(_BACKENDS) + 2)
+
+    def _of(self, axis: str) -> list[Switch]:
+        return [switch for switch in self._trials.switches if switch.axis == axis]
+
+    def _configs(self, kinds: set[str]) -> list[Switch]:
+        """Not those of a language that none of the kernels is written in."""
+        others = [name for name in ("cpp", "triton") if kinds and name not in kinds]
+        prefixes = tuple(f"{INDUCTOR}.{name}." for name in others)
+        return [switch for switch in self._of("config") if not switch.name.startswith(prefixes)]
+
+    def _explain(
+        self,
+        axis: str,
+        switches: list[Switch],
+        guess: Sequence[int] = (),
+        base: frozenset[Switch] = frozenset(),
+    ) -> bool:
+        """Whether switching these off helps, and if so, which of them; `base` is off in every trial."""
+        if axis not in self._axes or not switches:
+            return False
+        others: set[str] = set()
+
+        def settings(on: On) -> Settings:
+            return Settings(base | {switch for i, switch in enumerate(switches) if i not in on})
+
+        def fails(on: On) -> bool:
+            outcome = self._trials.outcome(settings(on), f"{axis}: {len(switches) - len(on)} off")
+            if outcome.kind not in (PASSED, FAILED):
+                others.add(str(outcome).partition("\n")[0])
+            return self._trials.fails(settings(on), axis)
+
+        none = frozenset[int]()
+        if len(self._axes) > 1 and not fails(none) and others:
+            self.result.innocent[axis] = f"with all off the program fails in another way: {others.pop()}"
+            return False
+        search = find_causes(range(len(switches)), probe=len(self._axes) > 1, guess=guess)
+        found = drive(search, None, fails)
+        if not found:
+            self.result.innocent[axis] = f"it still fails with all {len(switches)} off"
+            return False
+        cured = Settings(frozenset(switches[i] for i in found.cure))
+        if self._trials.outcome(cured, f"{axis}: only the cause off").kind != PASSED:
+            self.result.innocent[axis] = f"nothing can be said: {', '.join(sorted(others))}"
+            return False
+        if others:
+            self.result.notes.append(f"{axis}: some trials ended in another way: {', '.join(sorted(others))}")
+        self.result.causes[axis] = _cause(axis, switches, found.causes)
+        return True
+
+    def _find_workaround(self) -> None:
+        """The settings that help; the finest way to switch it off where no setting does."""
+        causes = self.result.causes
+        if self.result.workaround:
+            return
+        if "pass" in causes:
+            lines = workaround_of(causes["pass"])
+            names = ",".join(s.name.rpartition("/")[2] for s in causes["pass"].switches)
+            tried = Settings(frozenset([Switch("config", f"{INDUCTOR}.disabled_passes", names)]))
+            if self._trials.outcome(tried, "the workaround").kind == PASSED:
+                self.result.workaround = lines
+                return
+        for axis in ("config", "lowering", "decomposition", "backend"):
+            if axis in causes:
+                self.result.workaround = workaround_of(causes[axis])
+                return
+
+
+def _cause(axis: str, switches: list[Switch], causes: Sequence[Sequence[int]]) -> Cause:
+    if len(causes) == 1:
+        together = tuple(switches[i] for i in causes[0])
+        return Cause(axis, together, len(switches), together=len(together) > 1)
+    return Cause(axis, tuple(switches[cause[-1]] for cause in causes), len(switches))
+
+
+def _named(first: Outcome, kernels: list[Switch]) -> list[int]:
+    """The kernel that shadow named, among those that can be switched."""
+    culprit = first.details.get("culprit") or {}
+    name, line = culprit.get("kernel_name", ""), str(culprit.get("wrapper", "")).rpartition(":")[2]
+    exact = [
+        i for i, s in enumerate(kernels) if s.info.get("kernel") == name and s.name.endswith(f" {line})")
+    ]
+    return exact[:1]

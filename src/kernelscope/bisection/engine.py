@@ -1,0 +1,166 @@
+"""Runs trials in this process.
+
+What was compiled stays as long as only run-time switches change; as soon as the compiler has to do something
+else, everything is compiled anew, in an empty cache of its own: Inductor's key does not see our switches.
+"""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from ..probes import PROBES
+from ..probes.bus import BUS
+from ..probes.compile_settings import NO_CACHES, ForcedSettings, defaults_of_changed, values_of
+from ..probes.compiler_switches import CompilerSwitches
+from ..probes.fx_stages import FxStages
+from ..probes.lowering import LoweredGraph, Lowerings
+from ..probes.patching import MovedTarget
+from ..run.errors import RunError
+from ..shadowing.eager_launches import EagerSession
+from .binaries import Binaries
+from .conditions import Condition, Program
+from .config_choices import CAUTIOUS, DYNAMO, INDUCTOR, candidates, split
+from .settings import AT_RUN_TIME, AXES, RAISED, Outcome, Settings, Switch
+
+Tell = Callable[[Switch], None]
+
+
+class Engine:
+    """One process that runs trials of one program."""
+
+    def __init__(
+        self, program: Program, condition: Condition, caches: Path, *, prints_errors: bool = False
+    ) -> None:
+        self._prints_errors = prints_errors
+        self._program, self._condition, self._caches = program, condition, caches
+        self._binaries = Binaries(caches / "binaries")
+        self._cache: Path | None = None
+        self._open: ExitStack | None = None
+        self._settings: Settings | None = None  # of what is compiled now
+        self._session: EagerSession | None = None
+        self._tell: Tell = lambda switch: None
+
+    def run(self, settings: Settings, tell: Tell | None = None) -> Outcome:
+        """One trial; `tell` hears of every switch that is met."""
+        self._tell = tell or (lambda switch: None)
+        start = perf_counter()
+        try:
+            wants_session = self._condition.judges or tell is not None or _is_of_run_time(settings)
+            self._prepare(settings.of_compiler, wants_session=wants_session)
+            if self._session is not None:
+                self._session.begin(settings.names("kernel"), settings.names("execution"))
+            outcome = self._condition.check(self._program, self._session)
+        except RunError:
+            raise
+        except MovedTarget as moved:  # ours, not the program's
+            raise RunError(str(moved)) from None
+        except Exception as error:
+            if self._prints_errors:
+                traceback.print_exc()
+            outcome = Outcome(RAISED, f"{type(error).__name__}: {error}")
+        if self._cache is not None:
+            self._binaries.take_from(self._cache)
+        return Outcome(outcome.kind, outcome.what, outcome.details, perf_counter() - start)
+
+    def close(self) -> None:
+        opened, self._open, self._settings, self._session = self._open, None, None, None
+        self._cache = None
+        if opened is not None:
+            opened.close()
+
+    def _prepare(self, settings: Settings, *, wants_session: bool) -> None:
+        is_enough = self._session is not None or not wants_session
+        # Switches that count graphs would count on if the program compiles again: it has to start anew.
+        is_counted = any(switch.axis in _COUNTED for switch in settings.off)
+        if settings == self._settings and is_enough and not is_counted:
+            return
+        self.close()
+        with ExitStack() as stack:
+            stack.callback(torch._dynamo.reset)
+            torch._dynamo.reset()
+            stack.enter_context(_fresh_cache(self._caches))
+            self._cache = _cache_folder()
+            self._binaries.put_into(self._cache)
+            forced = [(*split(name), value) for name, value in settings.configs.items()]
+            _install(stack, ForcedSettings([*forced, *NO_CACHES]))
+            off = {axis: settings.names(axis) for axis in AXES}
+            _install(stack, CompilerSwitches(off, settings.backend, self._met))
+            if wants_session:
+                self._session = self._attach(stack)
+            self._open = stack.pop_all()
+        self._settings = settings
+
+    def _attach(self, stack: ExitStack) -> EagerSession:
+        session = EagerSession(self._met, judges=self._condition.judges)
+
+        def lowered(graph: LoweredGraph) -> None:
+            session.lowered(graph)
+            self._meet_configs()
+
+        PROBES.acquire(operators=False, strict=True)
+        stack.callback(PROBES.release, operators=False)
+        _install(stack, Lowerings(lowered))
+        if self._condition.judges:
+            _install(stack, FxStages(session.stage))
+        BUS.attach(session)
+        stack.callback(BUS.detach, session)
+        return session
+
+    def _met(self, axis: str, name: str, info: dict[str, Any]) -> None:
+        self._tell(Switch(axis, name, info=info))
+
+    def _meet_configs(self) -> None:
+        """What the settings are at this moment, while something is compiled."""
+        names = {split(name): name for name in CAUTIOUS}
+        values = {names[key]: value for key, value in values_of(names).items()}
+        changed = {
+            f"{module}.{name}": default
+            for module in (INDUCTOR, DYNAMO)  # torch itself sets some of functorch's while it compiles
+            for name, default in defaults_of_changed(module).items()
+            if not any(word in name for word in _NOT_ABOUT_RESULTS)
+        }
+        for name, value in candidates(values, changed).items():
+            self._tell(Switch("config", name, value))
+
+
+_COUNTED = ("lowering", "fusion", "autotune")
+_NOT_ABOUT_RESULTS = (
+    "cache",
+    "trace",
+    "debug",
+    "log",
+    "verbose",
+    "compile_threads",
+    "worker",
+    "cxx",
+    "profil",
+)
+
+
+def _is_of_run_time(settings: Settings) -> bool:
+    return any(switch.axis in AT_RUN_TIME for switch in settings.off)
+
+
+def _install(stack: ExitStack, probe: Any) -> None:
+    stack.callback(probe.remove)
+    missing = probe.install()
+    if missing:
+        raise RunError("; ".join(missing))
+
+
+def _fresh_cache(folder: Path) -> Any:
+    """An empty cache of our own; precompiled headers are kept elsewhere, and shared."""
+    utils = importlib.import_module("torch._inductor.utils")
+    return utils.fresh_cache(dir=str(folder))
+
+
+def _cache_folder() -> Path:
+    return Path(importlib.import_module("torch._inductor.runtime.cache_dir_utils").cache_dir())

@@ -1,0 +1,234 @@
+"""The parent's side of trials in other processes: who is started, asked, waited for and killed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from time import perf_counter, sleep
+from typing import IO, Any
+
+from ..run.errors import RunError
+from .settings import FOUND, KILLED, TIMED_OUT, Outcome, Settings, Switch
+
+
+class Workers:
+    """Runs each trial in a child; one that needs nothing compiled goes to the child that has it compiled."""
+
+    def __init__(self, job: dict[str, Any], home: Path, *, timeout: float, fork: bool = True) -> None:
+        self._home, self._timeout = home, timeout
+        for folder in ("logs", "caches"):
+            (home / folder).mkdir(exist_ok=True)
+        self._job = home / "job.json"
+        self._job.write_text(json.dumps(job | {"home": str(home)}))
+        self._forks = fork
+        self._zygote: _Zygote | None = None
+        self._child: _Child | None = None
+        self._compiled: Settings | None = None
+        self._children = 0
+        self._asked = len(list((home / "logs").glob("trial-*.log")))
+
+    def get_ready(self) -> None:
+        """Start what trials are forked from, where they can be, and wait for it."""
+        if self._forks and self._zygote is None:
+            self._zygote = _Zygote(self._job, self._home)
+            if not self._zygote.is_forkable:
+                self._zygote.close()
+                self._zygote, self._forks = None, False
+
+    def run(self, settings: Settings, *, discover: bool = False) -> Outcome:
+        self.get_ready()
+        start = perf_counter()
+        if self._child is None or self._compiled != settings.of_compiler:
+            self._start(settings)
+        assert self._child is not None
+        self._asked += 1
+        request = {"settings": settings.to_json(), "discover": discover, "number": self._asked}
+        try:
+            answer = self._child.ask(request, self._timeout)
+        except BaseException:
+            self._end_child()
+            raise
+        if answer is None:
+            outcome = self._end_child() or Outcome(TIMED_OUT, f"after {self._timeout:.0f} s")
+        elif "error" in answer:
+            raise RunError(answer["error"])
+        else:
+            outcome = Outcome.from_json(answer["outcome"])
+        return Outcome(outcome.kind, outcome.what, outcome.details, perf_counter() - start)
+
+    def found(self) -> list[Switch]:
+        """The switches that the last trial with `discover` met."""
+        try:
+            lines = (self._home / FOUND).read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        found = []
+        for line in lines:
+            with contextlib.suppress(ValueError):  # the last line of a process that died
+                found.append(Switch.from_json(json.loads(line)))
+        return found
+
+    def close(self) -> None:
+        self._end_child()
+        if self._zygote is not None:
+            self._zygote.close()
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *failed: object) -> None:
+        self.close()
+
+    def _start(self, settings: Settings) -> None:
+        self._end_child()
+        self._children += 1
+        requests, answers = (str(self._home / f"{name}-{self._children}") for name in ("ask", "tell"))
+        for path in (requests, answers):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            os.mkfifo(path)
+        start = self._zygote.fork if self._zygote is not None else self._spawn
+        self._child = _Child(start(requests, answers), self._zygote, requests, answers)
+        self._compiled = settings.of_compiler
+
+    def _spawn(self, requests: str, answers: str) -> subprocess.Popen[bytes]:
+        words = [sys.executable, "-m", "kernelscope.bisection.child", str(self._job), requests, answers]
+        with (self._home / "logs" / "children.log").open("a") as log:
+            return subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def _end_child(self) -> Outcome | None:
+        child, self._child = self._child, None
+        return None if child is None else child.end()
+
+
+class _Child:
+    """One process that answers; a forked one is waited for by the zygote, whose child it is."""
+
+    def __init__(
+        self, process: int | subprocess.Popen[bytes], zygote: _Zygote | None, requests: str, answers: str
+    ) -> None:
+        self._process, self._zygote = process, zygote
+        self._paths = (requests, answers)
+        # Reading and writing: neither waits for the other side, which may have died already.
+        self._ask = os.open(requests, os.O_RDWR)
+        self._tell = os.open(answers, os.O_RDONLY | os.O_NONBLOCK)
+        self._text = b""
+
+    @property
+    def pid(self) -> int:
+        return self._process if isinstance(self._process, int) else self._process.pid
+
+    def ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any] | None:
+        """The answer; None if it died or took too long."""
+        os.write(self._ask, json.dumps(request).encode() + b"\n")
+        deadline = perf_counter() + timeout
+        while b"\n" not in self._text:
+            left = deadline - perf_counter()
+            if left <= 0:
+                return None
+            select.select([self._tell], [], [], min(left, 0.5))
+            if not self._read() and not self._is_running() and not self._read():
+                return None
+        line, _, self._text = self._text.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _read(self) -> bool:
+        try:
+            text = os.read(self._tell, 1 << 20)
+        except BlockingIOError:
+            return False
+        if not text:  # nobody has opened the other end yet, or nobody has it any more
+            sleep(0.01)
+        self._text += text
+        return bool(text)
+
+    def _is_running(self) -> bool:
+        if not isinstance(self._process, int):
+            return self._process.poll() is None
+        try:
+            stat = Path(f"/proc/{self._process}/stat").read_text()
+        except OSError:
+            return False
+        return stat.rpartition(")")[2].split()[0] != "Z"
+
+    def end(self) -> Outcome | None:
+        """Kill it; how it had ended, if it had."""
+        was_running = self._is_running()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        status = self._zygote.wait(self.pid) if isinstance(self._process, int) and self._zygote else 0
+        if not isinstance(self._process, int):
+            status = self._process.wait()
+        for end in (self._ask, self._tell):
+            os.close(end)
+        for path in self._paths:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+        return None if was_running else Outcome(KILLED, _how(status))
+
+
+def _how(status: int) -> str:
+    if status >= 0:
+        return f"it ended with status {status}"
+    with contextlib.suppress(ValueError):
+        return f"killed by {signal.Signals(-status).name}"
+    return f"killed by signal {-status}"
+
+
+class _Zygote:
+    def __init__(self, job: Path, home: Path) -> None:
+        words = [sys.executable, "-m", "kernelscope.bisection.zygote", str(job)]
+        with (home / "logs" / "zygote.log").open("a") as log:
+            self._process = subprocess.Popen(
+                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+            )
+        self._log = home / "logs" / "zygote.log"
+        self._forkable: bool | None = None
+
+    @property
+    def is_forkable(self) -> bool:
+        if self._forkable is None:
+            self._forkable = bool(self._answer()["forkable"])
+        return self._forkable
+
+    def fork(self, requests: str, answers: str) -> int:
+        return int(self._ask({"requests": requests, "answers": answers})["pid"])
+
+    def wait(self, pid: int) -> int:
+        return int(self._ask({"wait": pid})["status"])
+
+    def close(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._process.kill()
+        self._process.wait()
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        pipe: IO[bytes] | None = self._process.stdin
+        assert pipe is not None
+        pipe.write(json.dumps(request).encode() + b"\n")
+        pipe.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        pipe = self._process.stdout
+        assert pipe is not None
+        for line in pipe:
+            with contextlib.suppress(ValueError):  # what torch prints while it loads
+                found = json.loads(line)
+                if isinstance(found, dict):
+                    return found
+        said = self._log.read_text().strip().splitlines()
+        raise RunError(f"trials cannot be started: {said[-1] if said else 'the first process ended'}")

@@ -1,0 +1,37 @@
+"""Loads all that the first compilation in a process loads, without running anything on real data.
+
+A process that has done this can be forked: no kernel ran, so no pool of threads has been started.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def warm_compiler() -> None:
+    """Compile one small function of fake tensors: imports, tables of patterns, what the C++ compiler can."""
+    import torch
+    from torch._functorch import config as functorch_config
+    from torch._inductor import config as inductor_config
+    from torch._inductor.compile_fx import compile_fx
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    # No graph out of a cache, so that all is really used; what g++ was asked before need not be asked again.
+    with (
+        inductor_config.patch(fx_graph_cache=False, fx_graph_remote_cache=False),
+        functorch_config.patch(enable_autograd_cache=False),
+    ):
+        module = torch.fx.symbolic_trace(lambda x: x.sin().sum(0))
+        with FakeTensorMode(), torch.no_grad():
+            example = torch.empty(8, 8)
+            compile_fx(module, [example])
+    torch._dynamo.reset()
+
+
+def is_forkable() -> bool:
+    """Whether this process has only one thread, and no device that a forked child could not use."""
+    import torch
+
+    tasks = Path("/proc/self/task")
+    is_alone = tasks.is_dir() and len(list(tasks.iterdir())) == 1
+    return is_alone and torch.version.cuda is None and torch.version.hip is None

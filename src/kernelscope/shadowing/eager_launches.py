@@ -1,0 +1,176 @@
+"""Puts eager in the place of chosen launches while compiled code runs: nothing is compiled again.
+
+A launch is replaced by its own part of the graph, evaluated on the inputs that it was given. Where that
+covers all that the kernel writes, the kernel is not launched at all: one that crashes no longer does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..events import GraphCall
+from ..fingerprint.hashes import quiet
+from ..probes.launch import Launch
+from .execution import Execution
+from .launch_check import LaunchCheck, Pending, part_of
+from .result import ShadowResult
+from .session import Session
+from .units import Output
+
+Tell = Callable[[str, str, dict[str, Any]], None]  # "kernel" or "execution", its name, what is known of it
+
+
+class EagerSession(Session):
+    """A session that also replaces launches; with `judges` off it only does that."""
+
+    def __init__(self, tell: Tell, *, judges: bool) -> None:
+        super().__init__(ShadowResult())
+        self._tell = tell
+        self._judges = judges
+        self._off: frozenset[str] = frozenset()
+        self._off_executions: frozenset[str] = frozenset()
+        self._names: dict[int, str] = {}  # of executions, by graph call
+        self._numbers: dict[str, int] = {}  # of graphs, by path: in the order in which this run came to them
+        self._launches = EagerLaunches(self.result, self._replaces, judges=judges)
+
+    def begin(self, off: frozenset[str], off_executions: frozenset[str]) -> None:
+        """Another run of the program, with the same compiled code; these are replaced in it."""
+        before, self.result = self.result, ShadowResult()
+        for culprit in before.culprits:
+            if culprit.verdict == "wrong-stage":  # stages are compared once, when a graph first executes
+                self.result.add(culprit)
+        self._off, self._off_executions = off, off_executions
+        self._names, self._numbers = {}, {}
+        self._launches = EagerLaunches(self.result, self._replaces, judges=self._judges)
+        self._memory.result = self.result
+        for check in self._checks.values():
+            check.result = self.result
+
+    def graph_call(self, graph_call: GraphCall, inputs: Sequence[Any]) -> None:
+        super().graph_call(graph_call, inputs)
+        if graph_call.index in self._executions:
+            self._numbers.setdefault(graph_call.graph.path, len(self._numbers))
+            name = f"{len(self._names)}"
+            self._names[graph_call.index] = name
+            self._tell("execution", name, {"graph": graph_call.graph.name, "inputs": _shapes(inputs)})
+
+    def _prepare(self, index: int, launch: Launch, execution: Execution) -> Pending:
+        replaces = self._replaces(launch, execution)
+        # Before anything is computed: an operator may write to what it is given also when eager runs it.
+        kept = _copies_of_inputs(launch) if replaces else []
+        pending = super()._prepare(index, launch, execution)
+        pending.kept = kept
+        if pending.unit.outputs and not pending.unit.given:
+            self._tell("kernel", self._name_of(launch), _about(launch, pending))
+        if replaces and _is_whole(launch, pending):
+            launch.func = lambda *args, **kwargs: _write(launch, pending)
+        return pending
+
+    def _look_at_memory(
+        self, index: int, launch: Launch, execution: Execution, alive: dict[str, Any]
+    ) -> None:
+        if self._judges and not self._replaces(launch, execution):
+            super()._look_at_memory(index, launch, execution, alive)
+            return
+        self._memory.result = ShadowResult()  # what it is given does not matter: it is not launched
+        super()._look_at_memory(index, launch, execution, alive)
+        self._memory.result = self.result
+
+    def _name_of(self, launch: Launch) -> str:
+        """The same in every run, also if the program compiles anew in each."""
+        site = launch.site
+        return f"{site.kernel.name} (graph {self._numbers.get(site.file, -1)}, line {site.line})"
+
+    def _replaces(self, launch: Launch, execution: Execution) -> bool:
+        return (
+            self._name_of(launch) in self._off
+            or self._names.get(launch.graph_call, "") in self._off_executions
+        )
+
+
+class EagerLaunches(LaunchCheck):
+    """Computes references of what is replaced, and of all launches if it judges."""
+
+    def __init__(
+        self, result: ShadowResult, replaces: Callable[[Launch, Execution], bool], *, judges: bool
+    ) -> None:
+        super().__init__(result, offload=False)
+        self._replaces = replaces
+        self._judges = self.poisons = judges
+
+    def wants(self, launch: Launch, pending: Pending) -> bool:
+        return self._judges or self._replaces(launch, pending.execution)
+
+    def after(self, launch: Launch, pending: Pending) -> None:
+        if self._replaces(launch, pending.execution) and not _is_whole(launch, pending):
+            _write(launch, pending)
+        super().after(launch, pending)
+
+    def _judge_output(self, launch: Launch, pending: Pending, output: Output, made: Any) -> None:
+        if self._judges:
+            super()._judge_output(launch, pending, output, made)
+
+
+def _about(launch: Launch, pending: Pending) -> dict[str, Any]:
+    site, unit = launch.site, pending.unit
+    return {
+        "kernel": site.kernel.name,
+        "kind": site.kernel.kind,
+        "phase": launch.phase,
+        "nodes": [node.name for node in unit.order],
+        "joined": list(unit.joined),
+        "origin": str(site.origin[0]) if site.origin else "",
+    }
+
+
+def _is_whole(launch: Launch, pending: Pending) -> bool:
+    """Whether eager's values are all that the launch would leave."""
+    unit = pending.unit
+    if pending.eager is None or unit.pieces or unit.unchecked or unit.given or launch.point.returns:
+        return False
+    return all(_fits(pending, output) for output in unit.outputs)
+
+
+def _fits(pending: Pending, output: Output) -> bool:
+    made, eager = pending.alive.get(output.name), part_of(pending.eager or {}, output)
+    return (
+        isinstance(made, torch.Tensor)
+        and isinstance(eager, torch.Tensor)
+        and made.numel() == eager.numel()
+        and made.dtype == eager.dtype
+    )
+
+
+def _copies_of_inputs(launch: Launch) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """What is written to without being declared is put back."""
+    given = [launch.flat[i] for i in launch.point.tensors if i not in launch.point.written]
+    return [(tensor, tensor.detach().clone()) for tensor in given]
+
+
+def _write(launch: Launch, pending: Pending) -> None:
+    """What eager computed goes where the kernel's results are."""
+    if pending.eager is None:
+        return
+    with torch.no_grad(), quiet():
+        for tensor, before in pending.kept:
+            tensor.detach().copy_(before)
+        for output in pending.unit.outputs:
+            made = _returned(launch, output) if output.index is None else pending.alive.get(output.name)
+            eager = part_of(pending.eager, output)
+            if isinstance(made, torch.Tensor) and isinstance(eager, torch.Tensor):
+                made.detach().copy_(eager.reshape(made.shape))
+
+
+def _returned(launch: Launch, output: Output) -> Any:
+    return launch.result if output.item is None else launch.result[output.item]
+
+
+def _shapes(inputs: Sequence[Any]) -> list[str]:
+    return [
+        f"{str(each.dtype).removeprefix('torch.')}{list(each.shape)}"
+        for each in inputs
+        if isinstance(each, torch.Tensor)
+    ]
