@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .arguments import add_run, count
+from .arguments import add_choice_of_calls, add_run, count
 
 EPILOG = """\
 examples:
@@ -33,15 +33,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_run(parser)
     parser.add_argument("--call", type=count, metavar="N", help="everything about one call")
-    parser.add_argument(
-        "--kernel", action="append", default=[], metavar="GLOB", help="kernels with such a name"
-    )
-    parser.add_argument(
-        "--kind", action="append", default=[], metavar="KIND", help="triton, cpp, extern, op, …"
-    )
-    parser.add_argument("--graph", metavar="GRAPH", help="one graph: its number, name or compile id")
-    parser.add_argument("--step", type=count, metavar="N", help="one step")
-    parser.add_argument("--phase", metavar="PHASE", help="forward, backward, optimizer or other")
+    add_choice_of_calls(parser)
     parser.add_argument("--value", metavar="ARGUMENT", help="with --call: a picture of a saved tensor")
     parser.add_argument("--before", action="store_true", help="with --value: before the launch, not after")
     parser.add_argument("-o", dest="output", metavar="FILE.npz", help="with --value: write it to a new file")
