@@ -51,8 +51,8 @@ def _compilation(owner: Compilation, stages: list[Stage]) -> Iterator[CompileSli
     )
     inside = sorted((s for s in stages if begin <= s.start_ns <= end), key=lambda s: s.start_ns)
     reached = [s for s in inside if s.duration_ns < 0]
-    for stage, following in zip(reached, [*reached[1:], None], strict=True):
-        until = end if following is None else following.start_ns
+    ends = [*(stage.start_ns for stage in reached[1:]), end]
+    for stage, until in zip(reached, ends, strict=False):
         yield CompileSlice(
             track, storable(stage.name), "stage", stage.start_ns, until - stage.start_ns, _about(stage)
         )
