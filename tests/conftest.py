@@ -55,6 +55,7 @@ PATCH_TARGETS = [
 ]
 # (module, functions): the same of functions.
 PATCHED_FUNCTIONS = [
+    ("torch.autograd.profiler", ("_run_on_profiler_start", "_run_on_profiler_stop")),
     ("torch._inductor.compile_fx", ("compile_fx", "_recursive_pre_grad_passes")),
     *(
         (f"torch._inductor.{module}", ("set_kernel_post_grad_provenance_tracing",))

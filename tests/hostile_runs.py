@@ -124,8 +124,8 @@ def write_hostile(folder: Path, calls: int = 3) -> Path:
     )
     frames = (Frame(f"/{EVIL}.py", 3, EVIL),)
     site = Site(
-        1, Kernel(1, KERNEL, "cpp", "inductor", SOURCE, EVIL), args, f"/{EVIL}", 7, (1,), {EVIL: EVIL}, frames,
-        "cpu",
+        1, Kernel(1, KERNEL, "cpp", "inductor", SOURCE, EVIL), args, f"/{EVIL}", 7, (1,), {EVIL: EVIL},
+        frames, "cpu",
     )  # fmt: skip
     graph = Graph(0, "forward", EVIL, EVIL, EVIL, EVIL, EVIL)
     writer.graph_call(GraphCall(0, graph, 7, 0, "forward", 0))

@@ -1,4 +1,4 @@
-"""A strict reader of Chrome's trace event format, as Perfetto imports it: what would be dropped there fails."""
+"""A strict reader of Chrome's trace event format, as Perfetto imports it: what it would drop fails."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def check(event: dict[str, Any]) -> None:
     assert not missing, f"{event} has no {missing}"
     assert type(event["name"]) is str
     for key in ("pid", "tid", "id"):
-        assert type(event.get(key, 0)) is int and 0 <= event.get(key, 0) < 1 << 31, f"{key} of {event}"
+        assert event.get(key, 0) in range(1 << 31), f"{key} of {event}"
     for key in ("ts", "dur"):
         assert isinstance(event.get(key, 0), int | float), f"{key} of {event}"
     assert event.get("dur", 1) > 0
@@ -100,7 +100,7 @@ def slice_of(event: dict[str, Any]) -> Slice:
 
 
 def nest(members: list[Slice]) -> None:
-    """Slices of one track lie inside of one another or apart; of two that begin together, the outer is first."""
+    """Slices of one track lie inside of one another or apart; of two that begin together, the outer first."""
     open_ones: list[Slice] = []
     for each in sorted(members, key=lambda s: s.start):  # stable, as the importer
         while open_ones and open_ones[-1].end <= each.start:

@@ -29,6 +29,7 @@ from .probes.describe import plain
 from .probes.launch import Capture, GraphPlan, GraphReadings, Kept, Launch
 from .probes.switches import Switches
 from .probes.tree_graphs import drop_tree_graphs
+from .profiler_ranges import ProfilerRanges
 from .replaying import Replayer
 from .run import Run, folder
 from .run_info import run_info
@@ -104,6 +105,7 @@ class Recording:
         if config.values != "off":
             self.take_values_with(Fingerprinter(level="stats" if config.values == "stats" else "hash"))
         self._times = CallTimes(self.sink, self.finding) if config.time else None
+        self.ranges = ProfilerRanges(self.sink) if keeps_calls else None
         self.is_open = False
         self._is_paused = config.steps is not None and config.steps[0] > 0
         self._opened_at = 0  # graph calls before this one began before the recording
@@ -200,6 +202,8 @@ class Recording:
             call.poison = self.values.poison(launch)
         for observer in self.observers:
             observer.before(call, launch)
+        if BUS.profiler and self.ranges is not None and self._is_profiled:
+            self.ranges.enter(call)
         if self._times is not None:
             self._times.enter(call)
         return call
@@ -210,6 +214,8 @@ class Recording:
             return
         if self._times is not None:
             self._times.leave(launch, call)
+        if self.ranges is not None and self.ranges.opened:
+            self.ranges.leave(call)
         try:
             self._look_after(launch, call)
         finally:
@@ -304,6 +310,11 @@ class Recording:
         times = self._times
         timed = times is not None and (times.on_device is not None or not self.notes_have_ends)
         return whole and not timed and config.stop_at is None
+
+    @property
+    def _is_profiled(self) -> bool:
+        """Whether the profiler's ranges have the indices of this run: of several, the one opened first."""
+        return next((each for each in list(_OPEN) if each.ranges is not None), None) is self
 
     @property
     def notes_have_ends(self) -> bool:

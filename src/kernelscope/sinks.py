@@ -35,6 +35,9 @@ class Sink(Protocol):
     def next_key(self) -> int: ...
     def enter(self, call: Call) -> None: ...
 
+    def place(self, call: Call) -> int:
+        """The index that a call which was entered will have in the run."""
+
     def leave(self, call: Call, stream: int | None) -> None:
         """A call is over; `stream` is where it was enqueued, if it was."""
 
@@ -82,6 +85,13 @@ class MemorySink:
     def enter(self, call: Call) -> None:
         if self._keeps_calls:
             self.run.entries.append(call)
+
+    def place(self, call: Call) -> int:
+        entries = self.run.entries
+        place = len(entries) - 1
+        while place >= 0 and entries[place] is not call:  # other threads may have come since
+            place -= 1
+        return place
 
     def leave(self, call: Call, stream: int | None) -> None:
         """It stands in the run already."""
@@ -161,6 +171,9 @@ class DiskSink:
 
     def next_key(self) -> int:
         return next(self.writer.flight)
+
+    def place(self, call: Call) -> int:
+        return call.index
 
     def leave(self, call: Call, stream: int | None) -> None:
         if stream is not None:

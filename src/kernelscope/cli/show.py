@@ -14,6 +14,7 @@ examples:
   kernelscope show --call 17 --source           the code of its kernel
   kernelscope show --call 17 --value out_ptr0   a picture of a tensor (of a run with --values save)
   kernelscope show --sort time                  where the time went (of a run with --time)
+  kernelscope show --profile trace.json         … as torch.profiler measured it
   kernelscope show --crash                      what was executing when the program died
   kernelscope show --json train-3 | jq '.calls[0].kernel_name'
 
@@ -39,6 +40,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("-o", dest="output", metavar="FILE.npz", help="with --value: write it to a new file")
     parser.add_argument("--changed", action="store_true", help="calls that changed an argument in place")
     parser.add_argument("--sort", choices=["time"], help="sites by the time they took, longest first")
+    parser.add_argument(
+        "--profile",
+        metavar="TRACE",
+        help="calls with their times in a trace of torch.profiler",
+    )
     parser.add_argument("--source", action="store_true", help="the code of the kernels, too")
     parser.add_argument("--crash", action="store_true", help="how the program died, and in which kernel")
     parser.add_argument("--first", type=count, default=0, metavar="N", help="begin at call N")

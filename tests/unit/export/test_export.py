@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import sys
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.hostile_runs import ARGUMENT, EVIL, KERNEL, SOURCE, write_hostile
 from tests.long_runs import write_long_run
-from tests.sample_runs import write_sample
+from tests.sample_runs import full_call, info, site, write_sample
 from tests.trace_format import edges, read_trace
 
 import kernelscope
@@ -21,6 +22,7 @@ from kernelscope.export.wanted import Wanted
 from kernelscope.run import StoredRun
 from kernelscope.run.codec import storable
 from kernelscope.run.errors import RunError
+from kernelscope.run.writer import Writer
 
 
 @pytest.fixture
@@ -78,12 +80,7 @@ def test_arrows_lead_from_the_writer_to_the_readers(tmp_path: Path) -> None:
 
 
 def test_kernels_of_a_stream_do_not_overlap(tmp_path: Path) -> None:
-    """What a device took is measured and when it began is not: launches come faster than they are worked off."""
-    from dataclasses import replace
-
-    from kernelscope.run.writer import Writer
-    from tests.sample_runs import full_call, info, site
-
+    """What a device took is measured, when it began is not; launches come faster."""
     writer = Writer(tmp_path, info())
     on_gpu = replace(site(1), device="cuda:0")
     for number in range(6):
