@@ -143,7 +143,7 @@ def test_an_exception_closes_the_range(compiled: Compiled, tmp_path: Path) -> No
         raise ValueError("as it should")
 
     fails.register_fake(torch.empty_like)
-    function = torch.compile(fails)
+    function = torch.compile(lambda x: fails(x))
     with kernelscope.record() as run, profiler() as trace:
         with pytest.raises(ValueError, match="as it should"):
             function(torch.rand(4))

@@ -6,7 +6,6 @@ Sites and not calls: the picture of a thousand steps is that of one, with number
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +13,11 @@ from pathlib import Path
 from ..analysis.flow import Flows
 from ..events import Site
 from ..run import Run
-from ..run.codec import storable
+from ..run.markup import visible
 from .output import new_file
 from .wanted import Wanted
 
 _COLORS = {"cpp": "#cfe2f3", "triton": "#d9ead3", "extern": "#fff2cc", "gcu": "#ead1dc", "op": "#eeeeee"}
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def write(run: Run, path: Path, wanted: Wanted) -> int:
@@ -80,6 +78,7 @@ def _name(site: Site, argument: int) -> str:
 
 
 def quoted(*lines: str) -> str:
-    """A quoted string of DOT, one line below the other; what a name cannot hold visibly becomes "?"."""
-    clean = (_CONTROL.sub("?", storable(line)).replace("\\", "\\\\").replace('"', '\\"') for line in lines)
+    """A quoted string of DOT, one line below the other."""
+    flat = (visible(" ".join(line.split("\n"))) for line in lines)
+    clean = (line.replace("\\", "\\\\").replace('"', '\\"') for line in flat)
     return '"' + "\\n".join(clean) + '"'
