@@ -233,7 +233,9 @@ _NOT_IN_RANGES = re.compile(r"[^\w.:<>()+,/ -]", re.ASCII)  # Kineto gives up a 
 
 def range_name(index: int, kernel: str) -> str:
     """What a call is called in a profiler's trace."""
-    return f"{RANGE_PREFIX}{index} {_NOT_IN_RANGES.sub('?', kernel)[:200]}"
+    if not kernel.isidentifier() or not kernel.isascii():
+        kernel = _NOT_IN_RANGES.sub("?", kernel)
+    return f"{RANGE_PREFIX}{index} {kernel[:200]}"
 
 
 DTYPE_SHORT = {

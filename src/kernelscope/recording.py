@@ -361,9 +361,11 @@ class Recording:
     def note(self) -> Callable[[Brief], Any]:
         if self._is_paused:
             return _ignore
-        if not self.notes_will_do and self.planner is None:
-            return self._note_if_wanted
-        return self.sink.note
+        whole = self.notes_will_do or self.planner is not None
+        note = self.sink.note if whole else self._note_if_wanted
+        if BUS.profiler and self.ranges is not None and self._is_profiled:
+            return self.ranges.around(note)
+        return note
 
     def _note_if_wanted(self, entry: Brief) -> Any:
         """This recording opened while a graph was executing under one that needs notes only."""
@@ -371,6 +373,8 @@ class Recording:
         return self.sink.note(entry) if familiar is not None and self._wants(familiar.site.kernel) else None
 
     def note_failed(self, graph_call: int, line: int, error: BaseException) -> None:
+        if self.ranges is not None:
+            self.ranges.failed()
         self.sink.note_failed(graph_call, line, f"{type(error).__name__}: {error}")
 
     # -- what happens between launches -----------------------------------------------------------------

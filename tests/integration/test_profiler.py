@@ -110,8 +110,8 @@ def test_notes_are_back_when_it_stops(compiled: Compiled) -> None:
         assert BUS.notes_will_do
         with profiler():
             compiled(x)
-            assert code_in_use() is not noted
-            assert not BUS.notes_will_do
+            assert code_in_use() is not noted  # notes with ends
+            assert BUS.notes_will_do
         compiled(x)
         assert code_in_use() is noted
         assert BUS.notes_will_do
@@ -156,6 +156,30 @@ def test_an_exception_closes_the_range(compiled: Compiled, tmp_path: Path) -> No
     ]
     spans.sort()
     assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+
+
+def test_a_noted_launch_that_raises_closes_its_range(tmp_path: Path) -> None:
+    """Whoever comes after it is not inside of its range."""
+
+    @torch.compile
+    def function(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.inv(x) @ torch.index_select(x, 0, at)
+
+    good, bad = torch.tensor([0, 1]), torch.tensor([0, 99])
+    x = torch.eye(2)
+    with kernelscope.record() as run:
+        function(x, good)
+        function(x, good)
+        with profiler() as trace:
+            with pytest.raises((RuntimeError, IndexError)):
+                function(x, bad)
+            function(x, good)
+    found = ranges(trace, tmp_path / "t.json")
+    [failed] = [c.index for c in run.calls if c.error]
+    assert failed in [index for index, _ in found]
+    profiled = read_profile(tmp_path / "t.json", run).calls
+    assert [c.index for c in profiled] == list(range(profiled[0].index, len(run)))
+    assert all(a.end <= b.start for a, b in pairwise(sorted(profiled, key=lambda c: c.start)))
 
 
 # -- the join --------------------------------------------------------------------------------------------
