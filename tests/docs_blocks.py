@@ -90,8 +90,10 @@ import pathlib
 y = torch.ones(4, 16)
 program = '''__co__ auto kernel_87879174(f32 [4, 16] x, f32 [4, 16] y) {
   f32 [4, 16] out;
-  foreach i, j in [4, 16] {
-    out.at(i, j) = x.at(i, j) + y.at(i, j);
+  foreach i in [4] {
+    foreach j in [16] {
+      out.at(i, j) = x.at(i, j) + y.at(i, j);
+    }
   }
   return out;
 }

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -95,7 +96,9 @@ def test_python(page: str, home: Path, tmp_path: Path, monkeypatch: pytest.Monke
     at_home(home, tmp_path, monkeypatch)
     monkeypatch.setattr(sys, "argv", ["train.py"])
     torch._dynamo.reset()
-    space: dict[str, Any] = {"__name__": "page"}
+    module = ModuleType("page")  # what a block defines can be found where a program's own would be
+    monkeypatch.setitem(sys.modules, "page", module)
+    space = vars(module)
     exec(PRELUDE + PRELUDES.get(page, ""), space)
     for block in blocks_of(page):
         if block.language == "python":
