@@ -89,6 +89,23 @@ def test_calls_a_call_and_its_source(sample: StoredRun) -> None:
     drive(sample, driver)
 
 
+def test_keys_of_the_list_mean_nothing_elsewhere(sample: StoredRun) -> None:
+    async def driver(app: RunApp, pilot: Pilot[None]) -> None:
+        for page in ("enter", "s", "f"):
+            await pilot.press(page)
+            await pilot.pause()
+            here = app.screen
+            await pilot.press("slash", "d", "enter", "f" if page != "f" else "s")
+            await pilot.pause()
+            assert app.screen is here
+            await pilot.press("q")
+            await pilot.pause()
+            assert app.screen is not here
+            assert app.is_running
+
+    drive(sample, driver)
+
+
 def test_choosing_calls(sample: StoredRun) -> None:
     async def typed(app: RunApp, pilot: Pilot[None], line: str) -> list[str]:
         await pilot.press("slash")

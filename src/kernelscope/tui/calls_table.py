@@ -13,7 +13,7 @@ from ..run.markup import duration, visible
 
 PAGE = 500
 _NEAR = 100  # rows before the end
-_COLUMNS = ("call", "kind", "line", "kernel", "graph", "step", "phase", "time")
+_COLUMNS = ("call", "kind", "time", "line", "kernel", "graph", "step", "phase")
 
 
 def plain(value: object) -> Text:
@@ -68,7 +68,7 @@ class CallsTable(DataTable[Text]):
 def _cells(call: KernelCall) -> tuple[object, ...]:
     graph, origin = call.graph, call.origin
     return (
-        call.index, call.kind, f"{os.path.basename(origin.file)}:{origin.line}" if origin else "?",
+        call.index, call.kind, "raised" if call.error else duration(call.time),
+        f"{os.path.basename(origin.file)}:{origin.line}" if origin else "?",
         call.kernel_name, (graph.name or graph.id) if graph else "", call.step, call.phase,
-        duration(call.time) + (" raised" if call.error else ""),
     )  # fmt: skip

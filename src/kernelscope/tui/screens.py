@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import ClassVar
 
 from rich.console import RenderableType
@@ -88,7 +89,7 @@ def _title(call: KernelCall) -> str:
 
 def _block(run: Run, call: KernelCall) -> Iterable[str]:
     saved = run.saved_tensors(call.index) if isinstance(run, StoredRun) else {}
-    return terminal.call_block(call, saved)
+    return islice(terminal.call_block(call, saved), 1, None)  # its first line is the title
 
 
 class DiffPage(Page):
