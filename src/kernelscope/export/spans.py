@@ -35,8 +35,9 @@ class Spans:
         while stack and stack[-1].key != key and any(each.key == key for each in stack):
             self._end(owner, len(stack) - 1)
         if not stack or stack[-1].key != key:
-            begin = max(start, stack[-1].start if stack else self._done.get(owner, start))
-            stack.append(_Open(key, call, begin, max(begin + 1, end)))
+            begin = max(start, self._done.get(owner, start), stack[-1].start if stack else start)
+            end = max(begin + 1, end)
+            stack.append(_Open(key, call, begin, end))
         for each in stack:  # what goes on inside is part of it
             each.end = max(each.end, end)
 

@@ -7,19 +7,21 @@ import sys
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from tests.hostile_runs import ARGUMENT, EVIL, KERNEL, SOURCE, write_hostile
 from tests.long_runs import write_long_run
-from tests.sample_runs import full_call, info, site, write_sample
+from tests.sample_runs import GRAPH, full_call, info, site, write_sample
 from tests.trace_format import edges, read_trace
 
 import kernelscope
 from kernelscope.cli import main
+from kernelscope.events import Call, GraphCall
 from kernelscope.export import FORMS, export
 from kernelscope.export.wanted import Wanted
-from kernelscope.run import StoredRun
+from kernelscope.run import Run, StoredRun
 from kernelscope.run.codec import storable
 from kernelscope.run.errors import RunError
 from kernelscope.run.writer import Writer
@@ -65,7 +67,7 @@ def test_a_trace_has_the_compiler(tmp_path: Path) -> None:
     assert trace.track(stages[0]) == trace.track(graph) != trace.track(frame)
 
 
-def exported(run: StoredRun, tmp_path: Path, **options: Any) -> Any:
+def exported(run: Run, tmp_path: Path, **options: Any) -> Any:
     export(run, "perfetto", tmp_path / "trace.json", **options)
     return read_trace(tmp_path / "trace.json")
 
@@ -95,6 +97,40 @@ def test_kernels_of_a_stream_do_not_overlap(tmp_path: Path) -> None:
         "cuda:0 stream 0x1",
     ]
     assert all(s.end - s.start == 500 for s in trace.called("cpp_fused_relu_0"))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_run_is_a_well_formed_trace(seed: int, tmp_path: Path) -> None:
+    """Threads that overlap, streams that lag behind, calls inside of calls, graphs inside of graphs."""
+    random = Random(seed)
+    run = Run(info())
+    sites = [site(1), replace(site(2, "on_gpu"), device="cuda:0")]
+    clocks, execution = [0, 5, 9], [0, 1, 2]  # by thread
+    for number in range(12):
+        run.graph_calls[number] = GraphCall(number, GRAPH, 7, 0, "forward", 0)
+    while len(run.entries) < 80:
+        thread = random.randrange(3)
+        if random.random() < 0.2:
+            execution[thread] = random.randrange(-1, 12)
+        clocks[thread] += random.randrange(20)
+        length = random.randrange(3, 60)
+        outer = Call(
+            len(run.entries), random.choice(sites), execution[thread], len(run.entries) // 10, -1, thread,
+            random.randrange(2), "forward", clocks[thread], duration_ns=random.choice([length, length, -1]),
+            key=len(run.entries),
+        )  # fmt: skip
+        run.entries.append(outer)
+        at = clocks[thread]
+        for _ in range(random.choice([0, 0, 1, 2])):  # what it does itself
+            inner = replace(
+                outer, index=len(run.entries), key=len(run.entries), parent=outer.key, site=sites[0],
+                start_ns=at + 1, duration_ns=length // 4, graph_call=random.choice([outer.graph_call, 11]),
+            )  # fmt: skip
+            run.entries.append(inner)
+            at += length // 3 + 1
+        clocks[thread] += length + 2
+    trace = exported(run, tmp_path)  # its reader refuses what is not well-formed
+    assert sum("call" in s.args for s in trace.slices) == len(run)
 
 
 # -- Parquet, JSON, DOT ----------------------------------------------------------------------------------
