@@ -26,7 +26,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u
 _STYLE = """\
 <style>
 .kernelscope { font: 13px/1.45 system-ui, sans-serif; color: inherit; max-width: 100%; overflow-x: auto }
-.kernelscope table { border-collapse: collapse; margin: .4em 0 }
+.kernelscope table { border-collapse: collapse; margin: .4em 0; font: inherit; color: inherit }
 .kernelscope th, .kernelscope td { text-align: left; vertical-align: top; padding: .15em .7em .15em 0;
   border-bottom: 1px solid rgba(128, 128, 128, .35); white-space: nowrap; background: none; color: inherit }
 .kernelscope td.n, .kernelscope th.n { text-align: right; font-variant-numeric: tabular-nums }
