@@ -9,8 +9,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-tiny test-all lint format clean toolchain browser
-.PHONY: help demo test test-tiny test-all lint format docs clean toolchain
+.PHONY: help demo test test-tiny test-all lint format docs clean toolchain browser
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -55,8 +55,7 @@ READS_ENVIRONMENT = ("config",)
 ENVIRONMENT = ("environ", "environb", "getenv", "getenvb")
 
 # these, and all that they import in turn, load without torch
-LIGHT = ("events", "config", "run", "stages", "analysis", "views", "report", "cli")
-LIGHT = ("events", "config", "run", "stages", "analysis", "views", "export", "cli")
+LIGHT = ("events", "config", "run", "stages", "analysis", "views", "report", "export", "cli")
 EXISTING = [name for name in LIGHT if list(PACKAGE.glob(f"{name}.py")) + list(PACKAGE.glob(f"{name}/*.py"))]
 
 

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from tests.hostile_runs import ARGUMENT, EVIL, KERNEL, write_hostile
+from tests.hostile_texts import ARGUMENT, EVIL, KERNEL, write_hostile
 from tests.sample_runs import write_sample
 
 import kernelscope

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hostile_runs import write_hostile
+from tests.hostile_texts import write_hostile
 from tests.long_runs import copy_with_a_fault, write_long_run
 from tests.sample_runs import info, write_sample
 

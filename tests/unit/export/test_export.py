@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.hostile_runs import ARGUMENT, EVIL, KERNEL, SOURCE, write_hostile
+from tests.hostile_texts import ARGUMENT, EVIL, KERNEL, SOURCE, write_hostile
 from tests.long_runs import write_long_run
 from tests.sample_runs import GRAPH, full_call, info, site, write_sample
 from tests.trace_format import edges, read_trace
