@@ -66,6 +66,7 @@ PATCH_TARGETS = [
 ]
 # (module, functions): the same of functions.
 PATCHED_FUNCTIONS = [
+    ("torch.autograd.profiler", ("_run_on_profiler_start", "_run_on_profiler_stop")),
     ("torch._inductor.compile_fx", ("compile_fx", "_recursive_pre_grad_passes")),
     ("torch._inductor.graph", ("make_fallback",)),
     *(

@@ -11,7 +11,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-PREFIX = "kernelscope#"
+from .events import RANGE_PREFIX as PREFIX
+from .probes.bus import BUS
+
 _AT_MOST = 20_000  # calls in one trace: then it is read, and another one begins
 
 
@@ -80,7 +82,8 @@ class TracedTimes:
         if torch._C._autograd._profiler_enabled():  # torch 2.11 would silently take the trace away from it
             raise RuntimeError("it was started before this recording")
         self._profiler = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
-        self._profiler.start()
+        with BUS.mute():  # it is not the program's: its ranges are our own
+            self._profiler.start()
         self._calls = 0
 
     def enter(self, call: int) -> None:
@@ -106,7 +109,8 @@ class TracedTimes:
         profiler, self._profiler = self._profiler, None
         if profiler is None:
             return
-        profiler.stop()
+        with BUS.mute():
+            profiler.stop()
         events = profiler.profiler.kineto_results.events()
         host = [
             HostEvent(

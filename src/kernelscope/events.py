@@ -6,6 +6,7 @@ a `Site` is written once, a `Call` is small and written for every launch.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import Any, Literal
@@ -224,6 +225,17 @@ class Finding:
     def __str__(self) -> str:
         where = f"call {self.call} " if self.call >= 0 else ""
         return f"[{self.kind}] {where}{self.message}"
+
+
+RANGE_PREFIX = "kernelscope#"  # of a call in a profiler's trace
+_NOT_IN_RANGES = re.compile(r"[^\w.:<>()+,/ -]", re.ASCII)  # Kineto gives up a name with other characters
+
+
+def range_name(index: int, kernel: str) -> str:
+    """What a call is called in a profiler's trace."""
+    if not kernel.isidentifier() or not kernel.isascii():
+        kernel = _NOT_IN_RANGES.sub("?", kernel)
+    return f"{RANGE_PREFIX}{index} {kernel[:200]}"
 
 
 DTYPE_SHORT = {

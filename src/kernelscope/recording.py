@@ -29,6 +29,7 @@ from .probes.describe import plain
 from .probes.launch import Capture, GraphPlan, GraphReadings, Kept, Launch
 from .probes.switches import Switches
 from .probes.tree_graphs import drop_tree_graphs
+from .profiler_ranges import ProfilerRanges
 from .replaying import Replayer
 from .run import Run, folder
 from .run_info import run_info
@@ -104,6 +105,7 @@ class Recording:
         if config.values != "off":
             self.take_values_with(Fingerprinter(level="stats" if config.values == "stats" else "hash"))
         self._times = CallTimes(self.sink, self.finding) if config.time else None
+        self.ranges = ProfilerRanges(self.sink) if keeps_calls else None
         self.is_open = False
         self._is_paused = config.steps is not None and config.steps[0] > 0
         self._opened_at = 0  # graph calls before this one began before the recording
@@ -200,6 +202,8 @@ class Recording:
             call.poison = self.values.poison(launch)
         for observer in self.observers:
             observer.before(call, launch)
+        if BUS.profiler and self.ranges is not None and self._is_profiled:
+            self.ranges.enter(call)
         if self._times is not None:
             self._times.enter(call)
         return call
@@ -210,6 +214,8 @@ class Recording:
             return
         if self._times is not None:
             self._times.leave(launch, call)
+        if self.ranges is not None and self.ranges.opened:
+            self.ranges.leave(call)
         try:
             self._look_after(launch, call)
         finally:
@@ -306,6 +312,11 @@ class Recording:
         return whole and not timed and config.stop_at is None
 
     @property
+    def _is_profiled(self) -> bool:
+        """Whether the profiler's ranges have the indices of this run: of several, the one opened first."""
+        return next((each for each in list(_OPEN) if each.ranges is not None), None) is self
+
+    @property
     def notes_have_ends(self) -> bool:
         return self.sink.wants_ends
 
@@ -350,9 +361,11 @@ class Recording:
     def note(self) -> Callable[[Brief], Any]:
         if self._is_paused:
             return _ignore
-        if not self.notes_will_do and self.planner is None:
-            return self._note_if_wanted
-        return self.sink.note
+        whole = self.notes_will_do or self.planner is not None
+        note = self.sink.note if whole else self._note_if_wanted
+        if BUS.profiler and self.ranges is not None and self._is_profiled:
+            return self.ranges.around(note)
+        return note
 
     def _note_if_wanted(self, entry: Brief) -> Any:
         """This recording opened while a graph was executing under one that needs notes only."""
@@ -360,6 +373,8 @@ class Recording:
         return self.sink.note(entry) if familiar is not None and self._wants(familiar.site.kernel) else None
 
     def note_failed(self, graph_call: int, line: int, error: BaseException) -> None:
+        if self.ranges is not None:
+            self.ranges.failed()
         self.sink.note_failed(graph_call, line, f"{type(error).__name__}: {error}")
 
     # -- what happens between launches -----------------------------------------------------------------

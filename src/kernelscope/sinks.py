@@ -19,6 +19,8 @@ from .run.tensors import TensorSaver
 from .run.writer import Writer
 from .stages.records import Record
 
+_OTHERS = 10_000  # calls that other threads may have made within an instant
+
 
 class Sink(Protocol):
     """What a recording wants of it."""
@@ -34,6 +36,12 @@ class Sink(Protocol):
 
     def next_key(self) -> int: ...
     def enter(self, call: Call) -> None: ...
+
+    def place(self, call: Call) -> int:
+        """The index that a call which was entered will have in the run."""
+
+    def noted_place(self, entry: Brief, end: Any) -> int:
+        """The same of a note; `end` is what taking it returned. -1 when it was not kept."""
 
     def leave(self, call: Call, stream: int | None) -> None:
         """A call is over; `stream` is where it was enqueued, if it was."""
@@ -82,6 +90,20 @@ class MemorySink:
     def enter(self, call: Call) -> None:
         if self._keeps_calls:
             self.run.entries.append(call)
+
+    def place(self, call: Call) -> int:
+        return self._last(call)
+
+    def noted_place(self, entry: Brief, end: Any) -> int:
+        return self._last(entry)
+
+    def _last(self, entry: Call | Brief) -> int:
+        entries = self.run.entries
+        last = len(entries) - 1
+        for place in range(last, max(last - _OTHERS, -1), -1):  # other threads may have come since
+            if entries[place] is entry:
+                return place
+        return -1
 
     def leave(self, call: Call, stream: int | None) -> None:
         """It stands in the run already."""
@@ -161,6 +183,12 @@ class DiskSink:
 
     def next_key(self) -> int:
         return next(self.writer.flight)
+
+    def place(self, call: Call) -> int:
+        return call.index
+
+    def noted_place(self, entry: Brief, end: Any) -> int:
+        return int(end.args[0]) if end is not None else -1  # it marks the call as over
 
     def leave(self, call: Call, stream: int | None) -> None:
         if stream is not None:

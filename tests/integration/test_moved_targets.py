@@ -35,6 +35,8 @@ TARGETS = [
     ("GcuGraphs", "kernelscope.gcu.executor:AtenCall.run", {}),
     ("OptimizerSteps", "torch.autograd.profiler:record_function.__enter__", {}),
     ("OptimizerSteps", "torch.autograd.profiler:record_function.__exit__", {}),
+    ("Profilers", "torch.autograd.profiler:_run_on_profiler_start", {}),
+    ("Profilers", "torch.autograd.profiler:_run_on_profiler_stop", {}),
     ("EagerOperators", "torch.utils._python_dispatch:_push_mode", {"ops": "all"}),
     ("EagerOperators", "torch.utils._python_dispatch:_pop_mode", {"ops": "all"}),
     ("EagerOperators", "torch._guards:TracingContext.try_get", {"ops": "all"}),

@@ -26,6 +26,7 @@ FORBIDDEN = {
     "analysis": (".views",),
     "views": (".recording", ".probes"),
     "report": (".recording", ".probes"),
+    "export": (".recording", ".probes"),
 }
 
 # package or module → all that it may import of ours
@@ -33,6 +34,7 @@ ALLOWED = {
     "recording": (
         *(".planning", ".run_info", ".call_times", ".probes", ".fingerprint", ".run", ".events", ".config"),
         *(".launch_values", ".sinks", ".replaying", ".stages.records", ".__version__"),
+        ".profiler_ranges",
     ),
 }
 
@@ -44,6 +46,7 @@ FORBIDDEN_AT_IMPORT = {
     "views": ("torch",),
     "report": ("torch",),
     "cli": ("torch",),
+    "export": ("torch", "pyarrow"),
 }
 
 WIRES = ("cli", "__main__")  # who may import .cli
@@ -52,7 +55,7 @@ READS_ENVIRONMENT = ("config",)
 ENVIRONMENT = ("environ", "environb", "getenv", "getenvb")
 
 # these, and all that they import in turn, load without torch
-LIGHT = ("events", "config", "run", "stages", "analysis", "views", "report", "bisection", "cli")
+LIGHT = ("events", "config", "run", "stages", "analysis", "views", "report", "export", "bisection", "cli")
 EXISTING = [name for name in LIGHT if list(PACKAGE.glob(f"{name}.py")) + list(PACKAGE.glob(f"{name}/*.py"))]
 
 

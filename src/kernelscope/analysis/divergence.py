@@ -117,6 +117,12 @@ class Divergence:
 
         return "\n".join(lines(self))
 
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from .markup import divergence_html
+
+        return divergence_html(self)
+
     def with_notes(self, *notes: str) -> Divergence:
         return replace(self, notes=(*self.notes, *notes))
 

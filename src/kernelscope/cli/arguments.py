@@ -15,6 +15,19 @@ def add_run(parser: argparse.ArgumentParser, *, parts: bool = True) -> None:
         parser.add_argument("--rank", type=count, metavar="N", help="short for --part rank-N")
 
 
+def add_choice_of_calls(parser: argparse.ArgumentParser) -> None:
+    """Which calls of a run, as `Run.select` takes it."""
+    parser.add_argument(
+        "--kernel", action="append", default=[], metavar="GLOB", help="kernels with such a name"
+    )
+    parser.add_argument(
+        "--kind", action="append", default=[], metavar="KIND", help="triton, cpp, extern, op, …"
+    )
+    parser.add_argument("--graph", metavar="GRAPH", help="one graph: its number, name or compile id")
+    parser.add_argument("--step", type=count, metavar="N", help="one step")
+    parser.add_argument("--phase", metavar="PHASE", help="forward, backward, optimizer or other")
+
+
 def count(text: str) -> int:
     """A number of calls, rows or steps."""
     try:

@@ -13,6 +13,8 @@ COMMANDS = {
     "determinism": (".cli.determinism", "run a script several times: which kernels are not deterministic"),
     "report": (".cli.report", "one web page of a run, or of two and their diff"),
     "view": (".cli.view", "a run in your browser, of any length, also while it is recorded"),
+    "export": (".cli.export", "a run as a Perfetto trace, Parquet tables, JSON or a Graphviz graph"),
+    "tui": (".cli.tui", "walk through a run in the terminal: calls, a call, source, diff"),
     "ls": (".cli.ls", "the runs here"),
     "query": (".cli.query", "ask a run in SQL"),
     "pack": (".cli.pack", "make one file of a run"),

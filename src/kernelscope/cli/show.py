@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .arguments import add_run, count
+from .arguments import add_choice_of_calls, add_run, count
 
 EPILOG = """\
 examples:
@@ -14,6 +14,7 @@ examples:
   kernelscope show --call 17 --source           the code of its kernel
   kernelscope show --call 17 --value out_ptr0   a picture of a tensor (of a run with --values save)
   kernelscope show --sort time                  where the time went (of a run with --time)
+  kernelscope show --profile trace.json         … as torch.profiler measured it
   kernelscope show --crash                      what was executing when the program died
   kernelscope show --json train-3 | jq '.calls[0].kernel_name'
 
@@ -33,20 +34,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_run(parser)
     parser.add_argument("--call", type=count, metavar="N", help="everything about one call")
-    parser.add_argument(
-        "--kernel", action="append", default=[], metavar="GLOB", help="kernels with such a name"
-    )
-    parser.add_argument(
-        "--kind", action="append", default=[], metavar="KIND", help="triton, cpp, extern, op, …"
-    )
-    parser.add_argument("--graph", metavar="GRAPH", help="one graph: its number, name or compile id")
-    parser.add_argument("--step", type=count, metavar="N", help="one step")
-    parser.add_argument("--phase", metavar="PHASE", help="forward, backward, optimizer or other")
+    add_choice_of_calls(parser)
     parser.add_argument("--value", metavar="ARGUMENT", help="with --call: a picture of a saved tensor")
     parser.add_argument("--before", action="store_true", help="with --value: before the launch, not after")
     parser.add_argument("-o", dest="output", metavar="FILE.npz", help="with --value: write it to a new file")
     parser.add_argument("--changed", action="store_true", help="calls that changed an argument in place")
     parser.add_argument("--sort", choices=["time"], help="sites by the time they took, longest first")
+    parser.add_argument(
+        "--profile",
+        metavar="TRACE",
+        help="calls with their times in a trace of torch.profiler",
+    )
     parser.add_argument("--source", action="store_true", help="the code of the kernels, too")
     parser.add_argument("--crash", action="store_true", help="how the program died, and in which kernel")
     parser.add_argument("--first", type=count, default=0, metavar="N", help="begin at call N")

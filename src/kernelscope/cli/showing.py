@@ -14,6 +14,7 @@ from ..run.flight_reader import is_recording
 from ..run.listing import call_lines, heading
 from ..views import plain, terminal
 from .arguments import part_of
+from .showing_profile import show_profile
 from .showing_value import show_value
 
 _FEW = 1000  # calls whose hashes are all compared, whatever is shown
@@ -25,6 +26,8 @@ def show(args: argparse.Namespace) -> int:
     run = load(folder.resolve(args.run), part=part_of(args))
     if args.value is not None or args.output is not None or args.before:
         return show_value(args, run)
+    if args.profile is not None:
+        return show_profile(args, run)
     if args.sort == "time":
         return _times(args, run)
     calls, more = _calls(args, run)

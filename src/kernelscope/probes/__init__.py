@@ -17,6 +17,7 @@ from .eager_operators import EagerOperators
 from .gcu import GcuGraphs
 from .optimizer_steps import OptimizerSteps
 from .patching import MovedTarget
+from .profilers import Profilers
 from .user_triton import UserTriton
 
 _USERS_LINE = 6  # from a warning here up to the `with record(…)` that asked for the probes
@@ -41,6 +42,7 @@ class Probes:
             UserTriton(),
             GcuGraphs(),
             OptimizerSteps(),
+            Profilers(),
         ]
         self._operators = EagerOperators()
         self._stages = CompileStages()

@@ -53,6 +53,9 @@ class Bus:
         self.capture: Capture | None = None  # the CUDA graph that is being captured
         self.notes_will_do = False  # no recording wants more of a familiar launch than a note
         self.notes_have_ends = False  # what a note returns is to be called after the launch
+        self.profiler = 0  # the number of the profiler of torch's that is at work; 0 when none is
+        self._profilers = itertools.count(1)
+        self.profiled_from = 0  # graph calls before this one began without it
         self.planner: Planner | None = None  # the only recording, if its hashes can be planned
         self.note: Callable[[Brief], Any] = _ignore
         self.familiars: dict[int, Familiar] = {}  # by the number that a note has for it
@@ -95,7 +98,7 @@ class Bus:
         """In a forked child: nobody listens, and the weak references are its own copies."""
         self.listeners = ()
         self.bystanders = ()
-        self.notes_will_do, self.planner, self.note = False, None, _ignore
+        self.notes_will_do, self.planner, self.note, self.profiler = False, None, _ignore, 0
         self.familiars, self.executing = {}, 0
         self.storages = Storages()
         self.here = _ThreadState()
@@ -132,11 +135,18 @@ class Bus:
             bool(listeners) and self.capture is None and all(each.notes_will_do for each in listeners)
         )
         self.planner = None
-        self.notes_have_ends = any(each.notes_have_ends for each in listeners)
+        # A range in a profiler's trace has an end.
+        self.notes_have_ends = bool(self.profiler) or any(each.notes_have_ends for each in listeners)
         notes = [each.note for each in listeners]
         self.note = notes[0] if len(notes) == 1 else _all_of(notes)
-        if len(listeners) == 1:
-            self.planner = listeners[0].planner if self.capture is None else None
+        if len(listeners) == 1 and self.capture is None and not self.profiler:
+            self.planner = listeners[0].planner
+
+    def profiled(self, is_on: bool) -> None:
+        """A profiler of torch's starts, or has stopped: from each graph's next execution on it is heard."""
+        self.profiler = next(self._profilers) if is_on else 0
+        self.profiled_from = self._graph_calls_begun
+        self.look_again()
 
     def capturing(self, capture: Capture | None) -> None:
         """A CUDA graph's capture begins, or with None has ended."""

@@ -310,6 +310,12 @@ class KernelCall:
     def __str__(self) -> str:
         return self.line()
 
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from .markup import call_html
+
+        return call_html(self)
+
     def __repr__(self) -> str:
         where = f" at {self.origin}" if self.origin else ""
         return f"<KernelCall {self.index} [{self.kind}] {self.kernel_name}{where}>"

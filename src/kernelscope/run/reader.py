@@ -20,6 +20,7 @@ from .schema import APPLICATION_ID, COLUMNS, OBJECTS, SCHEMA_VERSION
 
 _HEADER = b"SQLite format 3\0"
 _AT_ONCE = 64  # fingerprints that are read together
+_KEPT = 200_000  # fingerprints that are remembered: whoever walks a long run reads each once
 _PATIENCE = 60.0  # seconds for one question: a damaged file must not hang us
 
 # What may go wrong while rows that we did not write are turned into records.
@@ -191,6 +192,8 @@ class StoredHashes:
 
     def _row(self, slot: int) -> tuple[Any, Stats | None]:
         if slot not in self._known:
+            if len(self._known) > _KEPT:
+                self._known.clear()
             database = self._database()
             start = slot - slot % _AT_ONCE  # its neighbours are those of the same and the next calls
             with database.understood():

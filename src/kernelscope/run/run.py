@@ -205,6 +205,12 @@ class Run:
     def __str__(self) -> str:
         return listing(self)
 
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from .markup import run_html
+
+        return run_html(self)
+
     def __repr__(self) -> str:
         return f"<Run {len(self)} calls, {len(self.graphs)} graphs, {len(self.kernels)} kernels>"
 

@@ -321,6 +321,10 @@ class StoredRun(Run):
             rows = self._database.rows("SELECT position, moment, file FROM tensors WHERE call = ?", (call,))
             return {(int(position), str(moment)): str(file) for position, moment, file in rows}
 
+    def has_tensors(self) -> bool:
+        with self._database.understood():
+            return bool(self._database.rows("SELECT 1 FROM tensors LIMIT 1"))
+
     def read_calls(self, indices: Sequence[int] | None = None) -> list[Call]:
         """These calls, or all of them."""
         with self._database.understood():

@@ -201,6 +201,12 @@ class ShadowResult:
 
         return tell(self)
 
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from .markup import shadow_html
+
+        return shadow_html(self)
+
     def __repr__(self) -> str:
         found = self.culprit
         what = f"{found.verdict}: {found.kernel_name} {found.argument}" if found else "nothing wrong"

@@ -1,0 +1,40 @@
+"""A run in the form of another tool: a trace for Perfetto, Parquet tables, JSON, a graph for Graphviz.
+
+Example:
+    from kernelscope.export import export
+    export(run, "perfetto", "trace.json")
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ..run import Run
+from ..run.errors import RunError
+from .wanted import Wanted
+
+# By name: the module that writes it, and how its files end.
+FORMS = {
+    "perfetto": (".perfetto", ".perfetto.json"),
+    "parquet": (".parquet", ".parquet"),
+    "json": (".document", ".json"),
+    "dot": (".dot", ".dot"),
+}
+
+
+def export(
+    run: Run, form: str, path: str | os.PathLike[str], *, wanted: Wanted | None = None, flows: bool = True
+) -> int:
+    """Write a run, or some of its calls, to a new file (of Parquet: a new folder); how many calls it has.
+
+    `flows` is about Perfetto: whether arrows lead from the call that wrote something to those that read it.
+    """
+    if form not in FORMS:
+        raise RunError(f"there is no form {form!r:.40} to export to; there is {', '.join(FORMS)}")
+    write: Callable[..., int] = import_module(FORMS[form][0], __name__).write
+    options: dict[str, Any] = {"flows": flows} if form == "perfetto" else {}
+    return write(run, Path(path), wanted or Wanted(), **options)

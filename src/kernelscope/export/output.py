@@ -1,0 +1,43 @@
+"""A new file that is there whole or not at all."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from ..run.errors import RunError
+
+STANDARD_OUTPUT = Path("-")
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[TextIO]:
+    """A text file to write to, UTF-8; "-" is standard output."""
+    if path == STANDARD_OUTPUT:
+        yield sys.stdout
+        return
+    refuse_existing(path)
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    try:
+        with unfinished.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
+        refuse_existing(path)  # it may have come since
+        unfinished.rename(path)
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror}") from None
+    finally:
+        if unfinished.parent.is_dir():
+            unfinished.unlink(missing_ok=True)
+
+
+def refuse_existing(path: Path) -> None:
+    try:
+        if path.exists() or path.is_symlink():
+            raise RunError(f"{path} exists already; choose another name with -o, or remove it first")
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror}") from None
+    if not path.absolute().parent.is_dir():
+        raise RunError(f"{path} cannot be written: there is no folder {path.parent}")

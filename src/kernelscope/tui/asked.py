@@ -1,0 +1,34 @@
+"""What is typed above the list of calls, as arguments of `Run.select`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_KEYS = ("kernel", "kind", "graph", "step", "phase", "first")
+
+
+class NotUnderstood(ValueError):
+    """What is wrong with it, in one sentence."""
+
+
+def asked(line: str) -> dict[str, Any]:
+    """ "*mm* phase=backward step=3": a glob of kernels, a number to begin at, or pairs.
+
+    A word without stars is looked for anywhere in the name.
+    """
+    found: dict[str, Any] = {}
+    for word in line.split():
+        key, equals, value = word.partition("=")
+        if not equals and word.isdecimal():
+            found["first"] = int(word)
+        elif not equals:
+            found["kernel"] = word if set(word) & set("*?[") else f"*{word}*"
+        elif key not in _KEYS:
+            raise NotUnderstood(f"there is no {key!r:.40} to choose by; there is {', '.join(_KEYS)}")
+        elif not value:
+            raise NotUnderstood(f"{key}= what?")
+        elif key in ("step", "first") and not value.isdecimal():
+            raise NotUnderstood(f"{key} is a number, not {value!r:.40}")
+        else:
+            found[key] = int(value) if value.isdecimal() and key in ("step", "first", "graph") else value
+    return found

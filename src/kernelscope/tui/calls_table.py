@@ -1,0 +1,74 @@
+"""The list of calls, which reads on when the cursor comes near its end."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from rich.text import Text
+from textual.widgets import DataTable
+
+from ..run import KernelCall, Run
+from ..run.markup import duration, visible
+
+PAGE = 500
+_NEAR = 100  # rows before the end
+_COLUMNS = ("call", "kind", "time", "line", "kernel", "graph", "step", "phase")
+
+
+def plain(value: object) -> Text:
+    """Text as it is: what is in a run is never markup, and no code of a terminal."""
+    return Text(visible("" if value is None else str(value)))
+
+
+class CallsTable(DataTable[Text]):
+    """Calls of a run, some hundreds at a time."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(cursor_type="row", zebra_stripes=True, id="calls")
+        self._run = run
+        self._asked: dict[str, Any] = {}
+        self._next = 0
+        self._is_whole = False
+        self.calls: list[KernelCall] = []
+
+    def on_mount(self) -> None:
+        self.add_columns(*_COLUMNS)
+        self.show({})
+
+    def show(self, asked: dict[str, Any]) -> None:
+        """The calls that were asked for, from the first on."""
+        self._asked = {key: value for key, value in asked.items() if key != "first"}
+        self._next, self._is_whole = int(asked.get("first", 0)), False
+        self.calls = []
+        self.clear()
+        self.read_on()
+
+    def read_on(self) -> None:
+        if self._is_whole:
+            return
+        page = self._run.select(**self._asked, first=self._next, limit=PAGE)
+        self._is_whole = len(page) < PAGE
+        self.calls += page
+        if page:
+            self._next = page[-1].index + 1
+        for call in page:
+            self.add_row(*map(plain, _cells(call)), key=str(call.index))
+
+    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
+        if event.cursor_row >= len(self.calls) - _NEAR:
+            self.read_on()
+
+    @property
+    def call(self) -> KernelCall | None:
+        """The one under the cursor."""
+        return self.calls[self.cursor_row] if 0 <= self.cursor_row < len(self.calls) else None
+
+
+def _cells(call: KernelCall) -> tuple[object, ...]:
+    graph, origin = call.graph, call.origin
+    return (
+        call.index, call.kind, "raised" if call.error else duration(call.time),
+        f"{os.path.basename(origin.file)}:{origin.line}" if origin else "?",
+        call.kernel_name, (graph.name or graph.id) if graph else "", call.step, call.phase,
+    )  # fmt: skip
