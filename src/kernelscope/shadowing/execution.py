@@ -11,6 +11,7 @@ from torch.fx import Node
 from torch.utils._pytree import tree_flatten
 
 from ..probes.lowering import LoweredGraph
+from .in_place import InPlace, find_variables, find_writers
 from .nodes import is_uninitialised, is_user_kernel, is_view, value_of, writes
 from .wrapper_text import WrapperText
 
@@ -18,9 +19,10 @@ from .wrapper_text import WrapperText
 class Execution:
     """Which node's value each variable has, changing with each launch."""
 
-    def __init__(self, lowered: LoweredGraph, text: WrapperText, name: str) -> None:
+    def __init__(self, lowered: LoweredGraph, text: WrapperText, in_place: InPlace, name: str) -> None:
         self.lowered = lowered
         self.text = text
+        self.in_place = in_place
         self.name = name
         self.holds: dict[str, Node] = {
             str(node.target): node for node in lowered.module.graph.nodes if node.op == "placeholder"
@@ -39,7 +41,7 @@ class Execution:
     def node_of(self, name: str, tensor: torch.Tensor | None) -> Node | None:
         """The node whose value this variable holds when its last write is done."""
         lowered = self.lowered
-        found = self._mutated_input(name) or lowered.nodes.get(name)
+        found = self.in_place.base_in(name) or self._mutated_input(name) or lowered.nodes.get(name)
         if found is None:
             others = set(lowered.nodes.values())
             found = _by_origin([n for n in lowered.origins.get(name, ()) if n not in others], tensor)
@@ -75,6 +77,13 @@ class Execution:
             return None
         others: list[Node] = list(self.lowered.module.graph.nodes)
         return next((other for other in reversed(others) if node in writes(other)), None)
+
+
+def writes_in_place(lowered: LoweredGraph, text: WrapperText) -> InPlace:
+    """Worked out once for a graph."""
+    found = find_writers(list(lowered.module.graph.nodes))
+    find_variables(found, lowered.mutates, lowered.origins, text.writes)
+    return found
 
 
 def _by_origin(origins: Sequence[Node], tensor: torch.Tensor | None) -> Node | None:

@@ -57,7 +57,11 @@ class LaunchCheck:
         """Compute what the launch should leave."""
         is_triton = launch.site.kernel.kind == "triton"
         reference = Reference(
-            execution.lowered.module, execution.symbols, triton=is_triton, offload=self._offload
+            execution.lowered.module,
+            execution.symbols,
+            execution.in_place,
+            triton=is_triton,
+            offload=self._offload,
         )
         pending = Pending(index, execution, unit, alive, reference)
         for argument, reason in unit.unchecked:
@@ -162,7 +166,7 @@ class LaunchCheck:
             values = pending.reference.jittered(pending.unit.order, pending.inputs, generator)
             return _like(_part(values, output), made)
 
-        eps = coarsest_eps(_ancestors(output.node, pending.unit), [made.dtype])
+        eps = coarsest_eps(_ancestors(output, pending.unit), [made.dtype])
         try:
             verdict = judge(made, eager.reshape(made.shape), wide, jittered, eps)
         except CannotEvaluate as error:
@@ -186,7 +190,7 @@ class LaunchCheck:
             argument=output.argument,
             buffer=output.name,
             node=output.node.name,
-            nodes=tuple(n.name for n in _ancestors(output.node, unit)),
+            nodes=tuple(n.name for n in _ancestors(output, unit)),
             joined=tuple(name for name in unit.joined if name != launch.site.kernel.name),
             graph=pending.execution.name,
             where=verdict.where,
@@ -241,10 +245,10 @@ def _like(value: Any, made: torch.Tensor) -> torch.Tensor:
     return wide.reshape(made.shape)
 
 
-def _ancestors(node: Node, unit: Unit) -> list[Node]:
-    """The part of the unit that this node is computed by."""
-    members, needed = set(unit.order), {node}
+def _ancestors(output: Output, unit: Unit) -> list[Node]:
+    """The part of the unit that this output is computed by."""
+    members, needed = set(unit.order), {output.node, *output.writers}
     for each in reversed(unit.order):
         if each in needed:
             needed |= {n for n in each.all_input_nodes if n in members and n not in unit.inputs}
-    return [each for each in unit.order if each in needed and not (is_view(each) and each is not node)]
+    return [each for each in unit.order if each in needed and not (is_view(each) and each is not output.node)]

@@ -87,14 +87,41 @@ def reshaped(node: Node) -> Node | None:
     return None
 
 
+def base_of(node: Node) -> Node:
+    """Whose memory it looks at: itself, if it is no view."""
+    while is_view(node):
+        parent = node.args[0]
+        is_item = node.target is operator.getitem
+        if not isinstance(parent, Node) or (is_item and not is_view(parent)):
+            break
+        node = parent
+    return node
+
+
+def written_names(schema: Any) -> list[str]:
+    """The arguments that an operator writes to."""
+    return [a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+
+
 def writes(node: Node) -> list[Node]:
     """The nodes whose memory it writes to."""
     schema = getattr(node.target, "_schema", None)
     if node.op != "call_function" or schema is None or not schema.is_mutable:
         return []
     named = dict(zip([a.name for a in schema.arguments], node.args, strict=False)) | dict(node.kwargs)
-    written = [a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
-    return [v for name in written if isinstance(v := named.get(name), Node)]
+    found = [named.get(name) for name in written_names(schema)]
+    flat = [v for part in found for v in (part if isinstance(part, tuple | list) else [part])]
+    return [v for v in flat if isinstance(v, Node)]
+
+
+def hides_its_writes(node: Node) -> bool:
+    """It returns nothing of what it writes to: who wants that reads the argument itself."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return False
+    returned = {name for r in schema.returns if r.alias_info is not None for name in r.alias_info.before_set}
+    written = [a.alias_info for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    return any(not returned & set(alias.before_set) for alias in written)
 
 
 def is_user_kernel(node: Node) -> bool:

@@ -18,7 +18,8 @@ from ..probes.fx_stages import Stage
 from ..probes.launch import Capture, Kept, Launch, Planner
 from ..probes.lowering import LoweredGraph
 from ..stages.records import Record
-from .execution import Execution
+from .execution import Execution, writes_in_place
+from .in_place import InPlace
 from .launch_check import LaunchCheck, Pending
 from .memory_check import MemoryCheck
 from .result import ShadowResult
@@ -39,6 +40,7 @@ class Session:
         self._launches, self._memory = LaunchCheck(result, offload=offload), MemoryCheck(result)
         self._lowered: dict[str, LoweredGraph] = {}  # by the wrapper's path
         self._texts: dict[str, WrapperText] = {}
+        self._in_place: dict[str, InPlace] = {}
         self._units: dict[tuple[str, int], Unit] = {}
         self._executions: dict[int, Execution] = {}
         self._stages: list[Stage] = []  # since the last graph was lowered
@@ -59,6 +61,7 @@ class Session:
             stages, self._stages = self._stages, []
             self._checks[graph.path] = StageCheck(stages, graph.path, self.result)
             self._lowered[graph.path] = graph
+            self._texts.pop(graph.path, None)
             self._units = {key: unit for key, unit in self._units.items() if key[0] != graph.path}
             for problem in graph.problems:
                 self.result.notes.append(f"kernelscope could not read all that lowering knew: {problem}")
@@ -80,12 +83,15 @@ class Session:
             self._graphs.add(graph.path)
             self.result.counts.graphs = len(self._graphs)
             if graph.path not in self._texts:
-                self._texts[graph.path] = read_text(graph.source, graph.path)
+                text = self._texts[graph.path] = read_text(graph.source, graph.path)
+                self._in_place[graph.path] = writes_in_place(lowered, text)
             while len(self._executions) >= _EXECUTIONS_KEPT:
                 oldest = next(iter(self._executions))
                 del self._executions[oldest]
                 self._memory.forget(oldest)
-            self._executions[graph_call.index] = Execution(lowered, self._texts[graph.path], graph.name)
+            self._executions[graph_call.index] = Execution(
+                lowered, self._texts[graph.path], self._in_place[graph.path], graph.name
+            )
             self._memory.begin(graph_call.index)
 
     def before(self, launch: Launch) -> Pending | None:

@@ -7,7 +7,7 @@ holds. The unit of a launch is the sub-graph from the variables that it reads to
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch.fx import Node
 from ..probes.launch import Launch
 from .execution import Execution
 from .nodes import is_given, is_user_kernel, kernel_arguments
-from .slices import stop_at, walk
+from .slices import Walked, stop_at, walk, walk_in_place
 
 IN_PARTS = -1  # not an argument: written slice by slice
 
@@ -32,6 +32,7 @@ class Output:
     item: int | None = None  # of a returned tuple
     key: str = ""  # of what a user's kernel writes: the kernel's name for it
     held: Node | None = None  # which node's value the buffer then has, where that is not `node`
+    writers: tuple[Node, ...] = ()  # in the middle of the graph: these change what `node` is
 
 
 @dataclass(slots=True)
@@ -70,7 +71,7 @@ def unit_of(launch: Launch, execution: Execution, alive: Mapping[str, Any]) -> U
     stops = _stops(launch, execution, alive)
     found += _wholes(launch, unit, execution)
     for output in found:
-        _slice(unit, output, stops, execution, alive)
+        _slice(unit, output, stops, execution, alive, line)
     return unit
 
 
@@ -108,7 +109,7 @@ def _unit_of_users(launch: Launch, execution: Execution, alive: Mapping[str, Any
     target = unit.outputs[0].node if unit.outputs else None
     if target is None:
         return unit
-    order, leaves, missing = walk(target, {*stops, *unit.fresh}, execution.overwritten)
+    order, leaves, missing = walk([target], {*stops, *unit.fresh}, execution.overwritten)
     if missing:
         unit.unchecked = [(o.argument, f"needs {missing[0].name}") for o in unit.outputs]
         unit.outputs = []
@@ -145,6 +146,9 @@ def _add_output(
     line: int,
 ) -> None:
     text = execution.text
+    if (base := execution.in_place.base_in(name)) is not None:
+        _add_base(unit, found, execution, Output(name, argument, base, index, held=base), line)
+        return
     is_part = execution.whole_of(name) != ""
     is_input = name in execution.holds and execution.holds[name].op == "placeholder"
     if not (text.is_read_after(name, line) or is_part or is_input):
@@ -160,6 +164,17 @@ def _add_output(
         unit.pieces.append(name)
     elif not any(o.name == name for o in found):
         found.append(Output(name, argument, node, index))
+
+
+def _add_base(unit: Unit, found: list[Output], execution: Execution, output: Output, line: int) -> None:
+    """What is written in the middle of the graph: by this launch up to a known version, or nobody knows."""
+    span = execution.in_place.versions(output.node, line)
+    if span is None or line not in execution.in_place.lines.get(output.node, ()):
+        unit.pieces.append(output.name)
+        unit.unchecked.append((output.argument, "it is written in several steps that cannot be told apart"))
+    elif not any(o.name == output.name for o in found):
+        writers = execution.in_place.writers[output.node][slice(*span)]
+        found.append(replace(output, writers=tuple(writers)))
 
 
 def _add_returned(unit: Unit, found: list[Output], execution: Execution, launch: Launch, target: str) -> None:
@@ -217,23 +232,28 @@ def _before_renaming(name: str, execution: Execution) -> Node | None:
 
 
 def _slice(
-    unit: Unit, output: Output, stops: dict[Node, str], execution: Execution, alive: Mapping[str, Any]
+    unit: Unit,
+    output: Output,
+    stops: dict[Node, str],
+    execution: Execution,
+    alive: Mapping[str, Any],
+    line: int,
 ) -> None:
     """Add what is needed to compute one output: from the kernel's own inputs, or else from what is alive."""
     carried = {n: p for p, known in execution.carried.items() for n in known}
-    order, leaves, missing = walk(output.node, set(stops) | set(carried), execution.overwritten)
+    order, leaves, missing = _walked(output, set(stops) | set(carried), execution, line)
     if missing:
         more = dict(stops)
         for name, node in execution.holds.items():
             if isinstance(alive.get(name), torch.Tensor):
                 stop_at(more, node, name)
-        order, leaves, missing = walk(output.node, set(more) | set(carried), execution.overwritten)
+        order, leaves, missing = _walked(output, set(more) | set(carried), execution, line)
         stops = more
     if missing:
         for name, node in execution.unread.items():
             if isinstance(alive.get(name), torch.Tensor):
                 stop_at(stops, node, name)
-        order, leaves, missing = walk(output.node, set(stops) | set(carried), execution.overwritten)
+        order, leaves, missing = _walked(output, set(stops) | set(carried), execution, line)
     if missing:
         unit.unchecked.append((output.argument, f"needs {missing[0].name}, which this kernel was not given"))
         return
@@ -246,3 +266,11 @@ def _slice(
             unit.joined += [k for k in execution.makers.get(carried[leaf], ()) if k not in unit.joined]
     known = set(unit.order)
     unit.order += [node for node in order if node not in known]
+
+
+def _walked(output: Output, stops: set[Node], execution: Execution, line: int) -> Walked:
+    if not execution.in_place.writers:
+        return walk([output.node], stops, execution.overwritten)
+    is_made = not output.writers or execution.in_place.is_made_at(output.node, line)
+    wanted = [*([output.node] if is_made else ()), *output.writers]
+    return walk_in_place(wanted, stops, execution.overwritten, execution.in_place, line)
