@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import torch
@@ -50,6 +52,12 @@ class LaunchCheck:
     def __init__(self, result: ShadowResult, *, offload: bool) -> None:
         self.result = result
         self._offload = offload  # references on the CPU
+        self._doubts: dict[tuple[int, str], Culprit] = {}  # by graph and buffer
+
+    def close(self) -> None:
+        for culprit in self._doubts.values():
+            reason = f"it is not {culprit.node}, nor known what else; who reads it was not judged"
+            self.result.leave_out(culprit.kernel_name, culprit.argument, reason)
 
     def before(
         self, index: int, launch: Launch, execution: Execution, unit: Unit, alive: dict[str, Any]
@@ -172,9 +180,29 @@ class LaunchCheck:
         except CannotEvaluate as error:
             self.result.leave_out(launch.site.kernel.name, output.argument, str(error))
             return
+        if verdict.is_wrong and output.is_guess:
+            self._doubt(launch, pending, output, verdict)
+            return
         self._count(verdict)
-        if verdict.is_wrong:
+        earlier = [(id(pending.execution.doubted), piece) for piece in set(pending.unit.carried.values())]
+        doubts = [key for key in earlier if key in self._doubts]
+        if not verdict.is_wrong:
+            for key in doubts:
+                del self._doubts[key]
+        for culprit in [self._doubts[key] for key in doubts] if verdict.is_wrong else ():
+            self.result.add(culprit)
+        if verdict.is_wrong and not doubts:
             self.result.add(self._culprit(launch, pending, output, verdict))
+
+    def _doubt(self, launch: Launch, pending: Pending, output: Output, verdict: Verdict) -> None:
+        """Either the kernel is wrong, or it computes something else: who reads it will show."""
+        execution, name = pending.execution, output.name
+        culprit = self._culprit(launch, pending, output, verdict)
+        self._doubts[id(execution.doubted), name] = culprit
+        execution.doubted.add(name)
+        execution.holds.pop(name, None)
+        execution.carried[name] = {n: v.clone() for n, v in pending.inputs.items() if torch.is_tensor(v)}
+        execution.makers.setdefault(name, []).append(launch.site.kernel.name)
 
     def _count(self, verdict: Verdict) -> None:
         self.result.counts.buffers += 1
@@ -223,7 +251,7 @@ def _returned(launch: Launch, unit: Unit) -> Mapping[str, Any]:
     found: dict[str, Any] = {}
     for output in unit.outputs:
         if output.index is None:
-            found[output.name] = launch.result if output.item is None else launch.result[output.item]
+            found[output.name] = reduce(getitem, output.item, launch.result)
     return found
 
 

@@ -51,6 +51,8 @@ def is_random(node: Node) -> bool:
 
 def is_given(node: Node) -> bool:
     """Makes random numbers that cannot be made again: what came out of it is taken as it is."""
+    if node.target is operator.getitem and isinstance(node.args[0], Node):
+        return is_given(node.args[0])
     if node.target is SEEDS:
         return True
     tags = getattr(node.target, "tags", ())
@@ -119,6 +121,8 @@ def hides_its_writes(node: Node) -> bool:
     schema = getattr(node.target, "_schema", None)
     if schema is None or not schema.is_mutable:
         return False
+    if not schema.returns:
+        return not node.users  # else its users take it for what it wrote: _foreach_add_
     returned = {name for r in schema.returns if r.alias_info is not None for name in r.alias_info.before_set}
     written = [a.alias_info for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
     return any(not returned & set(alias.before_set) for alias in written)

@@ -49,6 +49,7 @@ def shadow(*, offload: bool = False) -> Iterator[ShadowResult]:
                 yield result
         finally:
             BUS.detach(session)
+            session.close()
     finally:
         stages.remove()
         lowerings.remove()

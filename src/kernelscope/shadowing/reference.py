@@ -128,6 +128,8 @@ class Reference:
                 return self.constant(part)
             return self._symbol(part)
 
+        if is_copy(node) and node not in self._writers:  # what it is copied over need not be known
+            return (None, *map_arg(node.args[1:], fetch)), {}
         args, kwargs = map_arg((node.args, node.kwargs), fetch)
         if self._offload:
             on_cpu = torch.device("cpu")
@@ -157,7 +159,8 @@ class Reference:
         if not isinstance(target, torch._ops.OpOverload):  # a higher-order operator has a namespace too
             return self._other(node, target, args, kwargs)
         if node in self._writers:
-            return target(*args, **kwargs)
+            done = _copy_over(*args) if is_copy(node) else target(*args, **kwargs)
+            return done if done is not None else _written(target, args, kwargs)
         if is_copy(node):
             return _copied(node, args[1])
         if is_random(node):
@@ -165,6 +168,8 @@ class Reference:
         schema = getattr(target, "_schema", None)
         if schema is not None and schema.is_mutable:
             args, kwargs = _protected(schema, args, kwargs)
+            done = target(*args, **kwargs)
+            return done if done is not None else _written(target, args, kwargs)
         return target(*args, **kwargs)
 
     def _other(self, node: Node, target: Any, args: Any, kwargs: Any) -> Any:
@@ -246,6 +251,25 @@ def _copied(node: Node, source: Any, *, wide: bool = False) -> Any:
     value = value_of(node)
     dtype = _WIDE.get(value.dtype, value.dtype) if wide else value.dtype
     return source.to(dtype).expand(source.shape if tuple(source.shape) == tuple(value.shape) else value.shape)
+
+
+def _copy_over(target: torch.Tensor, source: Any, *_: Any) -> torch.Tensor:
+    """`copy_`, also from memory that it overwrites: then one row after the other, as a kernel would."""
+    try:
+        return target.copy_(source)
+    except RuntimeError:
+        if not target.dim() or not isinstance(source, torch.Tensor) or source.shape != target.shape:
+            raise
+    for row, new in zip(target, source, strict=True):
+        _copy_over(row, new)
+    return target
+
+
+def _written(target: Any, args: Any, kwargs: Any) -> Any:
+    """In place of the nothing that an operator returns: what it wrote, which its node then stands for."""
+    named = dict(zip([a.name for a in target._schema.arguments], args, strict=False)) | kwargs
+    found = [named[name] for name in written_names(target._schema) if name in named]
+    return found[0] if len(found) == 1 else None
 
 
 def _protected(schema: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:

@@ -41,7 +41,8 @@ class Session:
         self._lowered: dict[str, LoweredGraph] = {}  # by the wrapper's path
         self._texts: dict[str, WrapperText] = {}
         self._in_place: dict[str, InPlace] = {}
-        self._units: dict[tuple[str, int], Unit] = {}
+        self._doubted: dict[str, set[str]] = {}
+        self._units: dict[tuple[str, int, int], Unit] = {}
         self._executions: dict[int, Execution] = {}
         self._stages: list[Stage] = []  # since the last graph was lowered
         self._checks: dict[str, StageCheck] = {}  # by the wrapper's path, until its first execution
@@ -85,12 +86,17 @@ class Session:
             if graph.path not in self._texts:
                 text = self._texts[graph.path] = read_text(graph.source, graph.path)
                 self._in_place[graph.path] = writes_in_place(lowered, text)
+                self._doubted[graph.path] = set()
             while len(self._executions) >= _EXECUTIONS_KEPT:
                 oldest = next(iter(self._executions))
                 del self._executions[oldest]
                 self._memory.forget(oldest)
             self._executions[graph_call.index] = Execution(
-                lowered, self._texts[graph.path], self._in_place[graph.path], graph.name
+                lowered,
+                self._texts[graph.path],
+                self._in_place[graph.path],
+                self._doubted[graph.path],
+                graph.name,
             )
             self._memory.begin(graph_call.index)
 
@@ -148,15 +154,20 @@ class Session:
     def _prepare(self, index: int, launch: Launch, execution: Execution) -> Pending:
         alive = _variables(launch.site.file)
         execution.symbols |= {k: v for k, v in alive.items() if isinstance(v, int | float)}
+        alive |= execution.renamed_inputs(alive)
         check = self._checks.pop(launch.site.file, None)
         if check is not None:
             check.run(alive, execution.symbols)
-        key = launch.site.file, launch.site.line
+        key = launch.site.file, launch.site.line, len(execution.doubted)
         unit = self._units.get(key)
         if unit is None:
             unit = self._units[key] = unit_of(launch, execution, alive)
         self._memory.before(index, launch, execution, alive)
         return self._launches.before(index, launch, execution, unit, alive)
+
+    def close(self) -> None:
+        """The program is over."""
+        self._launches.close()
 
     # -- what else a listener is asked -----------------------------------------------------------------
 

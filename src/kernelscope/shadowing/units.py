@@ -6,6 +6,7 @@ holds. The unit of a launch is the sub-graph from the variables that it reads to
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,9 +30,10 @@ class Output:
     argument: str  # the kernel's
     node: Node
     index: int | None  # among the launch's arguments; None: it is returned
-    item: int | None = None  # of a returned tuple
+    item: tuple[int, ...] = ()  # of a returned tuple
     key: str = ""  # of what a user's kernel writes: the kernel's name for it
     held: Node | None = None  # which node's value the buffer then has, where that is not `node`
+    is_guess: bool = False  # that it holds this node's value
     writers: tuple[Node, ...] = ()  # in the middle of the graph: these change what `node` is
 
 
@@ -152,18 +154,19 @@ def _add_output(
     is_part = execution.whole_of(name) != ""
     is_input = name in execution.holds and execution.holds[name].op == "placeholder"
     if not (text.is_read_after(name, line) or is_part or is_input):
-        node = execution.node_of(name, tensor)
+        node = execution.node_of(name, tensor) or execution.guess_of(name, tensor)
         if node is not None:
             unit.unread[name] = node
         return  # nobody looks at it: the store may have been left out
     is_last = text.last_write.get(name, line) <= line
-    node = execution.node_of(name, tensor) if is_last else None
+    sure = execution.node_of(name, tensor) if is_last else None
+    node = sure or (execution.guess_of(name, tensor) if is_last else None)
     if node is None and is_last and not is_part and name in text.returned:
         unit.unchecked.append((argument, "no FX node is known whose value it holds"))
     elif node is None:
         unit.pieces.append(name)
     elif not any(o.name == name for o in found):
-        found.append(Output(name, argument, node, index))
+        found.append(Output(name, argument, node, index, is_guess=sure is None))
 
 
 def _add_base(unit: Unit, found: list[Output], execution: Execution, output: Output, line: int) -> None:
@@ -196,8 +199,19 @@ def _add_returned(unit: Unit, found: list[Output], execution: Execution, launch:
         node = lowered.nodes.get(name)
         if node is None or not text.is_read_after(name, line):
             continue
-        place = node.args[1] if len(node.args) > 1 and isinstance(node.args[1], int) else None
-        found.append(Output(name, f"result{place if place is not None else ''}", node, None, place))
+        places = _places(node)
+        told = "".join(map(str, places[:1])) if len(places) < 2 else "".join(f"[{i}]" for i in places)
+        found.append(Output(name, f"result{told}", node, None, places))
+
+
+def _places(node: Node) -> tuple[int, ...]:
+    """Where in a result an item is: getitem(getitem(result, 1), 0)."""
+    found: list[int] = []
+    while node.target is operator.getitem and isinstance(node.args[1], int):
+        found.insert(0, node.args[1])
+        assert isinstance(node.args[0], Node)
+        node = node.args[0]
+    return tuple(found)
 
 
 def _leaves_out_the_bias(node: Node, launch: Launch) -> bool:

@@ -97,8 +97,11 @@ def _note_assignment(statement: ast.stmt, text: WrapperText) -> None:
                     text.renamed[target] = source
                 case ast.Call(func=ast.Name(id="reinterpret_tensor"), args=[ast.Name(id=source), *_]):
                     text.renamed[target] = source
-                case ast.Subscript(value=ast.Name(id=source)):
-                    text.items[target] = source
+                case ast.Subscript(value=inner):
+                    while isinstance(inner, ast.Subscript):  # buf1[1][0]
+                        inner = inner.value
+                    if isinstance(inner, ast.Name):
+                        text.items[target] = inner.id
 
 
 def _is_renaming(statement: ast.stmt, text: WrapperText) -> bool:
@@ -113,7 +116,7 @@ def _written_names(callsite: Callsite, kernels: Mapping[str, KernelText]) -> Ite
             yield callsite.kwargs["out"].name, "out"
         if callsite.path.rpartition(".")[2].endswith("_") and callsite.args:
             yield callsite.args[0].name, "inout"
-        elif callsite.path.startswith("torch.ops."):
+        elif callsite.path.startswith(("torch.ops.", "aten.")):
             yield from _written_by_operator(callsite)
         return
     roles = dict(enumerate(_roles(kernel)))
@@ -125,7 +128,7 @@ def _written_names(callsite: Callsite, kernels: Mapping[str, KernelText]) -> Ite
 def _written_by_operator(callsite: Callsite) -> Iterator[tuple[str, str]]:
     """What an operator's schema says that it writes to: torch.ops.mine.add_into.default(buf0, buf1)."""
     operator: Any = torch.ops
-    for part in callsite.path.split(".")[2:]:
+    for part in callsite.path.removeprefix("torch.ops.").split("."):
         operator = getattr(operator, part, None)
     schema = getattr(operator, "_schema", None)
     if schema is None or not schema.is_mutable:
