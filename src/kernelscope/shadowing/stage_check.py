@@ -228,10 +228,15 @@ def _is_narrow(value: Any) -> bool:
 def _run(graph: GraphModule, values: list[Any]) -> list[Any]:
     """Evaluates a traced graph; the same seed each time, so that random numbers are the same too."""
     given = [v.clone() if isinstance(v, torch.Tensor) else v for v in values]
+    functorch = torch._C._functorch
+    depth = functorch.get_dynamic_layer_stack_depth()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         try:
             result = torch.fx.Interpreter(graph).run(*given)
         except Exception as error:
-            raise CannotEvaluate(f"the traced graph cannot be run: {str(error)[:200]}") from error
+            said = str(error).partition("\n")[0][:200]
+            raise CannotEvaluate(f"the traced graph cannot be run: {said}") from error
+        finally:  # a transform (torch.func) that was entered in the graph, and not left
+            functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
     return tree_flatten(result)[0]
