@@ -53,7 +53,7 @@ class Execution:
         """The node whose value it seems to hold: the last that went into it, if that looks like it."""
         if name in self.doubted or self.whole_of(name):
             return None
-        others = set(self.lowered.nodes.values())
+        others = {*self.lowered.nodes.values(), *self.in_place.variables}
         found = _by_origin([n for n in self.lowered.origins.get(name, ()) if n not in others], tensor)
         return found if found is None or _fits(found, tensor) else None
 
