@@ -113,6 +113,36 @@ def test_check_correctness_forward_and_backward() -> None:
     assert "Nothing is worse" in str(result)
 
 
+def test_check_correctness_leaves_what_a_function_has_from_outside_alone() -> None:
+    weight = torch.randn(3, requires_grad=True)
+    result = kernelscope.check_correctness(lambda x: x * weight, (torch.randn(3),))
+    assert (result.status, result.counts.graphs) == (0, 2)
+    assert weight.grad is None
+
+
+def test_check_correctness_wants_a_tuple() -> None:
+    with pytest.raises(TypeError, match="args is a tuple of arguments, not a Tensor"):
+        kernelscope.check_correctness(torch.sin, torch.randn(3))  # type: ignore[arg-type]
+
+
+def test_a_pass_that_copies_over_what_it_reads_is_named() -> None:
+    """torch 2.13 drops the clone, so that rows are copied over before they are read."""
+
+    def shift(x: torch.Tensor) -> torch.Tensor:
+        x[1:] = x[:-1].clone()
+        return x.mean(0)
+
+    x = torch.randn(4, 3)
+    expected = shift(x.clone())
+    with kernelscope.shadow() as result:
+        made = torch.compile(shift)(x)
+    assert bool(result) == (not torch.allclose(made, expected))
+    if result:
+        culprit = result.culprit
+        assert culprit is not None
+        assert (culprit.verdict, culprit.kernel_name) == ("wrong-stage", "reinplace_inplaceable_ops")
+
+
 def test_check_correctness_leaves_its_arguments_alone() -> None:
     def update(x: torch.Tensor, *, by: float) -> torch.Tensor:
         return x.add_(by).sum()

@@ -399,6 +399,26 @@ def recorded_hashes(stages: bool) -> list[Any]:
     return [(c.kernel_name, c._call.site.kernel.source_hash, c.post_hashes) for c in run.calls]
 
 
+@torch.library.custom_op("kernelscope_tests::stages_add_into", mutates_args=("x",))
+def add_into(x: torch.Tensor, y: torch.Tensor) -> None:
+    x.add_(y)
+
+
+def test_an_operator_that_returns_nothing_has_its_place_in_the_schedule(cache: Path) -> None:
+    def forward(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        add_into(x, y.exp())
+        return x * 2
+
+    with kernelscope.record(stages=True) as run:
+        torch.compile(forward)(torch.randn(4), torch.randn(4))
+    assert not [f for f in run.findings if f.kind == "recorder-error"], run.findings
+    [graph] = run.stages
+    jsonschema.validate(made := document(graph, run.info.versions), SCHEMA)
+    assert made["dag"]["buffers"]
+    [launch] = [p for p in graph.provenance if "add_into" in p.kernel]
+    assert any("add_into" in node.name for node in launch.nodes)
+
+
 def test_on_another_thread(cache: Path) -> None:
     """Torch's settings hold for one thread, and backward graphs of a GPU are compiled on another."""
     import threading
