@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import dis
 import functools
+import sys
 from collections.abc import Iterator
-from types import CellType, FunctionType, MethodType, ModuleType
+from types import CellType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
 
 _MOST = 20_000  # objects that are looked into
-_FOREIGN = {  # their objects are not the program's own
-    "_pytest", "_thread", "_weakref", "asyncio", "builtins", "concurrent", "contextlib", "io", "logging",
-    "multiprocessing", "numpy", "pytest", "threading", "torch", "triton", "weakref",
-}  # fmt: skip
+_FOREIGN = {*sys.stdlib_module_names, "_pytest", "hypothesis", "numpy", "pytest", "torch", "triton"}
 
 
 class Reachable:
@@ -74,23 +72,34 @@ class Reachable:
         if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None)):
             self.stateful[id(value)] = value
             yield from (group["params"] for group in getattr(value, "param_groups", ()))
-        elif hasattr(value, "__dict__") and type(value).__module__.partition(".")[0] not in _FOREIGN:
+        elif type(getattr(value, "__dict__", None)) is dict and _is_own(type(value)):
             self.objects[id(value)] = value
             yield from vars(value).values()
 
     def _function(self, value: FunctionType) -> Iterator[Any]:
-        for cell in value.__closure__ or ():
-            if _is_filled(cell):
-                self.cells[id(cell)] = cell
-                yield cell.cell_contents
         space = value.__globals__
-        for name in _assigned(value.__code__):
-            self.globals[id(space), name] = space, name
-        yield from (space[name] for name in _names(value.__code__) if name in space)
+        is_own = not _is_foreign(space.get("__name__", ""))
+        for cell in filter(_is_filled, value.__closure__ or ()):
+            if is_own:
+                self.cells[id(cell)] = cell
+            yield cell.cell_contents
+        if is_own:
+            for name in _assigned(value.__code__):
+                self.globals[id(space), name] = space, name
+            yield from (space[name] for name in _names(value.__code__) if name in space)
         yield from value.__defaults__ or ()
         yield from (value.__kwdefaults__ or {}).values()
         yield getattr(value, "_torchdynamo_orig_callable", None)
         yield getattr(value, "__wrapped__", None)
+
+
+def _is_foreign(module: str) -> bool:
+    """A library's own state is not the program's."""
+    return module.partition(".")[0] in _FOREIGN and module != "__main__"
+
+
+def _is_own(kind: type) -> bool:
+    return kind is SimpleNamespace or not _is_foreign(kind.__module__)
 
 
 def _is_array(value: Any) -> bool:

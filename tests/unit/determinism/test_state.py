@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 import kernelscope
+from kernelscope.cli import main
 from kernelscope.determinism.state import State
 
 COUNTED = 0
@@ -129,3 +131,38 @@ def test_all_of_an_object_is_put_back() -> None:
     assert torch.equal(trainer.model.weight, weight)
     assert trainer.model.weight.grad is None
     assert not trainer.optimizer.state
+
+
+HELPER = """
+import torch
+calls = []
+
+def grow():
+    calls.append(0)
+    return torch.ones(2) * len(calls)
+"""
+
+
+def test_a_scripts_own_modules_are_loaded_anew_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    home.mkdir()
+    elsewhere.mkdir()
+    (home / "kept.py").write_text(HELPER)
+    (home / "script.py").write_text("import kept\nkept.grow()\n")
+    monkeypatch.chdir(elsewhere)
+    assert main(["determinism", "--runs", "2", str(home / "script.py")]) == 0, capfd.readouterr()
+
+
+@pytest.mark.slow
+def test_a_script_that_runs_only_once_in_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    once = (
+        "import sys, torch\ntorch.ones(2) * 2\nassert not hasattr(sys, 'been_here')\nsys.been_here = True\n"
+    )
+    Path("once.py").write_text(once)
+    assert main(["determinism", "--runs", "2", "once.py"]) == 2
+    assert "needs --fresh" in capfd.readouterr().err
