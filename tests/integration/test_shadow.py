@@ -120,6 +120,18 @@ def test_check_correctness_leaves_what_a_function_has_from_outside_alone() -> No
     assert weight.grad is None
 
 
+def test_no_generator_but_those_of_the_graph_is_touched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.manual_seed seeds all GPUs, whose states would have to be put back."""
+    seeded: list[object] = []
+    monkeypatch.setattr(torch, "manual_seed", seeded.append)
+    state = torch.get_rng_state()
+    with kernelscope.shadow() as result:
+        torch.compile(lambda x: x.sin() + 2)(torch.ones(3))
+    assert result.counts.stages == 3
+    assert not seeded
+    assert torch.equal(state, torch.get_rng_state())
+
+
 def test_check_correctness_wants_a_tuple() -> None:
     with pytest.raises(TypeError, match="args is a tuple of arguments, not a Tensor"):
         kernelscope.check_correctness(torch.sin, torch.randn(3))  # type: ignore[arg-type]

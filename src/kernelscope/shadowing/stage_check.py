@@ -230,8 +230,11 @@ def _run(graph: GraphModule, values: list[Any]) -> list[Any]:
     given = [v.clone() if isinstance(v, torch.Tensor) else v for v in values]
     functorch = torch._C._functorch
     depth = functorch.get_dynamic_layer_stack_depth()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    # Not torch.manual_seed: it would seed every GPU, of which only those here are put back.
+    devices = sorted({v.device.index for v in given if isinstance(v, torch.Tensor) and v.is_cuda})
+    with torch.random.fork_rng(devices=devices):
+        for generator in (torch.default_generator, *(torch.cuda.default_generators[i] for i in devices)):
+            generator.manual_seed(0)
         try:
             result = torch.fx.Interpreter(graph).run(*given)
         except Exception as error:
