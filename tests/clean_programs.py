@@ -409,3 +409,136 @@ def einstein_sums() -> None:
         return torch.einsum("bij,bkj->bik", a, b).softmax(-1).sum(1) + torch.einsum("bij->bi", a)[:, :5]
 
     run(forward, leaf(3, 6, 7), leaf(3, 5, 7))
+
+
+@program
+def writes_to_views_of_inputs() -> None:
+    def forward(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        part = x[:, 1:3]
+        part.add_(1)
+        y.diagonal().fill_(3)
+        y[0].mul_(x[0, 0])
+        return part.sum(), x * 2, y.t() + 1
+
+    run(forward, torch.randn(5, 5), torch.randn(5, 5), times=2)
+
+
+@torch.library.custom_op("kernelscope_tests::add_into", mutates_args=("x", "count"))
+def add_into(x: torch.Tensor, y: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    x.add_(y)
+    count.add_(1)
+    return y * 2
+
+
+@add_into.register_fake
+def _(x: torch.Tensor, y: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(y)
+
+
+@program
+def operators_that_write_to_their_arguments() -> None:
+    def forward(x: torch.Tensor, y: torch.Tensor, count: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        own = torch.zeros_like(y)
+        doubled = add_into(x, y.exp(), count)
+        add_into(own, doubled.sin(), count)
+        return x * 2, own.cos() + y, count + 1
+
+    run(forward, torch.randn(4, 3), torch.randn(4, 3), torch.zeros((), dtype=torch.int64), times=2)
+
+
+@program
+def inputs_that_are_overwritten() -> None:
+    def forward(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        y.copy_(x.half()).relu_()
+        x.index_fill_(0, torch.tensor([1]), 7)
+        return y.float() + x
+
+    run(forward, torch.randn(5, 5), torch.zeros(5, 5, dtype=torch.float16))
+
+
+@program
+def unfinished_buffers() -> None:
+    from torch._higher_order_ops.associative_scan import associative_scan
+
+    def forward(i: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        sums = associative_scan(lambda a, b: a + b, x, 0, combine_mode="generic")
+        return torch.gcd(i, i.flip(0)), i.float().mean().long(), sums
+
+    run(forward, torch.randint(-9, 9, (50,)), torch.randn(8, 3))
+
+
+@program
+def scatters_by_a_library() -> None:
+    def forward(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        largest = x.scatter_reduce(1, i, y, "amax")
+        return largest, x.scatter_reduce(0, i, y, "mean", include_self=False), largest.sin()
+
+    run(forward, leaf(5, 5), torch.randint(0, 5, (5, 5)), leaf(5, 5))
+
+
+@program
+def transforms_within_transforms() -> None:
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(x) * x.sum()
+
+    def forward(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.func.jacrev(inner)(x), torch.func.hessian(lambda y: (y**3).sum())(x)
+
+    run(forward, torch.randn(4))
+    assert not torch._C._functorch.get_dynamic_layer_stack_depth()
+
+
+@program
+def lists_updated_in_place() -> None:
+    weights = [torch.randn(7, 9), torch.randn(9), torch.randn(3, 9)]
+    optimizer = torch.optim.SGD([nn.Parameter(w) for w in weights], lr=0.1, momentum=0.9, foreach=True)
+    step = torch.compile(optimizer.step)
+    for _ in range(2):
+        for w in optimizer.param_groups[0]["params"]:
+            w.grad = torch.randn_like(w)
+        step()
+
+
+@program
+def weights_used_twice() -> None:
+    table, head = nn.Embedding(30, 16), nn.Linear(16, 30, bias=False)
+    head.weight = table.weight
+
+    def forward(i: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(head(F.relu(table(i))).flatten(0, 1), i.flatten())
+
+    run(forward, torch.randint(0, 30, (4, 5)))
+
+
+@program
+def nearly_one() -> None:
+    def forward(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        likely = x.softmax(1)
+        return torch.log(1 - likely), 1 / (1 - likely), torch.log(1 - x.mean(1).sigmoid())
+
+    run(forward, (torch.randn(500, 16) * 6).requires_grad_(), backward=False)
+
+
+@program
+def operators_that_return_lists() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        first, (second, third) = several(x.sin())
+        return first + second * third
+
+    run(forward, torch.randn(4, 5))
+
+
+@torch.library.custom_op("kernelscope_tests::several", mutates_args=())
+def several(x: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    return x + 1, [x * 2, x * 3]
+
+
+@several.register_fake
+def _(x: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    return torch.empty_like(x), [torch.empty_like(x), torch.empty_like(x)]
+
+
+NOT_CHECKED = {  # what of a program may be left unjudged
+    "transforms_within_transforms": {"stage pre-grad"},
+    "lists_updated_in_place": {"stage pre-grad"},
+}

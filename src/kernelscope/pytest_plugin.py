@@ -28,13 +28,18 @@ def assert_deterministic(
 
 
 def assert_matches_eager(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """Fail if a kernel of the compiled `fn` computes something else than eager does, beyond rounding."""
+    """Fail if a kernel of the compiled `fn` computes something else than eager does, beyond rounding.
+
+    Fails too if that cannot be said: nothing was compiled, or no kernel could be judged.
+    """
     __tracebackhide__ = True
     from kernelscope import check_correctness
 
     result = check_correctness(fn, args, kwargs)
     if result:
         pytest.fail(f"differs from eager:\n{result}", pytrace=False)
+    if result.problem:
+        pytest.fail(f"cannot be compared with eager:\n{result}", pytrace=False)
 
 
 @pytest.fixture(name="assert_deterministic")

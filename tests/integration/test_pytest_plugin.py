@@ -12,7 +12,7 @@ import pytest
 import torch
 from _pytest.outcomes import Failed
 
-from kernelscope.pytest_plugin import assert_deterministic
+from kernelscope.pytest_plugin import assert_deterministic, assert_matches_eager
 
 
 def unsteady(x: torch.Tensor) -> torch.Tensor:
@@ -53,3 +53,8 @@ def test_as_a_plugin(tmp_path: Path) -> None:
     child = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert child.returncode == 0, child.stdout
     assert "1 passed" in child.stdout
+
+
+def test_what_cannot_be_judged_is_a_failure() -> None:
+    with pytest.raises(Failed, match="no compiled kernel was launched"):
+        assert_matches_eager(lambda x: x, torch.randn(4))

@@ -399,6 +399,43 @@ def recorded_hashes(stages: bool) -> list[Any]:
     return [(c.kernel_name, c._call.site.kernel.source_hash, c.post_hashes) for c in run.calls]
 
 
+@torch.library.custom_op("kernelscope_tests::stages_add_into", mutates_args=("x",))
+def add_into(x: torch.Tensor, y: torch.Tensor) -> None:
+    x.add_(y)
+
+
+def test_an_operator_that_returns_nothing_has_its_place_in_the_schedule(cache: Path) -> None:
+    def forward(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        add_into(x, y.exp())
+        return x * 2
+
+    with kernelscope.record(stages=True) as run:
+        torch.compile(forward)(torch.randn(4), torch.randn(4))
+    assert not [f for f in run.findings if f.kind == "recorder-error"], run.findings
+    [graph] = run.stages
+    jsonschema.validate(made := document(graph, run.info.versions), SCHEMA)
+    assert made["dag"]["buffers"]
+    [launch] = [p for p in graph.provenance if p.kernel.endswith("stages_add_into.default")]
+    assert any("add_into" in node.name for node in launch.nodes)
+
+
+def test_extern_kernels_that_torch_does_not_number(cache: Path) -> None:
+    def forward(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        largest = x.scatter_reduce(1, i, y, "amax")
+        put = torch.zeros(5, 5, dtype=torch.bool).index_put((i[:, 0],), y > 0, accumulate=True)
+        return largest, put, x.clone().bernoulli_(0.7)
+
+    x, i = torch.randn(5, 5), torch.randint(0, 5, (5, 5))
+    with kernelscope.record(stages=True) as run:
+        torch.compile(forward)(x, i, x + 1)
+    assert not run.findings
+    stage_checks.check_calls(run, Path(__file__))
+    [graph] = run.stages
+    named = {p.kernel for p in graph.provenance}
+    assert {"aten.scatter_reduce_.two", "aten.bernoulli_.float"} <= named
+    assert all(p.nodes for p in graph.provenance)
+
+
 def test_on_another_thread(cache: Path) -> None:
     """Torch's settings hold for one thread, and backward graphs of a GPU are compiled on another."""
     import threading

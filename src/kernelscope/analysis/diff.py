@@ -166,7 +166,11 @@ class Search:
             return Source("call", f"{name}: " + ", ".join(told), *indices)
         if call.graph is not None:
             return Source("graph-input", f"{name} is an input of the graph, and no recorded call wrote it")
-        return Source("outside", f"no recorded call wrote {name}; --ops all records eager operators too")
+        hint = "" if self._are_all_recorded() else "; --ops all records eager operators too"
+        return Source("outside", f"no recorded call wrote {name}" + hint)
+
+    def _are_all_recorded(self) -> bool:
+        return all(run.info.settings.get("ops") == "all" for run in (self.a, self.b))
 
     def _made(
         self,

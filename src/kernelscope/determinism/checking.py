@@ -133,6 +133,8 @@ def compiling_anew() -> Iterator[None]:
     from torch._inductor.utils import fresh_inductor_cache
 
     torch._dynamo.reset()
-    with fresh_inductor_cache():
-        yield
-    torch._dynamo.reset()
+    try:
+        with fresh_inductor_cache():
+            yield
+    finally:
+        torch._dynamo.reset()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+import traceback
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -32,12 +33,26 @@ def main(words: list[str]) -> int:
         try:
             with compiling_anew() if "--recompile" in own else nullcontext():
                 status = _execute(command)
+        except Exception:
+            traceback.print_exc()
+            status = 1
         finally:
             recording.close()
         if status:
+            if number:
+                print(
+                    f"kernelscope: it ran through {number} times in this process, and then failed; "
+                    "a script that can run only once in a process needs --fresh",
+                    file=sys.stderr,
+                )
             return status
-        _forget(modules)
+        _forget(modules, _home(command))
     return 0
+
+
+def _home(command: list[str]) -> str:
+    """Where the script's own modules are."""
+    return os.getcwd() if command[0] == "-m" else str(Path(command[0]).resolve().parent)
 
 
 def _execute(command: list[str]) -> int:
@@ -50,7 +65,7 @@ def _execute(command: list[str]) -> int:
             runpy.run_module(command[1], run_name="__main__", alter_sys=True)
         else:
             sys.argv = command
-            sys.path[0] = str(Path(command[0]).resolve().parent)
+            sys.path[0] = _home(command)
             runpy.run_path(command[0], run_name="__main__")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -59,10 +74,10 @@ def _execute(command: list[str]) -> int:
     return 0
 
 
-def _forget(before: set[str]) -> None:
+def _forget(before: set[str], home: str) -> None:
     """The script's own modules load again next time, with whatever state they keep; libraries stay."""
     torch._dynamo.reset()
-    here = str(Path(sys.path[0]).resolve()) + os.sep
+    here = home + os.sep
     for name in set(sys.modules) - before:
         file = getattr(sys.modules[name], "__file__", None) or ""
         if file.startswith((here, os.getcwd() + os.sep)) and "site-packages" not in file:

@@ -1,51 +1,88 @@
-"""What a function may change, put back before it runs again: tensors, modules, optimizers, generators."""
+"""What a function may change, put back before it runs again."""
 
 from __future__ import annotations
 
 import copy
 import random
 import sys
-from collections.abc import Callable, Iterator
-from types import FunctionType, MethodType
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
+from .reachable import Reachable
+
+_PLAIN = (int, float, complex, str, bytes, tuple, type(None))
+_ABSENT = object()
+
 
 class State:
-    """The arguments, the modules and tensors that a function refers to, and the generators, now."""
+    """The arguments, and what a function refers to: tensors, modules, optimizers, objects, generators."""
 
     def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        found = _Found()
-        found.look(fn)
-        found.look(args)
-        found.look(kwargs)
-        self._modules = [(m, m.training) for m in found.modules.values()]
+        found = Reachable()
+        for start in (fn, args, kwargs):
+            found.look(start)
+        self._modules = [(m, _plain_attributes(m)) for m in found.modules.values()]
         self._tensors = [_Tensor(tensor) for tensor in found.tensors.values()]
+        self._arrays = [(array, array.copy()) for array in found.arrays.values()]
+        self._containers = [(c, copy.copy(c)) for c in found.containers.values()]
+        self._objects = [(o, dict(vars(o))) for o in found.objects.values()]
+        self._cells = [(cell, cell.cell_contents) for cell in found.cells.values()]
+        self._globals = [(space, name, space.get(name, _ABSENT)) for space, name in found.globals.values()]
         # A fresh deep copy is needed each time: loading an optimizer's state does not copy its tensors.
-        self._optimizers = [(o, copy.deepcopy(o.state_dict())) for o in found.optimizers.values()]
-        self._generators = Generators()
+        self._stateful = [(o, copy.deepcopy(o.state_dict())) for o in found.stateful.values()]
+        self._generators = Generators([*found.generators.values()])
 
     def put_back(self) -> None:
-        for module, training in self._modules:
-            module.training = training
+        for container, contents in self._containers:
+            _refill(container, contents)
+        for owner, attributes in self._objects:
+            vars(owner).clear()
+            vars(owner).update(attributes)
+        for cell, value in self._cells:
+            cell.cell_contents = value
+        for space, name, value in self._globals:
+            if value is _ABSENT:
+                space.pop(name, None)
+            else:
+                space[name] = value
+        for module, attributes in self._modules:
+            vars(module).update(attributes)
         for tensor in self._tensors:
             tensor.put_back()
-        for optimizer, state in self._optimizers:
-            optimizer.load_state_dict(copy.deepcopy(state))
+        for array, contents in self._arrays:
+            array[...] = contents
+        for owner, state in self._stateful:
+            owner.load_state_dict(copy.deepcopy(state))
         self._generators.put_back()
 
 
-class Generators:
-    """Python's, numpy's and torch's random numbers."""
+def _plain_attributes(module: torch.nn.Module) -> dict[str, Any]:
+    """Counters and switches that a module keeps beside its tensors."""
+    return {name: value for name, value in vars(module).items() if isinstance(value, _PLAIN)}
 
-    def __init__(self) -> None:
+
+def _refill(container: Any, contents: Any) -> None:
+    if isinstance(container, list):
+        container[:] = contents
+    else:
+        container.clear()
+        container.update(contents)
+
+
+class Generators:
+    """Python's, numpy's and torch's random numbers, and generators of the program's own."""
+
+    def __init__(self, own: list[torch.Generator] | None = None) -> None:
         self._python = random.getstate()
         numpy: Any = sys.modules.get("numpy")
         self._numpy = numpy.random.get_state() if numpy is not None else None
         self._torch = torch.get_rng_state()
         cuda: Any = torch.cuda
         self._cuda = torch.cuda.get_rng_state_all() if cuda.is_initialized() else []
+        self._own = [(generator, generator.get_state()) for generator in own or ()]
 
     def put_back(self) -> None:
         random.setstate(self._python)
@@ -54,6 +91,8 @@ class Generators:
         torch.set_rng_state(self._torch)
         if self._cuda:
             torch.cuda.set_rng_state_all(self._cuda)
+        for generator, state in self._own:
+            generator.set_state(state)
 
 
 class _Tensor:
@@ -64,76 +103,16 @@ class _Tensor:
 
     def put_back(self) -> None:
         tensor = self._tensor
-        with torch.no_grad():
+        with torch.inference_mode() if tensor.is_inference() else nullcontext(), torch.no_grad():
+            if tensor.shape != self._contents.shape:
+                tensor.resize_(self._contents.shape)
             if not torch.equal(_bytes(tensor.detach()), _bytes(self._contents)):
                 tensor.copy_(self._contents)
-        tensor.grad = None if self._grad is None else self._grad.clone()
+        if tensor.is_leaf:
+            tensor.grad = None if self._grad is None else self._grad.clone()
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     """NaN equals NaN when looked at as bytes."""
-    return tensor.contiguous().view(torch.uint8) if tensor.dim() else tensor.reshape(1).view(torch.uint8)
-
-
-class _Found:
-    """What can be reached from a function and its arguments."""
-
-    def __init__(self) -> None:
-        self.modules: dict[int, torch.nn.Module] = {}
-        self.tensors: dict[int, torch.Tensor] = {}
-        self.optimizers: dict[int, torch.optim.Optimizer] = {}
-        self._seen: set[int] = set()
-
-    def look(self, value: Any) -> None:
-        if id(value) in self._seen:
-            return
-        self._seen.add(id(value))
-        if isinstance(value, torch.Tensor):
-            if value.layout == torch.strided and not value.is_meta:
-                self.tensors.setdefault(id(value), value)
-        elif isinstance(value, torch.nn.Module):
-            for module in value.modules():
-                self.modules.setdefault(id(module), module)
-            for tensor in (*value.parameters(), *value.buffers()):
-                self.look(tensor)
-            self.look(getattr(value, "_orig_mod", None))
-        elif isinstance(value, torch.optim.Optimizer):
-            self.optimizers.setdefault(id(value), value)
-            self.look([group["params"] for group in value.param_groups])
-        else:
-            for inner in _inside(value):
-                self.look(inner)
-
-
-def _inside(value: Any) -> Iterator[Any]:
-    """What a container holds, and what a function refers to."""
-    if isinstance(value, dict):
-        yield from value.values()
-    elif isinstance(value, list | tuple | set | frozenset):
-        yield from value
-    elif isinstance(value, MethodType):
-        yield value.__self__
-        yield value.__func__
-    elif isinstance(value, FunctionType):
-        yield from (cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell))
-        yield from (value.__globals__[name] for name in _names(value.__code__) if name in value.__globals__)
-        yield from value.__defaults__ or ()
-        yield from (value.__kwdefaults__ or {}).values()
-        yield getattr(value, "_torchdynamo_orig_callable", None)
-        yield getattr(value, "__wrapped__", None)
-
-
-def _names(code: Any) -> Iterator[str]:
-    """Of globals that a function uses, also in the functions inside of it."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if hasattr(constant, "co_names"):
-            yield from _names(constant)
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        _ = cell.cell_contents
-    except ValueError:
-        return False
-    return True
+    plain = tensor.resolve_conj().resolve_neg().contiguous()
+    return plain.view(torch.uint8) if plain.dim() else plain.reshape(1).view(torch.uint8)

@@ -20,6 +20,8 @@ _NAME = "set_kernel_post_grad_provenance_tracing"
 # Where it is defined, and who imported it by name.
 _HOMES = ("torch._inductor.debug", "torch._inductor.codegen.cpp", "torch._inductor.codegen.triton")
 _PRE_GRAD = "torch._inductor.compile_fx:_recursive_pre_grad_passes"
+# Extern kernels whose launches Inductor writes without a number.
+_UNNUMBERED = ("InplaceBernoulliFallback", "ScatterFallback", "IndexPutFallback")
 _MOST_FRAMES = 12
 
 
@@ -30,6 +32,9 @@ class KernelProvenance:
         self._context = context
         self.patches = [Patch(f"{home}:{_NAME}", self._around) for home in _HOMES]
         self.patches.append(Patch(_PRE_GRAD, self._around_pre_grad))
+        self.patches += [
+            Patch(f"torch._inductor.ir:{name}.codegen", self._around_codegen) for name in _UNNUMBERED
+        ]
 
     def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def set_provenance(schedule: Any, kernel_name: str, *args: Any, **kwargs: Any) -> Any:
@@ -41,6 +46,15 @@ class KernelProvenance:
             return handle
 
         return set_provenance
+
+    def _around_codegen(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def codegen(kernel: Any, wrapper: Any) -> Any:
+            if self._context.graph is not None:
+                with ours("numbering the launch of a kernel"):
+                    kernel.codegen_comment(wrapper)
+            return original(kernel, wrapper)
+
+        return codegen
 
     def _around_pre_grad(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The graphs before and after these passes have the names that later nodes say they are from."""

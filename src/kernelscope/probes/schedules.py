@@ -122,10 +122,11 @@ def _node(node: Any, reads: list[str]) -> dict[str, Any]:
 
 
 def _buffer(name: str, value: Any) -> dict[str, Any]:
-    """A buffer, or a symbolic size among the inputs."""
+    """A buffer, a symbolic size among the inputs, or what an operator that returns nothing has for one."""
     layout = _layout(value)
     if layout is None:
-        return {"name": name, "shape": [], "dtype": type(value).__name__, "scope": "symbol"}
+        scope = "none" if type(getattr(value, "layout", None)).__name__ == "NoneLayout" else "symbol"
+        return {"name": name, "shape": [], "dtype": type(value).__name__, "scope": scope}
     return {
         "name": name,
         "shape": [_size(s) for s in layout.size],
@@ -138,7 +139,7 @@ def _buffer(name: str, value: Any) -> dict[str, Any]:
 def _layout(value: Any) -> Any:
     for _ in range(4):  # TensorBox, StorageBox, InputBuffer
         layout = getattr(value, "layout", None)
-        if layout is not None and hasattr(layout, "size") and hasattr(layout, "stride"):
+        if layout is not None and all(hasattr(layout, name) for name in ("size", "stride", "dtype")):
             return layout
         value = getattr(value, "data", None)
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch.fx import Node
 from torch.utils._pytree import tree_flatten
 
 from ..probes.lowering import LoweredGraph
+from .in_place import InPlace, find_variables, find_writers
 from .nodes import is_uninitialised, is_user_kernel, is_view, value_of, writes
 from .wrapper_text import WrapperText
 
@@ -18,9 +19,13 @@ from .wrapper_text import WrapperText
 class Execution:
     """Which node's value each variable has, changing with each launch."""
 
-    def __init__(self, lowered: LoweredGraph, text: WrapperText, name: str) -> None:
+    def __init__(
+        self, lowered: LoweredGraph, text: WrapperText, in_place: InPlace, doubted: set[str], name: str
+    ) -> None:
         self.lowered = lowered
+        self.doubted = doubted  # buffers, of all executions, that do not hold what their origins suggest
         self.text = text
+        self.in_place = in_place
         self.name = name
         self.holds: dict[str, Node] = {
             str(node.target): node for node in lowered.module.graph.nodes if node.op == "placeholder"
@@ -39,13 +44,34 @@ class Execution:
     def node_of(self, name: str, tensor: torch.Tensor | None) -> Node | None:
         """The node whose value this variable holds when its last write is done."""
         lowered = self.lowered
-        found = self._mutated_input(name) or lowered.nodes.get(name)
-        if found is None:
-            others = set(lowered.nodes.values())
-            found = _by_origin([n for n in lowered.origins.get(name, ()) if n not in others], tensor)
+        found = self.in_place.base_in(name) or self._mutated_input(name) or lowered.nodes.get(name)
         if found is None:
             found = self._by_result(name, tensor)
         return found if found is None or _fits(found, tensor) else None
+
+    def guess_of(self, name: str, tensor: torch.Tensor | None) -> Node | None:
+        """The node whose value it seems to hold: the last that went into it, if that looks like it."""
+        if name in self.doubted or self.whole_of(name):
+            return None
+        others = {*self.lowered.nodes.values(), *self.in_place.variables}
+        found = _by_origin([n for n in self.lowered.origins.get(name, ()) if n not in others], tensor)
+        return found if found is None or _fits(found, tensor) else None
+
+    def renamed_inputs(self, alive: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """Inputs whose memory goes on under a new name, as long as nobody has written to it."""
+        found = {}
+        for new, old in self.text.renamed.items():
+            node, tensor = self.holds.get(old), alive.get(new)
+            if node is None or node.op != "placeholder" or old in alive or new in self.done:
+                continue
+            fake = value_of(node)
+            if (
+                isinstance(tensor, torch.Tensor)
+                and isinstance(fake, torch.Tensor)
+                and _is_whole(fake, tensor)
+            ):
+                found[old] = tensor.as_strided(tuple(fake.shape), tuple(fake.stride()), 0)
+        return found
 
     def _by_result(self, name: str, tensor: torch.Tensor | None) -> Node | None:
         """The wrapper returns it as the value of this node."""
@@ -75,6 +101,21 @@ class Execution:
             return None
         others: list[Node] = list(self.lowered.module.graph.nodes)
         return next((other for other in reversed(others) if node in writes(other)), None)
+
+
+def writes_in_place(lowered: LoweredGraph, text: WrapperText) -> InPlace:
+    """Worked out once for a graph."""
+    found = find_writers(list(lowered.module.graph.nodes))
+    find_variables(found, lowered.mutates, lowered.origins, text.writes)
+    return found
+
+
+def _is_whole(fake: torch.Tensor, memory: torch.Tensor) -> bool:
+    """Whether this memory is as large as the fake tensor, whose sizes are known."""
+    known = all(isinstance(n, int) for n in (*fake.shape, *fake.stride()))
+    size = sum((n - 1) * step for n, step in zip(fake.shape, fake.stride(), strict=True)) + 1 if known else 0
+    held = memory.untyped_storage().nbytes() // memory.itemsize
+    return known and fake.dtype == memory.dtype and fake.numel() > 0 and size <= held
 
 
 def _by_origin(origins: Sequence[Node], tensor: torch.Tensor | None) -> Node | None:

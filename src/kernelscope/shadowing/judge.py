@@ -20,6 +20,7 @@ from .measure import Sums, is_equal, sums
 
 Jittered = Callable[[], torch.Tensor]
 JITTERED_RUNS = 4
+RUNS_AT_MOST = 16  # until each element that looks wrong is explained
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +55,10 @@ def judge(
     eps: float,
 ) -> Verdict:
     """`made` and `eager` have one shape and dtype; the other two are computed only when needed."""
+    made, eager = _in_memory(made), _in_memory(eager)
     if made.numel() == 0 or is_equal(made, eager):
         return Verdict(False, is_bitwise=True)
-    reference = wide().expand(made.shape)
+    reference = _in_memory(wide()).expand(made.shape)
     if not (made.is_floating_point() or made.is_complex()):
         return _judge_discrete(made, eager, reference, jittered)
     made, eager, reference, shape = _as_reals(made, eager, reference)
@@ -64,12 +66,19 @@ def judge(
     found = sums(made, eager, reference)
     ratios = _ratios(found, eps, limits, _smallest(made.dtype))
     verdict = Verdict(False, numbers=_numbers(found, ratios))
-    if found.bad:
+    if found.bad and (place := _not_finite(made, eager, reference, jittered)) is not None:
         return _wrong(verdict, "not finite where it should be, or finite where it should not", made, eager,
-                      reference, int(found.where_bad), shape)  # fmt: skip
+                      reference, place, shape)  # fmt: skip
     if all(ratio <= limit for ratio, limit in zip(ratios, limits.suspicious, strict=True)):
         return verdict
     return _look_closely(verdict, made, eager, reference, jittered, eps, limits, found, shape)
+
+
+def _in_memory(value: torch.Tensor) -> torch.Tensor:
+    """As numbers that lie in memory: torch keeps some conjugates, signs and zeros to itself."""
+    if value._is_zerotensor():
+        return torch.zeros(value.shape, dtype=value.dtype, device=value.device)
+    return value.resolve_conj().resolve_neg()
 
 
 def _ratios(found: Sums, eps: float, limits: Limits, least: float) -> tuple[float, float, float]:
@@ -83,6 +92,24 @@ def _ratios(found: Sums, eps: float, limits: Limits, least: float) -> tuple[floa
         floor = max(abs(found.eager_along) / power, limits.gain_floor * eps / math.sqrt(n))
         gain = abs(found.along) / power / max(floor, least / max(rms_r, least))
     return worst, rms, gain
+
+
+def _not_finite(
+    made: torch.Tensor, eager: torch.Tensor, reference: torch.Tensor, jittered: Jittered
+) -> int | None:
+    """An element that is finite where the others are not, or the other way round, and small errors do not
+    explain it: 1 - p, of a p that is nearly 1, may be 0 or not.
+    """
+    limit = float(torch.finfo(made.dtype).max)
+    c, e, r = made.flatten(), eager.flatten(), reference.flatten()
+    wrong = (e.isfinite() & (r.abs() <= limit) & ~c.isfinite()) | (e.isnan() & r.isnan() & ~c.isnan())
+    wrong |= e.isinf() & (r.abs() > limit) & ((e > 0) == (r > 0)) & (c != e)
+    for _ in range(RUNS_AT_MOST):
+        moved = _real_view(_in_memory(jittered())).expand(reference.shape).flatten()
+        wrong &= (moved.isfinite() & (moved.abs() <= limit)) != c.isfinite()
+        if not bool(wrong.any()):
+            return None
+    return int(wrong.to(torch.int8).argmax())
 
 
 def _look_closely(
@@ -101,7 +128,7 @@ def _look_closely(
     spread = (e - r).abs()
     gains = [abs(found.eager_along)]
     for _ in range(JITTERED_RUNS):
-        moved = _real_view(jittered()).expand(reference.shape).flatten()
+        moved = _real_view(_in_memory(jittered())).expand(reference.shape).flatten()
         away = torch.nan_to_num(moved - r, nan=math.inf)
         spread = torch.maximum(spread, away.abs())
         gains.append(float((torch.nan_to_num(away, posinf=0, neginf=0) * torch.nan_to_num(r)).sum().abs()))
@@ -151,9 +178,11 @@ def _judge_discrete(
     verdict = Verdict(False, numbers={"differing": differing, "count": made.numel()})
     if not bool(wrong.any()):
         return verdict
-    for _ in range(JITTERED_RUNS):
-        moved = jittered().to(made.dtype).expand(made.shape)
+    for _ in range(RUNS_AT_MOST):
+        moved = _in_memory(jittered()).to(made.dtype).expand(made.shape)
         wrong &= moved == reference.to(made.dtype)
+        if not bool(wrong.any()):
+            break
     count = int(wrong.sum())
     if not count:
         return verdict

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import torch
@@ -52,6 +54,12 @@ class LaunchCheck:
         self.result = result
         self._offload = offload  # references on the CPU
         self.poisons = True
+        self._doubts: dict[tuple[int, str], Culprit] = {}  # by graph and buffer
+
+    def close(self) -> None:
+        for culprit in self._doubts.values():
+            reason = f"it is not {culprit.node}, nor known what else; who reads it was not judged"
+            self.result.leave_out(culprit.kernel_name, culprit.argument, reason)
 
     def before(
         self, index: int, launch: Launch, execution: Execution, unit: Unit, alive: dict[str, Any]
@@ -59,7 +67,11 @@ class LaunchCheck:
         """Compute what the launch should leave."""
         is_triton = launch.site.kernel.kind == "triton"
         reference = Reference(
-            execution.lowered.module, execution.symbols, triton=is_triton, offload=self._offload
+            execution.lowered.module,
+            execution.symbols,
+            execution.in_place,
+            triton=is_triton,
+            offload=self._offload,
         )
         pending = Pending(index, execution, unit, alive, reference)
         for argument, reason in unit.unchecked:
@@ -172,15 +184,35 @@ class LaunchCheck:
             values = pending.reference.jittered(pending.unit.order, pending.inputs, generator)
             return _like(part_of(values, output), made)
 
-        eps = coarsest_eps(_ancestors(output.node, pending.unit), [made.dtype])
+        eps = coarsest_eps(_ancestors(output, pending.unit), [made.dtype])
         try:
             verdict = judge(made, eager.reshape(made.shape), wide, jittered, eps)
         except CannotEvaluate as error:
             self.result.leave_out(launch.site.kernel.name, output.argument, str(error))
             return
+        if verdict.is_wrong and output.is_guess:
+            self._doubt(launch, pending, output, verdict)
+            return
         self._count(verdict)
-        if verdict.is_wrong:
+        earlier = [(id(pending.execution.doubted), piece) for piece in set(pending.unit.carried.values())]
+        doubts = [key for key in earlier if key in self._doubts]
+        if not verdict.is_wrong:
+            for key in doubts:
+                del self._doubts[key]
+        for culprit in [self._doubts[key] for key in doubts] if verdict.is_wrong else ():
+            self.result.add(culprit)
+        if verdict.is_wrong and not doubts:
             self.result.add(self._culprit(launch, pending, output, verdict))
+
+    def _doubt(self, launch: Launch, pending: Pending, output: Output, verdict: Verdict) -> None:
+        """Either the kernel is wrong, or it computes something else: who reads it will show."""
+        execution, name = pending.execution, output.name
+        culprit = self._culprit(launch, pending, output, verdict)
+        self._doubts[id(execution.doubted), name] = culprit
+        execution.doubted.add(name)
+        execution.holds.pop(name, None)
+        execution.carried[name] = {n: v.clone() for n, v in pending.inputs.items() if torch.is_tensor(v)}
+        execution.makers.setdefault(name, []).append(launch.site.kernel.name)
 
     def _count(self, verdict: Verdict) -> None:
         self.result.counts.buffers += 1
@@ -196,7 +228,7 @@ class LaunchCheck:
             argument=output.argument,
             buffer=output.name,
             node=output.node.name,
-            nodes=tuple(n.name for n in _ancestors(output.node, unit)),
+            nodes=tuple(n.name for n in _ancestors(output, unit)),
             joined=tuple(name for name in unit.joined if name != launch.site.kernel.name),
             graph=pending.execution.name,
             where=verdict.where,
@@ -229,7 +261,7 @@ def _returned(launch: Launch, unit: Unit) -> Mapping[str, Any]:
     found: dict[str, Any] = {}
     for output in unit.outputs:
         if output.index is None:
-            found[output.name] = launch.result if output.item is None else launch.result[output.item]
+            found[output.name] = reduce(getitem, output.item, launch.result)
     return found
 
 
@@ -251,10 +283,10 @@ def _like(value: Any, made: torch.Tensor) -> torch.Tensor:
     return wide.reshape(made.shape)
 
 
-def _ancestors(node: Node, unit: Unit) -> list[Node]:
-    """The part of the unit that this node is computed by."""
-    members, needed = set(unit.order), {node}
+def _ancestors(output: Output, unit: Unit) -> list[Node]:
+    """The part of the unit that this output is computed by."""
+    members, needed = set(unit.order), {output.node, *output.writers}
     for each in reversed(unit.order):
         if each in needed:
             needed |= {n for n in each.all_input_nodes if n in members and n not in unit.inputs}
-    return [each for each in unit.order if each in needed and not (is_view(each) and each is not node)]
+    return [each for each in unit.order if each in needed and not (is_view(each) and each is not output.node)]

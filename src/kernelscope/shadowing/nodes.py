@@ -51,6 +51,8 @@ def is_random(node: Node) -> bool:
 
 def is_given(node: Node) -> bool:
     """Makes random numbers that cannot be made again: what came out of it is taken as it is."""
+    if node.target is operator.getitem and isinstance(node.args[0], Node):
+        return is_given(node.args[0])
     if node.target is SEEDS:
         return True
     tags = getattr(node.target, "tags", ())
@@ -87,14 +89,43 @@ def reshaped(node: Node) -> Node | None:
     return None
 
 
+def base_of(node: Node) -> Node:
+    """Whose memory it looks at: itself, if it is no view."""
+    while is_view(node):
+        parent = node.args[0]
+        is_item = node.target is operator.getitem
+        if not isinstance(parent, Node) or (is_item and not is_view(parent)):
+            break
+        node = parent
+    return node
+
+
+def written_names(schema: Any) -> list[str]:
+    """The arguments that an operator writes to."""
+    return [a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+
+
 def writes(node: Node) -> list[Node]:
     """The nodes whose memory it writes to."""
     schema = getattr(node.target, "_schema", None)
     if node.op != "call_function" or schema is None or not schema.is_mutable:
         return []
     named = dict(zip([a.name for a in schema.arguments], node.args, strict=False)) | dict(node.kwargs)
-    written = [a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
-    return [v for name in written if isinstance(v := named.get(name), Node)]
+    found = [named.get(name) for name in written_names(schema)]
+    flat = [v for part in found for v in (part if isinstance(part, tuple | list) else [part])]
+    return [v for v in flat if isinstance(v, Node)]
+
+
+def hides_its_writes(node: Node) -> bool:
+    """It returns nothing of what it writes to: who wants that reads the argument itself."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return False
+    if not schema.returns:
+        return not node.users  # else its users take it for what it wrote: _foreach_add_
+    returned = {name for r in schema.returns if r.alias_info is not None for name in r.alias_info.before_set}
+    written = [a.alias_info for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    return any(not returned & set(alias.before_set) for alias in written)
 
 
 def is_user_kernel(node: Node) -> bool:

@@ -58,6 +58,7 @@ def listening(session: Session) -> Iterator[None]:
                 yield
         finally:
             BUS.detach(session)
+            session.close()
     finally:
         stages.remove()
         lowerings.remove()

@@ -19,6 +19,7 @@ from torch.fx.node import map_arg
 from torch.utils._pytree import tree_map
 
 from . import random_numbers
+from .in_place import InPlace
 from .nodes import (
     LOOKUP_SEED,
     RANDINT,
@@ -29,6 +30,7 @@ from .nodes import (
     is_user_kernel,
     is_view,
     value_of,
+    written_names,
 )
 
 _WIDE = {
@@ -50,12 +52,20 @@ class Reference:
     """Evaluates nodes of one graph."""
 
     def __init__(
-        self, module: Any, symbols: Mapping[str, Any], *, triton: bool, offload: bool = False
+        self,
+        module: Any,
+        symbols: Mapping[str, Any],
+        in_place: InPlace,
+        *,
+        triton: bool,
+        offload: bool = False,
     ) -> None:
         self._module = module
         self._offload = offload  # on the CPU, wherever the graph runs
         self._symbols = symbols  # the wrapper's sizes: s77
         self._triton = triton
+        self._in_place = in_place
+        self._writers = {node for by in in_place.writers.values() for node in by}
         self.narrow: set[str] = set()  # operators that ran without float64
 
     def same(self, order: Sequence[Node], inputs: Mapping[Node, Any]) -> dict[Node, Any]:
@@ -77,7 +87,7 @@ class Reference:
             return _shaken(value, 0.5 * eps, generator)
 
         def run(node: Node, args: Any, kwargs: Any) -> Any:
-            if reach := reduction_size(node):
+            if node not in self._writers and (reach := reduction_size(node)):
                 eps = eps_of(dtype_of(node)) or eps_of(torch.float32)
                 args = _shaken(args, eps * (0.5 + math.sqrt(reach) / 8), generator)
             return self._wide(node, args, kwargs)
@@ -92,6 +102,8 @@ class Reference:
         then: Callable[[Node, Any], Any],
     ) -> dict[Node, Any]:
         values = dict(inputs)
+        if not self._writers.isdisjoint(order):  # they write to copies
+            values |= {n: _cloned(v) for n, v in values.items() if n in self._in_place.writers}
         for node in order:
             args, kwargs = self._arguments(node, values)
             try:
@@ -116,6 +128,8 @@ class Reference:
                 return self.constant(part)
             return self._symbol(part)
 
+        if is_copy(node) and node not in self._writers:  # what it is copied over need not be known
+            return (None, *map_arg(node.args[1:], fetch)), {}
         args, kwargs = map_arg((node.args, node.kwargs), fetch)
         if self._offload:
             on_cpu = torch.device("cpu")
@@ -144,6 +158,9 @@ class Reference:
             raise CannotEvaluate(f"a node of kind {node.op}")
         if not isinstance(target, torch._ops.OpOverload):  # a higher-order operator has a namespace too
             return self._other(node, target, args, kwargs)
+        if node in self._writers:
+            done = _copy_over(*args) if is_copy(node) else target(*args, **kwargs)
+            return done if done is not None else _written(target, args, kwargs)
         if is_copy(node):
             return _copied(node, args[1])
         if is_random(node):
@@ -151,6 +168,8 @@ class Reference:
         schema = getattr(target, "_schema", None)
         if schema is not None and schema.is_mutable:
             args, kwargs = _protected(schema, args, kwargs)
+            done = target(*args, **kwargs)
+            return done if done is not None else _written(target, args, kwargs)
         return target(*args, **kwargs)
 
     def _other(self, node: Node, target: Any, args: Any, kwargs: Any) -> Any:
@@ -165,7 +184,7 @@ class Reference:
 
     def _wide(self, node: Node, args: Any, kwargs: Any) -> Any:
         target: Any = node.target
-        if is_copy(node):
+        if is_copy(node) and node not in self._writers:
             return _copied(node, args[1], wide=True)
         if target is operator.getitem:
             return args[0][args[1]]
@@ -190,8 +209,12 @@ class Reference:
                 return value.to(dtype)
             return value
 
+        given = args, kwargs
         args, kwargs = _paired(narrow, args, node.args), _paired(narrow, kwargs, node.kwargs)
-        return _widen(self._plain(node, args, kwargs))
+        result = _widen(self._plain(node, args, kwargs))
+        if node in self._writers:
+            _write_back(node.target, given, (args, kwargs))
+        return result
 
     def _random(self, target: Any, args: Any, kwargs: Any) -> Any:
         if target is LOOKUP_SEED:
@@ -230,12 +253,45 @@ def _copied(node: Node, source: Any, *, wide: bool = False) -> Any:
     return source.to(dtype).expand(source.shape if tuple(source.shape) == tuple(value.shape) else value.shape)
 
 
+def _copy_over(target: torch.Tensor, source: Any, *_: Any) -> torch.Tensor:
+    """`copy_`, also from memory that it overwrites: then one row after the other, as a kernel would."""
+    try:
+        return target.copy_(source)
+    except RuntimeError:
+        if not target.dim() or not isinstance(source, torch.Tensor) or source.shape != target.shape:
+            raise
+    for row, new in zip(target, source, strict=True):
+        _copy_over(row, new)
+    return target
+
+
+def _written(target: Any, args: Any, kwargs: Any) -> Any:
+    """In place of the nothing that an operator returns: what it wrote, which its node then stands for."""
+    named = dict(zip([a.name for a in target._schema.arguments], args, strict=False)) | kwargs
+    found = [named[name] for name in written_names(target._schema) if name in named]
+    return found[0] if len(found) == 1 else None
+
+
 def _protected(schema: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
     """Clones in place of what an operator writes to."""
-    written = {a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write}
+    written = written_names(schema)
     names = [a.name for a in schema.arguments]
     args = tuple(tree_map(_cloned, v) if n in written else v for n, v in zip(names, args, strict=False))
     return args, {k: tree_map(_cloned, v) if k in written else v for k, v in kwargs.items()}
+
+
+def _write_back(target: Any, wide: tuple[Any, Any], narrow: tuple[Any, Any]) -> None:
+    """What an operator wrote to narrow copies of its arguments."""
+    names = [a.name for a in target._schema.arguments]
+    (args, kwargs), (new_args, new_kwargs) = wide, narrow
+    pairs = dict(zip(names, zip(args, new_args, strict=True), strict=False))
+    pairs |= {name: (value, new_kwargs[name]) for name, value in kwargs.items()}
+    for name in written_names(target._schema):
+        old, new = pairs.get(name, (None, None))
+        olds, news = (part if isinstance(part, list | tuple) else [part] for part in (old, new))
+        for one, other in zip(olds, news, strict=True):
+            if isinstance(one, torch.Tensor) and one is not other:
+                one.copy_(other)
 
 
 def _cloned(value: Any) -> Any:

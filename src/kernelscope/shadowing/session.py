@@ -18,7 +18,8 @@ from ..probes.fx_stages import Stage
 from ..probes.launch import Capture, Kept, Launch, Planner
 from ..probes.lowering import LoweredGraph
 from ..stages.records import Record
-from .execution import Execution
+from .execution import Execution, writes_in_place
+from .in_place import InPlace
 from .launch_check import LaunchCheck, Pending
 from .memory_check import MemoryCheck
 from .result import ShadowResult
@@ -44,7 +45,9 @@ class Session:
         self._checks_all = launches is None
         self._lowered: dict[str, LoweredGraph] = {}  # by the wrapper's path
         self._texts: dict[str, WrapperText] = {}
-        self._units: dict[tuple[str, int], Unit] = {}
+        self._in_place: dict[str, InPlace] = {}
+        self._doubted: dict[str, set[str]] = {}
+        self._units: dict[tuple[str, int, int], Unit] = {}
         self._executions: dict[int, Execution] = {}
         self._stages: list[Stage] = []  # since the last graph was lowered
         self._checks: dict[str, StageCheck] = {}  # by the wrapper's path, until its first execution
@@ -64,6 +67,7 @@ class Session:
             stages, self._stages = self._stages, []
             self._checks[graph.path] = StageCheck(stages, graph.path, self.result)
             self._lowered[graph.path] = graph
+            self._texts.pop(graph.path, None)
             self._units = {key: unit for key, unit in self._units.items() if key[0] != graph.path}
             for problem in graph.problems:
                 self.result.notes.append(f"kernelscope could not read all that lowering knew: {problem}")
@@ -85,12 +89,20 @@ class Session:
             self._graphs.add(graph.path)
             self.result.counts.graphs = len(self._graphs)
             if graph.path not in self._texts:
-                self._texts[graph.path] = read_text(graph.source, graph.path)
+                text = self._texts[graph.path] = read_text(graph.source, graph.path)
+                self._in_place[graph.path] = writes_in_place(lowered, text)
+                self._doubted[graph.path] = set()
             while len(self._executions) >= _EXECUTIONS_KEPT:
                 oldest = next(iter(self._executions))
                 del self._executions[oldest]
                 self._memory.forget(oldest)
-            self._executions[graph_call.index] = Execution(lowered, self._texts[graph.path], graph.name)
+            self._executions[graph_call.index] = Execution(
+                lowered,
+                self._texts[graph.path],
+                self._in_place[graph.path],
+                self._doubted[graph.path],
+                graph.name,
+            )
             self._memory.begin(graph_call.index)
 
     def before(self, launch: Launch) -> Pending | None:
@@ -148,10 +160,11 @@ class Session:
     def _prepare(self, index: int, launch: Launch, execution: Execution) -> Pending:
         alive = _variables(launch.site.file)
         execution.symbols |= {k: v for k, v in alive.items() if isinstance(v, int | float)}
+        alive |= execution.renamed_inputs(alive)
         check = self._checks.pop(launch.site.file, None)
         if check is not None and self._checks_all:
             check.run(alive, execution.symbols)
-        key = launch.site.file, launch.site.line
+        key = launch.site.file, launch.site.line, len(execution.doubted)
         unit = self._units.get(key)
         if unit is None:
             unit = self._units[key] = unit_of(launch, execution, alive)
@@ -163,6 +176,10 @@ class Session:
         self, index: int, launch: Launch, execution: Execution, alive: dict[str, Any]
     ) -> None:
         self._memory.before(index, launch, execution, alive)
+
+    def close(self) -> None:
+        """The program is over."""
+        self._launches.close()
 
     # -- what else a listener is asked -----------------------------------------------------------------
 

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.fx import Node
 
-from .nodes import is_copy, is_given, is_symbolic, is_uninitialised, reshaped, value_of
+from .in_place import InPlace
+from .nodes import is_copy, is_given, is_symbolic, is_uninitialised, is_view, reshaped, value_of
+
+Walked = tuple[list[Node], list[Node], list[Node]]
 
 
-def walk(output: Node, stops: set[Node], overwritten: set[Node]) -> tuple[list[Node], list[Node], list[Node]]:
+def walk(
+    outputs: Sequence[Node], stops: set[Node], overwritten: set[Node], writers: Collection[Node] = ()
+) -> Walked:
     """The nodes to evaluate in order, those that are given, and those that are neither.
 
     The value of a node that a user's kernel writes to is not what the node says: it must be given.
+    What `writers` write to is needed too.
     """
     order: list[Node] = []
     leaves: dict[Node, None] = {}
     missing: list[Node] = []
     done: set[Node] = set()
-    todo: list[tuple[Node, bool]] = [(output, False)]
+    todo: list[tuple[Node, bool]] = [(output, False) for output in reversed(outputs)]
     while todo:
         node, is_ready = todo.pop()
         if is_ready:
@@ -29,7 +35,7 @@ def walk(output: Node, stops: set[Node], overwritten: set[Node]) -> tuple[list[N
         if node in done:
             continue
         done.add(node)
-        if node in stops and (node is not output or node.op == "placeholder"):  # a copy of an input
+        if node in stops and (node not in outputs or node.op == "placeholder"):  # a copy of an input
             leaves[node] = None
         elif node.op == "get_attr" or is_symbolic(node):
             continue
@@ -37,12 +43,35 @@ def walk(output: Node, stops: set[Node], overwritten: set[Node]) -> tuple[list[N
             missing.append(node)
         else:
             todo.append((node, True))
-            todo.extend((n, False) for n in _needed(node))
+            todo.extend((n, False) for n in _needed(node, writers))
     return order, list(leaves), missing
 
 
-def _needed(node: Node) -> list[Node]:
-    if is_copy(node):
+def walk_in_place(
+    outputs: Sequence[Node], stops: set[Node], overwritten: set[Node], in_place: InPlace, line: int
+) -> Walked:
+    """The same for a graph with writes in the middle: those of the launch at this line are done again."""
+    known = set(overwritten) | {b for b in in_place.writers if not in_place.is_made_at(b, line)}
+    writers = {writer for by in in_place.writers.values() for writer in by}
+    wanted = list(outputs)
+    while True:
+        order, leaves, missing = walk(wanted, stops, known, writers)
+        more: list[Node] = []
+        for node in (n for n in order if not is_view(n)):
+            for base, version in in_place.needed_by(node):
+                span = in_place.versions(base, line)
+                if span is None or not span[0] <= version <= span[1]:
+                    missing.append(base)
+                else:
+                    more += in_place.writers[base][span[0] : version]
+        new = [node for node in dict.fromkeys(more) if node not in wanted]
+        if missing or not new:
+            return sorted(order, key=in_place.place.__getitem__), leaves, missing
+        wanted += new
+
+
+def _needed(node: Node, writers: Collection[Node]) -> list[Node]:
+    if is_copy(node) and node not in writers:
         return [n for n in node.args[1:2] if isinstance(n, Node)]
     return node.all_input_nodes
 

@@ -15,8 +15,9 @@ from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_flatten
 
 from ..probes.fx_stages import Stage
+from .in_place import InPlace, find_writers
 from .judge import Verdict, judge
-from .nodes import aten, is_copy, is_given, is_random, is_user_kernel, value_of
+from .nodes import aten, base_of, is_copy, is_given, is_random, is_user_kernel, value_of
 from .reference import CannotEvaluate, Reference, coarsest_eps
 from .result import Culprit, ShadowResult
 from .slices import concrete_shape
@@ -85,12 +86,19 @@ def _lowerable_differs(
     if any(is_user_kernel(node) for graph in (before, after) for node in graph.graph.nodes):
         raise CannotEvaluate("a Triton kernel of your own writes in place, which is not followed here")
     inputs = _inputs(before, alive, symbols)
-    outs, news = _outputs(before), _outputs(after)
-    shared = [key for key in outs if key in news and not _is_drawn(outs[key]) and not _is_drawn(news[key])]
+    writes, new_writes = find_writers(list(before.graph.nodes)), find_writers(list(after.graph.nodes))
+    outs, news = _outputs(before, writes), _outputs(after, new_writes)
+    shared = [
+        key
+        for key in outs
+        if key in news and not _is_drawn(outs[key], writes) and not _is_drawn(news[key], new_writes)
+    ]
     if not shared:
         raise CannotEvaluate("all of its outputs depend on random numbers, or are not the same any more")
-    old, new = Reference(before, symbols, triton=False), Reference(after, symbols, triton=False)
-    order, new_order = _order(outs[key] for key in shared), _order(news[key] for key in shared)
+    old = Reference(before, symbols, writes, triton=False)
+    new = Reference(after, symbols, new_writes, triton=False)
+    order = _order([outs[key] for key in shared], writes)
+    new_order = _order([news[key] for key in shared], new_writes)
     given = {n: inputs[n.name] for n in before.graph.nodes if n.op == "placeholder" and n.name in inputs}
     given_new = {n: inputs[n.name] for n in after.graph.nodes if n.op == "placeholder" and n.name in inputs}
     eager, wide = old.same(order, given), old.double(order, given)
@@ -99,7 +107,8 @@ def _lowerable_differs(
     generator = torch.Generator().manual_seed(0)
     for key in shared:
         node, e, r, c = outs[key], eager.get(outs[key]), wide.get(outs[key]), made.get(news[key])
-        if not all(isinstance(v, torch.Tensor) for v in (e, r, c)) or node.op == "placeholder":
+        is_passed_on = node.op == "placeholder" and node not in writes.writers
+        if not all(isinstance(v, torch.Tensor) for v in (e, r, c)) or is_passed_on:
             continue
         assert isinstance(e, torch.Tensor)
         assert isinstance(r, torch.Tensor)
@@ -134,7 +143,7 @@ def _inputs(graph: GraphModule, alive: Mapping[str, Any], symbols: Mapping[str, 
     return found
 
 
-def _outputs(graph: GraphModule) -> dict[str, Node]:
+def _outputs(graph: GraphModule, writes: InPlace) -> dict[str, Node]:
     """What it returns, and what it writes to its inputs."""
     output = next(n for n in reversed(list(graph.graph.nodes)) if n.op == "output")
     flat, _ = tree_flatten(output.args[0])
@@ -142,29 +151,31 @@ def _outputs(graph: GraphModule) -> dict[str, Node]:
     for node in graph.graph.nodes:
         if is_copy(node) and isinstance(target := node.args[0], Node):
             found[f"input {target.name}"] = node
-    return found
+    return found | {f"input {base.name}": base for base in writes.writers if base.op == "placeholder"}
 
 
-def _order(outputs: Any) -> list[Node]:
+def _order(outputs: list[Node], writes: InPlace) -> list[Node]:
+    """All that these outputs need, with what is written on the way to what they read."""
     needed: set[Node] = set()
     todo = list(outputs)
-    graph = todo[0].graph
+    todo += [writer for node in outputs for writer in writes.writers.get(base_of(node), ())]
     while todo:
         node = todo.pop()
         if node not in needed:
             needed.add(node)
             todo += [*node.all_input_nodes]
-    return [n for n in graph.nodes if n in needed and n.op == "call_function"]
+            todo += [w for base, version in writes.needed_by(node) for w in writes.writers[base][:version]]
+    return [n for n in outputs[0].graph.nodes if n in needed and n.op == "call_function"]
 
 
-def _is_drawn(output: Node) -> bool:
+def _is_drawn(output: Node, writes: InPlace) -> bool:
     """Whether random numbers go into it: the stages draw them in different ways."""
     return any(
         is_given(n)
         or is_random(n)
         or n.target is aten.bernoulli.p
         or torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ())
-        for n in _order([output])
+        for n in _order([output], writes)
     )
 
 
@@ -217,10 +228,18 @@ def _is_narrow(value: Any) -> bool:
 def _run(graph: GraphModule, values: list[Any]) -> list[Any]:
     """Evaluates a traced graph; the same seed each time, so that random numbers are the same too."""
     given = [v.clone() if isinstance(v, torch.Tensor) else v for v in values]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    functorch = torch._C._functorch
+    depth = functorch.get_dynamic_layer_stack_depth()
+    # Not torch.manual_seed: it would seed every GPU, of which only those here are put back.
+    devices = sorted({v.device.index for v in given if isinstance(v, torch.Tensor) and v.is_cuda})
+    with torch.random.fork_rng(devices=devices):
+        for generator in (torch.default_generator, *(torch.cuda.default_generators[i] for i in devices)):
+            generator.manual_seed(0)
         try:
             result = torch.fx.Interpreter(graph).run(*given)
         except Exception as error:
-            raise CannotEvaluate(f"the traced graph cannot be run: {str(error)[:200]}") from error
+            said = str(error).partition("\n")[0][:200]
+            raise CannotEvaluate(f"the traced graph cannot be run: {said}") from error
+        finally:  # a transform (torch.func) that was entered in the graph, and not left
+            functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
     return tree_flatten(result)[0]

@@ -12,21 +12,37 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 def try_once(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Compile it, call it, and differentiate the sum of what it returns."""
+    if isinstance(args, torch.Tensor | str) or not isinstance(args, Sequence):
+        raise TypeError(
+            f"check_correctness(fn, args): args is a tuple of arguments, not a {type(args).__name__}"
+        )
+    if not callable(fn):
+        raise TypeError(f"check_correctness(fn, args) calls fn, and {fn!r:.60} cannot be called")
     target = copy.deepcopy(fn) if isinstance(fn, torch.nn.Module) else fn
     given: tuple[Any, Any] = tree_map(_apart, (tuple(args), kwargs))
     result = torch.compile(target)(*given[0], **given[1])
     made = [t for t in tree_flatten(result)[0] if isinstance(t, torch.Tensor)]
     wanted = [t for t in made if t.requires_grad]
-    leaves = [t for t in tree_flatten(given)[0] if isinstance(t, torch.Tensor) and t.requires_grad]
-    if isinstance(target, torch.nn.Module):
-        leaves += [p for p in target.parameters() if p.requires_grad]
     if wanted:
         gradients = [torch.ones_like(t) for t in wanted]
-        if leaves:
-            torch.autograd.grad(wanted, leaves, gradients, allow_unused=True)
-        else:
-            torch.autograd.backward(wanted, gradients)
+        torch.autograd.grad(wanted, _leaves(wanted), gradients, allow_unused=True)
     return result
+
+
+def _leaves(results: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """All that the results can be differentiated by: also what a function has from outside."""
+    found: dict[int, torch.Tensor] = {id(t): t for t in results if t.is_leaf}
+    todo, seen = [t.grad_fn for t in results], set[Any]()
+    while todo:
+        step = todo.pop()
+        if step is None or step in seen:
+            continue
+        seen.add(step)
+        variable = getattr(step, "variable", None)  # of AccumulateGrad
+        if isinstance(variable, torch.Tensor):
+            found[id(variable)] = variable
+        todo += [inner for inner, _ in step.next_functions]
+    return list(found.values())
 
 
 def _apart(value: Any) -> Any:

@@ -6,8 +6,9 @@ holds. The unit of a launch is the sub-graph from the variables that it reads to
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch.fx import Node
 from ..probes.launch import Launch
 from .execution import Execution
 from .nodes import is_given, is_user_kernel, kernel_arguments
-from .slices import stop_at, walk
+from .slices import Walked, stop_at, walk, walk_in_place
 
 IN_PARTS = -1  # not an argument: written slice by slice
 
@@ -29,9 +30,11 @@ class Output:
     argument: str  # the kernel's
     node: Node
     index: int | None  # among the launch's arguments; None: it is returned
-    item: int | None = None  # of a returned tuple
+    item: tuple[int, ...] = ()  # of a returned tuple
     key: str = ""  # of what a user's kernel writes: the kernel's name for it
     held: Node | None = None  # which node's value the buffer then has, where that is not `node`
+    is_guess: bool = False  # that it holds this node's value
+    writers: tuple[Node, ...] = ()  # in the middle of the graph: these change what `node` is
 
 
 @dataclass(slots=True)
@@ -70,7 +73,7 @@ def unit_of(launch: Launch, execution: Execution, alive: Mapping[str, Any]) -> U
     stops = _stops(launch, execution, alive)
     found += _wholes(launch, unit, execution)
     for output in found:
-        _slice(unit, output, stops, execution, alive)
+        _slice(unit, output, stops, execution, alive, line)
     return unit
 
 
@@ -108,7 +111,7 @@ def _unit_of_users(launch: Launch, execution: Execution, alive: Mapping[str, Any
     target = unit.outputs[0].node if unit.outputs else None
     if target is None:
         return unit
-    order, leaves, missing = walk(target, {*stops, *unit.fresh}, execution.overwritten)
+    order, leaves, missing = walk([target], {*stops, *unit.fresh}, execution.overwritten)
     if missing:
         unit.unchecked = [(o.argument, f"needs {missing[0].name}") for o in unit.outputs]
         unit.outputs = []
@@ -145,21 +148,36 @@ def _add_output(
     line: int,
 ) -> None:
     text = execution.text
+    if (base := execution.in_place.base_in(name)) is not None:
+        _add_base(unit, found, execution, Output(name, argument, base, index, held=base), line)
+        return
     is_part = execution.whole_of(name) != ""
     is_input = name in execution.holds and execution.holds[name].op == "placeholder"
     if not (text.is_read_after(name, line) or is_part or is_input):
-        node = execution.node_of(name, tensor)
+        node = execution.node_of(name, tensor) or execution.guess_of(name, tensor)
         if node is not None:
             unit.unread[name] = node
         return  # nobody looks at it: the store may have been left out
     is_last = text.last_write.get(name, line) <= line
-    node = execution.node_of(name, tensor) if is_last else None
+    sure = execution.node_of(name, tensor) if is_last else None
+    node = sure or (execution.guess_of(name, tensor) if is_last else None)
     if node is None and is_last and not is_part and name in text.returned:
         unit.unchecked.append((argument, "no FX node is known whose value it holds"))
     elif node is None:
         unit.pieces.append(name)
     elif not any(o.name == name for o in found):
-        found.append(Output(name, argument, node, index))
+        found.append(Output(name, argument, node, index, is_guess=sure is None))
+
+
+def _add_base(unit: Unit, found: list[Output], execution: Execution, output: Output, line: int) -> None:
+    """What is written in the middle of the graph: by this launch up to a known version, or nobody knows."""
+    span = execution.in_place.versions(output.node, line)
+    if span is None or line not in execution.in_place.lines.get(output.node, ()):
+        unit.pieces.append(output.name)
+        unit.unchecked.append((output.argument, "it is written in several steps that cannot be told apart"))
+    elif not any(o.name == output.name for o in found):
+        writers = execution.in_place.writers[output.node][slice(*span)]
+        found.append(replace(output, writers=tuple(writers)))
 
 
 def _add_returned(unit: Unit, found: list[Output], execution: Execution, launch: Launch, target: str) -> None:
@@ -181,8 +199,19 @@ def _add_returned(unit: Unit, found: list[Output], execution: Execution, launch:
         node = lowered.nodes.get(name)
         if node is None or not text.is_read_after(name, line):
             continue
-        place = node.args[1] if len(node.args) > 1 and isinstance(node.args[1], int) else None
-        found.append(Output(name, f"result{place if place is not None else ''}", node, None, place))
+        places = _places(node)
+        told = "".join(map(str, places[:1])) if len(places) < 2 else "".join(f"[{i}]" for i in places)
+        found.append(Output(name, f"result{told}", node, None, places))
+
+
+def _places(node: Node) -> tuple[int, ...]:
+    """Where in a result an item is: getitem(getitem(result, 1), 0)."""
+    found: list[int] = []
+    while node.target is operator.getitem and isinstance(node.args[1], int):
+        found.insert(0, node.args[1])
+        assert isinstance(node.args[0], Node)
+        node = node.args[0]
+    return tuple(found)
 
 
 def _leaves_out_the_bias(node: Node, launch: Launch) -> bool:
@@ -217,23 +246,28 @@ def _before_renaming(name: str, execution: Execution) -> Node | None:
 
 
 def _slice(
-    unit: Unit, output: Output, stops: dict[Node, str], execution: Execution, alive: Mapping[str, Any]
+    unit: Unit,
+    output: Output,
+    stops: dict[Node, str],
+    execution: Execution,
+    alive: Mapping[str, Any],
+    line: int,
 ) -> None:
     """Add what is needed to compute one output: from the kernel's own inputs, or else from what is alive."""
     carried = {n: p for p, known in execution.carried.items() for n in known}
-    order, leaves, missing = walk(output.node, set(stops) | set(carried), execution.overwritten)
+    order, leaves, missing = _walked(output, set(stops) | set(carried), execution, line)
     if missing:
         more = dict(stops)
         for name, node in execution.holds.items():
             if isinstance(alive.get(name), torch.Tensor):
                 stop_at(more, node, name)
-        order, leaves, missing = walk(output.node, set(more) | set(carried), execution.overwritten)
+        order, leaves, missing = _walked(output, set(more) | set(carried), execution, line)
         stops = more
     if missing:
         for name, node in execution.unread.items():
             if isinstance(alive.get(name), torch.Tensor):
                 stop_at(stops, node, name)
-        order, leaves, missing = walk(output.node, set(stops) | set(carried), execution.overwritten)
+        order, leaves, missing = _walked(output, set(stops) | set(carried), execution, line)
     if missing:
         unit.unchecked.append((output.argument, f"needs {missing[0].name}, which this kernel was not given"))
         return
@@ -246,3 +280,11 @@ def _slice(
             unit.joined += [k for k in execution.makers.get(carried[leaf], ()) if k not in unit.joined]
     known = set(unit.order)
     unit.order += [node for node in order if node not in known]
+
+
+def _walked(output: Output, stops: set[Node], execution: Execution, line: int) -> Walked:
+    if not execution.in_place.writers:
+        return walk([output.node], stops, execution.overwritten)
+    is_made = not output.writers or execution.in_place.is_made_at(output.node, line)
+    wanted = [*([output.node] if is_made else ()), *output.writers]
+    return walk_in_place(wanted, stops, execution.overwritten, execution.in_place, line)

@@ -6,10 +6,14 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+import torch
 
 from ..probes.kernel_signatures import cpp_arguments
 from ..probes.triton_source import roles_in_source
 from ..probes.wrapper_source import Callsite, KernelText, program_functions, read_wrapper
+from .nodes import written_names
 
 _WRITTEN = re.compile(r"(in_)?out_ptr|ws_ptr")
 
@@ -22,6 +26,7 @@ class WrapperText:
     items: dict[str, str] = field(default_factory=dict)  # buf5 = buf4[0]
     last_read: dict[str, int] = field(default_factory=dict)  # the last line that mentions it, but for `del`
     last_write: dict[str, int] = field(default_factory=dict)  # the last launch that writes to it
+    writes: dict[str, list[int]] = field(default_factory=dict)  # the lines of all of them
     returned: set[str] = field(default_factory=set)
     results: list[str] = field(default_factory=list)  # the variable in each result of the graph
     targets: dict[int, str] = field(default_factory=dict)  # by line: what the statement there assigns
@@ -57,6 +62,8 @@ def read_text(source: str, path: str) -> WrapperText:
     for callsite in wrapper.callsites:
         for name, role in _written_names(callsite, wrapper.kernels):
             text.last_write[name] = max(callsite.line, text.last_write.get(name, 0))
+            if callsite.line not in (lines := text.writes.setdefault(name, [])):
+                lines.append(callsite.line)
             if role == "inout":
                 updated.add(name)
     for line in reversed(renamings):  # later names first: a name may go on twice
@@ -90,8 +97,11 @@ def _note_assignment(statement: ast.stmt, text: WrapperText) -> None:
                     text.renamed[target] = source
                 case ast.Call(func=ast.Name(id="reinterpret_tensor"), args=[ast.Name(id=source), *_]):
                     text.renamed[target] = source
-                case ast.Subscript(value=ast.Name(id=source)):
-                    text.items[target] = source
+                case ast.Subscript(value=inner):
+                    while isinstance(inner, ast.Subscript):  # buf1[1][0]
+                        inner = inner.value
+                    if isinstance(inner, ast.Name):
+                        text.items[target] = inner.id
 
 
 def _is_renaming(statement: ast.stmt, text: WrapperText) -> bool:
@@ -106,11 +116,27 @@ def _written_names(callsite: Callsite, kernels: Mapping[str, KernelText]) -> Ite
             yield callsite.kwargs["out"].name, "out"
         if callsite.path.rpartition(".")[2].endswith("_") and callsite.args:
             yield callsite.args[0].name, "inout"
+        elif callsite.path.startswith(("torch.ops.", "aten.")):
+            yield from _written_by_operator(callsite)
         return
     roles = dict(enumerate(_roles(kernel)))
     for i, argument in enumerate(callsite.args):
         if roles.get(i, "in") in ("out", "inout"):
             yield argument.name, roles[i]
+
+
+def _written_by_operator(callsite: Callsite) -> Iterator[tuple[str, str]]:
+    """What an operator's schema says that it writes to: torch.ops.mine.add_into.default(buf0, buf1)."""
+    operator: Any = torch.ops
+    for part in callsite.path.removeprefix("torch.ops.").split("."):
+        operator = getattr(operator, part, None)
+    schema = getattr(operator, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return
+    named = dict(zip([a.name for a in schema.arguments], callsite.args, strict=False)) | callsite.kwargs
+    for name in written_names(schema):
+        if name != "out" and name in named:
+            yield named[name].name, "inout"
 
 
 def _roles(kernel: KernelText) -> list[str]:

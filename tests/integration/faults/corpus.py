@@ -94,6 +94,21 @@ def _(x: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x)
 
 
+@torch.library.custom_op("kernelscope_faults::add_into", mutates_args=("x",))
+def add_into(x: torch.Tensor, y: torch.Tensor) -> None:
+    x.add_(y)
+
+
+def adding_into(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    add_into(x, y.exp())
+    return x * 2
+
+
+def adding_to_a_part(x: torch.Tensor) -> torch.Tensor:
+    x[:, 1:9].add_(1.25)
+    return x.sum(0)
+
+
 def meddling() -> None:
     torch.compile(lambda x: meddle(x.sin()) * 2)(SQUARE)
 
@@ -162,5 +177,9 @@ FAULTS = [
     # -- foreign write
     Fault("its own input", "foreign write", calling(lambda x: (x.sin() @ x).cos() + x, SQUARE), in_kernel(r"(out_ptr0\[[^;]*\] = \w+;)", r"\1 const_cast<float*>(in_ptr0)[3] = 7;", kernel="sin"), "=in_ptr0", verdict="foreign-write"),
     Fault("another's buffer", "foreign write", meddling, in_call(r"kernelscope_faults", "kernelscope_faults"), "=x", kernel="meddle", verdict="foreign-write"),
+    # -- written in place
+    Fault("part of an input", "written in place", calling(adding_to_a_part, X), in_kernel(r"1\.25", "1.5"), "arg0_1"),
+    Fault("another row is read", "written in place", calling(adding_to_a_part, X), in_kernel(r"(out_ptr1\[static_cast<int64_t>\()10L \+ x0", r"\g<1>20L + x0"), "sum_1"),
+    Fault("handed something else", "written in place", calling(adding_into, SQUARE, SQUARE.cos()), in_call(r"add_into\.default\((arg\d_1), buf0\)", r"add_into.default(\1, \1)"), "=x", kernel="add_into"),
     *PASSES,
 ]  # fmt: skip

@@ -161,3 +161,31 @@ def test_equal_means_bit_by_bit() -> None:
     y = x.clone()
     y[1, 1] = y[1, 1] * (1 + 1e-6)
     assert not is_equal(x, y)
+
+
+def test_zero_or_nearly_zero_is_not_a_mistake() -> None:
+    """log(1 - p), of a p that is nearly 1: one result is infinite, and the other is not."""
+    p = torch.tensor([0.5, 1 - 4e-8], dtype=torch.float64)
+    generator = torch.Generator().manual_seed(0)
+    eps = torch.finfo(torch.float32).eps
+
+    def jittered() -> torch.Tensor:
+        noise = eps * (torch.rand(p.shape, generator=generator, dtype=torch.float64) - 0.5)
+        return torch.log(1 - p * (1 + noise))
+
+    def decided(made: list[float]) -> Verdict:
+        eager = torch.log(1 - torch.tensor([0.5, 1 - 2**-24]))
+        return judge(torch.tensor(made), eager, lambda: torch.log(1 - p), jittered, eps)
+
+    half = math.log(0.5)
+    assert not decided([half, -math.inf]).is_wrong
+    wrong = decided([-math.inf, -math.inf])
+    assert wrong.is_wrong
+    assert wrong.where == (0,)
+
+
+def test_conjugates_and_signs_that_torch_keeps_to_itself() -> None:
+    z = torch.randn(6, dtype=torch.complex64)
+    assert decide(z.conj(), z.conj().resolve_conj().to(torch.complex128)).is_bitwise
+    assert decide(z.conj().imag, -z.imag.double()).is_bitwise
+    assert decide(z.conj(), z.to(torch.complex128)).is_wrong
