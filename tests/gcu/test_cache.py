@@ -11,6 +11,7 @@ import torch
 
 from kernelscope.gcu import program, toolchain
 from kernelscope.gcu.choreo import translate
+from kernelscope.gcu.cache import Library
 from kernelscope.gcu.program import Program, build_cached, key_of
 
 SOURCE = """__co__ auto twice(f32 [N] x) {
@@ -35,21 +36,24 @@ def files(cache: Path) -> list[str]:
 
 def test_second_time_nothing_is_compiled(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     translation = translate(SOURCE)
-    first, reason = build_cached(translation)
+    library = build_cached(translation)
+    first, reason = library.path, library.uncached
     assert reason == ""
     monkeypatch.setattr(toolchain, "build", None)
-    assert build_cached(translation) == (first, "")
+    assert not library.is_cached
+    assert build_cached(translation) == Library(first, is_cached=True)
     assert files(cache) == [first.name]
 
 
 def test_damaged_entry_is_built_again(cache: Path) -> None:
     translation = translate(SOURCE)
-    path, _ = build_cached(translation)
+    path = build_cached(translation).path
     whole = path.read_bytes()
     for damaged in (whole[:100], b"", whole[:-1] + bytes([whole[-1] ^ 1]), whole[:500] + b"\0" + whole[501:]):
         path.unlink()
         path.write_bytes(damaged)
-        again, reason = build_cached(translation)
+        library = build_cached(translation)
+        again, reason = library.path, library.uncached
         assert (again, reason) == (path, "")
         result = Program(translation, again).call("twice", torch.ones(3))
         assert result is not None

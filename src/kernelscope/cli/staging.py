@@ -11,7 +11,7 @@ from ..run.errors import RunError
 from ..run.reader import DAMAGES
 from ..stages import NoSuchStage, Shown, StagedGraph, Stages, render
 from ..stages.export import export, folder_name, fusion_text
-from ..stages.inductor_document import document
+from ..stages.documents import document
 from ..views import plain, stages
 from .arguments import part_of
 

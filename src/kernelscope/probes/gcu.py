@@ -71,7 +71,10 @@ class GcuGraphs:
         known = self._graphs.get(id(compiled))
         if known is None or known[0]() is not compiled:
             direction: Direction = compiled.direction
-            graph = Graph(next(self._ids), direction, compiled.name, source=compiled.source)
+            graph = Graph(
+                next(self._ids), direction, compiled.name, compiled.compile_id, compiled.name,
+                compiled.code.text, compiled.path,
+            )  # fmt: skip
             known = self._graphs[id(compiled)] = weakref.ref(compiled), graph
         return known[1]
 
@@ -116,9 +119,15 @@ class GcuGraphs:
         if not origin or not is_users(origin[0].file):
             origin = self._callers.get(id(step.graph), ()) + origin
         device = next((a.tensor.device for a in args if a.tensor is not None), "")
-        name = step.graph.name if step.graph is not None else ""
         return Site(
-            next(BUS.site_ids), kernel, args, f"{name}.co", origin=origin, device=device, config=config
+            next(BUS.site_ids),
+            kernel,
+            args,
+            step.graph.path,
+            step.graph.line_of(step),
+            config=config,
+            origin=origin,
+            device=device,
         )
 
     def _around_aten(self, original: Any) -> Any:
