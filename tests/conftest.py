@@ -52,10 +52,12 @@ PATCH_TARGETS = [
     ("kernelscope.gcu.executor", "CompiledGraph", ("__call__",)),
     ("kernelscope.gcu.executor", "Launch", ("run",)),
     ("kernelscope.gcu.executor", "AtenCall", ("run",)),
+    ("kernelscope.gcu.backend", "Inner", ("begin", "compile")),
 ]
 # (module, functions): the same of functions.
 PATCHED_FUNCTIONS = [
     ("torch._inductor.compile_fx", ("compile_fx", "_recursive_pre_grad_passes")),
+    ("kernelscope.gcu.cache", ("is_fresh",)),
     *(
         (f"torch._inductor.{module}", ("set_kernel_post_grad_provenance_tracing",))
         for module in ("debug", "codegen.cpp", "codegen.triton")

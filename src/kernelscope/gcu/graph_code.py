@@ -32,7 +32,8 @@ _LOAD = """\
 from kernelscope.gcu import load
 from pathlib import Path
 
-_program = load(Path(__file__).with_name("{name}.co"))
+# Not checked, as in the compiled graph: with checks it rounds otherwise.
+_program = load(Path(__file__).with_name("{name}.co"), checked=False)
 """
 
 

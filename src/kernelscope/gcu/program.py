@@ -165,8 +165,8 @@ def build_cached(translation: Translation) -> cache.Library:
     return cache.cached(key_of(translation), make)
 
 
-def load(path: str | Path) -> Program:
-    """Translate, compile and load a `.co` file."""
+def load(path: str | Path, *, checked: bool = True) -> Program:
+    """Translate, compile and load a `.co` file; unless `checked`, its indices are trusted."""
     file = Path(path)
-    translation = translate(file.read_text(), str(file))
+    translation = translate(file.read_text(), str(file), checked=checked)
     return Program(translation, build_cached(translation).path)
