@@ -161,9 +161,9 @@ def _remove_unused(dag: Dag) -> None:
 
 def share_equal(dag: Dag) -> None:
     """Compute equal things once; decompositions repeat themselves."""
+    instead = dag.same
     pinned = set(dag.outputs) | {b for n in dag.nodes if n.kind == "aten" for b in n.reads}
     first: dict[Any, str] = {}
-    instead: dict[str, str] = {}
     place: dict[str, int] = {}  # among those that are left
     left: list[Node] = []
     for n in dag.nodes:

@@ -7,7 +7,9 @@ every launch, also of graphs compiled before the recording.
 from __future__ import annotations
 
 import itertools
+import sys
 import weakref
+from types import FrameType
 from typing import Any
 
 import torch
@@ -22,6 +24,17 @@ from .patching import Patch
 from .wrapper_launches import source_hash
 
 _EXECUTOR = "kernelscope.gcu.executor"
+
+
+def variables() -> dict[str, Any]:
+    """What the graph that is running on this thread has at this moment, by name."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        step = frame.f_locals.get("self")
+        if frame.f_globals.get("__name__") == _EXECUTOR and getattr(step, "graph", None) is not None:
+            return dict(zip(step.graph.names, frame.f_locals["slots"], strict=True))
+        frame = frame.f_back
+    return {}
 
 
 class GcuGraphs:

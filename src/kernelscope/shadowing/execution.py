@@ -22,9 +22,11 @@ class Execution:
         self.lowered = lowered
         self.text = text
         self.name = name
-        self.holds: dict[str, Node] = {
-            str(node.target): node for node in lowered.module.graph.nodes if node.op == "placeholder"
-        }
+        self.holds: dict[str, Node] = (
+            {str(node.target): node for node in lowered.module.graph.nodes if node.op == "placeholder"}
+            if lowered.inputs is None
+            else dict(lowered.inputs)
+        )
         self.overwritten = {
             node
             for base in lowered.mutates.values()

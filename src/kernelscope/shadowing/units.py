@@ -16,7 +16,8 @@ from torch.fx import Node
 from ..probes.launch import Launch
 from .execution import Execution
 from .nodes import is_given, is_user_kernel, kernel_arguments
-from .slices import stop_at, walk
+from .slices import stop_at as stop_at_one
+from .slices import walk
 
 IN_PARTS = -1  # not an argument: written slice by slice
 
@@ -104,7 +105,7 @@ def _unit_of_users(launch: Launch, execution: Execution, alive: Mapping[str, Any
                 unit.fresh.append(base)
     for name, node in execution.holds.items():
         if isinstance(alive.get(name), torch.Tensor):
-            stop_at(stops, node, name)
+            stop_at(execution, stops, node, name)
     target = unit.outputs[0].node if unit.outputs else None
     if target is None:
         return unit
@@ -203,8 +204,13 @@ def _stops(launch: Launch, execution: Execution, alive: Mapping[str, Any]) -> di
         if node is None and arg.role == "inout" and i not in launch.dead:
             node = _before_renaming(name, execution)
         if node is not None:
-            stop_at(stops, node, name)
+            stop_at(execution, stops, node, name)
     return stops
+
+
+def stop_at(execution: Execution, stops: dict[Node, str], node: Node, name: str) -> None:
+    for each in (node, *execution.lowered.same.get(node, ())):
+        stop_at_one(stops, each, name)
 
 
 def _before_renaming(name: str, execution: Execution) -> Node | None:
@@ -226,13 +232,13 @@ def _slice(
         more = dict(stops)
         for name, node in execution.holds.items():
             if isinstance(alive.get(name), torch.Tensor):
-                stop_at(more, node, name)
+                stop_at(execution, more, node, name)
         order, leaves, missing = walk(output.node, set(more) | set(carried), execution.overwritten)
         stops = more
     if missing:
         for name, node in execution.unread.items():
             if isinstance(alive.get(name), torch.Tensor):
-                stop_at(stops, node, name)
+                stop_at(execution, stops, node, name)
         order, leaves, missing = walk(output.node, set(stops) | set(carried), execution.overwritten)
     if missing:
         unit.unchecked.append((output.argument, f"needs {missing[0].name}, which this kernel was not given"))
