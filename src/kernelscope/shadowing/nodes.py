@@ -97,6 +97,12 @@ def writes(node: Node) -> list[Node]:
     return [v for name in written if isinstance(v := named.get(name), Node)]
 
 
+def whole_of(node: Node) -> Node:
+    """What an operator returns, of one of the things that it returns."""
+    source = node.args[0] if node.target is operator.getitem else None
+    return source if isinstance(source, Node) else node
+
+
 def is_user_kernel(node: Node) -> bool:
     """A Triton kernel of the user's, launched in compiled code; it writes to what it is given."""
     return getattr(node.target, "_name", "") == "triton_kernel_wrapper_mutation"

@@ -15,7 +15,7 @@ from torch.fx import Node
 
 from ..probes.launch import Launch
 from .execution import Execution
-from .nodes import is_given, is_user_kernel, kernel_arguments
+from .nodes import is_given, is_user_kernel, kernel_arguments, whole_of
 from .slices import stop_at as stop_at_one
 from .slices import walk
 
@@ -64,7 +64,7 @@ def unit_of(launch: Launch, execution: Execution, alive: Mapping[str, Any]) -> U
     target = text.targets.get(line, "")
     if launch.point.returns and target and "out" not in launch.kwargs:
         _add_returned(unit, found, execution, launch, target)
-    if any(is_given(o.node) for o in found):
+    if any(is_given(whole_of(o.node)) for o in found):
         unit.given = True
         unit.outputs = found
         return unit
