@@ -166,7 +166,9 @@ class GcuGraphs:
             *((t.shape, t.stride()) if isinstance(t, torch.Tensor) else repr(t) for t in flat),
         )
         if key not in self._points:
-            _, described = operators.operator_args(call.target, args, kwargs, lambda i: True)
+            given = flatten(call.args, call.kwargs)
+            named = [call.graph.names[call.places[n]] if isinstance(n, torch.fx.Node) else "" for n in given]
+            _, described = operators.operator_args(call.target, args, kwargs, lambda i: True, named)
             kernel = BUS.kernel(operators.operator_name(call.target), "extern", "gcu")
             self._points[key] = LaunchPoint(
                 self._site(call, kernel, described, {}),
