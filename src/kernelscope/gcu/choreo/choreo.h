@@ -41,7 +41,19 @@ using f64 = double;
 
 template <class To, class From>
 inline To bits_as(From from) {
+  static_assert(sizeof(To) == sizeof(From), "as many bits");
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_bit_cast)  // g++ 11, clang 9
+#define CHOREO_BIT_CAST
+#endif
+#endif
+#if defined(CHOREO_BIT_CAST)
   return __builtin_bit_cast(To, from);
+#else
+  To to;
+  std::memcpy(&to, &from, sizeof to);
+  return to;
+#endif
 }
 
 // IEEE half precision, rounded to nearest, ties to even.
@@ -269,18 +281,18 @@ inline int isinf_(T x) {
   else
     return 0;
 }
-// As in torch, NaN wins.
+// As in torch, NaN wins; and of +0 and -0 the first, as in eager wherever that does not depend on the place.
 template <class A, class B>
 inline auto max_(A a, B b) {
   using T = std::common_type_t<A, B>;
   const T x = static_cast<T>(a), y = static_cast<T>(b);
-  return (x > y) | (x != x) ? x : y;
+  return (x >= y) | (x != x) ? x : y;
 }
 template <class A, class B>
 inline auto min_(A a, B b) {
   using T = std::common_type_t<A, B>;
   const T x = static_cast<T>(a), y = static_cast<T>(b);
-  return (x < y) | (x != x) ? x : y;
+  return (x <= y) | (x != x) ? x : y;
 }
 template <class A, class B>
 inline auto pow_(A a, B b) {
@@ -323,8 +335,9 @@ inline auto floordiv_(A a, B b) {
 
 // -- failures ---------------------------------------------------------------------------------------------
 
-inline std::atomic<int> failure_state{0};
-inline char failure_text[512] = "";
+// Of each library its own: an inline variable would be one for all that are loaded.
+static std::atomic<int> failure_state{0};
+static char failure_text[512] = "";
 
 inline void check(bool holds, const char* message) {
   int none = 0;
