@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from kernelscope.gcu import program, toolchain
-from kernelscope.gcu.choreo import translate
 from kernelscope.gcu.cache import Library
+from kernelscope.gcu.choreo import translate
 from kernelscope.gcu.program import Program, build_cached, key_of
 
 SOURCE = """__co__ auto twice(f32 [N] x) {

@@ -1,4 +1,4 @@
-"""Shadow on gcu graphs: nothing is said of clean programs, and planted faults are named, kernel and output."""
+"""Shadow on gcu graphs: silent on clean programs, and planted faults are named, kernel and output."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ FAULTS = {
         "div|amax_1|relu",
     ),
     "wrong gradient": Fault(r"\* 2\.0f", "* 2.001f", "mul_\\d+|add_\\d+", "backward"),
-    "a gradient's product drops its tail": Fault(r"foreach k in \[9\]", "foreach k in [8]", "mm_\\d+", "backward"),
+    "a gradient's product drops its tail": Fault(
+        r"foreach k in \[9\]", "foreach k in [8]", "mm_\\d+", "backward"
+    ),
 }  # fmt: skip
 ONE_OF_EACH = {"wrong operator", "missing write", "accumulated in bfloat16", "wrong gradient"}
 
@@ -148,7 +150,8 @@ def clean(name: str) -> Callable[[], Any]:
         *(
             pytest.param(n, marks=pytest.mark.slow)
             for n in (
-                "mlp", "attention", "resnet", "bfloat16", "integers", "large sum", "cancellation", "equal parts",
+                "mlp", "attention", "resnet", "bfloat16", "integers", "large sum", "cancellation",
+                "equal parts",
             )
         ),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def test_printed(compiled: Callable[..., Any]) -> None:
     assert "aoti_model_inputs - l_x_\n" in text
     assert f"gcu: before_launch - {product} - l_w_\n" in text
     assert f"gcu: before_launch - {product} - mm\nValues:  uninitialised" in text
-    assert f"gcu: after_launch - {softmax} - div\n{expected[:0]}".splitlines()[0] in text
+    assert f"gcu: after_launch - {softmax} - div\n" in text
     assert f"gcu: before_launch - {cumsum} - div\n" in text  # as the graph's code calls it
     assert str(expected) in text
 
@@ -52,11 +53,13 @@ def test_saved(compiled: Callable[..., Any], tmp_path: Path) -> None:
     with kernelscope.values.observe(Level.SAVE_ONLY, folder=tmp_path / "values"):
         compiled(x, w)
     files = {p.name: torch.load(p, weights_only=True) for p in (tmp_path / "values").rglob("*.pt")}
-    product = next(files[n] for n in files if n.startswith("after_launch_kernel") and n.endswith("_mm_cpu.pt"))
+    product = next(files[n] for n in files if re.fullmatch(r"after_launch_kernel_\w+_0_mm_cpu.pt", n))
     torch.testing.assert_close(product, x @ w)
     assert torch.equal(files["after_launch_aten.cumsum.default_result_cpu.pt"], expected)
     assert torch.equal(files["aoti_model_inputs_l_x__cpu.pt"], x)
-    assert not [n for n in files if n.startswith("before_launch_kernel") and n.endswith("_mm_cpu.pt") and "_0_" in n]
+    assert not [
+        n for n in files if re.fullmatch(r"before_launch_kernel_\w+_0_mm_cpu.pt", n)
+    ]  # not written yet
 
 
 def test_watched(compiled: Callable[..., Any], tmp_path: Path) -> None:

@@ -77,7 +77,14 @@ class _Assembly:
                     self._launch(kernel)
         outputs = self._outputs()
         graph = CompiledGraph(
-            name, direction, len(placeholders), len(self.names), self.steps, outputs, self.constants, self.names
+            name,
+            direction,
+            len(placeholders),
+            len(self.names),
+            self.steps,
+            outputs,
+            self.constants,
+            self.names,
         )
         if check_inputs:
             graph.checks = self._checks(placeholders)

@@ -16,6 +16,7 @@ from pathlib import Path
 from kernelscope import config
 from kernelscope.fingerprint.cpu import check_private
 
+
 @dataclass(frozen=True)
 class Library:
     """A compiled program."""

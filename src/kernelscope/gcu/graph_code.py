@@ -7,15 +7,13 @@ which line it stands; the comments before launches are those that Inductor write
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
 
+from .executor import AtenCall, CompiledGraph, Launch, Output, Result
 from .sizes import Size
-
-if TYPE_CHECKING:
-    from .executor import AtenCall, CompiledGraph, Launch, Output
 
 _HEAD = """\
 # {name}, {direction}: what running this graph does.
@@ -70,13 +68,13 @@ class _Writer:
             name = graph.names[check.slot]
             self._add(f"{name} = laid_out({name}, {_tuple(check.sizes)})")
         for number, step in enumerate(graph.steps):
-            if hasattr(step, "kernel"):
+            if isinstance(step, Launch):
                 self._launch(number, step)
             else:
                 self._aten(number, step)
             if step.free:
                 self._add(f"del {', '.join(graph.names[slot] for slot in step.free)}")
-        results = [graph.names[o.slot] if hasattr(o, "slot") else _value(o) for o in graph.outputs]
+        results = [graph.names[o.slot] if isinstance(o, Result) else _value(o) for o in graph.outputs]
         self._add(f"return ({', '.join(results)}{',' if len(results) == 1 else ''})")
         return GraphCode("\n".join(self._lines) + "\n", self._at)
 

@@ -30,7 +30,7 @@ def variables() -> dict[str, Any]:
     """What the graph that is running on this thread has at this moment, by name."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        step = frame.f_locals.get("self")
+        step: Any = frame.f_locals.get("self")
         if frame.f_globals.get("__name__") == _EXECUTOR and getattr(step, "graph", None) is not None:
             return dict(zip(step.graph.names, frame.f_locals["slots"], strict=True))
         frame = frame.f_back

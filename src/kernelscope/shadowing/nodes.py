@@ -41,7 +41,8 @@ def is_symbolic(node: Node) -> bool:
 
 
 def is_copy(node: Node) -> bool:
-    return node.target is aten.copy_.default
+    """Has the values of its second argument; of the first only shape and dtype matter."""
+    return node.target in (aten.copy_.default, aten.copy.default)
 
 
 def is_random(node: Node) -> bool:

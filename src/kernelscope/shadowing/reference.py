@@ -116,7 +116,10 @@ class Reference:
                 return self.constant(part)
             return self._symbol(part)
 
-        args, kwargs = map_arg((node.args, node.kwargs), fetch)
+        if is_copy(node):  # what is copied over need not be there
+            args, kwargs = (None, *map_arg(node.args[1:], fetch)), dict(node.kwargs)
+        else:
+            args, kwargs = map_arg((node.args, node.kwargs), fetch)
         if self._offload:
             on_cpu = torch.device("cpu")
             args, kwargs = tree_map(lambda p: on_cpu if isinstance(p, torch.device) else p, (args, kwargs))

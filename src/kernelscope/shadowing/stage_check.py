@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten
 
 from ..probes.fx_stages import Stage
 from .judge import Verdict, judge
-from .nodes import aten, is_copy, is_given, is_random, is_user_kernel, value_of
+from .nodes import aten, is_given, is_random, is_user_kernel, value_of
 from .reference import CannotEvaluate, Reference, coarsest_eps
 from .result import Culprit, ShadowResult
 from .slices import concrete_shape
@@ -140,7 +140,7 @@ def _outputs(graph: GraphModule) -> dict[str, Node]:
     flat, _ = tree_flatten(output.args[0])
     found = {f"output {i}": node for i, node in enumerate(flat) if isinstance(node, Node)}
     for node in graph.graph.nodes:
-        if is_copy(node) and isinstance(target := node.args[0], Node):
+        if node.target is aten.copy_.default and isinstance(target := node.args[0], Node):
             found[f"input {target.name}"] = node
     return found
 

@@ -14,8 +14,10 @@ _NOT_TEXT = ("fx", "dag", "times", GCU)  # stages that are parts of a document
 
 def document(graph: StagedGraph, versions: dict[str, str]) -> dict[str, Any]:
     """All stages of one graph; a part that is not there is None, as in a compilation that failed."""
-    maker = gcu_document if graph.producer == "gcu" else inductor_document
-    made = maker.document(graph, versions)
+    if graph.producer == "gcu":
+        made = gcu_document.document(graph, versions)
+    else:
+        made = inductor_document.document(graph, versions)
     made["graph"]["compile_id"] = graph.compilation.compile_id
     made["made"] = graph.made
     made["fx"], made["dag"] = graph.part("fx"), graph.part("dag")

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from .document import write
+from .documents import document
 from .generated import GeneratedKernel
 from .graphs import StagedGraph
-from .documents import document
 from .records import Provenance
 
 # Stage to file; the first five as TORCH_COMPILE_DEBUG=1 names them.

@@ -18,7 +18,8 @@
 #if defined(CHOREO_PRINT)  // costs as much time to compile as all the rest
 #include <iostream>
 #endif
-#if defined(__F16C__)
+// CHOREO_PORTABLE: use nothing that only some compilers and processors have.
+#if defined(__F16C__) && !defined(CHOREO_PORTABLE)
 #include <immintrin.h>
 #endif
 
@@ -42,7 +43,7 @@ using f64 = double;
 template <class To, class From>
 inline To bits_as(From from) {
   static_assert(sizeof(To) == sizeof(From), "as many bits");
-#if defined(__has_builtin)
+#if defined(__has_builtin) && !defined(CHOREO_PORTABLE)
 #if __has_builtin(__builtin_bit_cast)  // g++ 11, clang 9
 #define CHOREO_BIT_CAST
 #endif
@@ -64,10 +65,10 @@ struct f16 {
   template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
   explicit f16(T x) : f16(static_cast<float>(x)) {}
   operator float() const { return widen(bits); }
-#if defined(__ARM_FP16_FORMAT_IEEE)
+#if defined(__ARM_FP16_FORMAT_IEEE) && !defined(CHOREO_PORTABLE)
   static uint16_t narrow(float x) { return bits_as<uint16_t>(static_cast<__fp16>(x)); }
   static float widen(uint16_t h) { return static_cast<float>(bits_as<__fp16>(h)); }
-#elif defined(__F16C__)
+#elif defined(__F16C__) && !defined(CHOREO_PORTABLE)
   static uint16_t narrow(float x) { return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT); }
   static float widen(uint16_t h) { return _cvtsh_ss(h); }
 #else
@@ -148,7 +149,7 @@ inline T nan_of(T x) {
 }
 
 // One instruction each, whatever becomes of NaN, which the callers put back.
-#if defined(__aarch64__)
+#if defined(__aarch64__) && !defined(CHOREO_PORTABLE)
 inline float at_most(float x, float limit) { return __builtin_fminf(x, limit); }
 inline float at_least(float x, float limit) { return __builtin_fmaxf(x, limit); }
 #else
