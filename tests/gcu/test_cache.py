@@ -77,7 +77,8 @@ def test_everything_that_matters_is_in_the_key(monkeypatch: pytest.MonkeyPatch) 
 def test_folder_that_others_can_write_is_not_used(cache: Path) -> None:
     cache.mkdir(parents=True)
     cache.parent.chmod(0o777)
-    path, reason = build_cached(translate(SOURCE))
+    library = build_cached(translate(SOURCE))
+    path, reason = library.path, library.uncached
     assert "others can write" in reason
     assert not path.is_relative_to(cache)
     assert path.exists()
@@ -86,7 +87,8 @@ def test_folder_that_others_can_write_is_not_used(cache: Path) -> None:
 def test_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "kernelscope").write_text("a file")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    path, reason = build_cached(translate(SOURCE))
+    library = build_cached(translate(SOURCE))
+    path, reason = library.path, library.uncached
     assert "cannot be used" in reason
     assert path.exists()
 
