@@ -41,10 +41,11 @@ def judge_gap(a: list[KernelCall], b: list[KernelCall]) -> OtherResult | None:
     read_b, left_b = read_and_left(b)
     if not left_a or not left_b or not read_a & read_b or left_a.keys() & left_b.keys():
         return None
+    for call, position in left_a.values():  # the first that can be compared; what is inside a fusion cannot
+        for other, at in reversed(left_b.values()):
+            if _form(other, at) == _form(call, position):
+                return OtherResult(call, position, other, at)
     call, position = next(iter(left_a.values()))
-    for other, at in reversed(left_b.values()):
-        if _form(other, at) == _form(call, position):
-            return OtherResult(call, position, other, at)
     return OtherResult(call, position, b[0], None)
 
 
