@@ -63,12 +63,14 @@ PATCH_TARGETS = [
     ("kernelscope.gcu.executor", "CompiledGraph", ("__call__",)),
     ("kernelscope.gcu.executor", "Launch", ("run",)),
     ("kernelscope.gcu.executor", "AtenCall", ("run",)),
+    ("kernelscope.gcu.backend", "Inner", ("begin", "compile")),
 ]
 # (module, functions): the same of functions.
 PATCHED_FUNCTIONS = [
     ("torch.autograd.profiler", ("_run_on_profiler_start", "_run_on_profiler_stop")),
     ("torch._inductor.compile_fx", ("compile_fx", "_recursive_pre_grad_passes")),
     ("torch._inductor.graph", ("make_fallback",)),
+    ("kernelscope.gcu.cache", ("is_fresh",)),
     *(
         (f"torch._inductor.{module}", ("set_kernel_post_grad_provenance_tracing",))
         for module in ("debug", "codegen.cpp", "codegen.triton")

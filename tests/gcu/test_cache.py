@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from kernelscope.gcu import program, toolchain
+from kernelscope.gcu.cache import Library
 from kernelscope.gcu.choreo import translate
 from kernelscope.gcu.program import Program, build_cached, key_of
 
@@ -35,21 +36,24 @@ def files(cache: Path) -> list[str]:
 
 def test_second_time_nothing_is_compiled(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     translation = translate(SOURCE)
-    first, reason = build_cached(translation)
+    library = build_cached(translation)
+    first, reason = library.path, library.uncached
     assert reason == ""
     monkeypatch.setattr(toolchain, "build", None)
-    assert build_cached(translation) == (first, "")
+    assert not library.is_cached
+    assert build_cached(translation) == Library(first, is_cached=True)
     assert files(cache) == [first.name]
 
 
 def test_damaged_entry_is_built_again(cache: Path) -> None:
     translation = translate(SOURCE)
-    path, _ = build_cached(translation)
+    path = build_cached(translation).path
     whole = path.read_bytes()
     for damaged in (whole[:100], b"", whole[:-1] + bytes([whole[-1] ^ 1]), whole[:500] + b"\0" + whole[501:]):
         path.unlink()
         path.write_bytes(damaged)
-        again, reason = build_cached(translation)
+        library = build_cached(translation)
+        again, reason = library.path, library.uncached
         assert (again, reason) == (path, "")
         result = Program(translation, again).call("twice", torch.ones(3))
         assert result is not None
@@ -73,7 +77,8 @@ def test_everything_that_matters_is_in_the_key(monkeypatch: pytest.MonkeyPatch) 
 def test_folder_that_others_can_write_is_not_used(cache: Path) -> None:
     cache.mkdir(parents=True)
     cache.parent.chmod(0o777)
-    path, reason = build_cached(translate(SOURCE))
+    library = build_cached(translate(SOURCE))
+    path, reason = library.path, library.uncached
     assert "others can write" in reason
     assert not path.is_relative_to(cache)
     assert path.exists()
@@ -82,7 +87,8 @@ def test_folder_that_others_can_write_is_not_used(cache: Path) -> None:
 def test_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "kernelscope").write_text("a file")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    path, reason = build_cached(translate(SOURCE))
+    library = build_cached(translate(SOURCE))
+    path, reason = library.path, library.uncached
     assert "cannot be used" in reason
     assert path.exists()
 

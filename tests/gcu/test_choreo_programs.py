@@ -42,6 +42,7 @@ def together(elide: bool) -> str:
         pytest.param(False, SANITIZED, id="sanitized"),
         pytest.param(True, SANITIZED, id="sanitized-elided", marks=pytest.mark.slow),
         pytest.param(False, toolchain.FLAGS, id="not-elided", marks=pytest.mark.slow),
+        pytest.param(True, (*toolchain.FLAGS, "-DCHOREO_PORTABLE"), id="portable", marks=pytest.mark.slow),
     ],
 )
 def test_every_program_checks_itself(

@@ -18,7 +18,7 @@ from tests.programs import blocks
 import kernelscope
 from kernelscope.cli import main
 from kernelscope.stages import StagedGraph, render
-from kernelscope.stages.inductor_document import document
+from kernelscope.stages.documents import document
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(blocks.__file__)

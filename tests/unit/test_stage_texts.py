@@ -14,9 +14,9 @@ import kernelscope
 from kernelscope.events import Frame
 from kernelscope.probes.fx_passes import changes
 from kernelscope.stages import NoSuchStage, Shown, Stages, render
+from kernelscope.stages.documents import document
 from kernelscope.stages.export import cpp_wrapper_in, export, fusion_text
 from kernelscope.stages.generated import kernels_in, launches_in, provenance_in
-from kernelscope.stages.inductor_document import document
 from kernelscope.stages.records import Compilation, FxOrigin, Provenance, Stage
 from kernelscope.stages.translation import translation
 from kernelscope.stages.wire import from_plain, to_plain

@@ -104,11 +104,24 @@ def _by_line(gap: tuple[int, int, int, int], of_a: Codes, of_b: Codes) -> list[t
     starts_b, lines_b = _groups(of_b[b0:b1])
     blocks = [(i + n, j + n, 1) for i, j, length in matching_blocks(lines_a, lines_b) for n in range(length)]
     parts = [(i, i + 1, j, j + 1) for i, j, _ in blocks]
-    parts = sorted([*parts, *gaps(blocks, len(lines_a), len(lines_b))])
+    parts = _with_what_leads_to_them(sorted([*parts, *gaps(blocks, len(lines_a), len(lines_b))]))
     return [
         (a0 + int(starts_a[i]), a0 + int(starts_a[k]), b0 + int(starts_b[j]), b0 + int(starts_b[m]))
         for i, k, j, m in parts
     ]
+
+
+def _with_what_leads_to_them(parts: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+    """Calls that only one run has, together with the line that comes next: there they are fused into it."""
+    found: list[tuple[int, int, int, int]] = []
+    for i, k, j, m in parts:
+        if found and i < k and j < m:
+            a0, a1, b0, b1 = found[-1]
+            if a0 == a1 or b0 == b1:
+                found[-1] = a0, k, b0, m
+                continue
+        found.append((i, k, j, m))
+    return found
 
 
 def _groups(codes: Codes) -> tuple[Codes, Codes]:

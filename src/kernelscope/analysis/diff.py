@@ -190,17 +190,21 @@ class Search:
         )  # fmt: skip
 
     def _errors(
-        self, a: KernelCall, b: KernelCall, differences: tuple[ArgumentDifference, ...]
+        self,
+        a: KernelCall,
+        b: KernelCall,
+        differences: tuple[ArgumentDifference, ...],
+        position: int | None = None,
     ) -> Iterator[Errors]:
-        """The numbers, where both runs kept the tensors."""
+        """The numbers, where both runs kept the tensors; `position` in the second, if it is another."""
         if not (isinstance(self.a, StoredRun) and isinstance(self.b, StoredRun)):
             return
         saved_a, saved_b = self.a.saved_tensors(a.index), self.b.saved_tensors(b.index)
         for d in differences:
-            key = (d.position, d.moment)
-            if d.what == "values" and key in saved_a and key in saved_b:
+            key, other = (d.position, d.moment), (d.position if position is None else position, d.moment)
+            if d.what == "values" and key in saved_a and other in saved_b:
                 held_a = read_tensor(self.a.path / TENSORS / saved_a[key])
-                held_b = read_tensor(self.b.path / TENSORS / saved_b[key])
+                held_b = read_tensor(self.b.path / TENSORS / saved_b[other])
                 found = errors_between(held_a, held_b, d.argument, d.moment)
                 if found is not None:
                     yield found
@@ -214,13 +218,19 @@ class Search:
         return self._other_calls(a, b)
 
     def _other_calls(self, a: list[KernelCall], b: list[KernelCall]) -> Divergence | None:
-        culprit = judge_gap(a, b)
-        if culprit is None:
+        found = judge_gap(a, b)
+        if found is None:
             return None
-        call, argument = culprit
+        call, other, name = found.call, found.other, found.call.arg_names[found.position]
+        differences: tuple[ArgumentDifference, ...] = ()
+        if found.other_position is not None:
+            values = call.post_hashes[found.position], other.post_hashes[found.other_position]
+            differences = (ArgumentDifference(found.position, name, "after", "values", *values),)
         return Divergence(
-            verdict=DIFFERENT_KERNEL, reason=_other_names(a, b), index_a=call.index, index_b=b[0].index,
-            argument=argument, **about(call, b[0]),
+            verdict=DIFFERENT_KERNEL, reason=_other_names(a, b), index_a=call.index, index_b=other.index,
+            argument=name, differences=differences,
+            errors=tuple(self._errors(call, other, differences, found.other_position)),
+            **about(call, other),
         )  # fmt: skip
 
     def _gap_divergence(

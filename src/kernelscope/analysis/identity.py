@@ -40,7 +40,7 @@ def keys_of(site: Site, graph: Graph | None) -> tuple[Any, ...]:
         (graph_key, kernel),
         (direction, kernel),
         (direction, site.kernel.kind, stem(site.kernel.name)),
-        (direction, line),
+        (direction == "backward", line),  # eager operators belong to no graph, and stand with its forward
     )
 
 

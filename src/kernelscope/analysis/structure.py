@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from ..run.call import KernelCall
@@ -9,18 +10,28 @@ from .divergence import DIFFERENT_CONFIG, DIFFERENT_KERNEL
 from .verdicts import launch_settings, other_code, unlike
 
 
-def read_and_left(calls: list[KernelCall]) -> tuple[set[Any], dict[Any, tuple[KernelCall, str]]]:
-    """The values that these calls took from outside, and those they left, with who left them."""
+def read_and_left(calls: list[KernelCall]) -> tuple[set[Any], dict[Any, tuple[KernelCall, int]]]:
+    """The values that these calls took from outside, and those they left, with who left them where."""
     read: set[Any] = set()
-    left: dict[Any, tuple[KernelCall, str]] = {}
+    left: dict[Any, tuple[KernelCall, int]] = {}
     for call in calls:
         read |= {value for value in call.pre_hashes.values() if value not in left}
         post = call.post_hashes
-        left |= {post[i]: (call, call.arg_names[i]) for i in sorted(call.modified_args) if i in post}
+        left |= {post[i]: (call, i) for i in sorted(call.modified_args) if i in post}
     return read, left
 
 
-def judge_gap(a: list[KernelCall], b: list[KernelCall]) -> tuple[KernelCall, str] | None:
+@dataclass(frozen=True, slots=True)
+class OtherResult:
+    """What a call of the first run left and no call of the second, and what that left in its place."""
+
+    call: KernelCall
+    position: int
+    other: KernelCall
+    other_position: int | None  # None: nothing of the same form
+
+
+def judge_gap(a: list[KernelCall], b: list[KernelCall]) -> OtherResult | None:
     """The call of the first run whose result the second does not have, if that is certain.
 
     Another fusion keeps other intermediate values; that is no difference as long as what the coarser side
@@ -30,7 +41,17 @@ def judge_gap(a: list[KernelCall], b: list[KernelCall]) -> tuple[KernelCall, str
     read_b, left_b = read_and_left(b)
     if not left_a or not left_b or not read_a & read_b or left_a.keys() & left_b.keys():
         return None
-    return next(iter(left_a.values()))
+    for call, position in left_a.values():  # the first that can be compared; what is inside a fusion cannot
+        for other, at in reversed(left_b.values()):
+            if _form(other, at) == _form(call, position):
+                return OtherResult(call, position, other, at)
+    call, position = next(iter(left_a.values()))
+    return OtherResult(call, position, b[0], None)
+
+
+def _form(call: KernelCall, position: int) -> Any:
+    tensor = call.arguments[position].tensor
+    return None if tensor is None else (tuple(tensor.shape), tensor.dtype)
 
 
 def other_site(a: KernelCall, b: KernelCall) -> tuple[str, str] | None:

@@ -133,6 +133,8 @@ def _spread(d: Divergence) -> Iterator[str]:
     s = d.spread
     if d.index_a is None or d.index_b is None:
         return
+    if not s.later and d.index_a + 1 < d.compared.calls_a:
+        return  # other calls stand there, which are not followed one by one
     if not s.differing:
         yield f"  no later call differs ({s.later:,} follow)" if s.later else "  it is the last call"
         return

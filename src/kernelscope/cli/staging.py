@@ -10,8 +10,8 @@ from ..run import StoredRun, folder, load
 from ..run.errors import RunError
 from ..run.reader import DAMAGES
 from ..stages import NoSuchStage, Shown, StagedGraph, Stages, render
+from ..stages.documents import document
 from ..stages.export import export, folder_name, fusion_text
-from ..stages.inductor_document import document
 from ..views import plain, stages
 from .arguments import part_of
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.fx
 
-from .executor import AtenCall, CompiledGraph, Launch, Output, Sized, Slots, result
+from .executor import AtenCall, Check, CompiledGraph, Launch, Output, Result, Sized
 from .kernels import Kernel
 from .lower import Lowered
 from .program import Program
@@ -42,11 +41,18 @@ class _Assembly:
         self.symbols: dict[str, int] = {}
         self.steps: list[Launch | AtenCall] = []
         self.constants: dict[int, Any] = {}
-        self.slots = 0
+        self.names: list[str] = []  # by slot
+        self._taken = set(lowered.dag.buffers)
 
-    def slot(self) -> int:
-        self.slots += 1
-        return self.slots - 1
+    def slot(self, name: str, buffer: str = "") -> int:
+        """A new place; a buffer's has the buffer's name, and no other has that."""
+        given, number = buffer or name, 1
+        while not buffer and given in self._taken:
+            number += 1
+            given = f"{name}_{number}"
+        self._taken.add(given)
+        self.names.append(given)
+        return len(self.names) - 1
 
     def run(self, name: str, direction: str, check_inputs: bool) -> CompiledGraph:
         placeholders = [n for n in self.lowered.graph.nodes if n.op == "placeholder"]
@@ -71,7 +77,14 @@ class _Assembly:
                     self._launch(kernel)
         outputs = self._outputs()
         graph = CompiledGraph(
-            name, direction, len(placeholders), self.slots, self.steps, outputs, self.constants
+            name,
+            direction,
+            len(placeholders),
+            len(self.names),
+            self.steps,
+            outputs,
+            self.constants,
+            self.names,
         )
         if check_inputs:
             graph.checks = self._checks(placeholders)
@@ -81,20 +94,23 @@ class _Assembly:
         return graph
 
     def _input(self, node: torch.fx.Node) -> int:
-        place = self.slot_of_fx[node] = self.slot()
         value = node.meta.get("val")
-        if isinstance(value, torch.SymInt):
-            size = size_of(value)
-            if getattr(size, "is_Symbol", False):
-                self.symbols.setdefault(str(size), place)
-        elif isinstance(value, torch.Tensor):
-            self.slot_of_buffer[self.lowered.renamed[node.name]] = place
+        size = size_of(value) if isinstance(value, torch.SymInt) else None
+        if isinstance(value, torch.Tensor):
+            buffer = self.lowered.renamed[node.name]
+            place = self.slot_of_buffer[buffer] = self.slot(node.name, buffer)
+        elif getattr(size, "is_Symbol", False):
+            place = self.slot(str(size))
+            self.symbols.setdefault(str(size), place)
+        else:
+            place = self.slot(node.name)
+        self.slot_of_fx[node] = place
         return place
 
     def _symbol_slots(self, names: set[str]) -> dict[str, int]:
         """Slots that hold symbols; one that is no argument is read from a tensor's shape, once."""
         for name in names - set(self.symbols):
-            place = self.slot()
+            place = self.slot(name)
             node, dim = self._dimension(name)
             read = AtenCall(torch.ops.aten.sym_size.int, (node, dim), {}, place, name, is_view=True)
             read.places = self.slot_of_fx
@@ -117,19 +133,21 @@ class _Assembly:
         outputs = []
         for b in kernel.outputs:
             buffer = dag.buffers[b]
-            place = self.slot_of_buffer[b] = self.slot()
+            place = self.slot_of_buffer[b] = self.slot(b, b)
             wanted = set().union(*(symbols_in(s) for s in (*buffer.shape, *buffer.stride)), set())
             symbols = self._symbol_slots(wanted)
             static = None
             if not wanted:
                 static = (tuple(map(int, buffer.shape)), tuple(map(int, buffer.stride)))
             shape, stride = Sized(buffer.shape).reader(symbols), Sized(buffer.stride).reader(symbols)
-            outputs.append(Output(place, shape, stride, buffer.dtype, static))
+            sizes = (buffer.shape, buffer.stride)
+            outputs.append(Output(place, shape, stride, buffer.dtype, sizes, static))
         launch = Launch(kernel, None, inputs, outputs, lambda slots: ())
         if kernel.text and self.program is not None:
             self._ready(launch, kernel)
         nodes = [dag.node(n) for n in kernel.nodes]
         launch.origin = next((n.origin for n in reversed(nodes) if n.origin), "")
+        launch.fx = tuple(dict.fromkeys(self.fx[name] for n in nodes for name in n.fx))
         self.steps.append(launch)
 
     def _ready(self, launch: Launch, kernel: Kernel) -> None:
@@ -153,6 +171,7 @@ class _Assembly:
             wanted = set().union(*(symbols_in(s) for s in sizes))
             launch.symbols = Sized(tuple(sizes)).reader(self._symbol_slots(wanted))
             launch.is_static = False
+            launch.sizes = tuple(sizes)
             launch.scalars = len(kernel.symbols) if kernel.returns else 0
 
     # -- ATen ------------------------------------------------------------------------------------------
@@ -180,17 +199,18 @@ class _Assembly:
     def _aten(self, node: torch.fx.Node, buffer: str, is_view: bool = False) -> None:
         for each in node.all_input_nodes:
             self._need(each)
-        place = self.slot_of_fx[node] = self.slot()
+        place = self.slot_of_fx[node] = self.slot(node.name, buffer)
         call = AtenCall(node.target, node.args, dict(node.kwargs), place, node.name, is_view)
         call.places = self.slot_of_fx
         call.origin = str(node.meta.get("stack_trace") or "")
+        call.fx = (node,)
         if buffer:
             self.slot_of_buffer[buffer] = place
             known = self.lowered.dag.buffers[buffer]
             wanted = set().union(*(symbols_in(s) for s in known.stride), set())
             is_tensor = isinstance(node.meta.get("val"), torch.Tensor)
             if is_tensor and known.is_dense and wanted <= self.lowered.told:
-                call.stride = Sized(known.stride).reader(self._symbol_slots(wanted))
+                call.stride, call.sizes = Sized(known.stride).reader(self._symbol_slots(wanted)), known.stride
         self.steps.append(call)
 
     # -- ends ------------------------------------------------------------------------------------------
@@ -201,14 +221,12 @@ class _Assembly:
         for each in node.args[0]:
             if isinstance(each, torch.fx.Node):
                 self._need(each)
-                found.append(result(self.slot_of_fx[each]))
+                found.append(Result(self.slot_of_fx[each]))
             else:
                 found.append(each)
         return found
 
-    def _checks(
-        self, placeholders: list[torch.fx.Node]
-    ) -> list[tuple[int, Callable[[Slots], tuple[int, ...]]]]:
+    def _checks(self, placeholders: list[torch.fx.Node]) -> list[Check]:
         """The strides that a backward graph was compiled for: autograd may bring others."""
         found = []
         for node in placeholders:
@@ -216,7 +234,7 @@ class _Assembly:
             if isinstance(value, torch.Tensor) and value.layout is torch.strided:
                 stride = sizes_of(value.stride())
                 if all(symbols_in(s) <= set(self.symbols) for s in stride):
-                    found.append((self.slot_of_fx[node], Sized(stride).reader(self.symbols)))
+                    found.append(Check(self.slot_of_fx[node], Sized(stride).reader(self.symbols), stride))
         return found
 
     def _free(self, outputs: list[Any], inputs: int) -> None:

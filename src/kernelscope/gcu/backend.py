@@ -6,11 +6,13 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch._guards import CompileContext
 
 from kernelscope import config
 
 from .compile_graph import Compilation, compile_graph
 from .debug_tracer import Trace, current_config
+from .executor import CompiledGraph
 
 
 def gcu(module: torch.fx.GraphModule, example_inputs: list[Any], **options: Any) -> Any:
@@ -23,11 +25,8 @@ def gcu(module: torch.fx.GraphModule, example_inputs: list[Any], **options: Any)
     if options:
         raise ValueError(f"the gcu backend takes no options, and was given {', '.join(sorted(options))}")
     settings = config.conductor_from_environment()
-    tracing = current_config(settings)
-    trace = Trace(module, example_inputs, tracing, settings) if tracing.enabled else None
-    if trace is not None:
-        trace.show_fx()
-    inner = _Inner([n.name for n in module.graph.nodes if n.op == "placeholder"], trace, settings)
+    inner = Inner(settings)
+    inner.begin(module, example_inputs)
     compiler = aot_autograd(
         fw_compiler=inner.forward,
         bw_compiler=inner.backward,
@@ -38,32 +37,45 @@ def gcu(module: torch.fx.GraphModule, example_inputs: list[Any], **options: Any)
     return compiler(module, example_inputs)
 
 
-class _Inner:
-    """The compilers of the ATen graphs below one Dynamo graph."""
+class Inner:
+    """The compilers of the ATen graphs below one Dynamo graph.
 
-    def __init__(self, names: list[str], trace: Trace | None, settings: config.Conductor) -> None:
-        self._names = names
-        self._trace = trace
+    `begin` and `compile` are looked up on the class at every call, so that a probe can put itself there.
+    """
+
+    def __init__(self, settings: config.Conductor) -> None:
+        self._names: list[str] = []
+        self._trace: Trace | None = None
         self._settings = settings
         self._compile_graph = compile_graph  # a backward graph is compiled later, and in the same way
 
+    def begin(self, module: torch.fx.GraphModule, inputs: list[Any]) -> None:
+        """Dynamo's graph is here."""
+        self._names = [n.name for n in module.graph.nodes if n.op == "placeholder"]
+        tracing = current_config(self._settings)
+        if tracing.enabled:
+            self._trace = Trace(module, inputs, tracing, self._settings)
+            self._trace.show_fx()
+
     def forward(self, module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
-        return self._compile(module, "forward")
+        return self.compile(module, "forward", Compilation())
 
     def backward(self, module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
-        return self._compile(module, "backward")
+        return self.compile(module, "backward", Compilation())
 
     def inference(self, module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
-        return self._compile(module, "inference")
+        return self.compile(module, "inference", Compilation())
 
-    def _compile(self, module: torch.fx.GraphModule, direction: str) -> Any:
-        done = Compilation()
+    def compile(self, module: torch.fx.GraphModule, direction: str, done: Compilation) -> CompiledGraph:
+        """One ATen graph; `done` keeps what was made on the way."""
         trace = self._trace
         build = trace.build if trace is not None else None
         try:
-            return self._compile_graph(
+            graph = self._compile_graph(
                 module, direction, self._friendly(module, direction), done, build, self._settings.strict
             )
+            graph.compile_id = str(CompileContext.current_compile_id() or "")
+            return graph
         finally:
             if trace is not None:
                 trace.show_rest(done)

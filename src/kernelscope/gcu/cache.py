@@ -10,10 +10,21 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from kernelscope import config
 from kernelscope.fingerprint.cpu import check_private
+
+
+@dataclass(frozen=True)
+class Library:
+    """A compiled program."""
+
+    path: Path
+    is_cached: bool = False  # it was there already
+    uncached: str = ""  # why it was not kept, if it was not
+
 
 _DIGEST = hashlib.sha256().digest_size
 
@@ -26,15 +37,15 @@ def folder() -> Path:
     return path
 
 
-def cached(key: str, make: Callable[[Path], Path]) -> tuple[Path, str]:
-    """The library for a key, made by `make(folder)` if it is not there; and why it was not kept, if so."""
+def cached(key: str, make: Callable[[Path], Path]) -> Library:
+    """The library for a key, made by `make(folder)` if it is not there, or is not to be used."""
     try:
         place = folder()
     except OSError as error:
-        return _unkept(make), f"the cache folder cannot be used: {error}"
+        return Library(_unkept(make), uncached=f"the cache folder cannot be used: {error}")
     library = place / f"{key}.so"
-    if intact(library):
-        return library, ""
+    if not is_fresh() and intact(library):
+        return Library(library, is_cached=True)
     try:
         with tempfile.TemporaryDirectory(prefix="making-", dir=place) as temporary:
             made = make(Path(temporary))
@@ -43,8 +54,15 @@ def cached(key: str, make: Callable[[Path], Path]) -> tuple[Path, str]:
             made.chmod(0o700)
             made.replace(library)
     except OSError as error:
-        return _unkept(make), f"the cache folder {place} cannot be written: {error}"
-    return library, ""
+        return Library(_unkept(make), uncached=f"the cache folder {place} cannot be written: {error}")
+    return Library(library)
+
+
+def is_fresh() -> bool:
+    """Whether torch was told to compile everything anew: torch.compiler.config.force_disable_caches."""
+    from torch.compiler import config as compiler
+
+    return bool(getattr(compiler, "force_disable_caches", False))
 
 
 def _unkept(make: Callable[[Path], Path]) -> Path:

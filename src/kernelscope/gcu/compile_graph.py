@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ import torch.fx
 from kernelscope import __version__
 
 from .assemble import assemble
+from .cache import Library
 from .choreo import parse, show, translate
 from .choreo.to_cpp import Translation
 from .dag import Access, Dag, Node
@@ -40,16 +42,19 @@ class Compilation:
     module: torch.fx.GraphModule | None = None
     lowered: Lowered | None = None
     passes: list[tuple[str, str]] = field(default_factory=list)  # name, the graph after it
+    seconds: dict[str, float] = field(default_factory=dict)  # by stage
     kernels: list[Kernel] = field(default_factory=list)
     dsl: str = ""
     translation: Translation | None = None
     program: Program | None = None
-    uncached: str = ""
+    uncached: str = ""  # why the library was not kept in the cache
+    is_cached: bool = False  # the library came out of the cache
+    graph: CompiledGraph | None = None
     error: BaseException | None = None
     failed_stage: str = ""
 
 
-Build = Callable[[Compilation], "tuple[Any, str]"]
+Build = Callable[[Compilation], Library]
 
 
 def hints(module: torch.fx.GraphModule) -> Callable[[Size], int]:
@@ -88,28 +93,41 @@ def compile_graph(
     """Compile; `done` keeps what was made on the way, also when a stage fails."""
     done.module, done.direction = module, direction
     stage = "DAG"
+    began = perf_counter()
+
+    def over(name: str) -> None:
+        nonlocal began
+        now = perf_counter()
+        done.seconds[name], began = now - began, now
+
     try:
         hint = hints(module)
         lowered = done.lowered = _to_dag(module, names, hint, done)
+        over("dag")
         stage = "strict"
         if strict and lowered.fallbacks:
             raise UnsupportedOperator(_refusal(lowered))
         stage = "DSL"
         _to_dsl(lowered.dag, hint, done)
+        over("dsl")
         stage = "build"
         if done.kernels and done.translation is not None:
-            library, done.uncached = (build or _cached)(done)
-            done.program = Program(done.translation, library)
+            library = (build or _cached)(done)
+            done.uncached, done.is_cached = library.uncached, library.is_cached
+            done.program = Program(done.translation, library.path)
+        over("build")
         stage = "assemble"
-        return assemble(
+        done.graph = assemble(
             lowered, done.kernels, done.program, module, done.name, direction, direction == "backward"
         )
+        over("assemble")
+        return done.graph
     except Exception as error:
         done.error, done.failed_stage = error, stage
         raise
 
 
-def _cached(done: Compilation) -> tuple[Any, str]:
+def _cached(done: Compilation) -> Library:
     assert done.translation is not None
     return build_cached(done.translation)
 
@@ -143,10 +161,11 @@ def _remove_unused(dag: Dag) -> None:
 
 def share_equal(dag: Dag) -> None:
     """Compute equal things once; decompositions repeat themselves."""
+    instead = dag.same
     pinned = set(dag.outputs) | {b for n in dag.nodes if n.kind == "aten" for b in n.reads}
     first: dict[Any, str] = {}
-    instead: dict[str, str] = {}
-    left = []
+    place: dict[str, int] = {}  # among those that are left
+    left: list[Node] = []
     for n in dag.nodes:
         inputs = tuple(replace(a, buffer=instead.get(a.buffer, a.buffer)) for a in n.inputs)
         n = replace(n, inputs=inputs)
@@ -154,8 +173,11 @@ def share_equal(dag: Dag) -> None:
             key = _identity(n, dag)
             if key in first:
                 instead[n.output] = first[key]
+                same = left[place[first[key]]]
+                left[place[first[key]]] = replace(same, fx=tuple(dict.fromkeys((*n.fx, *same.fx))))
                 continue
             first[key] = n.output
+        place[n.output] = len(left)
         left.append(n)
     dag.nodes = left
 

@@ -153,6 +153,8 @@ class Dag:
     outputs: list[str] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     groups: list[tuple[str, ...]] = field(default_factory=list)  # node names; empty before fusion
+    same: dict[str, str] = field(default_factory=dict)  # buffers that are not made, and the equal one
+    refusals: list[tuple[str, str, str]] = field(default_factory=list)  # two nodes, why they are not one
 
     def node(self, name: str) -> Node:
         return next(n for n in self.nodes if n.name == name)

@@ -14,6 +14,7 @@ from kernelscope import config, stages
 if TYPE_CHECKING:
     import torch.fx
 
+    from .cache import Library
     from .compile_graph import Compilation
 
 
@@ -122,9 +123,10 @@ class Trace:
                 )
         return self._folder
 
-    def build(self, done: Compilation) -> tuple[Path, str]:
+    def build(self, done: Compilation) -> Library:
         """Compile from files that stay, without the cache."""
         from . import toolchain
+        from .cache import Library
         from .trace_document import wrapper_text
 
         folder = self.folder()
@@ -141,7 +143,7 @@ class Trace:
             built.object.replace(folder / built.object.name)
             built.library.replace(library)
             self._commands = built.commands
-        return library, ""
+        return Library(library)
 
     def _hand_over(self, file: Path) -> None:
         from .target import hand_over

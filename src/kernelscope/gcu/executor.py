@@ -6,9 +6,11 @@ that a probe can put itself there.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -16,6 +18,9 @@ import torch.fx
 from .kernels import Kernel
 from .program import Program
 from .sizes import Size, symbols_in
+
+if TYPE_CHECKING:
+    from .graph_code import GraphCode
 
 Slots = list[Any]
 _empty = torch.empty_strided
@@ -55,12 +60,21 @@ def _renamed(size: Size) -> Any:
     return size.subs({s: sympy.Symbol(str(s), integer=True) for s in size.free_symbols})
 
 
+def laid_out(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
+    """The tensor with these strides: itself if it has them, else a copy."""
+    if tensor.stride() == stride:
+        return tensor
+    made = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device)
+    return made.copy_(tensor)
+
+
 @dataclass
 class Output:
     slot: int
     shape: Callable[[Slots], tuple[int, ...]]
     stride: Callable[[Slots], tuple[int, ...]]
     dtype: torch.dtype
+    sizes: tuple[tuple[Size, ...], tuple[Size, ...]]  # what these compute
     static: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
 
@@ -81,6 +95,8 @@ class Launch:
     entry: Callable[..., int] | None = None
     is_static: bool = True
     scalars: int = 0  # how many of the symbols are parameters of a kernel that returns its output
+    sizes: tuple[Size, ...] = ()  # what `symbols` computes
+    fx: tuple[torch.fx.Node, ...] = ()  # what the kernel computes
 
     def __call__(self, slots: Slots) -> None:
         tensors = [slots[i] for i in self.inputs]
@@ -119,6 +135,8 @@ class AtenCall:
     name: str
     is_view: bool = False
     stride: Callable[[Slots], tuple[int, ...]] | None = None
+    sizes: tuple[Size, ...] = ()  # what `stride` computes
+    fx: tuple[torch.fx.Node, ...] = ()
     origin: str = ""
     free: tuple[int, ...] = ()
     graph: CompiledGraph | None = None
@@ -130,11 +148,8 @@ class AtenCall:
         args = torch.fx.node.map_arg(self.args, value)
         kwargs = torch.fx.node.map_arg(self.kwargs, value)
         result = self.run(args, kwargs)
-        if self.stride is not None:
-            expected = self.stride(slots)
-            if result.stride() != expected:  # ATen chose another layout than it had announced
-                fixed = torch.empty_strided(result.shape, expected, dtype=result.dtype, device=result.device)
-                result = fixed.copy_(result)
+        if self.stride is not None:  # ATen may choose another layout than it had announced
+            result = laid_out(result, self.stride(slots))
         slots[self.slot] = result
         for i in self.free:
             slots[i] = None
@@ -143,6 +158,18 @@ class AtenCall:
 
     def run(self, args: Any, kwargs: dict[str, Any]) -> Any:
         return self.target(*args, **kwargs)
+
+
+@dataclass(frozen=True)
+class Check:
+    """The strides that an input must have."""
+
+    slot: int
+    stride: Callable[[Slots], tuple[int, ...]]
+    sizes: tuple[Size, ...]  # what it computes
+
+
+_numbers: dict[str, itertools.count[int]] = {}  # how many graphs of a name there were
 
 
 @dataclass
@@ -156,30 +183,42 @@ class CompiledGraph:
     steps: list[Launch | AtenCall]
     outputs: list[Any]  # slots, or constants
     constants: dict[int, Any] = field(default_factory=dict)
-    source: str = ""
+    names: list[str] = field(default_factory=list)  # by slot
+    compile_id: str = ""
     # Strides that inputs must have.
-    checks: list[tuple[int, Callable[[Slots], tuple[int, ...]]]] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
     _boxed_call: bool = True
+
+    def __post_init__(self) -> None:
+        number = next(_numbers.setdefault(self.name, itertools.count(1)))
+        # Equal graphs may be compiled for several functions, and each is known by its path.
+        self.path = f"{self.name}.py" if number == 1 else f"{self.name}.{number}.py"
+
+    @functools.cached_property
+    def code(self) -> GraphCode:
+        """What a call does, as a program."""
+        from .graph_code import graph_code
+
+        return graph_code(self)
+
+    def line_of(self, step: Launch | AtenCall) -> int:
+        """Where a step launches something in the code; 0 if it does not."""
+        return next((self.code.line_of(i) for i, each in enumerate(self.steps) if each is step), 0)
 
     def __call__(self, args: list[Any]) -> list[Any]:
         slots: Slots = [*args, *([None] * (self.slots - len(args)))]
         args.clear()
         for place, constant in self.constants.items():
             slots[place] = constant
-        for place, expected in self.checks:
-            given, stride = slots[place], expected(slots)
-            if given.stride() != stride:
-                fixed = torch.empty_strided(given.shape, stride, dtype=given.dtype, device=given.device)
-                slots[place] = fixed.copy_(given)
+        for check in self.checks:
+            slots[check.slot] = laid_out(slots[check.slot], check.stride(slots))
         for step in self.steps:
             step(slots)
-        return [slots[o.slot] if isinstance(o, _Slot) else o for o in self.outputs]
+        return [slots[o.slot] if isinstance(o, Result) else o for o in self.outputs]
 
 
 @dataclass(frozen=True)
-class _Slot:
+class Result:
+    """An output that is in a slot."""
+
     slot: int
-
-
-def result(slot: int) -> _Slot:
-    return _Slot(slot)

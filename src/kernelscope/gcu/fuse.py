@@ -38,14 +38,20 @@ class Plan:
 
 def plan(nodes: Sequence[Node], hint: Hint) -> Plan | None:
     """How to compute these nodes in one kernel, or None if that is impossible."""
+    made = planned(nodes, hint)
+    return made if isinstance(made, Plan) else None
+
+
+def planned(nodes: Sequence[Node], hint: Hint) -> Plan | str:
+    """How to compute these nodes in one kernel, or why that is impossible."""
     if len(nodes) > 1 and any(n.kind not in ("pointwise", "reduce") for n in nodes):
-        return None
+        return "a matrix product or a concatenation is a kernel of its own"
     if len(nodes) > NODES:
-        return None
+        return f"more than {NODES} nodes"
     reductions = [n for n in nodes if n.kind == "reduce"]
     domain = _domain(nodes, reductions, hint)
     if domain is None:
-        return None
+        return "they go over other dimensions"
     dims, reduced, full = domain
     outer = tuple(d for i, d in enumerate(dims) if i not in reduced)
     made = Plan(tuple(nodes), dims, reduced, full, {})
@@ -53,7 +59,7 @@ def plan(nodes: Sequence[Node], hint: Hint) -> Plan | None:
         for place, access in [*enumerate(n.inputs), *([(-1, n.stores)] if n.stores else [])]:
             over = spread(n.shape, access.strides, dims if n.name in full else outer)
             if over is None:
-                return None
+                return "they go over other dimensions"
             if n.name not in full:
                 over = _with_reduced(over, reduced)
             placed = Access(access.buffer, over, access.offset)
@@ -61,9 +67,11 @@ def plan(nodes: Sequence[Node], hint: Hint) -> Plan | None:
                 made.stores[n.name] = placed
             else:
                 made.reads[n.name, place] = placed
-    if not _reads_in_place(made) or not _levels(made):
-        return None
-    return made if _fits(made, hint) else None
+    if not _reads_in_place(made):
+        return "what one computes is not read where it is computed"
+    if not _levels(made):
+        return "they would have to be computed in another order"
+    return made if _fits(made, hint) else "a row is too long to be kept between two passes over it"
 
 
 def _domain(
@@ -186,18 +194,20 @@ def fuse(dag: Dag, hint: Hint) -> Dag:
         if first is second:
             continue
         together = sorted([*first, *second], key=lambda n: order[n.name])
-        if _goes_around({n.name for n in together}, followers, group):
+        if any(n.kind == "aten" for n in together):
             continue
-        if plan(together, hint) is not None and _worth(together):
-            for n in together:
-                group[n.name] = together
+        if _goes_around({n.name for n in together}, followers, group):
+            dag.refusals.append((a, b, "something between them is computed elsewhere"))
+            continue
+        made = planned(together, hint)
+        if isinstance(made, str):
+            dag.refusals.append((a, b, made))
+            continue
+        for n in together:
+            group[n.name] = together
     unique = {id(g): g for g in group.values()}
     dag.groups = _sorted(list(unique.values()), edges, order)
     return dag
-
-
-def _worth(nodes: Sequence[Node]) -> bool:
-    return all(n.kind in ("pointwise", "reduce") for n in nodes)
 
 
 def _goes_around(inside: set[str], followers: dict[str, list[str]], group: dict[str, list[Node]]) -> bool:

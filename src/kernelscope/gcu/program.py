@@ -79,6 +79,11 @@ class Program:
             raise RuntimeError(self.failure())
         return result
 
+    def launch(self, name: str, *arguments: torch.Tensor | int) -> None:
+        """Run a function on memory that is there already: tensors and numbers, in the order of `entry`."""
+        if self.entry(name)(*(a.data_ptr() if isinstance(a, torch.Tensor) else a for a in arguments)):
+            raise RuntimeError(self.failure())
+
     def _function(self, name: str) -> FunctionCode:
         if name not in self.names:
             raise AttributeError(f"no function {name!r} in this program; it has {', '.join(self.names)}")
@@ -149,8 +154,8 @@ def key_of(translation: Translation) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def build_cached(translation: Translation) -> tuple[Path, str]:
-    """The library of a program, from the cache or compiled; and why it was not kept, if it was not."""
+def build_cached(translation: Translation) -> cache.Library:
+    """The library of a program, from the cache or compiled."""
 
     def make(folder: Path) -> Path:
         source = folder / "kernel.cpp"
@@ -160,9 +165,8 @@ def build_cached(translation: Translation) -> tuple[Path, str]:
     return cache.cached(key_of(translation), make)
 
 
-def load(path: str | Path) -> Program:
-    """Translate, compile and load a `.co` file."""
+def load(path: str | Path, *, checked: bool = True) -> Program:
+    """Translate, compile and load a `.co` file; unless `checked`, its indices are trusted."""
     file = Path(path)
-    translation = translate(file.read_text(), str(file))
-    library, _ = build_cached(translation)
-    return Program(translation, library)
+    translation = translate(file.read_text(), str(file), checked=checked)
+    return Program(translation, build_cached(translation).path)

@@ -84,9 +84,9 @@ class CompileContext:
         finally:
             self._here.graph = outer
 
-    def end_graph(self, graph: Compilation, made: Made, cache_key: str = "") -> Compilation:
+    def end_graph(self, graph: Compilation, made: Made, cache_key: str = "", name: str = "") -> Compilation:
         took = monotonic_ns() - graph.start_ns
-        ended = replace(graph, made=made, cache_key=cache_key, duration_ns=took)
+        ended = replace(graph, made=made, cache_key=cache_key, duration_ns=took, name=name or graph.name)
         self.tell(ended)
         return ended
 

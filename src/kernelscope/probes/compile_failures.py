@@ -6,6 +6,7 @@ import os
 import re
 import traceback
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..events import Frame
@@ -22,17 +23,34 @@ _AROUND = 6  # lines shown before and after the one that is wrong
 _LONGEST = 200_000
 
 
+@dataclass(frozen=True, slots=True)
+class CompilerError:
+    """The first thing that a C++ or Triton compiler did not like."""
+
+    file: str
+    line: int
+    column: int  # 0: it said none
+    what: str
+
+
+def compiler_error(text: str) -> CompilerError | None:
+    found = _ERROR.search(text)
+    if found is None:
+        return None
+    return CompilerError(found["file"], int(found["line"]), int(found["column"] or 0), found["what"])
+
+
 def incident_of(graph: Compilation, error: BaseException, told: Sequence[Record]) -> Incident:
     """`told` is what is known of the graph so far."""
     errors = list(_chain(error))
     reached = next((r.name for r in reversed(told) if isinstance(r, Stage)), "")
     detail = max((_words(each) for each in errors), key=len)[:_LONGEST]
-    reason = f"{type(errors[-1]).__name__}: {_first_line(errors[-1])}"
-    found = _ERROR.search(detail)
+    reason = f"{type(errors[-1]).__name__}: {first_line(errors[-1])}"
+    found = compiler_error(detail)
     if found is not None:
-        kernel, frames = _kernel_in(found["file"], told)
-        source = marked(found["file"], int(found["line"]), int(found["column"] or 0))
-        reason = f"{kernel or os.path.basename(found['file'])}, line {found['line']}: {found['what']}"
+        kernel, frames = _kernel_in(found.file, told)
+        source = marked(found.file, found.line, found.column)
+        reason = f"{kernel or os.path.basename(found.file)}, line {found.line}: {found.what}"
         return Incident("failure", graph.id, graph.compile_id, reason, frames, detail, source, "kernel")
     node = next((found for each in errors if (found := _node_of(each)) is not None), None)
     if node is None:
@@ -64,7 +82,11 @@ def _read(file: str) -> str:
 
 def marked(file: str, line: int, column: int = 0) -> str:
     """The lines around one of a file, that one marked."""
-    lines = _read(file).splitlines()
+    return marked_in(_read(file), line, column)
+
+
+def marked_in(text: str, line: int, column: int = 0) -> str:
+    lines = text.splitlines()
     shown = []
     for number in range(max(1, line - _AROUND), min(len(lines), line + _AROUND) + 1):
         shown.append(f"{'>' if number == line else ' '} {number:5d} | {lines[number - 1]}")
@@ -99,5 +121,5 @@ def _words(error: BaseException) -> str:
     return str(output) if isinstance(output, str) and output else str(error)
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), "")

@@ -27,6 +27,7 @@ from .compile_settings import CompileSettings
 from .compile_trace import LOGGER, TraceReader
 from .compiled_graphs import direction_of
 from .fx_passes import FxPasses
+from .gcu_stages import GcuStages
 from .kernel_provenance import KernelProvenance
 from .patching import MovedTarget, Patch
 from .schedules import Schedules
@@ -56,6 +57,7 @@ class CompileStages:
             *self._schedules.patches,
             *self._provenance.patches,
             *AutotuneTimes(context).patches,
+            *GcuStages(context, self._provenance, self._take_down, lambda: self.settings.fresh).patches,
         ]
         self._lowered: dict[int, tuple[Any, Compilation | None]] = {}  # by id of the compiled graph
 

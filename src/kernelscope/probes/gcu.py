@@ -7,7 +7,9 @@ every launch, also of graphs compiled before the recording.
 from __future__ import annotations
 
 import itertools
+import sys
 import weakref
+from types import FrameType
 from typing import Any
 
 import torch
@@ -22,6 +24,17 @@ from .patching import Patch
 from .wrapper_launches import source_hash
 
 _EXECUTOR = "kernelscope.gcu.executor"
+
+
+def variables() -> dict[str, Any]:
+    """What the graph that is running on this thread has at this moment, by name."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        step: Any = frame.f_locals.get("self")
+        if frame.f_globals.get("__name__") == _EXECUTOR and getattr(step, "graph", None) is not None:
+            return dict(zip(step.graph.names, frame.f_locals["slots"], strict=True))
+        frame = frame.f_back
+    return {}
 
 
 class GcuGraphs:
@@ -71,7 +84,10 @@ class GcuGraphs:
         known = self._graphs.get(id(compiled))
         if known is None or known[0]() is not compiled:
             direction: Direction = compiled.direction
-            graph = Graph(next(self._ids), direction, compiled.name, source=compiled.source)
+            graph = Graph(
+                next(self._ids), direction, compiled.name, compiled.compile_id, compiled.name,
+                compiled.code.text, compiled.path,
+            )  # fmt: skip
             known = self._graphs[id(compiled)] = weakref.ref(compiled), graph
         return known[1]
 
@@ -116,9 +132,15 @@ class GcuGraphs:
         if not origin or not is_users(origin[0].file):
             origin = self._callers.get(id(step.graph), ()) + origin
         device = next((a.tensor.device for a in args if a.tensor is not None), "")
-        name = step.graph.name if step.graph is not None else ""
         return Site(
-            next(BUS.site_ids), kernel, args, f"{name}.co", origin=origin, device=device, config=config
+            next(BUS.site_ids),
+            kernel,
+            args,
+            step.graph.path,
+            step.graph.line_of(step),
+            config=config,
+            origin=origin,
+            device=device,
         )
 
     def _around_aten(self, original: Any) -> Any:
@@ -144,7 +166,9 @@ class GcuGraphs:
             *((t.shape, t.stride()) if isinstance(t, torch.Tensor) else repr(t) for t in flat),
         )
         if key not in self._points:
-            _, described = operators.operator_args(call.target, args, kwargs, lambda i: True)
+            given = flatten(call.args, call.kwargs)
+            named = [call.graph.names[call.places[n]] if isinstance(n, torch.fx.Node) else "" for n in given]
+            _, described = operators.operator_args(call.target, args, kwargs, lambda i: True, named)
             kernel = BUS.kernel(operators.operator_name(call.target), "extern", "gcu")
             self._points[key] = LaunchPoint(
                 self._site(call, kernel, described, {}),

@@ -90,10 +90,11 @@ class KernelProvenance:
             own = getattr(piece, "origin_node", None)
             for node in ([own] if own is not None else []) + sorted(piece.origins, key=_place):
                 if node.name not in nodes:
-                    nodes[node.name] = self._origin(graph, node)
+                    nodes[node.name] = self.origin(graph, node)
         return Provenance(graph.id, call_name(kernel), int(handle), tuple(buffers), tuple(nodes.values()))
 
-    def _origin(self, graph: Compilation, node: Any) -> FxOrigin:
+    def origin(self, graph: Compilation, node: Any) -> FxOrigin:
+        """Where a node that is lowered comes from."""
         pre_grad = _sources(node, self._context.pre_grad.get(graph.frame, set()))
         if not pre_grad:
             numbers = self._context.by_sequence.get(graph.frame, {})

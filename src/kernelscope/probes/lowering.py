@@ -25,6 +25,9 @@ class LoweredGraph:
     origins: dict[str, tuple[Any, ...]]  # by buffer: all nodes that went into it
     mutates: dict[str, str]  # by buffer without memory of its own: the buffer or input that it writes to
     parts: dict[str, tuple[str, ...]]  # by buffer: those that are slices of it (aten.cat)
+    inputs: dict[str, Any] | None = None  # by variable: the placeholder; None: each has its own name
+    views: dict[str, Any] = field(default_factory=dict)  # by variable that is made without a launch
+    same: dict[Any, tuple[Any, ...]] = field(default_factory=dict)  # by node: others with the same value
     problems: list[str] = field(default_factory=list)
 
 

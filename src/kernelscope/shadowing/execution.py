@@ -27,9 +27,11 @@ class Execution:
         self.text = text
         self.in_place = in_place
         self.name = name
-        self.holds: dict[str, Node] = {
-            str(node.target): node for node in lowered.module.graph.nodes if node.op == "placeholder"
-        }
+        self.holds: dict[str, Node] = (
+            {str(node.target): node for node in lowered.module.graph.nodes if node.op == "placeholder"}
+            if lowered.inputs is None
+            else dict(lowered.inputs)
+        )
         self.overwritten = {
             node
             for base in lowered.mutates.values()

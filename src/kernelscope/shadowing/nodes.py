@@ -41,7 +41,8 @@ def is_symbolic(node: Node) -> bool:
 
 
 def is_copy(node: Node) -> bool:
-    return node.target is aten.copy_.default
+    """Has the values of its second argument; of the first only shape and dtype matter."""
+    return node.target in (aten.copy_.default, aten.copy.default)
 
 
 def is_random(node: Node) -> bool:
@@ -126,6 +127,12 @@ def hides_its_writes(node: Node) -> bool:
     returned = {name for r in schema.returns if r.alias_info is not None for name in r.alias_info.before_set}
     written = [a.alias_info for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
     return any(not returned & set(alias.before_set) for alias in written)
+
+
+def whole_of(node: Node) -> Node:
+    """What an operator returns, of one of the things that it returns."""
+    source = node.args[0] if node.target is operator.getitem else None
+    return source if isinstance(source, Node) else node
 
 
 def is_user_kernel(node: Node) -> bool:

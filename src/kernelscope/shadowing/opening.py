@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
-from ..probes import PROBES
+from ..probes import PROBES, Probe
 from ..probes.bus import BUS
 from ..probes.fx_stages import FxStages
+from ..probes.gcu_lowering import GcuLowerings
 from ..probes.lowering import Lowerings
 from .result import ShadowResult
 from .session import Session
@@ -43,11 +44,11 @@ def listening(session: Session) -> Iterator[None]:
     import torch._functorch.config as functorch_config
     import torch._inductor.config as inductor_config
 
-    lowerings, stages = Lowerings(session.lowered), FxStages(session.stage)
+    hooks: list[Probe] = [Lowerings(session.lowered), GcuLowerings(session.lowered), FxStages(session.stage)]
     PROBES.acquire(operators=False, strict=True)
     try:
-        lowerings.install()
-        stages.install()
+        for hook in hooks:
+            hook.install()
         torch._dynamo.reset()
         BUS.attach(session)
         try:
@@ -60,13 +61,17 @@ def listening(session: Session) -> Iterator[None]:
             BUS.detach(session)
             session.close()
     finally:
-        stages.remove()
-        lowerings.remove()
+        for hook in reversed(hooks):
+            hook.remove()
         PROBES.release(operators=False)
 
 
 def check_correctness(
-    fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: dict[str, Any] | None = None,
+    *,
+    backend: str = "inductor",
 ) -> ShadowResult:
     """Compile a function, run it on these arguments, and judge every kernel that it launches.
 
@@ -76,5 +81,5 @@ def check_correctness(
     from .trying import try_once
 
     with shadow() as result:
-        try_once(fn, args, kwargs or {})
+        try_once(fn, args, kwargs or {}, backend)
     return result

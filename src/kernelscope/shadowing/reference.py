@@ -129,8 +129,9 @@ class Reference:
             return self._symbol(part)
 
         if is_copy(node) and node not in self._writers:  # what it is copied over need not be known
-            return (None, *map_arg(node.args[1:], fetch)), {}
-        args, kwargs = map_arg((node.args, node.kwargs), fetch)
+            args, kwargs = (None, *map_arg(node.args[1:], fetch)), dict(node.kwargs)
+        else:
+            args, kwargs = map_arg((node.args, node.kwargs), fetch)
         if self._offload:
             on_cpu = torch.device("cpu")
             args, kwargs = tree_map(lambda p: on_cpu if isinstance(p, torch.device) else p, (args, kwargs))

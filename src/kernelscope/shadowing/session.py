@@ -15,6 +15,7 @@ import torch
 from ..events import Brief, Finding, GraphCall
 from ..probes.bus import BUS
 from ..probes.fx_stages import Stage
+from ..probes.gcu import variables as gcu_variables
 from ..probes.launch import Capture, Kept, Launch, Planner
 from ..probes.lowering import LoweredGraph
 from ..stages.records import Record
@@ -107,7 +108,7 @@ class Session:
 
     def before(self, launch: Launch) -> Pending | None:
         execution = self._executions.get(launch.graph_call)
-        if execution is None or not launch.point.is_wrappers:
+        if execution is None or not (launch.point.is_wrappers or launch.site.kernel.producer == "gcu"):
             return None
         index = self.result.counts.launches
         self.result.counts.launches += 1
@@ -158,9 +159,15 @@ class Session:
     # -- before the launch -----------------------------------------------------------------------------
 
     def _prepare(self, index: int, launch: Launch, execution: Execution) -> Pending:
-        alive = _variables(launch.site.file)
+        is_gcu = launch.site.kernel.producer == "gcu"
+        alive = gcu_variables() if is_gcu else _variables(launch.site.file)
         execution.symbols |= {k: v for k, v in alive.items() if isinstance(v, int | float)}
         alive |= execution.renamed_inputs(alive)
+        execution.holds |= {
+            name: node
+            for name, node in execution.lowered.views.items()
+            if isinstance(alive.get(name), torch.Tensor)
+        }
         check = self._checks.pop(launch.site.file, None)
         if check is not None and self._checks_all:
             check.run(alive, execution.symbols)

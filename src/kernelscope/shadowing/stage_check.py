@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_flatten
 from ..probes.fx_stages import Stage
 from .in_place import InPlace, find_writers
 from .judge import Verdict, judge
-from .nodes import aten, base_of, is_copy, is_given, is_random, is_user_kernel, value_of
+from .nodes import aten, base_of, is_given, is_random, is_user_kernel, value_of
 from .reference import CannotEvaluate, Reference, coarsest_eps
 from .result import Culprit, ShadowResult
 from .slices import concrete_shape
@@ -149,7 +149,7 @@ def _outputs(graph: GraphModule, writes: InPlace) -> dict[str, Node]:
     flat, _ = tree_flatten(output.args[0])
     found = {f"output {i}": node for i, node in enumerate(flat) if isinstance(node, Node)}
     for node in graph.graph.nodes:
-        if is_copy(node) and isinstance(target := node.args[0], Node):
+        if node.target is aten.copy_.default and isinstance(target := node.args[0], Node):
             found[f"input {target.name}"] = node
     return found | {f"input {base.name}": base for base in writes.writers if base.op == "placeholder"}
 

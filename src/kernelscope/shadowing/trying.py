@@ -10,7 +10,9 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
 
-def try_once(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def try_once(
+    fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], backend: str = "inductor"
+) -> Any:
     """Compile it, call it, and differentiate the sum of what it returns."""
     if isinstance(args, torch.Tensor | str) or not isinstance(args, Sequence):
         raise TypeError(
@@ -20,7 +22,7 @@ def try_once(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
         raise TypeError(f"check_correctness(fn, args) calls fn, and {fn!r:.60} cannot be called")
     target = copy.deepcopy(fn) if isinstance(fn, torch.nn.Module) else fn
     given: tuple[Any, Any] = tree_map(_apart, (tuple(args), kwargs))
-    result = torch.compile(target)(*given[0], **given[1])
+    result = torch.compile(target, backend=backend)(*given[0], **given[1])
     made = [t for t in tree_flatten(result)[0] if isinstance(t, torch.Tensor)]
     wanted = [t for t in made if t.requires_grad]
     if wanted:

@@ -16,8 +16,9 @@ from torch.fx import Node
 
 from ..probes.launch import Launch
 from .execution import Execution
-from .nodes import is_given, is_user_kernel, kernel_arguments
-from .slices import Walked, stop_at, walk, walk_in_place
+from .nodes import is_given, is_user_kernel, kernel_arguments, whole_of
+from .slices import Walked, walk, walk_in_place
+from .slices import stop_at as stop_at_one
 
 IN_PARTS = -1  # not an argument: written slice by slice
 
@@ -66,7 +67,7 @@ def unit_of(launch: Launch, execution: Execution, alive: Mapping[str, Any]) -> U
     target = text.targets.get(line, "")
     if launch.point.returns and target and "out" not in launch.kwargs:
         _add_returned(unit, found, execution, launch, target)
-    if any(is_given(o.node) for o in found):
+    if any(is_given(whole_of(o.node)) for o in found):
         unit.given = True
         unit.outputs = found
         return unit
@@ -107,7 +108,7 @@ def _unit_of_users(launch: Launch, execution: Execution, alive: Mapping[str, Any
                 unit.fresh.append(base)
     for name, node in execution.holds.items():
         if isinstance(alive.get(name), torch.Tensor):
-            stop_at(stops, node, name)
+            stop_at(execution, stops, node, name)
     target = unit.outputs[0].node if unit.outputs else None
     if target is None:
         return unit
@@ -232,8 +233,13 @@ def _stops(launch: Launch, execution: Execution, alive: Mapping[str, Any]) -> di
         if node is None and arg.role == "inout" and i not in launch.dead:
             node = _before_renaming(name, execution)
         if node is not None:
-            stop_at(stops, node, name)
+            stop_at(execution, stops, node, name)
     return stops
+
+
+def stop_at(execution: Execution, stops: dict[Node, str], node: Node, name: str) -> None:
+    for each in (node, *execution.lowered.same.get(node, ())):
+        stop_at_one(stops, each, name)
 
 
 def _before_renaming(name: str, execution: Execution) -> Node | None:
@@ -260,13 +266,13 @@ def _slice(
         more = dict(stops)
         for name, node in execution.holds.items():
             if isinstance(alive.get(name), torch.Tensor):
-                stop_at(more, node, name)
+                stop_at(execution, more, node, name)
         order, leaves, missing = _walked(output, set(more) | set(carried), execution, line)
         stops = more
     if missing:
         for name, node in execution.unread.items():
             if isinstance(alive.get(name), torch.Tensor):
-                stop_at(stops, node, name)
+                stop_at(execution, stops, node, name)
         order, leaves, missing = _walked(output, set(stops) | set(carried), execution, line)
     if missing:
         unit.unchecked.append((output.argument, f"needs {missing[0].name}, which this kernel was not given"))

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from .document import write
+from .documents import document
 from .generated import GeneratedKernel
 from .graphs import StagedGraph
-from .inductor_document import document
 from .records import Provenance
 
 # Stage to file; the first five as TORCH_COMPILE_DEBUG=1 names them.
@@ -20,6 +20,9 @@ _FILES = {
     "runnable": "fx_graph_runnable.py",
     "post_grad": "fx_graph_transformed.py",
     "output_code": "output_code.py",
+    "lowered": "dag_lowered.txt",
+    "fused": "dag_fused.txt",
+    "host_wrapper": "host_wrapper.cpp",
     "schedule_before": "ir_pre_fusion.txt",
     "schedule": "ir_post_fusion.txt",
     "dynamo": "dynamo_graph.py",
@@ -31,7 +34,8 @@ _FILES = {
     "joint_optimized": "joint_graph_optimized.py",
     "post_grad_input": "post_grad_input.py",
 }
-_ENDINGS = {"cpp": ".cpp", "triton": ".py"}
+_ENDINGS = {"cpp": ".cpp", "triton": ".py", "choreo": ".co"}
+_CHOREO_HEADER = Path(__file__).parent.parent / "gcu" / "choreo" / "choreo.h"
 
 
 def export(graph: StagedGraph, folder: Path, versions: dict[str, str], indent: int = 2) -> list[Path]:
@@ -41,6 +45,9 @@ def export(graph: StagedGraph, folder: Path, versions: dict[str, str], indent: i
     for name, stage in graph.stages.items():
         if name in _FILES:
             files[_FILES[name]] = stage.text
+    if "choreo" in graph.stages:  # what output_code.py loads, and what host_wrapper.cpp includes
+        files[f"{_plain(graph.compilation.name)}.co"] = graph.stages["choreo"].text
+        files[_CHOREO_HEADER.name] = _CHOREO_HEADER.read_text()
     for number, (name, stage) in enumerate((n, s) for n, s in graph.stages.items() if s.language == "diff"):
         files[f"passes/{number:02d}-{_plain(name.removeprefix('pass '))}.diff"] = stage.text
     for kernel in graph.kernels:

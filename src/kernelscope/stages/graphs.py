@@ -9,9 +9,11 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from ..events import Frame, Graph
+from .choreo_code import choreo_kernels_in
 from .generated import GeneratedKernel, kernels_in, launches_in
 from .records import FRAME, Candidate, Compilation, Incident, Provenance, Record, Refusal, Stage
 
+GCU = "gcu"  # the stage that a graph of that backend has: what its document has besides other stages
 _Kind = TypeVar("_Kind", Candidate, Compilation, Incident, Provenance, Refusal, Stage)
 
 
@@ -41,6 +43,11 @@ class StagedGraph:
     @property
     def direction(self) -> str:
         return self.compilation.direction
+
+    @property
+    def producer(self) -> str:
+        """Which backend made it: "inductor" or "gcu"."""
+        return "gcu" if GCU in self.stages else "inductor"
 
     @property
     def made(self) -> str:
@@ -79,7 +86,8 @@ class StagedGraph:
 
     @cached_property
     def kernels(self) -> list[GeneratedKernel]:
-        return kernels_in(self.output_code)
+        written = self.stages.get("choreo")
+        return kernels_in(self.output_code) if written is None else choreo_kernels_in(written.text)
 
     @cached_property
     def provenance(self) -> list[Provenance]:
@@ -117,7 +125,7 @@ class StagedGraph:
         return self._of(Incident, self.frame) + self._of(Incident, self.compilation)
 
     def part(self, name: str) -> dict[str, Any] | None:
-        """A stage that is kept as JSON: "fx" (Dynamo's graph), "dag" (the scheduler's)."""
+        """A stage that is kept as JSON: "fx" (Dynamo's graph), "dag" (the backend's own)."""
         stage = self.stages.get(name)
         return None if stage is None else dict(json.loads(stage.text))
 
@@ -229,8 +237,8 @@ def _free_name(stage: Stage, found: dict[str, Stage]) -> str:
 _ORDER = (
     "dynamo", "fx", "guards", "pre_grad_input", "pass pre_grad_passes", "pre_grad", "joint_input", "joint",
     "pass joint_graph_passes", "joint_optimized", "aot_forward", "aot_backward", "aot_inference", "runnable",
-    "post_grad_input", "pass post_grad_passes", "post_grad", "schedule_before", "schedule", "dag",
-    "output_code", "times",
+    "post_grad_input", "pass post_grad_passes", "post_grad", "schedule_before", "schedule", "lowered",
+    "pass gcu_passes", "fused", "dag", "choreo", "host_wrapper", "output_code", GCU, "times",
 )  # fmt: skip
 
 

@@ -1,16 +1,14 @@
-"""An Inductor graph as the document that the schema describes and the four sections are printed from."""
+"""What an Inductor graph's document has of its own: the graph, the code and the wrapper. Needs no torch."""
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import asdict
 from typing import Any
 
 from .document import new_document
 from .generated import GeneratedKernel
 from .graphs import StagedGraph, user_lines
-from .records import Candidate, Incident, Refusal
 
 _SIGNATURE = re.compile(
     r'^extern "C" +(?P<cpp>[^{;]+?)\s*(?=\{)|^(?P<python>def \w+\(.*?\)):', re.MULTILINE | re.DOTALL
@@ -20,48 +18,17 @@ _BITS = re.compile(r"(\d+)")
 
 
 def document(graph: StagedGraph, versions: dict[str, str]) -> dict[str, Any]:
-    """All stages of one graph; a part that is not there is None, as in a compilation that failed."""
     made = new_document("inductor", graph.compilation.name or graph.name, graph.direction)
-    made["graph"]["compile_id"] = graph.compilation.compile_id
     made["versions"] = versions
-    made["made"] = graph.made
-    made["fx"] = graph.part("fx")
     if "aot" in graph.stages:
         made["aot"] = graph.stages["aot"].text
     dag = graph.part("dag")
     if dag is not None:
-        made["dag"] = dag
         made["fallbacks"] = [_fallback(n) for n in dag["nodes"] if n["metadata"].get("kernel")]
     if graph.output_code:
         made["code"] = _code(graph, dag)
         made["wrapper"] = _wrapper(graph, dag)
-    made["passes"] = [
-        {"name": name.removeprefix("pass "), "graph": stage.text}
-        for name, stage in graph.stages.items()
-        if stage.language == "diff"
-    ]
-    made["stages"] = {
-        name: {"language": s.language, "text": s.text}
-        for name, s in graph.stages.items()
-        if name not in ("fx", "dag", "times") and s.language != "diff"
-    }
-    made["refusals"] = [_form(r) for r in graph.refusals]
-    made["candidates"] = [_form(c) for c in graph.candidates]
-    made["times"] = graph.phases
-    failure = next((i for i in graph.incidents if i.kind == "failure"), None)
-    if failure is not None:
-        made["error"] = _error(failure)
     return made
-
-
-def _form(record: Refusal | Candidate) -> dict[str, Any]:
-    return {name: value for name, value in asdict(record).items() if name != "compilation"}
-
-
-def _error(failure: Incident) -> dict[str, str]:
-    kind, _, message = failure.reason.partition(": ")
-    said = message or failure.reason
-    return {"stage": failure.stage, "type": kind, "message": said, "source": failure.source}
 
 
 def _fallback(node: dict[str, Any]) -> dict[str, str]:

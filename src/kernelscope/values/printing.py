@@ -48,7 +48,8 @@ class Printer:
         for one in seen(call, launch, moment):
             with BUS.mute(), quiet():
                 lines = self._lines(call, one)
-            title = f"inductor: {moment} - {call.site.kernel.name} - {one.name}"
+            backend = "gcu" if call.site.kernel.producer == "gcu" else "inductor"
+            title = f"{backend}: {moment} - {call.site.kernel.name} - {one.name}"
             self._print([title, *lines])
 
     def _lines(self, call: Call, one: Seen) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 from ..events import Frame, Graph
 from ..stages import StagedGraph, Stages, user_lines
 from ..stages.export import provenance_form
+from ..stages.graphs import GCU
 from ..stages.records import Compilation, Incident, Provenance, Stage
 from .terminal import node_rows, seconds, table
 
@@ -24,10 +25,13 @@ _PHASES = {
     "post_grad": "_recursive_post_grad_passes",
     "schedule": "Scheduler.__init__",
     "output_code": "GraphLowering.codegen",
+    "fused": "dag",
+    "choreo": "dsl",
+    "host_wrapper": "build",
 }
 _HOW = {
     "compiled": "compiled",
-    "cached": "from the cache, with the stages kept when it was compiled",
+    "cached": "from the cache, with all stages",
     "cached-in-part": "from the cache, which has only these stages; --fresh compiles again",
     "failed": "FAILED",
     "": "not finished",
@@ -46,12 +50,12 @@ def tree(found: Stages, graphs: list[StagedGraph], path: Path, ran: Sequence[Gra
     if len(graphs) == len(found.graphs):
         for frame in found.frame_only():
             yield ""
-            yield f"frame {frame.compile_id}  {_function(frame)}: Inductor made no graph of it"
+            yield f"frame {frame.compile_id}  {_function(frame)}: no graph was made of it"
             yield from table([], [(f"  {s.name}", _size(s)) for s in found.stages_of_frame(frame)])
         unknown = [g for g in ran if found.of(g) is None]
         if unknown:
             yield ""
-            yield "without stages, because they were compiled before the recording began or not by Inductor:"
+            yield "without stages, because they were compiled before the recording began:"
             yield from (f"  {g.name or g.cache_key or '?'} ({g.direction})" for g in unknown)
     for title, incidents in (
         ("graph breaks", found.graph_breaks),
@@ -72,7 +76,7 @@ def _graph(graph: StagedGraph) -> Iterator[str]:
     phases = graph.phases
     rows = []
     for name, stage in graph.stages.items():
-        if name in ("fx", "dag", "times"):
+        if name in ("fx", "dag", "times", GCU):
             continue
         taken = stage.duration_ns / 1e9 if stage.duration_ns >= 0 else phases.get(_PHASES.get(name, ""), -1.0)
         rows.append((f"  {name}", _size(stage), seconds(taken) if taken >= 0 else ""))

@@ -18,7 +18,8 @@
 #if defined(CHOREO_PRINT)  // costs as much time to compile as all the rest
 #include <iostream>
 #endif
-#if defined(__F16C__)
+// CHOREO_PORTABLE: use nothing that only some compilers and processors have.
+#if defined(__F16C__) && !defined(CHOREO_PORTABLE)
 #include <immintrin.h>
 #endif
 
@@ -41,7 +42,19 @@ using f64 = double;
 
 template <class To, class From>
 inline To bits_as(From from) {
+  static_assert(sizeof(To) == sizeof(From), "as many bits");
+#if defined(__has_builtin) && !defined(CHOREO_PORTABLE)
+#if __has_builtin(__builtin_bit_cast)  // g++ 11, clang 9
+#define CHOREO_BIT_CAST
+#endif
+#endif
+#if defined(CHOREO_BIT_CAST)
   return __builtin_bit_cast(To, from);
+#else
+  To to;
+  std::memcpy(&to, &from, sizeof to);
+  return to;
+#endif
 }
 
 // IEEE half precision, rounded to nearest, ties to even.
@@ -52,10 +65,10 @@ struct f16 {
   template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
   explicit f16(T x) : f16(static_cast<float>(x)) {}
   operator float() const { return widen(bits); }
-#if defined(__ARM_FP16_FORMAT_IEEE)
+#if defined(__ARM_FP16_FORMAT_IEEE) && !defined(CHOREO_PORTABLE)
   static uint16_t narrow(float x) { return bits_as<uint16_t>(static_cast<__fp16>(x)); }
   static float widen(uint16_t h) { return static_cast<float>(bits_as<__fp16>(h)); }
-#elif defined(__F16C__)
+#elif defined(__F16C__) && !defined(CHOREO_PORTABLE)
   static uint16_t narrow(float x) { return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT); }
   static float widen(uint16_t h) { return _cvtsh_ss(h); }
 #else
@@ -136,7 +149,7 @@ inline T nan_of(T x) {
 }
 
 // One instruction each, whatever becomes of NaN, which the callers put back.
-#if defined(__aarch64__)
+#if defined(__aarch64__) && !defined(CHOREO_PORTABLE)
 inline float at_most(float x, float limit) { return __builtin_fminf(x, limit); }
 inline float at_least(float x, float limit) { return __builtin_fmaxf(x, limit); }
 #else
@@ -269,18 +282,18 @@ inline int isinf_(T x) {
   else
     return 0;
 }
-// As in torch, NaN wins.
+// As in torch, NaN wins; and of +0 and -0 the first, as in eager wherever that does not depend on the place.
 template <class A, class B>
 inline auto max_(A a, B b) {
   using T = std::common_type_t<A, B>;
   const T x = static_cast<T>(a), y = static_cast<T>(b);
-  return (x > y) | (x != x) ? x : y;
+  return (x >= y) | (x != x) ? x : y;
 }
 template <class A, class B>
 inline auto min_(A a, B b) {
   using T = std::common_type_t<A, B>;
   const T x = static_cast<T>(a), y = static_cast<T>(b);
-  return (x < y) | (x != x) ? x : y;
+  return (x <= y) | (x != x) ? x : y;
 }
 template <class A, class B>
 inline auto pow_(A a, B b) {
@@ -323,8 +336,9 @@ inline auto floordiv_(A a, B b) {
 
 // -- failures ---------------------------------------------------------------------------------------------
 
-inline std::atomic<int> failure_state{0};
-inline char failure_text[512] = "";
+// Of each library its own: an inline variable would be one for all that are loaded.
+static std::atomic<int> failure_state{0};
+static char failure_text[512] = "";
 
 inline void check(bool holds, const char* message) {
   int none = 0;
