@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .packages import aoti_compile_and_package as aoti_compile_and_package
     from .recording import record as record
     from .recording import step as step
+    from .reduction import Reduction as Reduction
+    from .reduction import reduce as reduce
     from .run import KernelCall as KernelCall
     from .run import Run as Run
     from .run import RunError as RunError
@@ -39,8 +41,10 @@ _HOMES = {
     "diff": ".analysis.diff",
     "ShadowResult": ".shadowing",
     "check_correctness": ".shadowing",
+    "Reduction": ".reduction",
     "load": ".run",
     "record": ".recording",
+    "reduce": ".reduction",
     "replace": ".values.replacing",
     "shadow": ".shadowing",
     "step": ".recording",
@@ -51,6 +55,7 @@ __all__ = [
     "DeterminismResult",
     "Divergence",
     "KernelCall",
+    "Reduction",
     "Run",
     "RunError",
     "ShadowResult",
@@ -62,6 +67,7 @@ __all__ = [
     "fingerprint",
     "load",
     "record",
+    "reduce",
     "replace",
     "shadow",
     "step",

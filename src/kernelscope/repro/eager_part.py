@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..events import TensorSpec
 from ..run import KernelCall, StoredRun
 from ..stages.graphs import StagedGraph
 from .fx_text import FxLine, FxText, read_fx, slice_of
@@ -199,17 +200,38 @@ def _count(shape: tuple[int, ...]) -> int:
 
 def _symbols(call: KernelCall, graph: GraphNames, around: Mapping[str, Value]) -> dict[str, int]:
     """The sizes of this execution: as scalars that were passed, and as shapes tell them."""
-    found: dict[str, int] = {}
-    for arg, value in zip(call.arguments, call.args, strict=True):
-        if arg.tensor is None and isinstance(value, int) and arg.wrapper_name.isidentifier():
-            found[arg.wrapper_name] = value
-    learn_sizes(found, graph, around)
+    found = passed_sizes(call)
+    learn_sizes(found, graph, [*_specs(call), *((name, value.spec) for name, value in around.items())])
     return found
 
 
-def learn_sizes(found: dict[str, int], graph: GraphNames, around: Mapping[str, Value]) -> None:
-    for name, value in around.items():
+def passed_sizes(call: KernelCall) -> dict[str, int]:
+    return {
+        arg.wrapper_name: value
+        for arg, value in zip(call.arguments, call.args, strict=True)
+        if arg.tensor is None and isinstance(value, int) and arg.wrapper_name.isidentifier()
+    }
+
+
+def sizes_of_execution(calls: Iterable[KernelCall], graph: GraphNames) -> dict[str, int]:
+    found: dict[str, int] = {}
+    calls = list(calls)
+    for call in calls:
+        found |= passed_sizes(call)
+    learn_sizes(found, graph, [pair for call in calls for pair in _specs(call)])
+    return found
+
+
+def _specs(call: KernelCall) -> list[tuple[str, TensorSpec]]:
+    return [(arg.wrapper_name, arg.tensor) for arg in call.arguments if arg.tensor is not None]
+
+
+def learn_sizes(found: dict[str, int], graph: GraphNames, specs: Iterable[tuple[str, TensorSpec]]) -> None:
+    """From arguments that have the layout of their buffers: a view of one tells other sizes."""
+    for name, spec in specs:
         shape, stride = graph.layouts.get(name, ((), ()))
-        learn(found, shape, value.spec.shape)
-        if tuple(value.spec.shape) == values_of(shape, found):
-            learn(found, stride, value.spec.stride)
+        tried = dict(found)
+        learn(tried, shape, spec.shape)
+        learn(tried, stride, spec.stride)
+        if (values_of(shape, tried), values_of(stride, tried)) == (spec.shape, spec.stride):
+            found.update(tried)

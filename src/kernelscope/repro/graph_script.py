@@ -13,7 +13,7 @@ from ..run.errors import RunError
 from ..run.run import is_graph
 from ..stages.graphs import StagedGraph
 from .composing import Script, docstring, ending, laid_out, rule, tables
-from .eager_part import GraphNames, learn_sizes, whole
+from .eager_part import GraphNames, sizes_of_execution, whole
 from .fx_text import FxText, read_fx
 from .held_values import Tensors, Value, calls_around, values_of_call
 from .sizes import value_of, values_of
@@ -37,8 +37,7 @@ def graph_script(run: StoredRun, which: str, imports: Sequence[str] = (), stage:
     for variable, value in list(inputs.items()):  # memory that goes on under a new name
         if variable in known.renamed:
             inputs.setdefault(known.renamed[variable], value)
-    symbols: dict[str, int] = {}
-    learn_sizes(symbols, known, inputs | left)
+    symbols = sizes_of_execution(calls_around(run, first), known)
     name, text = _reference(staged, known.text, stage)
     given, numbers = _given(known, text, inputs, symbols, tensors, notes)
     recorded = _recorded(known, text, wrapper, left, symbols, tensors)

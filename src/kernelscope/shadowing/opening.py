@@ -13,11 +13,13 @@ from ..probes.bus import BUS
 from ..probes.fx_stages import FxStages
 from ..probes.lowering import Lowerings
 from .result import ShadowResult
-from .session import Session
+from .session import Session, Wrong
 
 
 @contextmanager
-def shadow(*, offload: bool = False) -> Iterator[ShadowResult]:
+def shadow(
+    *, offload: bool = False, wrong: Callable[[Wrong], None] | None = None
+) -> Iterator[ShadowResult]:
     """Judge every kernel that compiled code launches inside.
 
     What was compiled before is compiled again, without caches, because only lowering tells which buffer
@@ -27,13 +29,14 @@ def shadow(*, offload: bool = False) -> Iterator[ShadowResult]:
             compiled(x).sum().backward()
         print(result)
 
-    With `offload` the references are computed on the CPU, which spares the memory of a GPU.
+    With `offload` the references are computed on the CPU, which spares the memory of a GPU. `wrong` is called as soon
+    as something is wrong.
     """
     import torch._functorch.config as functorch_config
     import torch._inductor.config as inductor_config
 
     result = ShadowResult()
-    session = Session(result, offload=offload)
+    session = Session(result, offload=offload, wrong=wrong)
     lowerings, stages = Lowerings(session.lowered), FxStages(session.stage)
     PROBES.acquire(operators=False, strict=True)
     try:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
@@ -21,7 +22,7 @@ from ..stages.records import Record
 from .execution import Execution
 from .launch_check import LaunchCheck, Pending
 from .memory_check import MemoryCheck
-from .result import ShadowResult
+from .result import Culprit, ShadowResult
 from .stage_check import StageCheck
 from .units import Unit, unit_of
 from .wrapper_text import WrapperText, read_text
@@ -31,11 +32,28 @@ _KEYS = torch._C.DispatchKey
 _AUTOCAST = torch._C.DispatchKeySet(_KEYS.AutocastCPU) | torch._C.DispatchKeySet(_KEYS.AutocastCUDA)
 
 
-class Session:
-    """Listens to every launch; what is wrong goes into `result`."""
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """Something that is wrong, with what was at hand when it was found."""
 
-    def __init__(self, result: ShadowResult, *, offload: bool = False) -> None:
+    culprit: Culprit
+    module: Any = None  # the graph that was lowered
+    inputs: Sequence[Any] | None = None  # that the graph was called with
+    order: Sequence[Any] = ()  # the nodes that the kernel computes
+    given: Mapping[Any, Any] = field(default_factory=dict)  # by node: what the kernel was given
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Session:
+    """Listens to every launch; what is wrong goes into `result`, and to `wrong` as soon as it is found."""
+
+    def __init__(
+        self, result: ShadowResult, *, offload: bool = False, wrong: Callable[[Wrong], None] | None = None
+    ) -> None:
         self.result = result
+        self._wrong = wrong
+        self._told = 0  # culprits
+        self._inputs: dict[int, list[Any]] = {}  # by graph call, for who wants to be told
         self._launches, self._memory = LaunchCheck(result, offload=offload), MemoryCheck(result)
         self._lowered: dict[str, LoweredGraph] = {}  # by the wrapper's path
         self._texts: dict[str, WrapperText] = {}
@@ -87,6 +105,8 @@ class Session:
                 self._memory.forget(oldest)
             self._executions[graph_call.index] = Execution(lowered, self._texts[graph.path], graph.name)
             self._memory.begin(graph_call.index)
+            if self._wrong is not None:
+                self._inputs = {graph_call.index: list(inputs)}
 
     def before(self, launch: Launch) -> Pending | None:
         execution = self._executions.get(launch.graph_call)
@@ -99,7 +119,9 @@ class Session:
             return None
         try:
             with self._apart():
-                return self._prepare(index, launch, execution)
+                pending = self._prepare(index, launch, execution)
+                self._tell_wrong(launch, execution, None)
+                return pending
         except Exception:
             self._say_own_fault(launch)
             return None
@@ -111,8 +133,23 @@ class Session:
             with self._apart():
                 self._launches.after(launch, pending)
                 self._memory.after(pending.index, launch, pending.alive)
+                self._tell_wrong(launch, pending.execution, pending)
         except Exception:
             self._say_own_fault(launch)
+
+    def _tell_wrong(self, launch: Launch, execution: Execution, pending: Pending | None) -> None:
+        if self._wrong is None or len(self.result.culprits) <= self._told:
+            return
+        self._told = len(self.result.culprits)
+        inputs = self._inputs.get(launch.graph_call)
+        culprit = self.result.culprit
+        assert culprit is not None
+        module, sizes = execution.lowered.module, execution.symbols
+        if pending is not None and culprit.verdict == "wrong-kernel":
+            unit = pending.unit
+            self._wrong(Wrong(culprit, module, inputs, unit.order, pending.inputs, sizes))
+        else:
+            self._wrong(Wrong(culprit, module, inputs, sizes=sizes))
 
     @contextmanager
     def _apart(self) -> Iterator[None]:
