@@ -20,8 +20,9 @@ examples:
   kernelscope repro --graph 0_forward -o bug         a whole graph, into ./bug
   kernelscope repro --call 17 --benchmark            time the kernel beside eager and Inductor
 
-The script needs torch (and triton for Triton kernels) and nothing else. Its exit status: 0 the kernel computes what
-was recorded and what eager computes, 1 it does not, 2 it cannot run. RUN left out is the newest run.
+The script needs torch (and triton for Triton kernels) and nothing else. Its exit status: 0 the kernel
+computes what was recorded and what eager computes, 1 it does not, 2 that cannot be said.
+RUN left out is the newest run.
 """
 
 
@@ -68,9 +69,13 @@ def main(args: argparse.Namespace) -> int:
         script = graph_script(run, args.graph, args.imports, args.stage)
     path = files.write(script, Path(args.output))
     if args.json:
-        print(json.dumps({"script": str(path), "tensors": str(path.with_suffix(".safetensors")), "notes": script.notes}))
+        print(
+            json.dumps(
+                {"script": str(path), "tensors": str(path.with_suffix(".safetensors")), "notes": script.notes}
+            )
+        )
     else:
-        print(f"{path}  ({len(script.tensors.held)} tensors in {path.with_suffix('.safetensors').name})")
+        print(f"{path}  ({len(script.tensors)} tensors in {path.with_suffix('.safetensors').name})")
         for note in script.notes:
             print(f"  note: {note}")
     if not (args.runs or args.benchmark):

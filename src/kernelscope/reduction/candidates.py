@@ -109,14 +109,22 @@ def part_of(candidate: Candidate, kept: Collection[str], values: dict[str, Any])
     graph, copies = Graph(), dict[Node, Node]()
     inputs: list[Any] = []
     for node in module.graph.nodes:
-        if node in given and node.op != "get_attr":
+        if node in given:
             copies[node] = graph.placeholder(node.name)
-            inputs.append(values[node.name])
-        elif node in wanted or (node in given and node.op == "get_attr"):
+            inputs.append(constant_of(module, node) if node.op == "get_attr" else values[node.name])
+        elif node in wanted:
             copies[node] = graph.node_copy(node, lambda n: copies[n])
     graph.output(tuple(copies[r] for r in results))
     made = GraphModule(module, graph)
     return Candidate(made, [copied(v) for v in inputs], candidate.dynamic, candidate.note)
+
+
+def constant_of(module: GraphModule, node: Node) -> Any:
+    """A tensor that the graph itself has: an input, from now on."""
+    found: Any = module
+    for name in str(node.target).split("."):
+        found = getattr(found, name)
+    return found
 
 
 def _is_result(value: Any) -> bool:
@@ -133,17 +141,18 @@ def removable(candidate: Candidate) -> list[str]:
 
 
 def of_module(module: GraphModule, inputs: Sequence[Any], *, dynamic: bool = False) -> Candidate:
-    """A whole graph, with tensors in place of what was traced."""
-    made = GraphModule(module, _copied_graph(module))
-    return Candidate(made, [copied(v) for v in inputs], dynamic)
-
-
-def _copied_graph(module: GraphModule) -> Graph:
-    graph, copies = Graph(), dict[Node, Node]()
-    for node in module.graph.nodes:
+    """A whole graph, with tensors in place of what was traced, and its constants as inputs."""
+    graph, copies, given = Graph(), dict[Node, Node](), iter(inputs)
+    values: list[Any] = []
+    nodes = list(module.graph.nodes)
+    for node in [n for n in nodes if n.op in ("placeholder", "get_attr")]:
+        is_input = node.op == "placeholder"
+        copies[node] = graph.placeholder(node.name)
+        values.append(next(given) if is_input else constant_of(module, node))
+    for node in nodes:
         if node.op == "output":
             leaves = [copies[n] for n in tree_leaves(node.args[0]) if isinstance(n, Node)]
             graph.output(tuple(leaves))
-        else:
+        elif node not in copies:
             copies[node] = graph.node_copy(node, lambda n: copies[n])
-    return graph
+    return Candidate(GraphModule(module, graph), [copied(v) for v in values], dynamic)

@@ -27,7 +27,7 @@ class Failure:
     def is_same(self, other: Failure) -> bool:
         """Whether the other, of a smaller graph, is this failure.
 
-        A generated kernel's name changes with what it computes: it is the same if it does nothing that this one does not.
+        A generated kernel's name changes with what it computes: it is the same if it does nothing else.
         """
         if (self.kind, self.what, self.kernel_kind, self.where) != (
             other.kind, other.what, other.kernel_kind, other.where,

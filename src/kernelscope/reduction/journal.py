@@ -1,7 +1,7 @@
-"""Every trial on a line of JSON: what was tried, and what came of it. Nothing is lost when the process is. Needs no torch.
+"""Every trial on a line of JSON: what was tried, and what came of it. Needs no torch.
 
-The search asks the same questions in the same order, so reading the answers back is all that resuming takes. A trial
-that was begun and never ended took the process with it: that is its outcome.
+The search asks the same questions in the same order, so reading the answers back is all that resuming
+takes. A trial that was begun and never ended took the process with it: that is its outcome.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _failure(told: Any) -> Failure | None:
     if told is None:
         return None
     fields = {k: str(told[k]) for k in ("kind", "what", "kernel_kind", "where", "told")}
-    return Failure(**fields, operators=frozenset(map(str, told["operators"])))  # type: ignore[arg-type]
+    return Failure(**fields, operators=frozenset(map(str, told["operators"])))
 
 
 def mark(path: Path, key: str, how: str) -> None:

@@ -40,7 +40,7 @@ class NothingToReduce(RunError):
 def reduce_from(
     starts: Sequence[Candidate], failure: Failure | None, trials: Trials, nodes_before: int = 0
 ) -> Reduction:
-    """Begin with the first of `starts` that fails as the program did; without `failure`, that fails at all."""
+    """Begin with the first of `starts` that fails as the program did; without it, that fails at all."""
     if not starts:
         raise NothingToReduce("there is no compiled graph to reduce")
     start, wanted = _beginning(starts, failure, trials)
@@ -79,7 +79,8 @@ def _beginning(
             "nothing fails: no kernel computes something else than eager, and nothing was raised"
         )
     raise NothingToReduce(
-        f"the failure of the program, {failure}, does not come back when its graph runs alone ({'; '.join(seen)}); "
+        f"the failure of the program, {failure}, does not come back when its graph runs alone "
+        f"({'; '.join(seen)}); "
         "does it depend on what ran before, or on chance? --repeats 5 tries each graph up to five times"
     )
 
@@ -90,5 +91,6 @@ def _confirm(start: Candidate, wanted: Failure, trials: Trials) -> None:
     trials.count += 1
     if again is None and trials.repeats == 1:
         raise NothingToReduce(
-            f"it is not deterministic: {wanted}\nfailed once and then passed; --repeats 5 tries each graph up to five times"
+            f"it is not deterministic: {wanted}\n"
+            "failed once and then passed; --repeats 5 tries each graph up to five times"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -32,7 +33,7 @@ def _dtypes(candidate: Candidate) -> Iterator[Change]:
     """float32 in place of a narrower float, everywhere at once."""
     for dtype in (torch.bfloat16, torch.float16, torch.float64):
         if any(isinstance(v, torch.Tensor) and v.dtype == dtype for v in candidate.inputs):
-            yield lambda c, dtype=dtype: _recast(c, dtype)
+            yield partial(_recast, dtype=dtype)
 
 
 def _recast(candidate: Candidate, dtype: torch.dtype) -> Candidate:
@@ -44,16 +45,25 @@ def _recast(candidate: Candidate, dtype: torch.dtype) -> Candidate:
 
 
 def _shapes(candidate: Candidate) -> Iterator[Change]:
-    """Each size that occurs, everywhere at once, from the smallest on."""
+    """All sizes at once; then each that is left, everywhere, from the smallest on."""
     sizes = {n for v in candidate.inputs if isinstance(v, torch.Tensor) for n in v.shape if n > 1}
-    for size in sorted(sizes, reverse=True):
-        done: list[int] = []
+    ordered = sorted(sizes, reverse=True)
+    if len(ordered) > 1:
+        yield partial(_cut_all, sizes=ordered)
+    for size in ordered:
         for small in _SMALL:
             if small < size:
-                yield lambda c, size=size, small=small, done=done: _cut(c, size, small, done)
+                yield partial(_cut, size=size, small=small)
 
 
-def _cut(candidate: Candidate, size: int, small: int, done: list[int]) -> Candidate | None:
+def _cut_all(candidate: Candidate, sizes: list[int]) -> Candidate | None:
+    made: Candidate | None = candidate
+    for size in sizes:
+        made = _cut(made, size, 1) if made is not None else None
+    return made
+
+
+def _cut(candidate: Candidate, size: int, small: int) -> Candidate | None:
     if not any(isinstance(v, torch.Tensor) and size in v.shape for v in candidate.inputs):
         return None  # a smaller one has worked already
 
@@ -88,8 +98,12 @@ def _values(candidate: Candidate) -> Iterator[Change]:
     """Simple numbers: ones, else few digits."""
     for place, value in enumerate(candidate.inputs):
         if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel():
-            yield lambda c, place=place: _changed(c, place, "ones", torch.ones_like)
-            yield lambda c, place=place: _changed(c, place, "rounded", lambda t: t.mul(4).round().div(4))
+            yield partial(_changed, place=place, how="ones", change=torch.ones_like)
+            yield partial(_changed, place=place, how="rounded", change=_rounded)
+
+
+def _rounded(value: torch.Tensor) -> torch.Tensor:
+    return value.mul(4).round().div(4)
 
 
 def _changed(candidate: Candidate, place: int, how: str, change: Any) -> Candidate | None:
@@ -110,8 +124,8 @@ def _rewritten(module: GraphModule, change: Callable[[Any], Any]) -> GraphModule
     for node in module.graph.nodes:
         made = copies[node] = graph.node_copy(node, lambda n: copies[n])
         if node.op != "placeholder":
-            made.args = map_aggregate(made.args, lambda p: p if isinstance(p, Node) else change(p))  # type: ignore[assignment]
-            made.kwargs = map_aggregate(made.kwargs, lambda p: p if isinstance(p, Node) else change(p))  # type: ignore[assignment]
+            made.args = map_aggregate(made.args, lambda p: p if isinstance(p, Node) else change(p))
+            made.kwargs = map_aggregate(made.kwargs, lambda p: p if isinstance(p, Node) else change(p))
     return GraphModule(module, graph)
 
 

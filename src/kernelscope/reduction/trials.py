@@ -54,7 +54,7 @@ class Trials:
     seconds: float = 0.0
     smallest: int = 0
 
-    def outcome(self, candidate: Candidate) -> Failure | None | str:
+    def outcome(self, candidate: Candidate) -> Failure | str | None:
         """How it failed, None if it did not, or what became of a trial that never came back."""
         known = self.journal.outcome(candidate.key)
         if known is not None:

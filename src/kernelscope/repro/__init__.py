@@ -1,1 +1,1 @@
-"""Standalone scripts from a recorded call or graph. Writing them needs no torch; running them needs nothing else."""
+"""Standalone scripts from a recorded call or graph: writing them needs no torch, running them no more."""

@@ -42,7 +42,7 @@ def call_script(run: StoredRun, index: int, imports: Sequence[str] = ()) -> Scri
     if call.error:
         notes.append(f"when it was recorded, the launch raised {call.error}")
     text = _text(run, call, names, given, recorded, launch, part, notes, imports)
-    return Script(f"repro_call_{index}", text, tensors, notes)
+    return Script(f"repro_call_{index}", text, tensors.held, notes)
 
 
 def _recorded(
@@ -83,7 +83,7 @@ def _text(
     result = f"named(returned, {returned!r}, [{', '.join(own)}])" if returned else "{}"
     what = f"Call {call.index} of a recorded run: {call.kernel_name} [{call.kind}], alone.{origin}"
     blocks = [
-        docstring(what, run),
+        docstring(what, run.info.versions),
         *[f"import {name}" for name in imports],
         rule("the kernel"),
         *launch.before,

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from pprint import pformat
 from typing import Any
 
 from .. import __version__
-from ..run import StoredRun
-from .held_values import Tensors
+from ..run.tensors import SavedTensor
 
 _EMBEDDED = Path(__file__).with_name("embedded.py")
 _WIDTH = 110
+_IRRELEVANT = ("fx_graph_", "worker_", "compile_threads", "trace.", "force_disable_caches")
+SHARED = "the same in every such script: reading tensors, comparing, timing"
 
 
 @dataclass(slots=True)
@@ -22,7 +23,7 @@ class Script:
 
     name: str
     text: str
-    tensors: Tensors
+    tensors: dict[str, SavedTensor]
     notes: list[str] = field(default_factory=list)
 
 
@@ -30,12 +31,12 @@ def rule(title: str) -> str:
     return f"# -- {title} ".ljust(_WIDTH - 8, "-")
 
 
-def docstring(what: str, run: StoredRun) -> str:
+def docstring(what: str, versions: Mapping[str, str]) -> str:
     wanted = ("torch", "triton", "python")
-    versions = ", ".join(f"{k} {v}" for k, v in sorted(run.info.versions.items()) if k in wanted)
+    told = ", ".join(f"{k} {v}" for k, v in sorted(versions.items()) if k in wanted)
     return (
         f'"""{what}\n\n'
-        f"Recorded with {versions}. Needs torch; the tensors are in the .safetensors file beside it.\n"
+        f"Made with {told}. Needs torch; tensors that are not in it are in the .safetensors file beside it.\n"
         "Exit status: 0 it computes what it should, 1 it does not, 2 that cannot be said here.\n"
         "    --benchmark    time it beside eager and Inductor\n\n"
         f'Written by kernelscope {__version__}.\n"""'
@@ -54,7 +55,7 @@ def tables(given: dict[str, Any], recorded: dict[str, Any], notes: Sequence[str]
 def ending(eager: str, first: Sequence[str] = ()) -> list[str]:
     """What every script shares, and what it does when it is run."""
     return [
-        rule("the same in every such script: reading tensors, comparing, timing"),
+        rule(SHARED),
         _embedded(),
         'if __name__ == "__main__":',
         *[f"    {line}" for line in first],
@@ -62,6 +63,24 @@ def ending(eager: str, first: Sequence[str] = ()) -> list[str]:
         f"        sys.exit(benchmark(__file__, launch, {eager}, GIVEN))",
         f"    sys.exit(check(__file__, launch, {eager}, GIVEN, RECORDED, NOTES))",
     ]
+
+
+def settings(found: Mapping[str, Any], notes: list[str]) -> list[str]:
+    """Inductor's settings that differ from torch's own; without them it may not fail."""
+    lines = []
+    for name, value in found.items():
+        if name.startswith(_IRRELEVANT) or not all(word.isidentifier() for word in name.split(".")):
+            continue
+        if value is None or isinstance(value, bool | int | float) or _is_word(value):
+            lines.append(f"torch._inductor.config.{name} = {value!r}")
+        else:
+            notes.append(f"Inductor's setting {name} was {str(value)[:80]}, which cannot be written down")
+    return [rule("settings"), "import torch._inductor.config", *lines] if lines else []
+
+
+def _is_word(value: Any) -> bool:
+    """Not the text of an object of the program's."""
+    return isinstance(value, str) and "<" not in value
 
 
 def laid_out(blocks: Sequence[str]) -> str:

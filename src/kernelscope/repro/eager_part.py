@@ -22,7 +22,9 @@ class EagerPart:
     bind: list[str] = field(default_factory=list)  # nodes that are given, from the arguments
     lines: list[FxLine] = field(default_factory=list)
     outputs: dict[str, str] = field(default_factory=dict)  # argument -> node
-    context: dict[str, dict[str, Any]] = field(default_factory=dict)  # values that the kernel itself was not given
+    context: dict[str, dict[str, Any]] = field(
+        default_factory=dict
+    )  # values that the kernel itself was not given
     symbols: dict[str, int] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)  # outputs without eager, and why
 
@@ -52,7 +54,7 @@ class GraphNames:
         while name not in self.nodes and name in self.renamed and name not in seen:
             seen.add(name)
             name = self.renamed[name]
-        return self.nodes.get(name, "")
+        return str(self.nodes.get(name, ""))
 
     def before_renaming(self, name: str) -> str:
         """What memory that goes on under a new name still holds."""
@@ -171,7 +173,7 @@ def _own_inputs(
 def whole(
     name: str, variable: str, node: str, spec: Any, graph: GraphNames, symbols: Mapping[str, int]
 ) -> str:
-    """The argument in the layout of its buffer and the shape of its node; nothing where it is a part of it."""
+    """The argument in the layout of its buffer and the shape of its node; nothing if it is a part of it."""
     while variable not in graph.layouts and variable in graph.renamed:
         variable = graph.renamed[variable]
     shape, stride = (values_of(sizes, symbols) for sizes in graph.layouts.get(variable, ((), ())))

@@ -22,8 +22,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64}
 
 
-def tensors_beside(script: str) -> dict[str, torch.Tensor]:
-    """The tensors in the safetensors file beside the script, as bytes."""
+def tensors_beside(script: str, *tables: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """The tensors in the safetensors file beside the script, as bytes; none where the script needs none."""
+    if not any("saved" in about for table in tables for about in table.values()):
+        return {}
     path = Path(script).with_suffix(".safetensors")
     if not path.exists():
         print(f"{path} is missing: it has the inputs, and belongs beside the script")
@@ -35,7 +37,11 @@ def tensors_beside(script: str) -> dict[str, torch.Tensor]:
     for name, about in head.items():
         if name != "__metadata__":
             first, last = (8 + size + place for place in about["data_offsets"])
-            flat = torch.frombuffer(data, dtype=torch.uint8, offset=first, count=last - first) if last > first else torch.empty(0, dtype=torch.uint8)
+            flat = (
+                torch.frombuffer(data, dtype=torch.uint8, offset=first, count=last - first)
+                if last > first
+                else torch.empty(0, dtype=torch.uint8)
+            )
             found[name] = flat.clone()
     return found
 
@@ -47,7 +53,8 @@ def arguments(given: dict[str, dict[str, Any]], tensors: dict[str, torch.Tensor]
     sizes: dict[Any, int] = {}
     for name, about in given.items():
         dtype, key = getattr(torch, about["dtype"]), about.get("memory", name)
-        last = about.get("offset", 0) + sum((n - 1) * s for n, s in zip(about["shape"], about["stride"])) + 1
+        pairs = zip(about["shape"], about["stride"], strict=True)
+        last = about.get("offset", 0) + sum((n - 1) * s for n, s in pairs) + 1
         sizes[key] = max(sizes.get(key, 0), last * dtype.itemsize)
     for name, about in given.items():
         dtype, key = getattr(torch, about["dtype"]), about.get("memory", name)
@@ -59,6 +66,8 @@ def arguments(given: dict[str, dict[str, Any]], tensors: dict[str, torch.Tensor]
         tensor = tensor.set_(storage, about.get("offset", 0), tuple(about["shape"]), tuple(about["stride"]))
         if "saved" in about:
             tensor.copy_(contents(tensors[about["saved"]], about))
+        elif "values" in about:
+            tensor.copy_(torch.tensor(about["values"], dtype=dtype).reshape(tensor.shape))
         elif "seed" in about:
             tensor.copy_(generated(about).to(dtype))
         made[name] = base(tensor, *about["base"]) if "base" in about else tensor
@@ -66,7 +75,8 @@ def arguments(given: dict[str, dict[str, Any]], tensors: dict[str, torch.Tensor]
 
 
 def contents(raw: torch.Tensor, about: dict[str, Any]) -> torch.Tensor:
-    return raw.view(getattr(torch, about["dtype"])).reshape(tuple(about["shape"]))
+    found: torch.Tensor = raw.view(getattr(torch, about["dtype"])).reshape(tuple(about["shape"]))
+    return found
 
 
 def generated(about: dict[str, Any]) -> torch.Tensor:
@@ -75,7 +85,8 @@ def generated(about: dict[str, Any]) -> torch.Tensor:
     low, high, shape = about["min"], about["max"], tuple(about["shape"])
     if getattr(torch, about["dtype"]).is_floating_point:
         drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
-        return (drawn * about["std"] + about["mean"]).clamp(low, high)
+        shaped: torch.Tensor = drawn * about["std"] + about["mean"]
+        return shaped.clamp(low, high)
     return torch.randint(int(low), int(high) + 1, shape, generator=generator)
 
 
@@ -84,11 +95,20 @@ def base(view: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...]) ->
     return view.as_strided(shape, stride, view.storage_offset())
 
 
+def litter(found: dict[str, Any]) -> None:
+    """Leave NaN in memory that is free now: a kernel that reads what it was not given then shows it."""
+    sizes = {t.numel() * t.element_size() for t in found.values()} | {16 << n for n in range(10)}
+    pieces = [torch.full((size,), 0xFF, dtype=torch.uint8) for size in sizes for _ in range(64)]
+    del pieces
+
+
 def named(returned: Any, names: list[str], given: list[Any]) -> dict[str, Any]:
     """The tensors that a launch returned, but for those that it was given."""
     flat = torch.utils._pytree.tree_leaves(returned)
     own = {id(value) for value in given}
-    return dict(zip(names, [t for t in flat if isinstance(t, torch.Tensor) and id(t) not in own], strict=False))
+    return dict(
+        zip(names, [t for t in flat if isinstance(t, torch.Tensor) and id(t) not in own], strict=False)
+    )
 
 
 def settle(kernel: Any, config: dict[str, Any]) -> None:
@@ -108,14 +128,16 @@ def settle(kernel: Any, config: dict[str, Any]) -> None:
         print(f"note: no config of {kernel} is {config}; autotuning chooses again")
 
 
-class Wide(TorchDispatchMode):
+class Wide(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Casts to a float that has less than 64 bits are casts to float64."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.view.dtype:
             raise NotImplementedError("bits have no float64")
         widen = torch.utils._pytree.tree_map
-        args, kwargs = widen(lambda p: WIDE.get(p, p) if isinstance(p, torch.dtype) else p, (args, kwargs or {}))
+        args, kwargs = widen(
+            lambda p: WIDE.get(p, p) if isinstance(p, torch.dtype) else p, (args, kwargs or {})
+        )
         return func(*args, **kwargs)
 
 
@@ -126,20 +148,30 @@ def in_float64(function: Any, given: dict[str, Any], jitter: float = 0.0) -> dic
     def wide(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or value.dtype not in WIDE:
             return value
-        value = torch.empty_strided(value.shape, value.stride(), dtype=torch.float64, device=value.device).copy_(value) if value.numel() else value.double()
-        noise = torch.rand(value.shape, generator=generator, dtype=torch.float64).to(value.device) if jitter else 0.0
+        value = (
+            torch.empty_strided(value.shape, value.stride(), dtype=torch.float64, device=value.device).copy_(
+                value
+            )
+            if value.numel()
+            else value.double()
+        )
+        noise = (
+            torch.rand(value.shape, generator=generator, dtype=torch.float64).to(value.device)
+            if jitter
+            else 0.0
+        )
         return value * (1 + (2 * noise - 1) * jitter) if jitter else value
 
     torch.manual_seed(0)
     try:
-        with Wide():
+        with Wide():  # type: ignore[no-untyped-call]
             return dict(function(**{name: wide(value) for name, value in given.items()}))
     except Exception:
         return None
 
 
-def allowance(right: Any, exact: Any, shaken: Any) -> tuple[float, float] | None:
-    """What rounding explains: at most, and on average. From eager, float64, and float64 of shaken inputs."""
+def allowance(right: Any, exact: Any, shaken: Any, reach: float) -> tuple[float, float] | None:
+    """What rounding explains: at most, and on average; `reach` numbers go into one."""
     if right is None or exact is None or not right.is_floating_point():
         return None
     r, e = right.detach().cpu().double(), exact.detach().cpu().double().reshape(right.shape)
@@ -149,14 +181,14 @@ def allowance(right: Any, exact: Any, shaken: Any) -> tuple[float, float] | None
         return None
     r, e, s = r[fine], e[fine], s[fine]
     compute = torch.finfo(torch.float32 if right.dtype.itemsize < 4 else right.dtype)
-    parts = [(r - e).abs(), (s - e).abs(), compute.eps * e.abs()]
+    parts = [(r - e).abs(), (s - e).abs(), compute.eps * math.sqrt(reach) * e.abs()]
     most = 8 * sum(float(part.max()) for part in parts) + compute.tiny
     usual = 4 * sum(float(rms(part)) for part in parts) + compute.tiny
     return most, usual
 
 
 def difference(made: torch.Tensor, other: torch.Tensor, exact: Any, allowed: Any) -> str:
-    """What is wrong with `made`, more than rounding explains; empty if nothing is. `exact`: `other`, or better."""
+    """What is wrong with `made`, more than rounding explains; `exact` is `other`, or better."""
     made, other = made.detach().cpu(), other.detach().cpu().reshape(made.shape)
     if made.dtype != other.dtype:
         return f"it is {made.dtype} and should be {other.dtype}"
@@ -168,7 +200,9 @@ def difference(made: torch.Tensor, other: torch.Tensor, exact: Any, allowed: Any
         wrong = ~torch.isclose(made, other, rtol=loose, atol=1e-5 if loose < 1e-3 else loose, equal_nan=True)
         return told(made, other, wrong) if bool(wrong.any()) else ""
     m, o, e = made.double(), other.double(), exact.detach().cpu().double().reshape(made.shape)
-    odd = (torch.isnan(m) != torch.isnan(o)) | ((torch.isinf(m) | torch.isinf(o)) & (m != o) & ~torch.isnan(m))
+    odd = (torch.isnan(m) != torch.isnan(o)) | (
+        (torch.isinf(m) | torch.isinf(o)) & (m != o) & ~torch.isnan(m)
+    )
     if bool(odd.any()):
         return told(made, other, odd)
     fine = torch.isfinite(m) & torch.isfinite(e)
@@ -184,7 +218,11 @@ def rms(value: torch.Tensor) -> Any:
 
 
 def told(made: torch.Tensor, right: torch.Tensor, wrong: torch.Tensor) -> str:
-    gap = (made.to(torch.float64) - right.to(torch.float64)).abs() if not made.is_complex() else (made - right).abs()
+    gap = (
+        (made.to(torch.float64) - right.to(torch.float64)).abs()
+        if not made.is_complex()
+        else (made - right).abs()
+    )
     gap = torch.where(wrong, torch.nan_to_num(gap, nan=math.inf), -1.0)
     place = [int(n) for n in torch.unravel_index(gap.argmax(), made.shape)] if made.dim() else []
     one, other = made[tuple(place)].item(), right[tuple(place)].item()
@@ -193,28 +231,42 @@ def told(made: torch.Tensor, right: torch.Tensor, wrong: torch.Tensor) -> str:
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     a, b = a.detach().cpu().contiguous(), b.detach().cpu().contiguous()
-    return a.shape == b.shape and bool(torch.equal(a.flatten().view(torch.uint8), b.flatten().view(torch.uint8)))
+    return a.shape == b.shape and bool(
+        torch.equal(a.flatten().view(torch.uint8), b.flatten().view(torch.uint8))
+    )
 
 
-def check(script: str, launch: Any, eager: Any, given: dict[str, Any], recorded: dict[str, Any], notes: Any = ()) -> int:
+def check(
+    script: str, launch: Any, eager: Any, given: dict[str, Any], recorded: dict[str, Any], notes: Any = ()
+) -> int:
     """Run it once, and say what is wrong; 1 if something is."""
     for note in notes:
         print(f"note: {note}")
-    tensors = tensors_beside(script)
+    tensors = tensors_beside(script, given, recorded)
     found = arguments(given, tensors)
     context = {k: v for k, v in given.items() if v.get("role") == "context"}
-    right, exact, shaken = None, None, None
+    right, exact, shaken, reach = None, None, None, 1.0
     if eager is not None:
         torch.manual_seed(0)
         try:
             right = dict(eager(**arguments(given, tensors)))
         except Exception as error:
             print(f"note: eager cannot be computed here: {type(error).__name__}: {error}")
-        eps = max((torch.finfo(torch.float32 if v.dtype.itemsize < 4 else v.dtype).eps for v in found.values() if v.is_floating_point()), default=0)
+        eps = max(
+            (
+                torch.finfo(torch.float32 if v.dtype.itemsize < 4 else v.dtype).eps
+                for v in found.values()
+                if v.is_floating_point()
+            ),
+            default=0,
+        )
         exact = in_float64(eager, arguments(given, tensors))
-        shaken = in_float64(eager, arguments(given, tensors), eps)
+        least = min((v.numel() for v in (right or {}).values()), default=1)
+        reach = max([1.0, *(v.numel() / max(1, least) for v in found.values())])
+        shaken = in_float64(eager, arguments(given, tensors), eps * (1 + math.sqrt(reach) / 4))
     before = {n: found[n].clone() for n, v in given.items() if v["role"] == "in" and not shared(n, given)}
     torch.manual_seed(0)
+    litter(found)
     try:
         returned = launch(**{n: t for n, t in found.items() if n not in context})
     except Exception as error:
@@ -227,10 +279,13 @@ def check(script: str, launch: Any, eager: Any, given: dict[str, Any], recorded:
         if not same_bits(value, made[name]):
             problems += 1
             print(f"FAIL {name}: the kernel changed it, and declares not to")
+
     def of(part: Any, name: str) -> Any:
         return None if part is None else part.get(name)
 
-    limits = {n: allowance(of(right, n), of(exact, n), of(shaken, n)) for n in {*recorded, *(right or ())}}
+    limits = {
+        n: allowance(of(right, n), of(exact, n), of(shaken, n), reach) for n in {*recorded, *(right or ())}
+    }
     for name, about in recorded.items():
         kept = contents(tensors[about["saved"]], about)
         if same_bits(made[name], kept):
@@ -261,6 +316,7 @@ def shared(name: str, given: dict[str, Any]) -> bool:
 
 def seconds(function: Any, device: str) -> float:
     """The least of several rounds, each long enough to be measured."""
+
     def wait() -> None:
         if device.startswith("cuda"):
             torch.cuda.synchronize()
@@ -287,7 +343,7 @@ def benchmark(script: str, launch: Any, eager: Any, given: dict[str, Any]) -> in
     """The kernel beside eager, and beside Inductor with other settings."""
     import torch._inductor.config as config
 
-    tensors = tensors_beside(script)
+    tensors = tensors_beside(script, given)
     found = arguments(given, tensors)
     device = next((str(v["device"]) for v in given.values() if "device" in v), "cpu")
     own = {n: t for n, t in found.items() if given[n].get("role") != "context"}

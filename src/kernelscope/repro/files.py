@@ -20,7 +20,8 @@ def write(script: Script, folder: Path) -> Path:
             raise RunError(f"{each} is there already, and is not overwritten; choose another folder with -o")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        beside.write_bytes(safetensors_of(script.tensors.held))
+        if script.tensors:
+            beside.write_bytes(safetensors_of(script.tensors))
         path.write_text(script.text)
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}") from None
@@ -32,7 +33,11 @@ def safetensors_of(tensors: dict[str, SavedTensor]) -> bytes:
     head: dict[str, object] = {}
     place = 0
     for name, held in tensors.items():
-        head[name] = {"dtype": held.dtype, "shape": list(held.shape), "data_offsets": [place, place + len(held.data)]}
+        head[name] = {
+            "dtype": held.dtype,
+            "shape": list(held.shape),
+            "data_offsets": [place, place + len(held.data)],
+        }
         place += len(held.data)
     text = json.dumps(head).encode()
     text += b" " * (-len(text) % 8)

@@ -10,7 +10,13 @@ _TENSOR = re.compile(r"^(?P<dtype>[a-z]\w*)\[(?P<shape>[^\]]*)\]")
 # Names that the printed code uses without defining them.
 _KNOWN = frozenset({"torch", "device", "inf", "nan", "self", "math", "operator", "fx_pytree", "print"})
 # What eager computes otherwise than the compiled graph, or not at all.
-_UNREPEATABLE = ("inductor_seeds", "inductor_random", "inductor_randint", "triton_kernel_wrapper", "bernoulli")
+_UNREPEATABLE = (
+    "inductor_seeds",
+    "inductor_random",
+    "inductor_randint",
+    "triton_kernel_wrapper",
+    "bernoulli",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,9 @@ def read_fx(text: str) -> FxText:
         tree = ast.parse(_plain(text))
     except (SyntaxError, ValueError, RecursionError):
         return found
-    function = next((n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "forward"), None)
+    function = next(
+        (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "forward"), None
+    )
     if function is None:
         return found
     for argument in function.args.args[1:]:
@@ -65,7 +73,9 @@ def _plain(text: str) -> str:
 
 def _read_statement(statement: ast.stmt, found: FxText) -> None:
     if isinstance(statement, ast.Return):
-        parts = statement.value.elts if isinstance(statement.value, ast.Tuple | ast.List) else [statement.value]
+        parts = (
+            statement.value.elts if isinstance(statement.value, ast.Tuple | ast.List) else [statement.value]
+        )
         found.results = tuple(p.id if isinstance(p, ast.Name) else "" for p in parts)
         return
     said = ""
@@ -88,7 +98,9 @@ def _read_statement(statement: ast.stmt, found: FxText) -> None:
 
 
 def _said(annotation: ast.expr | None) -> str:
-    return annotation.value if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str) else ""
+    return (
+        annotation.value if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str) else ""
+    )
 
 
 def _shape(said: str) -> tuple[str, ...] | None:
@@ -107,6 +119,11 @@ class Slice:
     missing: tuple[str, ...]  # what is neither given nor can be computed
 
 
+def _is_unrepeatable(code: str) -> bool:
+    """Random, in place, or a constant that only the graph itself has."""
+    return "self." in code or any(word in code for word in _UNREPEATABLE)
+
+
 def slice_of(graph: FxText, wanted: str, given: frozenset[str]) -> Slice:
     """The lines that compute `wanted` from nodes that are given."""
     done: dict[str, None] = {}
@@ -119,13 +136,9 @@ def slice_of(graph: FxText, wanted: str, given: frozenset[str]) -> Slice:
             done[name] = None
         elif name in done or name in used or name in missing:
             continue
-        elif name in given and (name != wanted or name in graph.inputs):
+        elif name in graph.symbols or (name in given and (name != wanted or name in graph.inputs)):
             used[name] = None
-        elif name in graph.symbols:
-            used[name] = None
-        elif name not in graph.lines or any(word in graph.lines[name].code for word in _UNREPEATABLE):
-            missing[name] = None
-        elif "self." in graph.lines[name].code:  # a constant of the graph's
+        elif name not in graph.lines or _is_unrepeatable(graph.lines[name].code):
             missing[name] = None
         else:
             todo.append((name, True))

@@ -12,14 +12,12 @@ from ..run import KernelCall, StoredRun
 from ..run.errors import RunError
 from ..run.run import is_graph
 from ..stages.graphs import StagedGraph
-from .composing import Script, docstring, ending, laid_out, rule, tables
+from .composing import Script, docstring, ending, laid_out, rule, settings, tables
 from .eager_part import GraphNames, sizes_of_execution, whole
 from .fx_text import FxText, read_fx
 from .held_values import Tensors, Value, calls_around, values_of_call
 from .sizes import value_of, values_of
 from .wrapper_parts import Wrapper
-
-_PLAIN = (bool, int, float, str, type(None))
 
 
 def graph_script(run: StoredRun, which: str, imports: Sequence[str] = (), stage: str = "") -> Script:
@@ -44,11 +42,17 @@ def graph_script(run: StoredRun, which: str, imports: Sequence[str] = (), stage:
     random = [line.name for line in text.lines.values() if _draws(line.code)]
     if random:
         recorded = {}
-        notes.append(f"{random[0]} draws random numbers: Inductor draws eager's here, and what was recorded is not checked")
+        notes.append(
+            f"{random[0]} draws random numbers: Inductor draws eager's here, and the recorded are not checked"
+        )
+    changed = run.compiler_settings.get("torch._inductor.config", {})
+    changed |= {"fallback_random": True} if random else {}
     blocks = [
-        docstring(f"Graph {graph.name} of a recorded run, compiled anew: its stage {name!r}.", run),
+        docstring(
+            f"Graph {graph.name} of a recorded run, compiled anew: its stage {name!r}.", run.info.versions
+        ),
         *[f"import {module}" for module in imports],
-        *_settings(run, notes, {"fallback_random": True} if random else {}),
+        *settings(changed, notes),
         rule(f"the graph, as Inductor's stage {name!r} has it"),
         f"def graph({', '.join([*given, *numbers])}):",
         *[f"    {line.code}" for line in text.lines.values()],
@@ -64,7 +68,7 @@ def graph_script(run: StoredRun, which: str, imports: Sequence[str] = (), stage:
         *tables(given, recorded, notes),
         *ending("eager"),
     ]
-    return Script(f"repro_graph_{graph.name}", laid_out(blocks), tensors, notes)
+    return Script(f"repro_graph_{graph.name}", laid_out(blocks), tensors.held, notes)
 
 
 def _graph(run: StoredRun, which: str) -> tuple[Graph, KernelCall]:
@@ -163,9 +167,7 @@ def _given(
     return given, numbers
 
 
-def _unread(
-    known: GraphNames, variable: str, symbols: Mapping[str, int], notes: list[str]
-) -> dict[str, Any]:
+def _unread(known: GraphNames, variable: str, symbols: Mapping[str, int], notes: list[str]) -> dict[str, Any]:
     """An input that no kernel reads as a whole: it has no recorded value."""
     layout = known.layouts.get(variable)
     shape, stride = (values_of(part, symbols) for part in layout) if layout else (None, None)
@@ -173,9 +175,9 @@ def _unread(
         raise RunError(f"the input {variable} of the graph was read by no kernel, so it was not saved")
     notes.append(f"no kernel reads {variable} as a whole, so it was not saved: here it is random")
     dtype = known.dtypes.get(variable, "float32")
+    low, high = (-4.0, 4.0) if "float" in dtype else (0, 1)
     return {
-        "role": "in", "dtype": dtype, "shape": shape, "stride": stride, "seed": 0,
-        "min": -4.0 if dtype.startswith(("float", "bfloat")) else 0, "max": 4.0 if dtype.startswith(("float", "bfloat")) else 1,
+        "role": "in", "dtype": dtype, "shape": shape, "stride": stride, "seed": 0, "min": low, "max": high,
         "mean": 0.0, "std": 1.0,
     }  # fmt: skip
 
@@ -198,7 +200,11 @@ def _recorded(
         if not name or value is None or line is None or line.shape is None:
             continue
         shape = values_of(line.shape, symbols)
-        if shape is None or value.spec.stride != _dense(value.spec.shape) or _count(shape) != _count(value.spec.shape):
+        if (
+            shape is None
+            or value.spec.stride != _dense(value.spec.shape)
+            or _count(shape) != _count(value.spec.shape)
+        ):
             continue
         about = {"saved": tensors.add(value.file, f"result {i}"), "dtype": value.spec.dtype, "shape": shape}
         found[f"result_{i}"] = about
@@ -222,15 +228,3 @@ def _count(shape: Sequence[int]) -> int:
 
 def _draws(code: str) -> bool:
     return any(is_random(word) for word in re.findall(r"[\w.]+(?=\()", code)) or "inductor_random" in code
-
-
-def _settings(run: StoredRun, notes: list[str], more: Mapping[str, Any]) -> list[str]:
-    """Inductor's settings that differed from their defaults."""
-    found = run.compiler_settings.get("torch._inductor.config", {}) | more
-    lines = []
-    for name, value in found.items():
-        if isinstance(value, _PLAIN) and all(word.isidentifier() for word in name.split(".")):
-            lines.append(f"torch._inductor.config.{name} = {value!r}")
-        else:
-            notes.append(f"the setting {name} of Inductor was {str(value)[:80]}; it cannot be written down")
-    return [rule("Inductor's settings"), "import torch._inductor.config", *lines] if lines else []

@@ -74,9 +74,7 @@ def values_of_call(
             yield name, Value(files[i, moment], arg.tensor)
 
 
-def about_argument(
-    call: KernelCall, i: int, name: str, tensors: Tensors, notes: list[str]
-) -> dict[str, Any]:
+def about_argument(call: KernelCall, i: int, name: str, tensors: Tensors, notes: list[str]) -> dict[str, Any]:
     """How a script makes one tensor argument."""
     arg = call.arguments[i]
     spec = arg.tensor

@@ -43,9 +43,7 @@ def _of_wrapper(call: KernelCall, names: dict[int, str]) -> Launching:
     ]
     text = wrapper.launch(call.wrapper_line[1], pairs, positional=generated)
     if text is None:
-        raise RunError(
-            f"call {call.index}, {call.kernel_name}: its launch is not in the text of its wrapper"
-        )
+        raise RunError(f"call {call.index}, {call.kernel_name}: its launch is not in the text of its wrapper")
     before = wrapper.needed(text.free)
     scalars = {
         arg.wrapper_name: value
@@ -70,7 +68,9 @@ def _of_operator(call: KernelCall, names: dict[int, str]) -> Launching:
         if arg.returned:
             continue
         if not arg.name.isidentifier():
-            raise RunError(f"call {call.index}, {call.kernel_name}: {arg.name} is part of a list; not supported")
+            raise RunError(
+                f"call {call.index}, {call.kernel_name}: {arg.name} is part of a list; not supported"
+            )
         parts.append(f"{arg.name}={names[i] if arg.tensor is not None else repr(value)}")
     return Launching([], [f"returned = torch.ops.{call.kernel_name}({', '.join(parts)})"], Wrapper(""))
 
@@ -85,6 +85,9 @@ def _of_user(call: KernelCall, names: dict[int, str]) -> Launching:
         if not arg.returned
     ]
     parts += [f"{key}={value!r}" for key, value in call.config.items()]
-    before = ["import triton\nimport triton.language as tl", call.source.strip()]
+    # Its config is known: what would choose one, or compute one, is left out.
+    start = call.source.find(f"def {call.kernel_name}(")
+    source = f"@triton.jit\n{call.source[start:].strip()}" if start >= 0 else call.source.strip()
+    before = ["import triton\nimport triton.language as tl", source]
     launch = f"returned = {call.kernel_name}[{call.grid!r}]({', '.join(parts)})"
     return Launching(before, [launch], Wrapper(""))

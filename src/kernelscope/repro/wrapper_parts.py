@@ -93,19 +93,21 @@ class Wrapper:
     def targets(self, line: int) -> dict[int, str]:
         """By place among the tensors that the launch on a line returns: the variable that gets it."""
         for s in self._locals:
-            if isinstance(s, ast.Assign) and s.lineno <= line <= (s.end_lineno or s.lineno):
-                if isinstance(s.targets[0], ast.Name) and isinstance(s.value, ast.Call):
-                    return self._items(s.targets[0].id) or {0: s.targets[0].id}
+            if not (isinstance(s, ast.Assign) and s.lineno <= line <= (s.end_lineno or s.lineno)):
+                continue
+            if isinstance(s.targets[0], ast.Name) and isinstance(s.value, ast.Call):
+                return self._items(s.targets[0].id) or {0: s.targets[0].id}
         return {}
 
     def _items(self, target: str) -> dict[int, str]:
         found = {}
         for s in self._locals:
-            if isinstance(s, ast.Assign) and isinstance(s.value, ast.Subscript):
-                value, place = s.value.value, s.value.slice
-                if isinstance(value, ast.Name) and value.id == target and isinstance(place, ast.Constant):
-                    if isinstance(place.value, int) and isinstance(s.targets[0], ast.Name):
-                        found[place.value] = s.targets[0].id
+            if not (isinstance(s, ast.Assign) and isinstance(s.value, ast.Subscript)):
+                continue
+            value, place, variable = s.value.value, s.value.slice, s.targets[0]
+            of_target = isinstance(value, ast.Name) and value.id == target
+            if of_target and isinstance(place, ast.Constant) and isinstance(variable, ast.Name):
+                found[int(str(place.value))] = variable.id
         return found
 
     def _binding(self, name: str, line: int) -> list[ast.stmt]:
@@ -116,7 +118,7 @@ class Wrapper:
             if isinstance(s, ast.Assign)
             and s.col_offset > 0
             and s.lineno < line
-            and re.fullmatch(r"stream\d+", name)
+            and "stream" in name
             and isinstance(s.targets[0], ast.Name)
             and s.targets[0].id == name
         ]

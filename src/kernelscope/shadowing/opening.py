@@ -17,9 +17,7 @@ from .session import Session, Wrong
 
 
 @contextmanager
-def shadow(
-    *, offload: bool = False, wrong: Callable[[Wrong], None] | None = None
-) -> Iterator[ShadowResult]:
+def shadow(*, offload: bool = False, wrong: Callable[[Wrong], None] | None = None) -> Iterator[ShadowResult]:
     """Judge every kernel that compiled code launches inside.
 
     What was compiled before is compiled again, without caches, because only lowering tells which buffer
@@ -29,8 +27,8 @@ def shadow(
             compiled(x).sum().backward()
         print(result)
 
-    With `offload` the references are computed on the CPU, which spares the memory of a GPU. `wrong` is called as soon
-    as something is wrong.
+    With `offload` the references are computed on the CPU, which spares the memory of a GPU. `wrong` is called
+    as soon as something is wrong.
     """
     import torch._functorch.config as functorch_config
     import torch._inductor.config as inductor_config
