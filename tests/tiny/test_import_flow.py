@@ -25,6 +25,7 @@ FORBIDDEN = {
     "run": (".recording", ".probes", ".analysis", ".views"),
     "analysis": (".views",),
     "views": (".recording", ".probes"),
+    "repro": (".recording", ".probes", ".shadowing", ".reduction"),
 }
 
 # package or module → all that it may import of ours

@@ -135,6 +135,14 @@ def _is_tuple(value: Any) -> bool:
     return isinstance(value, tuple | list)
 
 
+def nothing() -> Candidate:
+    """A graph that gives back what it is given."""
+    graph = Graph()
+    given = graph.placeholder("x")
+    graph.output((given,))
+    return Candidate(GraphModule(torch.nn.Module(), graph), [torch.ones(2)])
+
+
 def removable(candidate: Candidate) -> list[str]:
     """The nodes that a part may have; what draws random numbers is always given instead."""
     return [n.name for n in work_of(candidate.module) if not any(word in str(n.target) for word in _DRAWS)]

@@ -44,6 +44,8 @@ def capture(program: Callable[[], Any]) -> Captured:
     try:
         with shadow(wrong=wrong) as result:
             program()
+        if traced.current is not None:  # for a check of the user's own
+            found.starts = _of_traced(traced.current)
         found.nothing = (
             result.problem
             or "nothing fails: no kernel computes something else than eager, and nothing was raised"

@@ -75,9 +75,7 @@ def _beginning(
             return start, found
         seen.append("passed" if found is None else str(found))
     if failure is None:
-        raise NothingToReduce(
-            "nothing fails: no kernel computes something else than eager, and nothing was raised"
-        )
+        raise NothingToReduce("nothing to reduce: the check passes for the whole graph; it has to fail")
     raise NothingToReduce(
         f"the failure of the program, {failure}, does not come back when its graph runs alone "
         f"({'; '.join(seen)}); "
