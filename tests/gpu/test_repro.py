@@ -1,4 +1,4 @@
-"""`kernelscope repro` and `reduce` on a GPU: Triton kernels with their autotuned configs, extern kernels, a user's own."""
+"""`kernelscope repro` and `reduce` on a GPU: Triton kernels with their autotuned configs, extern kernels."""
 
 from __future__ import annotations
 

@@ -32,9 +32,8 @@ def call_script(run: StoredRun, index: int, imports: Sequence[str] = ()) -> Scri
     launch = launching(call, names)
     part = eager_part(run, call, names, launch.wrapper, launch.text, tensors)
     if part is None:
-        notes.append(
-            "the eager result is not checked: record with --stages to have the FX nodes of each kernel"
-        )
+        how = "" if call.kind == "gcu" else ": record with --stages to have the FX nodes of each kernel"
+        notes.append(f"the eager result is not checked{how}")
     else:
         notes += [f"not checked beside eager: {why}" for why in part.unknown]
         given |= part.context

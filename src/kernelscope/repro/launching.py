@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ..run import KernelCall
 from ..run.errors import RunError
+from .gcu_launch import gcu_launch
 from .wrapper_parts import LaunchText, Wrapper
 
 _BUILTINS = frozenset({"True", "False", "None", "torch", "inf", "nan", "math", "float", "int"})
@@ -24,7 +25,8 @@ class Launching:
 
 def launching(call: KernelCall, names: dict[int, str]) -> Launching:
     if call.kind == "gcu":
-        raise RunError(f"call {call.index} is a gcu kernel: give its graph, kernelscope repro --graph …")
+        before, lines = gcu_launch(call, names)
+        return Launching(before, lines, Wrapper(""), first=["LIBRARY = built(CPP, HEADER)"])
     if call.producer == "user" and call.graph is None:
         return _of_user(call, names)
     if call.graph is None or not call.graph.source:
