@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from . import fingerprint as fingerprint
+    from . import repro as repro
     from . import values as values
     from .analysis.determinism import DeterminismResult as DeterminismResult
     from .analysis.diff import diff as diff
@@ -69,6 +70,7 @@ __all__ = [
     "record",
     "reduce",
     "replace",
+    "repro",
     "shadow",
     "step",
     "values",
@@ -77,7 +79,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Public names load on first use: `import kernelscope` does not import torch."""
-    if name in ("fingerprint", "values"):
+    if name in ("fingerprint", "repro", "values"):
         return import_module(f".{name}", __name__)
     if name not in _HOMES:
         raise AttributeError(f"module 'kernelscope' has no attribute {name!r}; it has {', '.join(__all__)}")

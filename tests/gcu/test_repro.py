@@ -15,6 +15,7 @@ from kernelscope.repro import files
 from kernelscope.repro.call_script import call_script
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("dynamic", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_gcu_kernel_alone(tmp_path: Path, dynamic: bool) -> None:
     torch._dynamo.reset()

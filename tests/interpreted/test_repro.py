@@ -16,6 +16,7 @@ from kernelscope.repro import files
 from kernelscope.repro.call_script import call_script
 
 HERE = Path(__file__).parent
+pytestmark = pytest.mark.timeout(900)  # four processes that import torch
 
 # What a GPU would be: the driver that the tests of this folder use. The script itself is as it was written.
 RUNNER = """
