@@ -51,7 +51,7 @@ READS_ENVIRONMENT = ("config",)
 ENVIRONMENT = ("environ", "environb", "getenv", "getenvb")
 
 # these, and all that they import in turn, load without torch
-LIGHT = ("events", "config", "run", "stages", "analysis", "views", "cli")
+LIGHT = ("events", "config", "run", "stages", "analysis", "views", "cli", "repro")
 EXISTING = [name for name in LIGHT if list(PACKAGE.glob(f"{name}.py")) + list(PACKAGE.glob(f"{name}/*.py"))]
 
 
