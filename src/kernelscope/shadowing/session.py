@@ -106,7 +106,9 @@ class Session:
             self._executions[graph_call.index] = Execution(lowered, self._texts[graph.path], graph.name)
             self._memory.begin(graph_call.index)
             if self._wrong is not None:
-                self._inputs = {graph_call.index: list(inputs)}
+                with self._apart():  # copies: a kernel may write to them
+                    copies = [v.clone() if isinstance(v, torch.Tensor) else v for v in inputs]
+                self._inputs = {graph_call.index: copies}
 
     def before(self, launch: Launch) -> Pending | None:
         execution = self._executions.get(launch.graph_call)
