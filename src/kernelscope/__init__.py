@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from . import fingerprint as fingerprint
+    from . import repro as repro
     from . import values as values
     from .analysis.determinism import DeterminismResult as DeterminismResult
     from .analysis.diff import diff as diff
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from .packages import aoti_compile_and_package as aoti_compile_and_package
     from .recording import record as record
     from .recording import step as step
+    from .reduction import Reduction as Reduction
+    from .reduction import reduce as reduce
     from .run import KernelCall as KernelCall
     from .run import Run as Run
     from .run import RunError as RunError
@@ -43,8 +46,10 @@ _HOMES = {
     "diff": ".analysis.diff",
     "ShadowResult": ".shadowing",
     "check_correctness": ".shadowing",
+    "Reduction": ".reduction",
     "load": ".run",
     "record": ".recording",
+    "reduce": ".reduction",
     "replace": ".values.replacing",
     "shadow": ".shadowing",
     "step": ".recording",
@@ -56,6 +61,7 @@ __all__ = [
     "DeterminismResult",
     "Divergence",
     "KernelCall",
+    "Reduction",
     "Run",
     "RunError",
     "ShadowResult",
@@ -68,7 +74,9 @@ __all__ = [
     "fingerprint",
     "load",
     "record",
+    "reduce",
     "replace",
+    "repro",
     "shadow",
     "step",
     "values",
@@ -77,7 +85,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Public names load on first use: `import kernelscope` does not import torch."""
-    if name in ("fingerprint", "values"):
+    if name in ("fingerprint", "repro", "values"):
         return import_module(f".{name}", __name__)
     if name not in _HOMES:
         raise AttributeError(f"module 'kernelscope' has no attribute {name!r}; it has {', '.join(__all__)}")

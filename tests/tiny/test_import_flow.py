@@ -27,6 +27,7 @@ FORBIDDEN = {
     "views": (".recording", ".probes"),
     "report": (".recording", ".probes"),
     "export": (".recording", ".probes"),
+    "repro": (".recording", ".probes", ".shadowing", ".reduction"),
 }
 
 # package or module → all that it may import of ours
@@ -55,7 +56,9 @@ READS_ENVIRONMENT = ("config",)
 ENVIRONMENT = ("environ", "environb", "getenv", "getenvb")
 
 # these, and all that they import in turn, load without torch
-LIGHT = ("events", "config", "run", "stages", "analysis", "views", "report", "export", "bisection", "cli")
+LIGHT = (
+    "events", "config", "run", "stages", "analysis", "views", "report", "export", "bisection", "repro", "cli"
+)  # fmt: skip
 EXISTING = [name for name in LIGHT if list(PACKAGE.glob(f"{name}.py")) + list(PACKAGE.glob(f"{name}/*.py"))]
 
 

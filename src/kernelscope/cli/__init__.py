@@ -27,6 +27,8 @@ examples:
   kernelscope show --crash                what was executing when it died
   kernelscope shadow train.py             which kernel computes something else than eager
   kernelscope bisect train.py             which part of the compiler makes it fail
+  kernelscope repro --call 17             that call alone, as a script of stock torch
+  kernelscope reduce train.py             the smallest graph that still fails
 
 RUN is a folder, or the name of a run in ./kscope-runs; left out, it is the newest run.
 """

@@ -42,7 +42,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def main(args: argparse.Namespace) -> int:
-    words = _words(args)
+    words = script_words(args, "shadow")
     with tempfile.TemporaryDirectory(prefix="kernelscope-shadow-") as folder:
         answer = Path(folder) / "result.json"
         command = [sys.executable, "-m", "kernelscope.shadowing.child", str(answer)]
@@ -53,7 +53,8 @@ def main(args: argparse.Namespace) -> int:
     return _tell(result, done.returncode, as_json=args.json)
 
 
-def _words(args: argparse.Namespace) -> list[str]:
+def script_words(args: argparse.Namespace, command: str) -> list[str]:
+    """The script or module that a command runs in a child of its own."""
     if args.module is not None:
         if not args.module:
             raise RunError("-m needs the name of a module")
@@ -62,7 +63,7 @@ def _words(args: argparse.Namespace) -> list[str]:
     if not args.command:
         raise RunError("what shall it run? Give a script, or -m module")
     if args.command[0] == "--":
-        raise RunError("shadow runs a Python script or -m module, not a command")
+        raise RunError(f"{command} runs a Python script or -m module, not a command")
     check_script(Path(args.command[0]))
     return list(args.command)
 

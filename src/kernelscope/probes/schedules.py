@@ -127,13 +127,15 @@ def _buffer(name: str, value: Any) -> dict[str, Any]:
     if layout is None:
         scope = "none" if type(getattr(value, "layout", None)).__name__ == "NoneLayout" else "symbol"
         return {"name": name, "shape": [], "dtype": type(value).__name__, "scope": scope}
-    return {
+    made = {
         "name": name,
         "shape": [_size(s) for s in layout.size],
         "stride": [_size(s) for s in layout.stride],
         "dtype": str(layout.dtype),
         "scope": str(layout.device),
     }
+    node = value.get_origin_node() if hasattr(value, "get_origin_node") else None
+    return made if node is None else made | {"node": str(node.name)}
 
 
 def _layout(value: Any) -> Any:

@@ -29,14 +29,7 @@ def main(argv: list[str]) -> int:
 def _run(words: list[str]) -> str:
     """Why the script failed, or nothing."""
     try:
-        if words[0] == "-m":
-            sys.argv = words[1:]
-            sys.path.insert(0, os.getcwd())
-            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
-        else:
-            sys.argv = words
-            sys.path.insert(0, str(Path(words[0]).resolve().parent))
-            runpy.run_path(words[0], run_name="__main__")
+        start(words)
     except SystemExit as left:
         if left.code not in (None, 0):
             return f"it exited with {left.code}"
@@ -44,6 +37,18 @@ def _run(words: list[str]) -> str:
         traceback.print_exc()
         return f"{type(error).__name__}: {error}"
     return ""
+
+
+def start(words: list[str]) -> None:
+    """A script or a module, as Python itself would run it."""
+    if words[0] == "-m":
+        sys.argv = words[1:]
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = words
+        sys.path.insert(0, str(Path(words[0]).resolve().parent))
+        runpy.run_path(words[0], run_name="__main__")
 
 
 if __name__ == "__main__":

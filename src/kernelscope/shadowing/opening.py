@@ -14,11 +14,11 @@ from ..probes.fx_stages import FxStages
 from ..probes.gcu_lowering import GcuLowerings
 from ..probes.lowering import Lowerings
 from .result import ShadowResult
-from .session import Session
+from .session import Session, Wrong
 
 
 @contextmanager
-def shadow(*, offload: bool = False) -> Iterator[ShadowResult]:
+def shadow(*, offload: bool = False, wrong: Callable[[Wrong], None] | None = None) -> Iterator[ShadowResult]:
     """Judge every kernel that compiled code launches inside.
 
     What was compiled before is compiled again, without caches, because only lowering tells which buffer
@@ -28,11 +28,12 @@ def shadow(*, offload: bool = False) -> Iterator[ShadowResult]:
             compiled(x).sum().backward()
         print(result)
 
-    With `offload` the references are computed on the CPU, which spares the memory of a GPU.
+    With `offload` the references are computed on the CPU, which spares the memory of a GPU. `wrong` is called
+    as soon as something is wrong.
     """
     result = ShadowResult()
     try:
-        with listening(Session(result, offload=offload)):
+        with listening(Session(result, offload=offload, wrong=wrong)):
             yield result
     finally:
         result.is_done = True

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
@@ -23,7 +24,7 @@ from .execution import Execution, writes_in_place
 from .in_place import InPlace
 from .launch_check import LaunchCheck, Pending
 from .memory_check import MemoryCheck
-from .result import ShadowResult
+from .result import Culprit, ShadowResult
 from .stage_check import StageCheck
 from .units import Unit, unit_of
 from .wrapper_text import WrapperText, read_text
@@ -33,14 +34,34 @@ _KEYS = torch._C.DispatchKey
 _AUTOCAST = torch._C.DispatchKeySet(_KEYS.AutocastCPU) | torch._C.DispatchKeySet(_KEYS.AutocastCUDA)
 
 
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """Something that is wrong, with what was at hand when it was found."""
+
+    culprit: Culprit
+    module: Any = None  # the graph that was lowered
+    inputs: Sequence[Any] | None = None  # that the graph was called with
+    order: Sequence[Any] = ()  # the nodes that the kernel computes
+    given: Mapping[Any, Any] = field(default_factory=dict)  # by node: what the kernel was given
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+
+
 class Session:
-    """Listens to every launch; what is wrong goes into `result`."""
+    """Listens to every launch; what is wrong goes into `result`, and to `wrong` as soon as it is found."""
 
     def __init__(
-        self, result: ShadowResult, *, offload: bool = False, launches: LaunchCheck | None = None
+        self,
+        result: ShadowResult,
+        *,
+        offload: bool = False,
+        launches: LaunchCheck | None = None,
+        wrong: Callable[[Wrong], None] | None = None,
     ) -> None:
         """With `launches`, only that is done."""
         self.result = result
+        self._wrong = wrong
+        self._told = 0  # culprits
+        self._inputs: dict[int, list[Any]] = {}  # by graph call, for who wants to be told
         self._launches = launches or LaunchCheck(result, offload=offload)
         self._memory = MemoryCheck(result)
         self._checks_all = launches is None
@@ -105,6 +126,10 @@ class Session:
                 graph.name,
             )
             self._memory.begin(graph_call.index)
+            if self._wrong is not None:
+                with self._apart():  # copies: a kernel may write to them
+                    copies = [v.clone() if isinstance(v, torch.Tensor) else v for v in inputs]
+                self._inputs = {graph_call.index: copies}
 
     def before(self, launch: Launch) -> Pending | None:
         execution = self._executions.get(launch.graph_call)
@@ -117,7 +142,9 @@ class Session:
             return None
         try:
             with self._apart():
-                return self._prepare(index, launch, execution)
+                pending = self._prepare(index, launch, execution)
+                self._tell_wrong(launch, execution, None)
+                return pending
         except Exception:
             self._say_own_fault(launch)
             return None
@@ -130,8 +157,23 @@ class Session:
                 self._launches.after(launch, pending)
                 if self._checks_all:
                     self._memory.after(pending.index, launch, pending.alive)
+                self._tell_wrong(launch, pending.execution, pending)
         except Exception:
             self._say_own_fault(launch)
+
+    def _tell_wrong(self, launch: Launch, execution: Execution, pending: Pending | None) -> None:
+        if self._wrong is None or len(self.result.culprits) <= self._told:
+            return
+        self._told = len(self.result.culprits)
+        inputs = self._inputs.get(launch.graph_call)
+        culprit = self.result.culprit
+        assert culprit is not None
+        module, sizes = execution.lowered.module, execution.symbols
+        if pending is not None and culprit.verdict == "wrong-kernel":
+            unit = pending.unit
+            self._wrong(Wrong(culprit, module, inputs, unit.order, pending.inputs, sizes))
+        else:
+            self._wrong(Wrong(culprit, module, inputs, sizes=sizes))
 
     @contextmanager
     def _apart(self) -> Iterator[None]:

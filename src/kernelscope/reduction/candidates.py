@@ -1,0 +1,166 @@
+"""A graph with inputs, and the smaller ones that can be made of it.
+
+Any part of a graph's nodes is a graph: what those nodes need and is not among them becomes an input, with the
+value that eager computes there. So every candidate is whole, and has real inputs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Interpreter, Node
+from torch.utils._pytree import tree_leaves, tree_map
+
+_WORK = ("call_function", "call_method")
+_DRAWS = ("inductor_seeds", "inductor_random", "inductor_randint", "inductor_lookup_seed")
+
+
+@dataclass(slots=True)
+class Candidate:
+    """One program to try."""
+
+    module: GraphModule
+    inputs: list[Any]
+    dynamic: bool = False
+    note: str = ""  # what was done to the values of its inputs
+    names: list[str] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        return len(work_of(self.module))
+
+    @property
+    def code(self) -> str:
+        return str(self.module.code).strip()
+
+    @property
+    def key(self) -> str:
+        """The same for the same graph of inputs that look alike."""
+        parts = [self.code, str(self.dynamic), self.note, *map(_spec, self.inputs)]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
+
+    @property
+    def differentiates(self) -> bool:
+        return any(isinstance(v, torch.Tensor) and v.requires_grad for v in self.inputs)
+
+
+def work_of(module: GraphModule) -> list[Node]:
+    """The nodes that count: what is computed, not what is given, and not the places of a tuple."""
+    return [n for n in module.graph.nodes if n.op in _WORK and not _is_item(n)]
+
+
+def _is_item(node: Node) -> bool:
+    return getattr(node.target, "__name__", "") == "getitem" and not isinstance(
+        node.args[0].meta.get("val") if isinstance(node.args[0], Node) else None, torch.Tensor
+    )
+
+
+def _spec(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype}{list(value.shape)}{list(value.stride())}{value.device}{value.requires_grad}"
+    return f"{type(value).__name__} {value}"
+
+
+class _Values(Interpreter):
+    """Runs a graph and keeps the value of each node."""
+
+    def __init__(self, module: GraphModule) -> None:
+        super().__init__(module)
+        self.values: dict[str, Any] = {}
+
+    def run_node(self, node: Node) -> Any:
+        result = super().run_node(node)
+        if node.op != "output":
+            self.values[node.name] = tree_map(copied, result)
+        return result
+
+
+def copied(value: Any) -> Any:
+    """The same values in the same layout; a leaf, if it can be differentiated."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().clone().requires_grad_(value.requires_grad and value.is_floating_point())
+
+
+def values_of(candidate: Candidate) -> dict[str, Any]:
+    """By node: what eager computes."""
+    runner = _Values(candidate.module)
+    with torch.set_grad_enabled(candidate.differentiates):
+        runner.run(*[copied(v) for v in candidate.inputs])
+    return runner.values
+
+
+def part_of(candidate: Candidate, kept: Collection[str], values: dict[str, Any]) -> Candidate | None:
+    """The graph of these nodes alone; None where that is no graph."""
+    module = candidate.module
+    wanted = {n for n in module.graph.nodes if n.name in kept or (_is_item(n) and n.args[0].name in kept)}
+    given: dict[Node, None] = {}
+    for node in wanted:
+        given |= dict.fromkeys(n for n in node.all_input_nodes if n not in wanted)
+    outside = {n for node in module.graph.nodes if node not in wanted for n in node.all_input_nodes}
+    results = [n for n in module.graph.nodes if n in wanted and (n in outside or not n.users)]
+    results = [r for r in results if _is_result(values.get(r.name))]
+    if not results or any(_is_tuple(values.get(n.name)) for n in given):
+        return None
+    graph, copies = Graph(), dict[Node, Node]()
+    inputs: list[Any] = []
+    for node in module.graph.nodes:
+        if node in given:
+            copies[node] = graph.placeholder(node.name)
+            inputs.append(constant_of(module, node) if node.op == "get_attr" else values[node.name])
+        elif node in wanted:
+            copies[node] = graph.node_copy(node, lambda n: copies[n])
+    graph.output(tuple(copies[r] for r in results))
+    made = GraphModule(module, graph)
+    return Candidate(made, [copied(v) for v in inputs], candidate.dynamic, candidate.note)
+
+
+def constant_of(module: GraphModule, node: Node) -> Any:
+    """A tensor that the graph itself has: an input, from now on."""
+    found: Any = module
+    for name in str(node.target).split("."):
+        found = getattr(found, name)
+    return found
+
+
+def _is_result(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _is_tuple(value: Any) -> bool:
+    return isinstance(value, tuple | list)
+
+
+def nothing() -> Candidate:
+    """A graph that gives back what it is given."""
+    graph = Graph()
+    given = graph.placeholder("x")
+    graph.output((given,))
+    return Candidate(GraphModule(torch.nn.Module(), graph), [torch.ones(2)])
+
+
+def removable(candidate: Candidate) -> list[str]:
+    """The nodes that a part may have; what draws random numbers is always given instead."""
+    return [n.name for n in work_of(candidate.module) if not any(word in str(n.target) for word in _DRAWS)]
+
+
+def of_module(module: GraphModule, inputs: Sequence[Any], *, dynamic: bool = False) -> Candidate:
+    """A whole graph, with tensors in place of what was traced, and its constants as inputs."""
+    graph, copies, given = Graph(), dict[Node, Node](), iter(inputs)
+    values: list[Any] = []
+    nodes = list(module.graph.nodes)
+    for node in [n for n in nodes if n.op in ("placeholder", "get_attr")]:
+        is_input = node.op == "placeholder"
+        copies[node] = graph.placeholder(node.name)
+        values.append(next(given) if is_input else constant_of(module, node))
+    for node in nodes:
+        if node.op == "output":
+            leaves = [copies[n] for n in tree_leaves(node.args[0]) if isinstance(n, Node)]
+            graph.output(tuple(leaves))
+        elif node not in copies:
+            copies[node] = graph.node_copy(node, lambda n: copies[n])
+    return Candidate(GraphModule(module, graph), [copied(v) for v in values], dynamic)

@@ -1,0 +1,137 @@
+"""What the program that fails has compiled: its graphs, and the values that they were given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from ..probes.traced_graphs import TracedGraph, TracedGraphs
+from ..shadowing.opening import shadow
+from ..shadowing.session import Wrong
+from .candidates import Candidate, copied, of_module, part_of, work_of
+from .failures import Failure, of_culprit, of_exception
+
+
+class _Enough(BaseException):
+    """Ends the program at the first thing that is wrong; no `Exception`, so that it is caught by nobody."""
+
+
+@dataclass(slots=True)
+class Captured:
+    """Where to begin, best first."""
+
+    failure: Failure | None = None
+    starts: list[Candidate] = field(default_factory=list)
+    nodes: int = 0  # of the graph that failed
+    nothing: str = ""  # why there is no failure
+
+
+def capture(program: Callable[[], Any]) -> Captured:
+    """Run it under `shadow`, up to the first thing that is wrong."""
+    found = Captured()
+
+    def wrong(what: Wrong) -> None:
+        found.failure = of_culprit(what.culprit)
+        found.starts, found.nodes = _starts(what, traced.current)
+        raise _Enough
+
+    traced = TracedGraphs()
+    traced.install()
+    try:
+        with shadow(wrong=wrong) as result:
+            program()
+        if traced.current is not None:  # for a check of the user's own
+            found.starts = _of_traced(traced.current)
+        found.nothing = (
+            result.problem
+            or "nothing fails: no kernel computes something else than eager, and nothing was raised"
+        )
+    except _Enough:
+        pass
+    except Exception as error:
+        if traced.current is None:
+            raise
+        found.failure = of_exception(error)
+        found.starts = _of_traced(traced.current)
+        found.nodes = max((c.size for c in found.starts), default=0)
+    finally:
+        traced.remove()
+        torch._dynamo.reset()
+    return found
+
+
+def _starts(wrong: Wrong, traced: TracedGraph | None) -> tuple[list[Candidate], int]:
+    """The kernel's own part of its graph, the graph, and what Dynamo traced."""
+    starts: list[Candidate] = []
+    nodes = 0
+    if wrong.module is not None:
+        nodes = len(work_of(wrong.module))
+        dynamic = any(n.op == "placeholder" and not _is_tensor(n) for n in wrong.module.graph.nodes)
+        if wrong.order:
+            starts += _of_unit(wrong, dynamic)
+        if wrong.inputs is not None:
+            starts.append(of_module(wrong.module, wrong.inputs, dynamic=dynamic))
+    # A pass before autograd sees what Dynamo traced, and nothing else.
+    of_traced = _of_traced(traced) if traced is not None else []
+    nodes = max([nodes, *(c.size for c in of_traced)])
+    is_stage = wrong.culprit.verdict == "wrong-stage"
+    return ([*of_traced, *starts] if is_stage else [*starts, *of_traced]), nodes
+
+
+def _is_tensor(node: Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def _of_unit(wrong: Wrong, dynamic: bool) -> list[Candidate]:
+    """With the values that the launch was really given."""
+    assert wrong.module is not None
+    values = {node.name: copied(value) for node, value in wrong.given.items()}
+    whole = Candidate(wrong.module, [], dynamic)
+    for node in wrong.order:  # as placeholders, only what is given has a value; what is computed needs none
+        values.setdefault(node.name, node.meta.get("val"))
+    sizes = {
+        n.name: wrong.sizes.get(str(v.node.expr))
+        for n in wrong.module.graph.nodes
+        if isinstance(v := n.meta.get("val"), torch.SymInt)
+    }
+    values |= {name: size for name, size in sizes.items() if size is not None}
+    try:
+        made = part_of(whole, {n.name for n in wrong.order}, values)
+    except KeyError:  # a size that nobody has told
+        return []
+    return [made] if made is not None else []
+
+
+def _of_traced(traced: TracedGraph) -> list[Candidate]:
+    inputs = traced.real if traced.real is not None else [_generated(v) for v in traced.example]
+    if any(v is None for v in inputs):
+        return []
+    dynamic = any(isinstance(v, int | torch.SymInt) for v in traced.example)
+    try:
+        return [of_module(traced.module, inputs, dynamic=dynamic)]
+    except Exception:
+        return []
+
+
+def _generated(value: Any) -> Any:
+    """A tensor like a traced one: what fails to compile fails with any values."""
+    if isinstance(value, torch.SymInt):
+        return int(value.node.hint) if value.node.hint is not None else None
+    if not isinstance(value, torch.Tensor):
+        return value
+    sizes = [int(n) if isinstance(n, int) else int(n.node.hint) for n in value.shape]
+    strides = [int(n) if isinstance(n, int) else int(n.node.hint) for n in value.stride()]
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+    with unset_fake_temporarily():
+        made = torch.empty_strided(sizes, strides, dtype=value.dtype, device=value.device)
+        generator = torch.Generator().manual_seed(0)
+        if made.is_floating_point():
+            made.copy_(torch.randn(sizes, generator=generator).to(value.dtype))
+        else:
+            made.zero_()
+        return made.requires_grad_(bool(value.requires_grad) and made.is_floating_point())

@@ -1,0 +1,67 @@
+"""`reduce(fn, args)`: from a function to the smallest graph of it that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .candidates import Candidate, nothing
+from .capture import Captured, capture
+from .failures import Failure
+from .journal import Journal
+from .reducer import NothingToReduce, Reduction, reduce_from
+from .trials import Check, Trials, shadow_check
+
+
+def reduce(
+    program: Callable[[], Any] | Candidate,
+    *,
+    check: Callable[[Candidate], Any] | None = None,
+    journal: Path | None = None,
+    resume: bool = False,
+    repeats: int = 1,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Reduction:
+    """The smallest part of what `program` compiles that still fails as it does.
+
+    The program is run once, with every kernel judged; it ends at the first that is wrong. Then parts of its
+    graph are tried: a part fails in the same way if the same kernel is wrong in the same way, or the same
+    exception is raised. A `check` of your own gets a candidate (`.module`, `.inputs`): does it fail?
+
+        found = kernelscope.reduce(lambda: compiled(x).sum().backward())
+        print(found)
+    """
+    judge = shadow_check if check is None else _as_check(check)
+    trials = Trials(judge, Journal(journal, resume=resume), repeats, tell)
+    if isinstance(program, Candidate):
+        starts, failure, nodes = [program], None, program.size
+    else:
+        captured = capture(program)
+        if captured.failure is None and check is None:
+            raise NothingToReduce(captured.nothing)
+        starts, nodes = captured.starts, captured.nodes
+        failure = captured.failure if check is None else None
+    if check is not None and judge(nothing()) is not None:
+        raise NothingToReduce(
+            "the check fails for a graph that computes nothing, too: it does not depend on the graph"
+        )
+    return reduce_from(starts, failure, trials, nodes)
+
+
+def reduce_captured(captured: Captured, trials: Trials) -> Reduction:
+    if captured.failure is None:
+        raise NothingToReduce(captured.nothing)
+    return reduce_from(captured.starts, captured.failure, trials, captured.nodes)
+
+
+def _as_check(check: Callable[[Candidate], Any]) -> Check:
+    """What says true of a candidate that fails; an exception is a failure of its own kind."""
+
+    def judge(candidate: Candidate) -> Failure | None:
+        found = check(candidate)
+        if found is None or isinstance(found, Failure):
+            return found
+        return Failure("check", "the check fails") if found else None
+
+    return judge

@@ -1,0 +1,101 @@
+"""What is left of a graph, as a script of stock torch."""
+
+from __future__ import annotations
+
+import platform
+import re
+from typing import Any
+
+import torch
+
+from ..probes.compile_settings import changed_settings
+from ..repro.composing import Script, docstring, ending, laid_out, rule, settings, tables
+from ..run.tensors import SavedTensor
+from .reducer import Reduction
+
+_FEW = 64  # elements that are written into the script itself
+_FREED = re.compile(r";  [\w\s=]+ = None$")
+_NAMES = {
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
+    torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8",
+    torch.bool: "BOOL",
+}  # fmt: skip
+_OURS = ("aten", "prims", "inductor", "quantized", "mkldnn", "higher_order")
+
+
+def reduced_script(reduction: Reduction, name: str = "reduced") -> Script:
+    candidate, notes = reduction.candidate, list(reduction.notes)
+    names = [n.name for n in candidate.module.graph.nodes if n.op == "placeholder"]
+    values = dict(zip(names, candidate.inputs, strict=True))
+    tensors: dict[str, SavedTensor] = {}
+    given = {n: _given(n, v, tensors) for n, v in values.items() if isinstance(v, torch.Tensor)}
+    numbers = {n: v for n, v in values.items() if not isinstance(v, torch.Tensor)}
+    leaves = [n for n, v in values.items() if isinstance(v, torch.Tensor) and v.requires_grad]
+    foreign = sorted(_foreign(candidate.module))
+    if foreign:
+        notes.append(f"it needs {', '.join(foreign)}: import what registers it at the top of the script")
+    versions = {"torch": torch.__version__, "python": platform.python_version()}
+    what = f"The smallest graph that fails: {reduction.nodes} of {reduction.nodes_before} nodes.\n"
+    blocks = [
+        docstring(f"{what}\n{reduction.failure}".replace('"""', "'''").replace("\\", "/"), versions),
+        *settings(changed_settings().get("torch._inductor.config", {}), notes),
+        rule("the graph"),
+        f"def graph({', '.join(names)}):",
+        *[f"    {line}" for line in _body(candidate.code)],
+        f"SIZES = {numbers!r}",
+        *_running(leaves, dynamic=candidate.dynamic),
+        *tables(given, {}, notes),
+        *ending("eager"),
+    ]
+    return Script(name, laid_out(blocks), tensors, notes)
+
+
+def _body(code: str) -> list[str]:
+    lines = [_FREED.sub("", line.strip()) for line in code.splitlines()[1:] if line.strip()]
+    result = lines[-1].removeprefix("return ")
+    return [*lines[:-1], f"return {{f'result_{{i}}': value for i, value in enumerate({result})}}"]
+
+
+def _running(leaves: list[str], *, dynamic: bool) -> list[str]:
+    how = ", dynamic=True" if dynamic else ""
+    if not leaves:
+        return [
+            f"compiled = torch.compile(graph{how})",
+            "def eager(**given):\n    with torch.no_grad():\n        return graph(**given, **SIZES)",
+            "def launch(**given):\n    with torch.no_grad():\n        return compiled(**given, **SIZES)",
+        ]
+    return [
+        f"LEAVES = {leaves!r}",
+        "def differentiated(function, given):\n"
+        "    given = {n: v.detach().requires_grad_() if n in LEAVES else v for n, v in given.items()}\n"
+        "    made = function(**given, **SIZES)\n"
+        "    wanted = [v for v in made.values() if v.requires_grad]\n"
+        "    leaves = [given[n] for n in LEAVES]\n"
+        "    ones = [torch.ones_like(v) for v in wanted]\n"
+        "    found = torch.autograd.grad(wanted, leaves, ones, allow_unused=True)\n"
+        "    gradients = {f'gradient of {n}': g for n, g in zip(LEAVES, found) if g is not None}\n"
+        "    return {n: v.detach() for n, v in made.items()} | gradients",
+        f"compiled = torch.compile(graph{how})",
+        "def eager(**given):\n    return differentiated(graph, given)",
+        "def launch(**given):\n    return differentiated(compiled, given)",
+    ]
+
+
+def _given(name: str, value: torch.Tensor, tensors: dict[str, SavedTensor]) -> dict[str, Any]:
+    dtype = str(value.dtype).removeprefix("torch.")
+    made: dict[str, Any] = {
+        "role": "in", "dtype": dtype, "shape": tuple(value.shape), "stride": tuple(value.stride()),
+    }  # fmt: skip
+    if value.device.type != "cpu":
+        made["device"] = str(value.device)
+    plain = value.detach().cpu().contiguous()
+    if value.numel() <= _FEW and value.dtype in _NAMES:
+        return made | {"values": plain.flatten().tolist()}
+    data = plain.flatten().view(torch.uint8).numpy().tobytes() if plain.numel() else b""
+    tensors[name] = SavedTensor(_NAMES.get(value.dtype, "U8"), tuple(value.shape), data)
+    return made | {"saved": name}
+
+
+def _foreign(module: Any) -> set[str]:
+    spaces = ((n, getattr(n.target, "namespace", "aten")) for n in module.graph.nodes)
+    return {f"torch.ops.{n.target!s}" for n, space in spaces if space not in _OURS}

@@ -1,0 +1,86 @@
+"""One trial: a candidate is compiled, run and judged."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..shadowing import shadow
+from .candidates import Candidate, copied
+from .failures import Failure, of_culprit, of_exception
+from .journal import Journal
+
+Check = Callable[[Candidate], Failure | None]
+
+
+def shadow_check(candidate: Candidate) -> Failure | None:
+    """Compiled, run and differentiated under `shadow`: a kernel that is wrong, or what was raised."""
+    try:
+        with shadow() as result:
+            run_compiled(candidate)
+    except Exception as error:
+        return of_exception(error)
+    finally:
+        torch._dynamo.reset()
+    return of_culprit(result.culprit) if result.culprit is not None else None
+
+
+def run_compiled(candidate: Candidate) -> Any:
+    """What the script that is written in the end does too."""
+    given = [copied(v) for v in candidate.inputs]
+    compiled = torch.compile(candidate.module, dynamic=candidate.dynamic or None)
+    with torch.set_grad_enabled(candidate.differentiates):
+        made = compiled(*given)
+        wanted = [t for t in made if isinstance(t, torch.Tensor) and t.requires_grad]
+        leaves = [t for t in given if isinstance(t, torch.Tensor) and t.requires_grad]
+        if wanted and leaves:
+            torch.autograd.grad(wanted, leaves, [torch.ones_like(t) for t in wanted], allow_unused=True)
+    return made
+
+
+@dataclass(slots=True)
+class Trials:
+    """Runs trials, remembers what came of them, and says how it goes."""
+
+    check: Check
+    journal: Journal
+    repeats: int = 1  # of a trial that passes: a failure that comes and goes is waited for
+    tell: Callable[[str], None] = lambda line: None
+    count: int = 0  # that were run, not remembered
+    seconds: float = 0.0
+    smallest: int = 0
+
+    def outcome(self, candidate: Candidate) -> Failure | str | None:
+        """How it failed, None if it did not, or what became of a trial that never came back."""
+        known = self.journal.outcome(candidate.key)
+        if known is not None:
+            return known.failure if known.is_over else known.how
+        began = time.monotonic()
+        self.journal.begin(candidate.key, candidate.size)
+        failure = None
+        for _ in range(self.repeats):
+            failure = self.check(candidate)
+            if failure is not None:
+                break
+        taken = time.monotonic() - began
+        self.count += 1
+        self.seconds += taken
+        self.journal.end(candidate.key, failure, taken)
+        return failure
+
+    def fails_as(self, wanted: Failure, candidate: Candidate) -> bool:
+        found = self.outcome(candidate)
+        same = isinstance(found, Failure) and wanted.is_same(found)
+        if same:
+            self.smallest = candidate.size
+        how = "the same failure" if same else "passed" if found is None else f"another: {str(found)[:60]}"
+        self.tell(f"trial {self.journal.trials}: {candidate.size} nodes{_noted(candidate)}: {how}")
+        return same
+
+
+def _noted(candidate: Candidate) -> str:
+    return f", {candidate.note}" if candidate.note else ""

@@ -1,0 +1,104 @@
+"""A script that launches one recorded call alone, and checks what it computes. Needs no torch to write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..analysis.random_operators import draws
+from ..run import KernelCall, StoredRun
+from ..run.errors import RunError
+from .composing import Script, docstring, ending, laid_out, rule, tables
+from .eager_part import EagerPart, eager_part
+from .held_values import Tensors, about_argument, place_in_memory
+from .launching import Launching, launching
+from .wrapper_parts import uniquely
+
+
+def call_script(run: StoredRun, index: int, imports: Sequence[str] = ()) -> Script:
+    """The script for call `index`; modules in `imports` register the operators that it needs."""
+    found = run.select(first=index, limit=1)
+    if not found or found[0].index != index:
+        raise RunError(f"{run.path} has no call {index}; it has {len(run)} calls")
+    call = found[0]
+    names = dict(enumerate(uniquely([arg.name for arg in call.arguments])))
+    tensors, notes = Tensors(run), list[str]()
+    given = {
+        names[i]: about_argument(call, i, names[i], tensors, notes)
+        for i, arg in enumerate(call.arguments)
+        if arg.tensor is not None and not arg.returned
+    }
+    place_in_memory(call, given, {i: n for i, n in names.items() if n in given})
+    launch = launching(call, names)
+    part = eager_part(run, call, names, launch.wrapper, launch.text, tensors)
+    if part is None:
+        how = "" if call.kind == "gcu" else ": record with --stages to have the FX nodes of each kernel"
+        notes.append(f"the eager result is not checked{how}")
+    else:
+        notes += [f"not checked beside eager: {why}" for why in part.unknown]
+        given |= part.context
+    recorded = _recorded(call, names, tensors, notes)
+    if call.error:
+        notes.append(f"when it was recorded, the launch raised {call.error}")
+    text = _text(run, call, names, given, recorded, launch, part, notes, imports)
+    return Script(f"repro_call_{index}", text, tensors.held, notes)
+
+
+def _recorded(
+    call: KernelCall, names: dict[int, str], tensors: Tensors, notes: list[str]
+) -> dict[str, dict[str, Any]]:
+    numbers = {a.name: v for a, v in zip(call.arguments, call.args, strict=True) if a.tensor is None}
+    if draws(call.kernel_name, numbers):
+        notes.append("it draws random numbers: the recorded result is not checked")
+        return {}
+    files = tensors.run.saved_tensors(call.index)
+    found = {}
+    for i, arg in enumerate(call.arguments):
+        if arg.tensor is not None and (i, "after") in files:
+            saved = tensors.add(files[i, "after"], f"{names[i]} after")
+            found[names[i]] = {"saved": saved, "dtype": arg.tensor.dtype, "shape": arg.tensor.shape}
+    if not found:
+        notes.append("the recorded result is not checked: it was not saved (--values save)")
+    elif any(note.endswith("its values were not saved") for note in notes):
+        notes.append("the recorded result is not checked: it was computed from other values")
+        return {}
+    return found
+
+
+def _text(
+    run: StoredRun,
+    call: KernelCall,
+    names: dict[int, str],
+    given: dict[str, dict[str, Any]],
+    recorded: dict[str, dict[str, Any]],
+    launch: Launching,
+    part: EagerPart | None,
+    notes: list[str],
+    imports: Sequence[str],
+) -> str:
+    origin = f"\nIt computes {call.origin}." if call.origin else ""
+    own = [n for n, about in given.items() if about["role"] != "context"]
+    returned = [names[i] for i, arg in enumerate(call.arguments) if arg.returned]
+    result = f"named(returned, {returned!r}, [{', '.join(own)}])" if returned else "{}"
+    what = f"Call {call.index} of a recorded run: {call.kernel_name} [{call.kind}], alone.{origin}"
+    blocks = [
+        docstring(what, run.info.versions),
+        *[f"import {name}" for name in imports],
+        rule("the kernel"),
+        *launch.before,
+        f"def launch({', '.join(own)}):",
+        *[f"    {line}" for line in launch.lines],
+        f"    return {result}",
+    ]
+    eager = "None"
+    if part is not None and part.outputs:
+        eager = "eager"
+        blocks += [
+            rule("what it should compute: the nodes of the FX graph"),
+            f"def eager({', '.join(given)}):",
+            *[f"    {line}" for line in part.bind],
+            *[f"    {line.code}" for line in part.lines],
+            "    return {" + ", ".join(f"{k!r}: {v}" for k, v in part.outputs.items()) + "}",
+        ]
+    blocks += tables(given, recorded, notes)
+    return laid_out([*blocks, *ending(eager, launch.first)])

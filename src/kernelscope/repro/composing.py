@@ -1,0 +1,100 @@
+"""Putting a script together: what is special to it first, what all of them share last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from pprint import pformat
+from typing import Any
+
+from .. import __version__
+from ..run.tensors import SavedTensor
+
+_EMBEDDED = Path(__file__).with_name("embedded.py")
+_WIDTH = 110
+_IRRELEVANT = ("fx_graph_", "worker_", "compile_threads", "trace.", "force_disable_caches")
+SHARED = "the same in every such script: reading tensors, comparing, timing"
+
+
+@dataclass(slots=True)
+class Script:
+    """A script and the tensors that go beside it."""
+
+    name: str
+    text: str
+    tensors: dict[str, SavedTensor]
+    notes: list[str] = field(default_factory=list)
+
+
+def rule(title: str) -> str:
+    return f"# -- {title} ".ljust(_WIDTH - 8, "-")
+
+
+def docstring(what: str, versions: Mapping[str, str]) -> str:
+    wanted = ("torch", "triton", "python")
+    told = ", ".join(f"{k} {v}" for k, v in sorted(versions.items()) if k in wanted)
+    return (
+        f'"""{what}\n\n'
+        f"Made with {told}. Needs torch; tensors that are not in it are in the .safetensors file beside it.\n"
+        "Exit status: 0 it computes what it should, 1 it does not, 2 that cannot be said here.\n"
+        "    --benchmark    time it beside eager and Inductor\n\n"
+        f'Written by kernelscope {__version__}.\n"""'
+    )
+
+
+def tables(given: dict[str, Any], recorded: dict[str, Any], notes: Sequence[str]) -> list[str]:
+    return [
+        rule("with these arguments"),
+        f"GIVEN = {pformat(given, sort_dicts=False, width=_WIDTH)}",
+        f"RECORDED = {pformat(recorded, sort_dicts=False, width=_WIDTH)}",
+        f"NOTES = {pformat(list(notes), width=_WIDTH)}",
+    ]
+
+
+def ending(eager: str, first: Sequence[str] = ()) -> list[str]:
+    """What every script shares, and what it does when it is run."""
+    return [
+        rule(SHARED),
+        _embedded(),
+        'if __name__ == "__main__":',
+        *[f"    {line}" for line in first],
+        '    if "--benchmark" in sys.argv:',
+        f"        sys.exit(benchmark(__file__, launch, {eager}, GIVEN))",
+        f"    sys.exit(check(__file__, launch, {eager}, GIVEN, RECORDED, NOTES))",
+    ]
+
+
+def settings(found: Mapping[str, Any], notes: list[str]) -> list[str]:
+    """Inductor's settings that differ from torch's own; without them it may not fail."""
+    lines = []
+    for name, value in found.items():
+        if name.startswith(_IRRELEVANT) or not all(word.isidentifier() for word in name.split(".")):
+            continue
+        if value is None or isinstance(value, bool | int | float) or _is_word(value):
+            lines.append(f"torch._inductor.config.{name} = {value!r}")
+        else:
+            notes.append(f"Inductor's setting {name} was {str(value)[:80]}, which cannot be written down")
+    return [rule("settings"), "import torch._inductor.config", *lines] if lines else []
+
+
+def _is_word(value: Any) -> bool:
+    """Not the text of an object of the program's."""
+    return isinstance(value, str) and "<" not in value
+
+
+def laid_out(blocks: Sequence[str]) -> str:
+    """Empty lines before what stands at the margin."""
+    lines = [blocks[0], "", "from __future__ import annotations", "", "from math import inf, nan", ""]
+    lines += ["import torch", "from torch import device"]
+    for block in blocks[1:]:
+        if not block.startswith("    "):
+            lines.append("")
+        lines.append(block)
+    return "\n".join(lines) + "\n"
+
+
+def _embedded() -> str:
+    """Without its docstring and what a script must begin with."""
+    text = _EMBEDDED.read_text()
+    return text.partition("from __future__ import annotations\n")[2].strip()

@@ -1,0 +1,239 @@
+"""What a launch should compute: the lines of its graph, from the values that it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..events import TensorSpec
+from ..run import KernelCall, StoredRun
+from ..stages.graphs import StagedGraph
+from .fx_text import FxLine, FxText, read_fx, slice_of
+from .held_values import Tensors, Value, values_before
+from .sizes import learn, value_of, values_of
+from .wrapper_parts import LaunchText, Wrapper
+
+
+@dataclass(slots=True)
+class EagerPart:
+    """A function's body in eager code."""
+
+    bind: list[str] = field(default_factory=list)  # nodes that are given, from the arguments
+    lines: list[FxLine] = field(default_factory=list)
+    outputs: dict[str, str] = field(default_factory=dict)  # argument -> node
+    context: dict[str, dict[str, Any]] = field(
+        default_factory=dict
+    )  # values that the kernel itself was not given
+    symbols: dict[str, int] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)  # outputs without eager, and why
+
+
+class GraphNames:
+    """What the stages of one graph tell about its variables."""
+
+    def __init__(self, staged: StagedGraph, wrapper: Wrapper) -> None:
+        dag = staged.part("dag") or {}
+        stage = staged.stages.get("post_grad")
+        self.text: FxText = read_fx(stage.text if stage is not None else "")
+        listed = [*dag.get("inputs", ()), *dag.get("buffers", ())]
+        self.layouts = {b["name"]: (b["shape"], b.get("stride", [])) for b in listed}
+        self.dtypes = {b["name"]: b["dtype"].removeprefix("torch.") for b in listed}
+        self.nodes = {b["name"]: b["node"] for b in listed if b.get("node")}
+        self.nodes |= {name: name for name in self.text.inputs}
+        self.renamed = wrapper.renamed()
+        results = wrapper.results()
+        if len(results) == len(self.text.results):  # what the wrapper returns is the value of that node
+            for variable, node in zip(results, self.text.results, strict=True):
+                if variable and node:
+                    self.nodes.setdefault(variable, node)
+
+    def held(self, name: str) -> str:
+        """The node whose value a variable has."""
+        seen: set[str] = set()
+        while name not in self.nodes and name in self.renamed and name not in seen:
+            seen.add(name)
+            name = self.renamed[name]
+        return str(self.nodes.get(name, ""))
+
+    def before_renaming(self, name: str) -> str:
+        """What memory that goes on under a new name still holds."""
+        return self.held(self.renamed[name]) if name in self.renamed else ""
+
+
+def eager_part(
+    run: StoredRun,
+    call: KernelCall,
+    names: Mapping[int, str],
+    wrapper: Wrapper,
+    launch: LaunchText,
+    tensors: Tensors,
+) -> EagerPart | None:
+    """None where the run has no stages of the graph."""
+    staged = run.stages_of(call.graph)
+    if staged is None or "post_grad" not in staged.stages:
+        return None
+    graph, part = GraphNames(staged, wrapper), EagerPart()
+    outputs = _outputs(call, names, graph, launch, part)
+    around = values_before(run, call, wrapper)
+    part.symbols = _symbols(call, graph, around)
+    own = _own_inputs(call, names, graph, part.symbols)
+    others = {graph.held(n): (n, v) for n, v in around.items() if graph.held(n) not in ("", *own)}
+    needed: dict[str, None] = {}
+    for argument, node in outputs.items():
+        found = slice_of(graph.text, node, frozenset(own))
+        if found.missing:
+            found = slice_of(graph.text, node, frozenset({*own, *others}))
+        if found.missing:
+            part.unknown.append(f"{argument}: eager would need {found.missing[0]}, which was not recorded")
+            continue
+        part.outputs[argument] = node
+        known = {line.name for line in part.lines}
+        part.lines += [line for line in found.lines if line.name not in known]
+        needed |= dict.fromkeys(found.given)
+    order = {name: place for place, name in enumerate(graph.text.lines)}
+    part.lines.sort(key=lambda line: order[line.name])
+    for node in needed:
+        _bind(node, part, own, others, graph, tensors)
+    return part
+
+
+def _bind(
+    node: str,
+    part: EagerPart,
+    own: Mapping[str, str],
+    others: Mapping[str, tuple[str, Value]],
+    graph: GraphNames,
+    tensors: Tensors,
+) -> None:
+    if node in own:
+        part.bind.append(f"{node} = {own[node]}")
+    elif node in others:
+        name, value = others[node]
+        variable, spec = f"value_of_{name}", value.spec
+        part.context[variable] = {
+            "role": "context", "dtype": spec.dtype, "shape": spec.shape, "stride": spec.stride,
+            "saved": tensors.add(value.file, variable),
+        } | ({"device": spec.device} if spec.device != "cpu" else {})  # fmt: skip
+        part.bind.append(f"{node} = {variable}")
+    elif node in graph.text.symbols:
+        number = value_of(graph.text.symbols[node], part.symbols)
+        if number is None:
+            part.unknown.append(f"the size {graph.text.symbols[node]} is not known")
+        part.bind.append(f"{node} = {number}")
+
+
+def _outputs(
+    call: KernelCall, names: Mapping[int, str], graph: GraphNames, launch: LaunchText, part: EagerPart
+) -> dict[str, str]:
+    """By argument that is written or returned: the node that it should be."""
+    found: dict[str, str] = {}
+    returned = [i for i, arg in enumerate(call.arguments) if arg.returned]
+    for i, arg in enumerate(call.arguments):
+        if arg.tensor is None or arg.role not in ("out", "inout"):
+            continue
+        if arg.returned:
+            place = returned.index(i)
+            variable = launch.items.get(place, "") if launch.items else launch.target
+        else:
+            variable = arg.wrapper_name
+        node = graph.nodes.get(variable, "")
+        if node in graph.text.inputs:
+            node = graph.text.last_write(node)
+        if node in graph.text.lines:
+            found[names[i]] = node
+        elif variable:
+            part.unknown.append(f"{arg.name}: no FX node is known whose value it holds")
+    return found
+
+
+def _own_inputs(
+    call: KernelCall, names: Mapping[int, str], graph: GraphNames, symbols: Mapping[str, int]
+) -> dict[str, str]:
+    """By node: the expression that makes its value of an argument."""
+    found: dict[str, str] = {}
+    for i, arg in enumerate(call.arguments):
+        role = call.roles[i]
+        if arg.tensor is None or not arg.wrapper_name or role == "out":
+            continue
+        node = graph.before_renaming(arg.wrapper_name) if role == "inout" else ""
+        variable = arg.wrapper_name
+        if node:
+            variable = graph.renamed[variable]
+        else:
+            node = graph.held(variable)
+        if not node or node in found:
+            continue
+        expression = whole(names[i], variable, node, arg.tensor, graph, symbols)
+        if expression:
+            found[node] = expression
+    return found
+
+
+def whole(
+    name: str, variable: str, node: str, spec: Any, graph: GraphNames, symbols: Mapping[str, int]
+) -> str:
+    """The argument in the layout of its buffer and the shape of its node; nothing if it is a part of it."""
+    while variable not in graph.layouts and variable in graph.renamed:
+        variable = graph.renamed[variable]
+    shape, stride = (values_of(sizes, symbols) for sizes in graph.layouts.get(variable, ((), ())))
+    if variable not in graph.layouts or shape is None or stride is None:
+        return name
+    wanted = graph.text.lines[node].shape if node in graph.text.lines else graph.text.inputs.get(node)
+    node_shape = values_of(wanted, symbols) if wanted is not None else None
+    text = name
+    if (spec.shape, spec.stride) != (shape, stride):
+        if _count(spec.shape) != _count(shape):
+            return ""
+        text = f"base({name}, {shape}, {stride})"
+    if node_shape is not None and node_shape != shape:
+        if _count(node_shape) != _count(shape):
+            return ""
+        text = f"{text}.reshape({node_shape})"
+    return text
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    total = 1
+    for size in shape:
+        total *= size
+    return total
+
+
+def _symbols(call: KernelCall, graph: GraphNames, around: Mapping[str, Value]) -> dict[str, int]:
+    """The sizes of this execution: as scalars that were passed, and as shapes tell them."""
+    found = passed_sizes(call)
+    learn_sizes(found, graph, [*_specs(call), *((name, value.spec) for name, value in around.items())])
+    return found
+
+
+def passed_sizes(call: KernelCall) -> dict[str, int]:
+    return {
+        arg.wrapper_name: value
+        for arg, value in zip(call.arguments, call.args, strict=True)
+        if arg.tensor is None and isinstance(value, int) and arg.wrapper_name.isidentifier()
+    }
+
+
+def sizes_of_execution(calls: Iterable[KernelCall], graph: GraphNames) -> dict[str, int]:
+    found: dict[str, int] = {}
+    calls = list(calls)
+    for call in calls:
+        found |= passed_sizes(call)
+    learn_sizes(found, graph, [pair for call in calls for pair in _specs(call)])
+    return found
+
+
+def _specs(call: KernelCall) -> list[tuple[str, TensorSpec]]:
+    return [(arg.wrapper_name, arg.tensor) for arg in call.arguments if arg.tensor is not None]
+
+
+def learn_sizes(found: dict[str, int], graph: GraphNames, specs: Iterable[tuple[str, TensorSpec]]) -> None:
+    """From arguments that have the layout of their buffers: a view of one tells other sizes."""
+    for name, spec in specs:
+        shape, stride = graph.layouts.get(name, ((), ()))
+        tried = dict(found)
+        learn(tried, shape, spec.shape)
+        learn(tried, stride, spec.stride)
+        if (values_of(shape, tried), values_of(stride, tried)) == (spec.shape, spec.stride):
+            found.update(tried)

@@ -1,0 +1,44 @@
+"""Writing a script and its tensors."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+from ..run.errors import RunError
+from ..run.tensors import SavedTensor
+from .composing import Script
+
+
+def write(script: Script, folder: Path) -> Path:
+    """Both files, new; gives the script's path."""
+    path = folder / f"{script.name}.py"
+    beside = path.with_suffix(".safetensors")
+    for each in (path, beside):
+        if each.exists():
+            raise RunError(f"{each} is there already, and is not overwritten; choose another folder with -o")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if script.tensors:
+            beside.write_bytes(safetensors_of(script.tensors))
+        path.write_text(script.text)
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror}") from None
+    return path
+
+
+def safetensors_of(tensors: dict[str, SavedTensor]) -> bytes:
+    """The format: a length, a header in JSON, the bytes. Aligned, as the format wishes."""
+    head: dict[str, object] = {}
+    place = 0
+    for name, held in tensors.items():
+        head[name] = {
+            "dtype": held.dtype,
+            "shape": list(held.shape),
+            "data_offsets": [place, place + len(held.data)],
+        }
+        place += len(held.data)
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + b"".join(held.data for held in tensors.values())

@@ -1,0 +1,147 @@
+"""A printed FX graph, read as text: which line computes what, from what. Needs no torch."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field
+
+_TENSOR = re.compile(r"^(?P<dtype>[a-z]\w*)\[(?P<shape>[^\]]*)\]")
+# Names that the printed code uses without defining them.
+_KNOWN = frozenset({"torch", "device", "inf", "nan", "self", "math", "operator", "fx_pytree", "print"})
+# What eager computes otherwise than the compiled graph, or not at all.
+_UNREPEATABLE = (
+    "inductor_seeds",
+    "inductor_random",
+    "inductor_randint",
+    "triton_kernel_wrapper",
+    "bernoulli",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FxLine:
+    """One node, as it was printed."""
+
+    name: str
+    code: str  # without the annotation and what is freed
+    needs: tuple[str, ...]
+    shape: tuple[str, ...] | None = None  # as annotated: sizes may be symbols
+
+
+@dataclass(slots=True)
+class FxText:
+    """A printed graph."""
+
+    inputs: dict[str, tuple[str, ...] | None] = field(default_factory=dict)  # None: it is no tensor
+    symbols: dict[str, str] = field(default_factory=dict)  # by input that is a size: what it stands for
+    lines: dict[str, FxLine] = field(default_factory=dict)
+    results: tuple[str, ...] = ()  # "" for what is no node
+
+    def last_write(self, name: str) -> str:
+        """The node that an input which the graph changes is copied from, or nothing."""
+        start = f"torch.ops.aten.copy_.default({name}, "
+        found = [line.name for line in self.lines.values() if f" = {start}" in line.code]
+        return found[-1] if found else ""
+
+
+def read_fx(text: str) -> FxText:
+    """Of text that is no printed graph, one without lines."""
+    found = FxText()
+    try:
+        tree = ast.parse(_plain(text))
+    except (SyntaxError, ValueError, RecursionError):
+        return found
+    function = next(
+        (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "forward"), None
+    )
+    if function is None:
+        return found
+    for argument in function.args.args[1:]:
+        said = _said(argument.annotation)
+        if said.startswith("Sym("):
+            found.symbols[argument.arg] = said[4:-1]
+        found.inputs[argument.arg] = _shape(said)
+    for statement in function.body:
+        _read_statement(statement, found)
+    return found
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"class [^\s(]*<[^\n(]*\(", "class GraphModule(", text)
+
+
+def _read_statement(statement: ast.stmt, found: FxText) -> None:
+    if isinstance(statement, ast.Return):
+        parts = (
+            statement.value.elts if isinstance(statement.value, ast.Tuple | ast.List) else [statement.value]
+        )
+        found.results = tuple(p.id if isinstance(p, ast.Name) else "" for p in parts)
+        return
+    said = ""
+    if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+        target, value, said = statement.target.id, statement.value, _said(statement.annotation)
+    elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+        target, value = statement.targets[0].id, statement.value
+    elif isinstance(statement, ast.Expr):
+        target, value = "", statement.value
+    else:
+        return
+    if value is None or (isinstance(value, ast.Constant) and value.value is None):
+        return  # what is freed
+    needs = tuple(
+        dict.fromkeys(n.id for n in ast.walk(value) if isinstance(n, ast.Name) and n.id not in _KNOWN)
+    )
+    code = f"{target} = {ast.unparse(value)}" if target else ast.unparse(value)
+    name = target or f"line{statement.lineno}"
+    found.lines[name] = FxLine(name, code, needs, _shape(said))
+
+
+def _said(annotation: ast.expr | None) -> str:
+    return (
+        annotation.value if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str) else ""
+    )
+
+
+def _shape(said: str) -> tuple[str, ...] | None:
+    match = _TENSOR.match(said)
+    if match is None:
+        return None
+    return tuple(size.strip() for size in match["shape"].split(",") if size.strip())
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The part of a graph from what is given to one node."""
+
+    lines: tuple[FxLine, ...]
+    given: tuple[str, ...]
+    missing: tuple[str, ...]  # what is neither given nor can be computed
+
+
+def _is_unrepeatable(code: str) -> bool:
+    """Random, in place, or a constant that only the graph itself has."""
+    return "self." in code or any(word in code for word in _UNREPEATABLE)
+
+
+def slice_of(graph: FxText, wanted: str, given: frozenset[str]) -> Slice:
+    """The lines that compute `wanted` from nodes that are given."""
+    done: dict[str, None] = {}
+    used: dict[str, None] = {}
+    missing: dict[str, None] = {}
+    todo = [(wanted, False)]
+    while todo:
+        name, ready = todo.pop()
+        if ready:
+            done[name] = None
+        elif name in done or name in used or name in missing:
+            continue
+        elif name in graph.symbols or (name in given and (name != wanted or name in graph.inputs)):
+            used[name] = None
+        elif name not in graph.lines or _is_unrepeatable(graph.lines[name].code):
+            missing[name] = None
+        else:
+            todo.append((name, True))
+            todo.extend((need, False) for need in reversed(graph.lines[name].needs))
+    order = [line for name, line in graph.lines.items() if name in done]
+    return Slice(tuple(order), tuple(used), tuple(missing))

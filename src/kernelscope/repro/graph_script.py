@@ -1,0 +1,230 @@
+"""A script that compiles one recorded graph anew, and compares it with eager and with what was recorded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..analysis.random_operators import is_random
+from ..events import Graph
+from ..run import KernelCall, StoredRun
+from ..run.errors import RunError
+from ..run.run import is_graph
+from ..stages.graphs import StagedGraph
+from .composing import Script, docstring, ending, laid_out, rule, settings, tables
+from .eager_part import GraphNames, sizes_of_execution, whole
+from .fx_text import FxText, read_fx
+from .held_values import Tensors, Value, calls_around, values_of_call
+from .sizes import value_of, values_of
+from .wrapper_parts import Wrapper
+
+
+def graph_script(run: StoredRun, which: str, imports: Sequence[str] = (), stage: str = "") -> Script:
+    """The script for a graph's first execution; `stage` says which form of it is compiled and evaluated."""
+    graph, first = _graph(run, which)
+    staged = run.stages_of(graph)
+    if staged is None or "post_grad" not in staged.stages:
+        raise RunError(
+            f"graph {graph.name} has no recorded stages: record with\n"
+            "  kernelscope run --values save --stages your_script.py"
+        )
+    wrapper = Wrapper(graph.source)
+    known, tensors, notes = GraphNames(staged, wrapper), Tensors(run), list[str]()
+    inputs, left = _values(run, first, wrapper)
+    for variable, value in list(inputs.items()):  # memory that goes on under a new name
+        if variable in known.renamed:
+            inputs.setdefault(known.renamed[variable], value)
+    symbols = sizes_of_execution(calls_around(run, first), known)
+    name, text = _reference(staged, known.text, stage)
+    given, numbers = _given(known, text, inputs, symbols, tensors, notes)
+    recorded = _recorded(known, text, wrapper, left, symbols, tensors)
+    random = [line.name for line in text.lines.values() if _draws(line.code)]
+    if random:
+        recorded = {}
+        notes.append(
+            f"{random[0]} draws random numbers: Inductor draws eager's here, and the recorded are not checked"
+        )
+    changed = run.compiler_settings.get("torch._inductor.config", {})
+    changed |= {"fallback_random": True} if random else {}
+    blocks = [
+        docstring(
+            f"Graph {graph.name} of a recorded run, compiled anew: its stage {name!r}.", run.info.versions
+        ),
+        *[f"import {module}" for module in imports],
+        *settings(changed, notes),
+        rule(f"the graph, as Inductor's stage {name!r} has it"),
+        f"def graph({', '.join([*given, *numbers])}):",
+        *[f"    {line.code}" for line in text.lines.values()],
+        "    return {" + ", ".join(f"'result_{i}': {n}" for i, n in enumerate(text.results) if n) + "}",
+        f"SIZES = {numbers!r}",
+        "def eager(**given):",
+        "    with torch.no_grad():",
+        "        return graph(**given, **SIZES)",
+        f"compiled = torch.compile(graph{', dynamic=True' if numbers else ''})",
+        "def launch(**given):",
+        "    with torch.no_grad():",
+        "        return compiled(**given, **SIZES)",
+        *tables(given, recorded, notes),
+        *ending("eager"),
+    ]
+    return Script(f"repro_graph_{graph.name}", laid_out(blocks), tensors.held, notes)
+
+
+def _graph(run: StoredRun, which: str) -> tuple[Graph, KernelCall]:
+    wanted: int | str = int(which) if which.isdecimal() else which
+    graphs = [g for g in run.graphs if is_graph(g, wanted)]
+    if not graphs:
+        known = ", ".join(f"{g.id} ({g.name})" for g in run.graphs) or "none"
+        raise RunError(f"{run.path} has no graph {which}; it has {known}")
+    graph = graphs[0]
+    calls = run.select(graph=graph.id, limit=1)
+    if not calls:
+        raise RunError(f"graph {graph.name} launched nothing that was recorded")
+    if not run.saved_tensors(calls[0].index):
+        raise RunError(
+            f"graph {graph.name} has no saved inputs: record them with\n"
+            "  kernelscope run --values save --stages your_script.py"
+        )
+    return graph, calls[0]
+
+
+def _values(run: StoredRun, first: KernelCall, wrapper: Wrapper) -> tuple[dict[str, Value], dict[str, Value]]:
+    """What the variables of one execution held when they were first read, and when last written."""
+    inputs: dict[str, Value] = {}
+    left: dict[str, Value] = {}
+    for call in calls_around(run, first):
+        for name, value in values_of_call(run, call, "before", wrapper):
+            inputs.setdefault(name, value)
+            left.setdefault(name, value)
+        left |= dict(values_of_call(run, call, "after", wrapper))
+    return inputs, left
+
+
+def _reference(staged: StagedGraph, post_grad: FxText, stage: str) -> tuple[str, FxText]:
+    """The earliest form of the graph that takes the same inputs: passes after it are then checked too."""
+    if stage:
+        return stage, _readable(staged, stage)
+    names = ["dynamo", "aot"] if staged.direction != "backward" else ["aot"]
+    for name in names:
+        if name in staged.stages:
+            text = read_fx(staged.stages[name].text)
+            if text.lines and _same_inputs(text, post_grad):
+                return name, text
+    return "post_grad", _readable(staged, "post_grad")
+
+
+def _readable(staged: StagedGraph, name: str) -> FxText:
+    text = read_fx(staged.stage(name).text)
+    if not text.lines or not text.results:
+        raise RunError(f"the stage {name} of graph {staged.name} cannot be read as a program")
+    return text
+
+
+def _same_inputs(text: FxText, post_grad: FxText) -> bool:
+    """Inputs in the same order, and results that are the first of the other's."""
+    shapes = [shape for name, shape in text.inputs.items() if name not in text.symbols]
+    others = [shape for name, shape in post_grad.inputs.items() if name not in post_grad.symbols]
+    made = [text.lines[n].shape if n in text.lines else None for n in text.results]
+    theirs = [post_grad.lines[n].shape if n in post_grad.lines else None for n in post_grad.results]
+    if "self." in "".join(line.code for line in text.lines.values()):
+        return False
+    return shapes == others and len(made) <= len(theirs) and made == theirs[: len(made)] and None not in made
+
+
+def _given(
+    known: GraphNames,
+    text: FxText,
+    inputs: Mapping[str, Value],
+    symbols: Mapping[str, int],
+    tensors: Tensors,
+    notes: list[str],
+) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
+    """The graph's tensors, and its sizes."""
+    given: dict[str, dict[str, Any]] = {}
+    numbers: dict[str, int] = {}
+    theirs = [name for name in known.text.inputs if name not in known.text.symbols]
+    for own, variable in zip([n for n in text.inputs if n not in text.symbols], theirs, strict=True):
+        value = inputs.get(variable)
+        if value is None or whole(own, variable, variable, value.spec, known, symbols) == "":
+            given[own] = _unread(known, variable, symbols, notes)
+            continue
+        spec = value.spec
+        role = "inout" if known.text.last_write(variable) else "in"
+        given[own] = {"role": role, "dtype": spec.dtype, "shape": spec.shape, "stride": spec.stride}
+        given[own]["saved"] = tensors.add(value.file, own)
+        layout = known.layouts.get(variable)
+        shape, stride = (values_of(part, symbols) for part in layout) if layout else (None, None)
+        if shape is not None and stride is not None and (shape, stride) != (spec.shape, spec.stride):
+            given[own]["base"] = (shape, stride)  # a kernel read it as another view
+        if spec.device != "cpu":
+            given[own]["device"] = spec.device
+    for own, expression in text.symbols.items():
+        number = value_of(expression, symbols)
+        if number is None:
+            raise RunError(f"the size {expression} of the graph is not known from what was recorded")
+        numbers[own] = number
+    return given, numbers
+
+
+def _unread(known: GraphNames, variable: str, symbols: Mapping[str, int], notes: list[str]) -> dict[str, Any]:
+    """An input that no kernel reads as a whole: it has no recorded value."""
+    layout = known.layouts.get(variable)
+    shape, stride = (values_of(part, symbols) for part in layout) if layout else (None, None)
+    if shape is None or stride is None:
+        raise RunError(f"the input {variable} of the graph was read by no kernel, so it was not saved")
+    notes.append(f"no kernel reads {variable} as a whole, so it was not saved: here it is random")
+    dtype = known.dtypes.get(variable, "float32")
+    low, high = (-4.0, 4.0) if "float" in dtype else (0, 1)
+    return {
+        "role": "in", "dtype": dtype, "shape": shape, "stride": stride, "seed": 0, "min": low, "max": high,
+        "mean": 0.0, "std": 1.0,
+    }  # fmt: skip
+
+
+def _recorded(
+    known: GraphNames,
+    text: FxText,
+    wrapper: Wrapper,
+    left: Mapping[str, Value],
+    symbols: Mapping[str, int],
+    tensors: Tensors,
+) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    variables, results = wrapper.results(), known.text.results
+    if len(variables) != len(results):
+        return found
+    for i, name in enumerate(text.results):
+        value = left.get(variables[i])
+        line = known.text.lines.get(results[i])
+        if not name or value is None or line is None or line.shape is None:
+            continue
+        shape = values_of(line.shape, symbols)
+        if (
+            shape is None
+            or value.spec.stride != _dense(value.spec.shape)
+            or _count(shape) != _count(value.spec.shape)
+        ):
+            continue
+        about = {"saved": tensors.add(value.file, f"result {i}"), "dtype": value.spec.dtype, "shape": shape}
+        found[f"result_{i}"] = about
+    return found
+
+
+def _dense(shape: Sequence[int]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(1, size)
+    return tuple(reversed(strides))
+
+
+def _count(shape: Sequence[int]) -> int:
+    total = 1
+    for size in shape:
+        total *= size
+    return total
+
+
+def _draws(code: str) -> bool:
+    return any(is_random(word) for word in re.findall(r"[\w.]+(?=\()", code)) or "inductor_random" in code

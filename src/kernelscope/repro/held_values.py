@@ -1,0 +1,138 @@
+"""What is known of the values around one call: its saved arguments, and those of its graph before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..events import TensorSpec
+from ..run import KernelCall, StoredRun
+from ..run.errors import RunError
+from ..run.folder import TENSORS
+from ..run.tensors import SavedTensor, read_tensor
+from .wrapper_parts import Wrapper
+
+_NEAR = 4096  # calls back in which the rest of a graph's execution is looked for
+
+
+@dataclass(slots=True)
+class Tensors:
+    """The tensors that go into the file beside a script."""
+
+    run: StoredRun
+    names: dict[str, str] = field(default_factory=dict)  # file in the run -> name in ours
+    held: dict[str, SavedTensor] = field(default_factory=dict)
+
+    def add(self, file: str, name: str) -> str:
+        """The name that a script calls it by; equal tensors are kept once."""
+        if file not in self.names:
+            self.held[name] = read_tensor(self.run.path / TENSORS / file)
+            self.names[file] = name
+        return self.names[file]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One variable of the wrapper at one moment."""
+
+    file: str
+    spec: TensorSpec
+
+
+def values_before(run: StoredRun, call: KernelCall, wrapper: Wrapper) -> dict[str, Value]:
+    """By variable: what the launches of this graph's execution before this one found and left."""
+    found: dict[str, Value] = {}
+    for each in calls_around(run, call):
+        if each.index <= call.index:
+            found |= dict(values_of_call(run, each, "before", wrapper))
+        if each.index < call.index:
+            found |= dict(values_of_call(run, each, "after", wrapper))
+    return found
+
+
+def calls_around(run: StoredRun, call: KernelCall) -> list[KernelCall]:
+    """All calls of the same execution of its graph."""
+    if call.graph_call is None:
+        return []
+    near = run.select(first=max(0, call.index - _NEAR), limit=2 * _NEAR)
+    return [each for each in near if each.graph_call == call.graph_call]
+
+
+def values_of_call(
+    run: StoredRun, call: KernelCall, moment: str, wrapper: Wrapper
+) -> Iterator[tuple[str, Value]]:
+    """By variable of the wrapper: what one launch found or left."""
+    files = run.saved_tensors(call.index)
+    returned = [i for i, arg in enumerate(call.arguments) if arg.returned]
+    targets = wrapper.targets(call.wrapper_line[1]) if returned and moment == "after" else {}
+    for i, arg in enumerate(call.arguments):
+        if arg.tensor is None or (i, moment) not in files:
+            continue
+        name = targets.get(returned.index(i), "") if arg.returned else arg.wrapper_name
+        if name:
+            yield name, Value(files[i, moment], arg.tensor)
+
+
+def about_argument(call: KernelCall, i: int, name: str, tensors: Tensors, notes: list[str]) -> dict[str, Any]:
+    """How a script makes one tensor argument."""
+    arg = call.arguments[i]
+    spec = arg.tensor
+    assert spec is not None
+    if spec.unread:
+        raise RunError(f"call {call.index}: {arg.name} is {spec.unread}, which cannot be written down")
+    made: dict[str, Any] = {
+        "role": call.roles[i], "dtype": spec.dtype, "shape": spec.shape, "stride": spec.stride,
+    }  # fmt: skip
+    if spec.device != "cpu":
+        made["device"] = spec.device
+    files = tensors.run.saved_tensors(call.index)
+    if (i, "before") in files:
+        made["saved"] = tensors.add(files[i, "before"], f"{name} before")
+    elif i not in call.uninitialised and call.roles[i] != "out":
+        made |= _by_statistics(call, i, notes)
+    return made
+
+
+def _by_statistics(call: KernelCall, i: int, notes: list[str]) -> dict[str, Any]:
+    arg, stats = call.arguments[i], call.pre_stats.get(i)
+    if stats is None:
+        raise RunError(
+            f"call {call.index}, {call.kernel_name}, has no saved {arg.name}: record its inputs with\n"
+            "  kernelscope run --values save --stages your_script.py"
+        )
+    notes.append(f"{arg.name} is generated from its recorded statistics: its values were not saved")
+    finite = {k: getattr(stats, k) for k in ("min", "max", "mean", "std")}
+    if any(v != v or abs(v) == float("inf") for v in finite.values()):
+        raise RunError(
+            f"call {call.index}: {arg.name} has NaN or infinity in it, so its statistics do not suffice; "
+            "record it with --values save"
+        )
+    return finite | {"seed": i}
+
+
+def place_in_memory(call: KernelCall, given: dict[str, dict[str, Any]], names: dict[int, str]) -> None:
+    """Arguments that share memory get it from one piece, each at its place."""
+    by_storage: dict[int, list[int]] = {}
+    for i, (storage, _, _) in call.storages.items():
+        if i in names:
+            by_storage.setdefault(storage, []).append(i)
+    for members in by_storage.values():
+        offsets = {i: call.storages[i][2] for i in members}
+        sizes = {i: _itemsize(given[names[i]]["dtype"]) for i in members}
+        # Where memory begins is aligned; what is far into a large buffer need not have the rest.
+        start = min(offsets[i] * sizes[i] for i in members) // 64 * 64
+        for i in members:
+            about = given[names[i]]
+            if offsets[i] * sizes[i] > start:
+                about["offset"] = offsets[i] - start // sizes[i]
+            if len(members) > 1:
+                about["memory"] = names[members[0]]
+
+
+def _itemsize(dtype: str) -> int:
+    bits = {"bool": 8, "complex64": 64, "complex128": 128, "complex32": 32}.get(dtype)
+    if bits is None:
+        digits = "".join(c for c in dtype.partition("_")[0] if c.isdigit())
+        bits = int(digits or 8)
+    return max(1, bits // 8)

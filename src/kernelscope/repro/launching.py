@@ -1,0 +1,95 @@
+"""How a script launches a kernel: by the wrapper's own text, or by the operator's name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..run import KernelCall
+from ..run.errors import RunError
+from .gcu_launch import gcu_launch
+from .wrapper_parts import LaunchText, Wrapper
+
+_BUILTINS = frozenset({"True", "False", "None", "torch", "inf", "nan", "math", "float", "int"})
+
+
+@dataclass(slots=True)
+class Launching:
+    """Code that makes the kernel, and code that launches it."""
+
+    before: list[str]
+    lines: list[str]
+    wrapper: Wrapper
+    text: LaunchText = field(default_factory=lambda: LaunchText(""))
+    first: list[str] = field(default_factory=list)  # what the script does before it launches
+
+
+def launching(call: KernelCall, names: dict[int, str]) -> Launching:
+    if call.kind == "gcu":
+        before, lines = gcu_launch(call, names)
+        return Launching(before, lines, Wrapper(""), first=["LIBRARY = built(CPP, HEADER)"])
+    if call.producer == "user" and call.graph is None:
+        return _of_user(call, names)
+    if call.graph is None or not call.graph.source:
+        return _of_operator(call, names)
+    return _of_wrapper(call, names)
+
+
+def _of_wrapper(call: KernelCall, names: dict[int, str]) -> Launching:
+    assert call.graph is not None
+    wrapper = Wrapper(call.graph.source)
+    generated = call.kind in ("cpp", "triton")
+    pairs = [
+        (arg.wrapper_name, names[i] if arg.tensor is not None else "")
+        for i, arg in enumerate(call.arguments)
+        if not arg.returned and (generated or arg.tensor is not None)
+    ]
+    text = wrapper.launch(call.wrapper_line[1], pairs, positional=generated)
+    if text is None:
+        raise RunError(f"call {call.index}, {call.kernel_name}: its launch is not in the text of its wrapper")
+    before = wrapper.needed(text.free)
+    scalars = {
+        arg.wrapper_name: value
+        for arg, value in zip(call.arguments, call.args, strict=True)
+        if arg.tensor is None and arg.wrapper_name
+    }
+    for name in text.free:
+        if name in scalars:
+            before.append(f"{name} = {scalars[name]!r}")
+        elif not (
+            name in _BUILTINS or wrapper.binds(name) or any(s.startswith(f"{name} =") for s in text.setup)
+        ):
+            raise RunError(f"call {call.index}, {call.kernel_name}: {name} in its launch is not known")
+    settled = [f"settle({text.call.partition('.')[0]}, {call.config!r})"] if call.kind == "triton" else []
+    return Launching(before, [*text.setup, f"returned = {text.call}"], wrapper, text, settled)
+
+
+def _of_operator(call: KernelCall, names: dict[int, str]) -> Launching:
+    """An eager operator: by the names of its schema."""
+    parts = []
+    for i, (arg, value) in enumerate(zip(call.arguments, call.args, strict=True)):
+        if arg.returned:
+            continue
+        if not arg.name.isidentifier():
+            raise RunError(
+                f"call {call.index}, {call.kernel_name}: {arg.name} is part of a list; not supported"
+            )
+        parts.append(f"{arg.name}={names[i] if arg.tensor is not None else repr(value)}")
+    return Launching([], [f"returned = torch.ops.{call.kernel_name}({', '.join(parts)})"], Wrapper(""))
+
+
+def _of_user(call: KernelCall, names: dict[int, str]) -> Launching:
+    """A Triton kernel of the user's, launched outside of compiled code."""
+    if not call.source:
+        raise RunError(f"call {call.index}, {call.kernel_name}: the source of the kernel was not recorded")
+    parts = [
+        f"{arg.name}={names[i] if arg.tensor is not None else repr(value)}"
+        for i, (arg, value) in enumerate(zip(call.arguments, call.args, strict=True))
+        if not arg.returned
+    ]
+    parts += [f"{key}={value!r}" for key, value in call.config.items()]
+    # Its config is known: what would choose one, or compute one, is left out.
+    start = call.source.find(f"def {call.kernel_name}(")
+    source = f"@triton.jit\n{call.source[start:].strip()}" if start >= 0 else call.source.strip()
+    before = ["import triton\nimport triton.language as tl", source]
+    launch = f"returned = {call.kernel_name}[{call.grid!r}]({', '.join(parts)})"
+    return Launching(before, [launch], Wrapper(""))

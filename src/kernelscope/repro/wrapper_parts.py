@@ -1,0 +1,210 @@
+"""The part of a generated wrapper that one launch needs: imports, the kernel, the call. Needs no torch."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+_KERNELS = "async_compile"
+_VIEW = "reinterpret_tensor"
+
+
+@dataclass(slots=True)
+class LaunchText:
+    """One launch, as the wrapper has it."""
+
+    call: str  # the expression, with the kernel's names for its arguments
+    target: str = ""  # the variable that gets the result
+    items: dict[int, str] = field(default_factory=dict)  # of a result that is a tuple: variable by place
+    free: tuple[str, ...] = ()  # names that the call needs besides its tensors
+    setup: tuple[str, ...] = ()  # local statements that bind some of them: stream0 = …
+
+
+class Wrapper:
+    """A wrapper's source, read."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        try:
+            self._tree: ast.Module | None = ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError):
+            self._tree = None
+        self._locals = [n for n in ast.walk(self._tree) if isinstance(n, ast.stmt)] if self._tree else []
+
+    @property
+    def is_readable(self) -> bool:
+        return self._tree is not None
+
+    def renamed(self) -> dict[str, str]:
+        """By variable: the one whose memory it goes on with (`buf2 = buf1; del buf1  # reuse`)."""
+        found = {}
+        for s in self._locals:
+            if isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name):
+                value = s.value
+                if isinstance(value, ast.Call) and ast.unparse(value.func) == _VIEW:
+                    value = value.args[0]
+                if isinstance(value, ast.Name):
+                    found[s.targets[0].id] = value.id
+        return found
+
+    def results(self) -> list[str]:
+        """The variable in each result of the graph."""
+        for s in self._locals:
+            if isinstance(s, ast.FunctionDef) and s.name == "call":
+                for inner in ast.walk(s):
+                    if isinstance(inner, ast.Return) and isinstance(inner.value, ast.Tuple):
+                        return [_first_name(part) for part in inner.value.elts]
+        return []
+
+    def launch(self, line: int, names: Sequence[tuple[str, str]], *, positional: bool) -> LaunchText | None:
+        """The launch on a line; `names`: of each tensor argument the wrapper's and the kernel's name.
+
+        A generated kernel is called with its arguments in order; an operator's are found by name.
+        """
+        statements = [
+            s
+            for s in self._locals
+            if isinstance(s, ast.Assign | ast.Expr)
+            and s.lineno <= line <= (s.end_lineno or s.lineno)
+            and isinstance(s.value, ast.Call)
+        ]
+        if not statements:
+            return None
+        statement = min(statements, key=lambda s: (s.end_lineno or s.lineno) - s.lineno)
+        call = ast.parse(ast.unparse(statement.value), mode="eval").body
+        assert isinstance(call, ast.Call)
+        target = ""
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            target = statement.targets[0].id
+        if positional:
+            for place, (_, name) in enumerate(names):
+                if name and place < len(call.args):
+                    call.args[place] = ast.Name(name, ast.Load())
+        else:
+            call = _Renaming(names).visit(call)
+        own = {name for _, name in names}
+        free = tuple(dict.fromkeys(n for n in _names(call) if n not in own))
+        setup = tuple(ast.unparse(s) for n in free for s in self._binding(n, line))
+        more = [n for text in setup for n in _names(ast.parse(text)) if n not in free]
+        return LaunchText(ast.unparse(call), target, self._items(target), (*free, *more), setup)
+
+    def targets(self, line: int) -> dict[int, str]:
+        """By place among the tensors that the launch on a line returns: the variable that gets it."""
+        for s in self._locals:
+            if not (isinstance(s, ast.Assign) and s.lineno <= line <= (s.end_lineno or s.lineno)):
+                continue
+            if isinstance(s.targets[0], ast.Name) and isinstance(s.value, ast.Call):
+                return self._items(s.targets[0].id) or {0: s.targets[0].id}
+        return {}
+
+    def _items(self, target: str) -> dict[int, str]:
+        found = {}
+        for s in self._locals:
+            if not (isinstance(s, ast.Assign) and isinstance(s.value, ast.Subscript)):
+                continue
+            value, place, variable = s.value.value, s.value.slice, s.targets[0]
+            of_target = isinstance(value, ast.Name) and value.id == target
+            if of_target and isinstance(place, ast.Constant) and isinstance(variable, ast.Name):
+                found[int(str(place.value))] = variable.id
+        return found
+
+    def _binding(self, name: str, line: int) -> list[ast.stmt]:
+        """`stream0 = get_raw_stream(0)`, in the function that launches."""
+        found = [
+            s
+            for s in self._locals
+            if isinstance(s, ast.Assign)
+            and s.col_offset > 0
+            and s.lineno < line
+            and "stream" in name
+            and isinstance(s.targets[0], ast.Name)
+            and s.targets[0].id == name
+        ]
+        return list(found[-1:])
+
+    def needed(self, names: Sequence[str]) -> list[str]:
+        """The statements at the top of the wrapper that bind these names, and what those need."""
+        if self._tree is None:
+            return []
+        bound: dict[str, ast.stmt] = {}
+        for s in self._tree.body:
+            for name in _bound(s):
+                bound.setdefault(name, s)
+        wanted: dict[int, ast.stmt] = {}
+        todo, seen = list(names), set[str]()
+        while todo:
+            name = todo.pop()
+            if name in seen or name not in bound:
+                continue
+            seen.add(name)
+            s = bound[name]
+            wanted[s.lineno] = s
+            todo += _names(s)
+        lines = self.source.splitlines()
+        texts = []
+        for number in sorted(wanted):
+            s = wanted[number]
+            texts.append("\n".join(lines[s.lineno - 1 : s.end_lineno]))
+        if _KERNELS in seen:
+            texts.append(f"{_KERNELS}.wait(globals())")
+        return texts
+
+    def binds(self, name: str) -> bool:
+        return self._tree is not None and any(name in _bound(s) for s in self._tree.body)
+
+
+class _Renaming(ast.NodeTransformer):
+    """The wrapper's variables, and views of them, by the names of the arguments that they are."""
+
+    def __init__(self, names: Sequence[tuple[str, str]]) -> None:
+        self._left: dict[str, list[str]] = {}
+        for wrappers, kernels in names:
+            if wrappers:
+                self._left.setdefault(wrappers, []).append(kernels)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        if ast.unparse(node.func) == _VIEW and node.args and (name := self._take(node.args[0])):
+            return ast.Name(name, ast.Load())
+        self.generic_visit(node)
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        name = self._take(node)
+        return ast.Name(name, ast.Load()) if name else node
+
+    def _take(self, node: ast.expr) -> str:
+        left = self._left.get(node.id, []) if isinstance(node, ast.Name) else []
+        return (left.pop(0) if len(left) > 1 else left[0]) if left else ""
+
+
+def _bound(statement: ast.stmt) -> list[str]:
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return [(a.asname or a.name).partition(".")[0] for a in statement.names]
+    if isinstance(statement, ast.Assign):
+        return [t.id for t in statement.targets if isinstance(t, ast.Name)]
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        return [statement.name]
+    return []
+
+
+def _names(tree: ast.AST) -> list[str]:
+    return [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+
+
+def _first_name(node: ast.expr) -> str:
+    return next((n.id for n in ast.walk(node) if isinstance(n, ast.Name) and n.id != _VIEW), "")
+
+
+def uniquely(names: Sequence[str], taken: Mapping[str, object] | None = None) -> list[str]:
+    """Names that can be variables of a script, each once."""
+    made: list[str] = []
+    for name in names:
+        plain = re.sub(r"\W", "_", name) or "value"
+        plain = f"_{plain}" if plain[0].isdigit() else plain
+        number, each = 2, plain
+        while each in made or (taken is not None and each in taken):
+            each, number = f"{plain}_{number}", number + 1
+        made.append(each)
+    return made

@@ -1,0 +1,33 @@
+"""`kernelscope repro` of a gcu kernel: a script that needs torch and a C++ compiler."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import kernelscope
+from kernelscope.repro import files
+from kernelscope.repro.call_script import call_script
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("dynamic", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_a_gcu_kernel_alone(tmp_path: Path, dynamic: bool) -> None:
+    torch._dynamo.reset()
+    with kernelscope.record(values="save", path=tmp_path / "r"):
+        torch.compile(lambda x: (x.sin() + 1).sum(1), backend="gcu", dynamic=dynamic)(torch.randn(4, 8))
+    torch._dynamo.reset()
+    run = kernelscope.load(tmp_path / "r.kscope")
+    script = call_script(run, 0)
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    for change, expected in (("choreo::sin_(", 0), ("choreo::cos_(", 1)):
+        folder = tmp_path / str(expected)
+        script.text = script.text.replace("choreo::sin_(f", f"{change}f")
+        path = files.write(script, folder)
+        done = subprocess.run([sys.executable, str(path)], env=environment, capture_output=True, text=True)
+        assert done.returncode == expected, done.stdout + done.stderr

@@ -1,0 +1,179 @@
+"""What `kernelscope repro` reads out of printed graphs and wrappers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import kernelscope
+from kernelscope.cli import main
+from kernelscope.repro.embedded import allowance, arguments, difference
+from kernelscope.repro.fx_text import read_fx, slice_of
+from kernelscope.repro.sizes import learn, value_of
+from kernelscope.repro.wrapper_parts import Wrapper, uniquely
+
+Capture = pytest.CaptureFixture[str]
+
+GRAPH = """
+class <lambda>(torch.nn.Module):
+    def forward(self, arg0_1: "Sym(s77)", arg1_1: "f32[s77, 8][8, 1]cpu", arg2_1: "f32[8][1]cpu"):
+        # File: a.py:1 in f, code: x.sin()
+        sin: "f32[s77, 8][8, 1]cpu" = torch.ops.aten.sin.default(arg1_1)
+        add: "f32[s77, 8][8, 1]cpu" = torch.ops.aten.add.Tensor(sin, arg2_1);  sin = arg2_1 = None
+        rand = torch.ops.prims.inductor_random.default([8], arg0_1, 'rand')
+        mul: "f32[s77, 8][8, 1]cpu" = torch.ops.aten.mul.Tensor(add, rand);  rand = None
+        copy_: "f32[s77, 8][8, 1]cpu" = torch.ops.aten.copy_.default(arg1_1, add);  arg1_1 = copy_ = None
+        return (mul, add)
+"""
+
+WRAPPER = """
+from torch._inductor.async_compile import AsyncCompile
+import torch
+async_compile = AsyncCompile()
+reinterpret_tensor = torch._C._dynamo.guards._reinterpret_tensor
+other = 1
+cpp_fused_0 = async_compile.cpp_pybinding(['const float*', 'float*'], r'''
+kernel
+''')
+
+def call(args):
+    arg0_1, arg1_1 = args
+    buf0 = empty(8)
+    cpp_fused_0(arg0_1, buf0, s77)
+    buf1 = buf0; del buf0  # reuse
+    extern_kernels.mm(reinterpret_tensor(buf1, (8, 1), (1, 8), 0), buf1, out=buf2)
+    buf3 = torch.ops.aten.topk.default(buf2, 3)
+    buf4 = buf3[0]
+    buf5 = buf3[1]
+    return (buf4, reinterpret_tensor(buf1, (4, 2), (2, 1), 0), )
+"""
+
+
+def test_a_printed_graph() -> None:
+    graph = read_fx(GRAPH)
+    assert graph.symbols == {"arg0_1": "s77"}
+    assert graph.inputs["arg1_1"] == ("s77", "8")
+    assert graph.results == ("mul", "add")
+    assert graph.last_write("arg1_1") == "copy_"
+    part = slice_of(graph, "add", frozenset({"arg1_1", "arg2_1"}))
+    assert [line.name for line in part.lines] == ["sin", "add"]
+    assert not part.missing
+    assert slice_of(graph, "add", frozenset({"sin", "arg2_1"})).given == ("sin", "arg2_1")
+    assert slice_of(graph, "mul", frozenset({"add"})).missing == ("rand",), "random numbers are not repeated"
+    assert slice_of(graph, "add", frozenset({"sin"})).missing == ("arg2_1",)
+    assert not read_fx("no graph at all").lines
+    assert not read_fx("def f(:").lines
+
+
+def test_sizes_are_numbers_and_nothing_else() -> None:
+    known = {"s0": 4}
+    assert value_of("2*s0 + 1", known) == 9
+    assert value_of("s0//3", known) == 1
+    assert value_of(7, known) == 7
+    for text in ("s1", "s0/0", "__import__('os')", "s0.bit_length()", "9**9**9", "[1]", "(", "s0//0"):
+        assert value_of(text, known) is None
+    learn(known, ["s0", "s1", "2*s2"], [5, 6, 7])
+    assert known == {"s0": 4, "s1": 6}
+
+
+def test_a_launch_in_a_wrapper() -> None:
+    wrapper = Wrapper(WRAPPER)
+    line = 1 + WRAPPER.splitlines().index("    cpp_fused_0(arg0_1, buf0, s77)")
+    launch = wrapper.launch(line, [("arg0_1", "in_ptr0"), ("buf0", "out_ptr0"), ("s77", "")], positional=True)
+    assert launch is not None
+    assert launch.call == "cpp_fused_0(in_ptr0, out_ptr0, s77)"
+    assert launch.free == ("cpp_fused_0", "s77")
+    needed = "\n".join(wrapper.needed(launch.free))
+    assert "async_compile = AsyncCompile()" in needed
+    assert "kernel\n" in needed
+    assert needed.endswith("async_compile.wait(globals())")
+    assert "other" not in needed
+    names = [("buf1", "self"), ("buf1", "mat2"), ("buf2", "out")]
+    product = wrapper.launch(line + 2, names, positional=False)
+    assert product is not None
+    assert product.call == "extern_kernels.mm(self, mat2, out=out)"
+    assert wrapper.targets(line + 3) == {0: "buf4", 1: "buf5"}
+    assert wrapper.results() == ["buf4", "buf1"]
+    assert wrapper.renamed()["buf1"] == "buf0"
+    assert wrapper.launch(1000, [], positional=True) is None
+    assert not Wrapper("no ( python").is_readable
+
+
+def test_names_that_can_be_variables() -> None:
+    assert uniquely(["x", "x", "tensors[0]", "0"]) == ["x", "x_2", "tensors_0_", "_0"]
+
+
+def test_arguments_that_share_memory() -> None:
+    spec = {"dtype": "float32", "shape": (2,), "stride": (1,), "memory": "a"}
+    given = {
+        "a": spec | {"role": "in", "values": [1.0, 2.0]},
+        "b": spec | {"role": "out", "offset": 1},
+        "c": {"dtype": "float32", "shape": (2, 2), "stride": (1, 2), "role": "in", "values": [1, 2, 3, 4]},
+    }
+    made = arguments(given, {})
+    made["b"][0] = 7
+    assert made["a"].tolist() == [1, 7]
+    assert made["c"].tolist() == [[1, 2], [3, 4]]
+    assert made["c"].stride() == (1, 2)
+    assert torch.isnan(made["b"][1]), "memory that holds nothing is not zero by chance"
+
+
+def test_rounding_is_no_difference_and_a_wrong_digit_is() -> None:
+    exact = torch.rand(100, dtype=torch.float64) + 1
+    right = exact.float()
+    allowed = allowance(right, exact, None, 1.0)
+    assert difference(right + 1e-7, right, exact, allowed) == ""
+    wrong = right.clone()
+    wrong[3] *= 1.0001
+    assert "1 of 100 elements differ; worst at [3]" in difference(wrong, right, exact, allowed)
+    wrong[3] = torch.nan
+    assert "nan, not" in difference(wrong, right, exact, allowed)
+    assert difference(torch.tensor([1, 2]), torch.tensor([1, 3]), None, None)
+    assert "torch.float64 and should be torch.float32" in difference(exact, right, exact, allowed)
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    with kernelscope.record(ops="all", values="save", path=tmp_path / "saved"):
+        torch.arange(6.0).add_(1)
+    with kernelscope.record(ops="all", path=tmp_path / "bare"):
+        torch.arange(6.0).add_(1)
+    return tmp_path
+
+
+def test_what_it_says_of_bad_input(recorded: Path, capsys: Capture) -> None:
+    def said(*words: str) -> str:
+        assert main(["repro", *words]) == 2
+        return capsys.readouterr().err
+
+    assert "which one? Give --call N" in said("saved.kscope")
+    assert "has no call 99; it has 2 calls" in said("saved.kscope", "--call", "99")
+    assert "has no graph 7; it has none" in said("saved.kscope", "--graph", "7")
+    assert "kernelscope run --values save" in said("bare.kscope", "--call", "1")
+    assert "give the name of a module" in said("saved.kscope", "--call", "1", "--import", "a; b")
+    assert main(["repro", "saved.kscope", "--call", "1"]) == 0
+    assert "not overwritten" in said("saved.kscope", "--call", "1")
+    assert main(["issue", "saved.kscope", "--reduced", "nowhere"]) == 2
+    assert "no folder that `kernelscope reduce` has written" in capsys.readouterr().err
+
+
+def test_what_reduce_says_of_bad_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "a.py"
+    script.write_text("print(1)")
+
+    def said(*words: str) -> str:
+        assert main(["reduce", *words]) == 2
+        return capsys.readouterr().err
+
+    assert "what shall it run?" in said()
+    assert "there is no script nowhere.py" in said("nowhere.py")
+    assert "nothing to resume" in said("--resume", "a.py")
+    assert "at least once" in said("--repeats", "0", "a.py")
+    (tmp_path / "a-reduced").mkdir()
+    assert "add --resume to go on" in said("a.py")
