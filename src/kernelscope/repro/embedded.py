@@ -121,9 +121,13 @@ def settle(kernel: Any, config: dict[str, Any]) -> None:
             getattr(each, k, None) == config[k] for k in settings if k in config and k != "maxnreg"
         )
 
-    fitting = [each for each in kernel.configs if fits(each)]
+    # Once they are compiled for a GPU there are launchers in place of the configs.
+    fitting = [each for each in kernel.configs or () if fits(each)]
+    compiled = [each for each in kernel.launchers if fits(each.config)]
     if fitting:
         kernel.configs = fitting[:1]
+    elif compiled:
+        kernel.launchers = compiled[:1]
     else:
         print(f"note: no config of {kernel} is {config}; autotuning chooses again")
 
