@@ -85,6 +85,18 @@ def main() -> None:
         command = [sys.executable, "-m", "kernelscope", "run", "-o", f"{folder}/crash", str(script)]
         print(f"exit status {subprocess.run(command, check=False).returncode}")
 
+    title("6. The training step as a page: your lines, graphs, kernels, values and times. kernelscope report")
+    page = Path("kscope-runs/demo.html")
+    page.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        torch._dynamo.reset()  # what the compiler did is told when it does it, or finds it in its cache
+        with kernelscope.record(path=f"{folder}/demo", values="save", stages=True, time=True):
+            step()
+            optimizer.step()
+        report = [sys.executable, "-m", "kernelscope", "report", f"{folder}/demo.kscope", "-o", str(page)]
+        subprocess.run(report, check=True)
+    print(f"open {page.resolve().as_uri()}")
+
 
 if __name__ == "__main__":
     main()
