@@ -103,12 +103,21 @@ pathlib.Path("debug_dir/kernel_87879174.co").write_text(program)
 pathlib.Path("FILE.co").write_text(program)
 """,
     "export.md": "with kernelscope.record() as run: compiled(x)",
+    "repro.md": """
+import torch._inductor.config as inductor_config
+compiled = torch.compile(lambda x: x.sin().relu() + 1)
+x.requires_grad_()
+inductor_config.cpp.inject_relu_bug_TESTING_ONLY = "accuracy"
+""",
     "custom-backend.md": """
 from functorch.compile import min_cut_rematerialization_partition
 from torch._dynamo.backends.common import aot_autograd
-from kernelscope.gcu.backend import _Inner
+from kernelscope.gcu.backend import Inner
 from kernelscope.gcu.operators import decompositions
-inner = _Inner([], None, kernelscope.config.Conductor())
+inner = Inner(kernelscope.config.Conductor())
 """,
 }
-AFTERWARDS = {"gcu.md": "from kernelscope.gcu.debug_tracer import disable_debug_tracing as off; off()"}
+AFTERWARDS = {
+    "gcu.md": "from kernelscope.gcu.debug_tracer import disable_debug_tracing as off; off()",
+    "repro.md": "inductor_config.cpp.inject_relu_bug_TESTING_ONLY = None",
+}

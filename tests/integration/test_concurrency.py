@@ -183,12 +183,14 @@ def test_recordings_come_and_go_while_threads_work(tiny: Program, values: str) -
     try:
         with ThreadPoolExecutor(3) as pool:
             workers = [pool.submit(work) for _ in range(3)]
-            for _ in range(300):
-                with kernelscope.record(values=values) as run:
-                    time.sleep(0.0005)
-                assert {c.kernel_name for c in run.calls} <= {"cpp_fused_add_sin_0"}
-                assert [c.index for c in run.calls] == list(range(len(run.calls)))
-            done.set()
+            try:
+                for _ in range(300):
+                    with kernelscope.record(values=values) as run:
+                        time.sleep(0.0005)
+                    assert {c.kernel_name for c in run.calls} <= {"cpp_fused_add_sin_0"}
+                    assert [c.index for c in run.calls] == list(range(len(run.calls)))
+            finally:
+                done.set()  # or the pool would wait for its workers forever
             assert all(worker.result() for worker in workers)
     finally:
         done.set()

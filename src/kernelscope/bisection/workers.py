@@ -188,7 +188,9 @@ def _how(status: int) -> str:
 
 class _Zygote:
     def __init__(self, job: Path, home: Path) -> None:
-        words = [sys.executable, "-m", "kernelscope.bisection.zygote", str(job)]
+        # numpy's library would start threads when it is loaded, and a process with threads is not forked.
+        one_thread = ["env", "OPENBLAS_NUM_THREADS=1"]
+        words = [*one_thread, sys.executable, "-m", "kernelscope.bisection.zygote", str(job)]
         with (home / "logs" / "zygote.log").open("a") as log:
             self._process = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True

@@ -13,14 +13,16 @@ def warm_compiler() -> None:
     import torch
     from torch._functorch import config as functorch_config
     from torch._inductor import config as inductor_config
-    from torch._inductor.compile_fx import compile_fx
-    from torch._subclasses.fake_tensor import FakeTensorMode
 
     # No graph out of a cache, so that all is really used; what g++ was asked before need not be asked again.
+    # One thread: Inductor starts its workers when it is imported, and a process with threads is not forked.
     with (
-        inductor_config.patch(fx_graph_cache=False, fx_graph_remote_cache=False),
+        inductor_config.patch(fx_graph_cache=False, fx_graph_remote_cache=False, compile_threads=1),
         functorch_config.patch(enable_autograd_cache=False),
     ):
+        from torch._inductor.compile_fx import compile_fx
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
         module = torch.fx.symbolic_trace(lambda x: x.sin().sum(0))
         with FakeTensorMode(), torch.no_grad():
             example = torch.empty(8, 8)

@@ -75,7 +75,8 @@ class Run:
                 self._places[entry.key] = place
             entry.index = place
             self._spelled_out = place + 1
-        return entries
+        # A thread that was in a graph when the recording closed may have noted one more since.
+        return entries if len(entries) == self._spelled_out else entries[: self._spelled_out]
 
     def place_of(self, key: int) -> int:
         """Where the call stands that had this number while it was recorded, or -1."""
@@ -103,7 +104,7 @@ class Run:
     def calls(self) -> list[KernelCall]:
         """Every launch, in order of execution."""
         calls = self.records_of_calls
-        for position in range(len(self._views), len(calls)):
+        for position in range(len(self._views), self._spelled_out):
             self._views.append(view_of(self, calls[position]))
         return list(self._views)
 
