@@ -63,7 +63,7 @@ def assert_found(fault: Fault, result: BisectResult, canary: Canary) -> None:
     assert info["phase"] == fault.phase, told
     if (
         not fault.node.startswith("=") and fault.family != "written in place"
-    ):  # there it is what is written to
+    ):
         assert fault.node in info["nodes"], told
 
 
