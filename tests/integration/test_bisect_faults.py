@@ -61,9 +61,7 @@ def assert_found(fault: Fault, result: BisectResult, canary: Canary) -> None:
     else:
         assert info["kernel"] == canary.kernels[0], told
     assert info["phase"] == fault.phase, told
-    if (
-        not fault.node.startswith("=") and fault.family != "written in place"
-    ):
+    if not fault.node.startswith("=") and fault.family != "written in place":
         assert fault.node in info["nodes"], told
 
 
