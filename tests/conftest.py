@@ -52,6 +52,10 @@ PATCH_TARGETS = [
         "GraphTransformObserver",
         ("apply_gm_pass", "apply_graph_pass"),
     ),
+    *(
+        ("torch._inductor.ir", name, ("codegen",))
+        for name in ("InplaceBernoulliFallback", "ScatterFallback", "IndexPutFallback")
+    ),
     ("torch._inductor.compiler_bisector", "CompilerBisector", ("disable_subsystem", "get_backend")),
     ("torch._inductor.scheduler", "Scheduler", ("can_fuse", "fuse_two_nodes")),
     ("torch._inductor.select_algorithm", "AlgorithmSelectorCache", ("__call__",)),
