@@ -466,6 +466,8 @@ def test_a_hook_that_does_not_fit_is_said(cache: Path, monkeypatch: pytest.Monke
 def test_settings_are_kept(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from torch._inductor import config
 
+    # torch leaves what it noted about a package there for good.
+    monkeypatch.setattr(config.aot_inductor, "metadata", {})
     monkeypatch.setenv("TRITON_SOMETHING", "7")
     with config.patch({"epilogue_fusion": False, "cpp.simdlen": 1}):
         for path in (None, tmp_path / "x"):
