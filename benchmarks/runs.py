@@ -81,30 +81,14 @@ def slowed() -> tuple[Variant, Variant, float, float]:
     with other things to do changes least.
     """
     torch.set_num_threads(1)  # one core for the program, one for the writer
-    torch._dynamo.reset()
-    x, layers = torch.ones(64, 64), 20
-
-    for width in (64, 96, 128, 160, 192, 256, 320, 384, 512):
-        x = torch.ones(width, width)
-
-        @torch.compile(dynamic=False)
-        def program(x: torch.Tensor) -> torch.Tensor:
-            for _ in range(layers):
-                x = (x @ x).relu() / 64
-            return x
-
-        def step(program=program, x=x) -> None:  # type: ignore[no-untyped-def]
-            for _ in range(25):
-                program(x)
-
-        step()
-        with kernelscope.record() as run:
-            step()
-        start = time.perf_counter()
-        step()
-        rate = len(run) / (time.perf_counter() - start)
-        if rate < 1.3 * RATE:
-            break
+    low, high = 16, 512  # widths: of a faster program, and of a slower one
+    while high - low > 4:
+        width = (low + high) // 8 * 4
+        step, calls = _program(width)
+        rate = calls / min(_seconds(step) for _ in range(5))
+        low, high = (width, high) if rate > RATE else (low, width)
+    step, calls = _program(min(low, high))
+    rate = calls / statistics.median(_seconds(step) for _ in range(15))
     numbers = itertools.count()
 
     with tempfile.TemporaryDirectory() as folder:
@@ -126,6 +110,33 @@ def slowed() -> tuple[Variant, Variant, float, float]:
         calls = disk.calls
         own = statistics.median(_own_time(step, on_disk) for _ in range(15)) / calls * 1e6
     return disk, memory, rate, own
+
+
+def _program(width: int) -> tuple[Callable[[], None], int]:
+    """A step of small kernels, and how many calls it makes."""
+    torch._dynamo.reset()
+    x = torch.ones(width, width)
+
+    @torch.compile(dynamic=False)
+    def program(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(20):
+            x = (x @ x).relu() / 64
+        return x
+
+    def step() -> None:
+        for _ in range(25):
+            program(x)
+
+    step()
+    with kernelscope.record() as run:
+        step()
+    return step, len(run)
+
+
+def _seconds(step: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
 
 
 def _own_time(step: Callable[[], None], watch: Callable[[], AbstractContextManager[Count]]) -> float:

@@ -16,6 +16,7 @@ import torch
 
 from . import cuda
 from .hashes import quiet
+from .launcher import Prepared, prepared
 
 F32, F16, BF16, F64, E5M2, E4M3 = range(6)  # as scan_kernel has them
 KINDS = {
@@ -92,8 +93,29 @@ class DeviceScan:
         for start in range(0, len(pieces), AT_ONCE):
             batch, programs = packed(pieces[start : start + AT_ONCE])
             if programs:
-                at = self._rows.data_ptr() + 8 * ROW * (first + start)
+                at = self.address(first + start)
                 launch(self.device.index, programs, stream, (at, self._flag.data_ptr(), self._wanted, *batch))
+
+    def prepare(self, row: int, pieces: Sequence[tuple[int, int]]) -> list[Prepared | None]:
+        """Launches that look at neighbouring rows, from this one of an execution on.
+
+        A piece is the place of its tensor, and what there is to know about it. An execution has the address
+        of its first row in front.
+        """
+        made: list[Prepared | None] = []
+        for start in range(0, len(pieces), AT_ONCE):
+            some = pieces[start : start + AT_ONCE]
+            batch, programs = packed([(0, described) for _, described in some])
+            if programs:
+                numbers = [0, self._flag.data_ptr(), self._wanted, *batch]
+                of_tensors = [(3 + 2 * i, place, 0) for i, (place, _) in enumerate(some)]
+                kernel = _compiled(self.device.index)
+                at = 8 * ROW * (row + start)
+                made.append(prepared(kernel, programs, numbers, [(0, 0, at)], of_tensors))
+        return made
+
+    def address(self, row: int) -> int:
+        return int(self._rows.data_ptr()) + 8 * ROW * row
 
     def read(self) -> list[list[int]]:
         """All rows; waits for the device."""
