@@ -19,8 +19,11 @@ class Chunk:
 class InterpretedKernel:
     function = packed_metadata = None
 
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+
     def run(self, programs: int, *rest: Any) -> None:
-        cuda_plan_kernel.planned[(programs,)](*rest[8:])
+        self._kernel[(programs,)](*rest[8:])
 
 
 @pytest.fixture(autouse=True)
@@ -28,13 +31,18 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     def launch(kernel: Any, programs: int, stream: int, args: tuple[int, ...]) -> None:
         kernel[(programs,)](*args)
 
-    monkeypatch.setattr(cuda_plans, "_kernel", lambda device, last: InterpretedKernel())
+    planned, flat = (
+        InterpretedKernel(kernel) for kernel in (cuda_plan_kernel.planned, cuda_plan_kernel.planned_flat)
+    )
+    monkeypatch.setattr(cuda_plans, "_kernel", lambda device, last: planned)
+    monkeypatch.setattr(cuda_plans, "_flat_kernel", lambda device: flat)
     monkeypatch.setattr(cuda, "engine", lambda device: InterpretedEngine())
     monkeypatch.setattr(cuda, "_launch", launch)
     for name, value in {
         "_BLOCK": 32, "_WORDS_A_PROGRAM": 64, "_PROGRAMS_AT_MOST": 3, "_TILE_ROWS": 4, "_TILE_WORDS": 2,
     }.items():  # fmt: skip
         monkeypatch.setattr(cuda, name, value)
+    monkeypatch.setattr(cuda_plans, "_PROGRAMS_AT_MOST", 2)
 
 
 def layouts(tensors: list[torch.Tensor]) -> list[cuda.Layout]:
@@ -117,9 +125,12 @@ def test_runs_and_rows_that_are_read_several_at_once(dtype: torch.dtype) -> None
 
 def test_one_alone_and_many_together() -> None:
     base = torch.arange(500, dtype=torch.int32)
-    for count in range(1, 10):
+    for count in range(1, 12):
         tensors = [base[i : i + 40 * i + 1] for i in range(count)]
         assert sums(tensors) == [expected(t) for t in tensors]
+        tensors = [base[2 * i : 42 * i + 1] for i in range(count)]  # all aligned
+        assert sums(tensors) == [expected(t) for t in tensors]
+        assert sums([*tensors, base[::3]]) == [expected(t) for t in [*tensors, base[::3]]]
 
 
 SHAPES = [(4, 4), (8, 12), (24, 4), (4, 100), (36, 40), (2, 8, 12), (3, 4, 20), (5, 16, 4)]

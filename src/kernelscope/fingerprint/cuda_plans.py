@@ -13,12 +13,57 @@ from .cuda import Layout
 from .launcher import Prepared, prepared
 
 # All layouts together want 80, and then too few programs fit on the device to hide how far memory is.
-_REGISTERS = {"flat": 48, "both": 64, "all": 48}
+_REGISTERS = {"flat": 48, "both": 72, "all": 48}
+_PROGRAMS_AT_MOST = 132 * 8  # of a tensor among others of all layouts: looking it up costs each of them
 _SWAPPED = 4  # elements of two bytes: so many by so many are read at once
 
 # Address of the first row, stream, piece of the log, slot of the first row.
 Execution: TypeAlias = tuple[int, int, Any, int]
 Flush: TypeAlias = Callable[..., None]  # given an execution and addresses
+
+
+class Contiguous:
+    """Contiguous tensors in one launch."""
+
+    table: Sequence[int] = ()
+
+    def __init__(self, places: Sequence[int], rows: Sequence[int], layouts: Sequence[Layout]) -> None:
+        from . import cuda_plan_kernel
+
+        self._places = tuple(places)  # among the addresses of the flush
+        self._alone = [Alone(p, r, n) for p, r, n in zip(places, rows, layouts, strict=True)]
+        self._programs = 0
+        self._numbers: list[int] = []  # all but the log
+        for row, layout in zip(rows, layouts, strict=True):
+            self._programs += layout.programs
+            self._numbers += (0, layout.nbytes, self._programs, row)
+        unused = cuda_plan_kernel.FLAT_AT_ONCE - len(rows)
+        self._numbers += (0, 0, self._programs, 0) * unused
+
+    def prepare(self, table: int, device: int) -> Prepared | None:
+        of_tensors = [(1 + 4 * i, place, 0) for i, place in enumerate(self._places)]
+        return prepared(_flat_kernel(device), self._programs, [0, *self._numbers], [(0, 0, 0)], of_tensors)
+
+    def bind(self, table: int, device: int) -> Flush:
+        kernel = _flat_kernel(device)
+        run, function, metadata = kernel.run, kernel.function, kernel.packed_metadata
+        programs, places, numbers = self._programs, self._places, self._numbers
+        alone = [part.bind(0, device) for part in self._alone]
+
+        def flush(execution: Execution, *addresses: int) -> None:
+            log, stream, chunk, _ = execution
+            given, low_bits = numbers.copy(), 0
+            for i, place in enumerate(places):
+                given[4 * i] = address = addresses[place]
+                low_bits |= address
+            if low_bits % 8:
+                for one in alone:
+                    one(execution, *addresses)
+                return
+            run(programs, 1, 1, stream, function, metadata, None, None, None, log, *given, cuda._BLOCK)
+            chunk.writes += 1  # counted after the write is enqueued
+
+        return flush
 
 
 class Together:
@@ -43,7 +88,7 @@ class Together:
         entries: list[int] = []
         for row, layout in zip(rows, layouts, strict=True):
             kind, *numbers = _numbers(layout)
-            programs = layout.programs
+            programs = min(layout.programs, _PROGRAMS_AT_MOST)
             if row in swapped:
                 other, view = swapped[row]
                 kind, programs, numbers = (
@@ -119,11 +164,16 @@ class Alone:
 
 def parts_of_flush(
     rows: Sequence[int], layouts: Sequence[Layout], swapped: Mapping[int, int]
-) -> Iterator[Together | Alone]:
+) -> Iterator[Contiguous | Together | Alone]:
     """The launches that fingerprint the tensors of these rows, and the views that are read with them."""
-    from .cuda_plan_kernel import TENSORS_AT_ONCE
+    from .cuda_plan_kernel import FLAT_AT_ONCE, TENSORS_AT_ONCE
 
     wanted = [(place, row) for place, row in enumerate(rows) if layouts[row].nbytes]
+    if all(layouts[row].is_flat and row not in swapped for _, row in wanted):
+        for i in range(0, len(wanted), FLAT_AT_ONCE):
+            places, some = zip(*wanted[i : i + FLAT_AT_ONCE], strict=True)
+            yield Contiguous(places, some, [layouts[row] for row in some])
+        return
     known = [(place, row) for place, row in wanted if _numbers(layouts[row])]
     for i in range(0, len(known), TENSORS_AT_ONCE):
         places, some = zip(*known[i : i + TENSORS_AT_ONCE], strict=True)
@@ -149,7 +199,7 @@ def _of_both(view: Layout) -> tuple[int, int, int]:
 def _programs_of_both(view: Layout) -> int:
     words, quads, count = _of_both(view)
     tiles = count * -(-quads // (cuda._TILE_ROWS // 4)) * -(-words // (2 * cuda._TILE_WORDS))
-    return min(tiles, cuda._PROGRAMS_AT_MOST)
+    return min(tiles, _PROGRAMS_AT_MOST)
 
 
 def _numbers(layout: Layout) -> list[int]:
@@ -174,7 +224,7 @@ def _how(last: int) -> dict[str, int]:
     """For layouts up to this one; the kernel is compiled for few such sets."""
     from .cuda_plan_kernel import BOTH, STRIDED
 
-    last = last if last <= BOTH else STRIDED
+    last = BOTH if last <= BOTH else STRIDED
     return {"BLOCK": cuda._BLOCK, "ROWS": cuda._TILE_ROWS, "WORDS": cuda._TILE_WORDS, "LAST": last}
 
 
@@ -185,6 +235,14 @@ def _kernel(device: int, last: int) -> Any:
     with torch.cuda.device(device):
         numbers = [0] * (2 + cuda_plan_kernel.TENSORS_AT_ONCE)
         how = _how(last)
-        names = {cuda_plan_kernel.FLAT: "flat", cuda_plan_kernel.BOTH: "both"}
-        registers = _REGISTERS[names.get(last, "all")]
+        registers = _REGISTERS["both" if last == cuda_plan_kernel.BOTH else "all"]
         return cuda._compiled(cuda_plan_kernel.planned, numbers, **how, maxnreg=registers)
+
+
+@cache
+def _flat_kernel(device: int) -> Any:
+    from .cuda_plan_kernel import FLAT_AT_ONCE, planned_flat
+
+    with torch.cuda.device(device):
+        numbers = [0] * (1 + 4 * FLAT_AT_ONCE)
+        return cuda._compiled(planned_flat, numbers, BLOCK=cuda._BLOCK, maxnreg=_REGISTERS["flat"])
