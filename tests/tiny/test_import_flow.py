@@ -75,8 +75,8 @@ def imports(tree: ast.AST, package: str, at_import: bool = True) -> Iterator[tup
         elif isinstance(node, ast.If) and ast.unparse(node.test) in TYPE_CHECKING:
             for part, runs in ((node.body, False), (node.orelse, at_import)):
                 yield from imports(ast.Module(part, []), package, runs)
-        else:
-            deferred = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        elif isinstance(node, ast.stmt | ast.excepthandler | ast.match_case):  # no expression imports
+            deferred = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
             yield from imports(node, package, at_import and not deferred)
 
 
@@ -108,7 +108,7 @@ def violations(path: Path, source: str) -> list[str]:
             found.append(f"{path} imports {name}")
         if at_import and within(name, FORBIDDEN_AT_IMPORT.get(part, ())):
             found.append(f"{path} imports {name} at import")
-    if part not in READS_ENVIRONMENT:
+    if part not in READS_ENVIRONMENT and any(word in source for word in ENVIRONMENT):
         found += [f"{path}:{line} reads the environment" for line in environment_reads(tree)]
     return found
 
