@@ -168,7 +168,7 @@ def _close(recording: Recording, session: ValueSession, pid: int) -> None:
 
 
 def _writer(recording: Recording) -> Writer:
-    from .sinks import DiskSink
+    from .recording.sinks import DiskSink
 
     assert isinstance(recording.sink, DiskSink)
     return recording.sink.writer

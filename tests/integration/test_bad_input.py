@@ -263,9 +263,9 @@ def test_user_triton_launch_with_an_odd_argument(name: str, monkeypatch: pytest.
 
 def test_a_fault_of_the_recorder_is_a_finding_and_not_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever goes wrong in our own code, the user's result is right and the run says what happened."""
-    from kernelscope.launch_values import LaunchValues
     from kernelscope.probes import bus, eager_operators
     from kernelscope.recording import Recording
+    from kernelscope.recording.launch_values import LaunchValues
 
     def broken(*args: Any, **kwargs: Any) -> Any:
         raise LookupError("planted")

@@ -17,8 +17,9 @@ from torch._inductor.codecache import PyCodeCache
 from torch._inductor.output_code import CompiledFxGraph
 
 import kernelscope
+from kernelscope.config import Config
 from kernelscope.probes.bus import BUS
-from kernelscope.recording import Config, Recording
+from kernelscope.recording import Recording
 
 Program = Callable[[torch.Tensor], torch.Tensor]
 

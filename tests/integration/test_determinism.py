@@ -16,7 +16,7 @@ from kernelscope import RunError
 from kernelscope.config import Config
 from kernelscope.debug_mode import DebugMode
 from kernelscope.recording import Recording
-from kernelscope.replaying import TIMES
+from kernelscope.recording.replaying import TIMES
 
 QUICK = ("lost updates", "each launch another", "a custom operator")
 

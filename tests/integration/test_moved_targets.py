@@ -12,9 +12,10 @@ import torch
 from tests.conftest import PATCH_TARGETS, PATCHED_FUNCTIONS
 
 import kernelscope
+from kernelscope.config import Config
 from kernelscope.probes import PROBES
 from kernelscope.probes.patching import MovedTarget, Patch, resolve
-from kernelscope.recording import Config, Recording
+from kernelscope.recording import Recording
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="triton is not installed")

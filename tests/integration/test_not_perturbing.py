@@ -18,8 +18,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import kernelscope
+from kernelscope.config import Config
 from kernelscope.probes.bus import BUS
-from kernelscope.recording import Config, Recording
+from kernelscope.recording import Recording
 
 MODES = [("off", "graph"), ("off", "all"), ("hash", "graph"), ("hash", "all")]
 

@@ -18,10 +18,10 @@ from ..fingerprint import fingerprint, scan
 from ..fingerprint.hashes import quiet
 from ..fingerprint.launcher import Prepared, quick
 from ..fingerprint.stats import Stats
-from ..launch_values import Slots, readable_returns
-from ..planning import readings_of
 from ..probes.bus import BUS, own_fault
 from ..probes.launch import GraphReadings, Launch
+from ..recording.launch_values import Slots, readable_returns
+from ..recording.planning import readings_of
 from ..run import Run
 from .conditions import Condition
 from .kernel_filter import KernelFilter

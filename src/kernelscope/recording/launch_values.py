@@ -7,12 +7,12 @@ from typing import TypeAlias
 
 import torch
 
-from .events import TensorSpec
-from .fingerprint.captured import CannotCapture, CapturedFingerprints
-from .fingerprint.hashes import poison, quiet
-from .fingerprint.versions import Taker, Tensors, Versions
-from .probes.bus import BUS
-from .probes.launch import Launch, reading_number
+from ..events import TensorSpec
+from ..fingerprint.captured import CannotCapture, CapturedFingerprints
+from ..fingerprint.hashes import poison, quiet
+from ..fingerprint.versions import Taker, Tensors, Versions
+from ..probes.bus import BUS
+from ..probes.launch import Launch, reading_number
 
 Slots: TypeAlias = dict[int, int]  # by argument
 

@@ -8,9 +8,9 @@ from typing import Protocol
 
 import torch
 
+from ..events import Call, Finding
+from ..probes.launch import Launch
 from .device_times import EventTimes, TracedTimes
-from .events import Call, Finding
-from .probes.launch import Launch
 from .sinks import Sink
 
 

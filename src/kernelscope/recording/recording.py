@@ -1,78 +1,39 @@
-"""record(): opens probes, fingerprinter and sink; closes them in reverse."""
+"""Opens probes, fingerprinter and sink, and turns launches into calls; closes all in reverse."""
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
+from ..config import Config
+from ..events import BRIEF, Brief, Call, Finding, Graph, GraphCall, Kernel
+from ..fingerprint.captured import CapturedFingerprints
+from ..fingerprint.fingerprinter import Fingerprinter
+from ..probes import PROBES
+from ..probes.bus import BUS, own_fault, unseen
+from ..probes.compile_settings import changed_settings
+from ..probes.describe import plain
+from ..probes.launch import Capture, GraphPlan, GraphReadings, Kept, Launch
+from ..probes.switches import Switches
+from ..probes.tree_graphs import drop_tree_graphs
+from ..stages.records import Record
 from .call_times import CallTimes
-from .config import Config, strict_from_environment, strings
-from .events import BRIEF, Brief, Call, Finding, Graph, GraphCall, Kernel
-from .fingerprint.captured import CapturedFingerprints
-from .fingerprint.fingerprinter import Fingerprinter
 from .launch_values import CapturedCall, CapturedValues, LaunchValues, readable_returns
+from .observers import InputObserver, Late, LateCapture, Observer
+from .open_recordings import OPEN, watch_forks
 from .planning import last_calls, last_readings, plan_graph
-from .probes import PROBES
-from .probes.bus import BUS, own_fault, unseen
-from .probes.compile_settings import changed_settings
-from .probes.describe import plain
-from .probes.launch import Capture, GraphPlan, GraphReadings, Kept, Launch
-from .probes.switches import Switches
-from .probes.tree_graphs import drop_tree_graphs
 from .profiler_ranges import ProfilerRanges
 from .replaying import Replayer
-from .run import Run, folder
 from .run_info import run_info
 from .sinks import DiskSink, MemorySink, Sink
-from .stages.records import Record
-
-
-class Observer(Protocol):
-    """Wants more of each launch than a recording keeps: the live arguments, before and after."""
-
-    def before(self, call: Call, launch: Launch) -> None: ...
-    def after(self, call: Call, launch: Launch) -> None: ...
-
-
-class InputObserver(Protocol):
-    """Wants to see what each compiled graph is called with."""
-
-    def graph_inputs(self, execution: GraphCall, inputs: Sequence[Any]) -> None: ...
-
-
-class Late(Kept, Protocol):
-    """Looks at what launches leave in place of a fingerprinter, and never waits for a device."""
-
-    def prepare(self, device: torch.device) -> None: ...
-    def after(self, call: Call, launch: Launch) -> None: ...
-    def captured(self, launch: Launch) -> None: ...
-    def readings(self, calls: list[Call]) -> GraphReadings | None: ...
-    def plan(self, readings: GraphReadings, flushes: Sequence[Sequence[int]]) -> GraphPlan | None: ...
-    def poll(self) -> None: ...
-
-
-class _LateCapture:
-    """A launch inside a CUDA graph, for one that looks at it at each replay."""
-
-    def __init__(self, late: Late, cannot: Callable[[str], None]) -> None:
-        self._late = late
-        self._cannot = cannot
-
-    def finish(self, launch: Launch) -> None:
-        try:
-            self._late.captured(launch)
-        except Exception as why:
-            self._cannot(str(why))
 
 
 class StopAtCall(SystemExit):
@@ -123,7 +84,7 @@ class Recording:
         self.values = LaunchValues(hasher, self.config.verify) if hasher is not None else None
 
     def open(self) -> None:
-        _watch_forks()
+        watch_forks()
         try:
             PROBES.acquire(operators=self.config.ops == "all", strict=self.config.strict)
         except BaseException:
@@ -132,7 +93,7 @@ class Recording:
         self.is_open = True
         if self._times is not None:
             self._times.start()
-        _OPEN.append(self)
+        OPEN.append(self)
         self.run.familiars = BUS.familiars
         self._opened_at = BUS.attach(self)
         if self.config.stages:
@@ -146,7 +107,7 @@ class Recording:
         if not self.is_open:  # a forked child has closed its copy already
             return
         self.is_open = False
-        _OPEN.remove(self)
+        OPEN.remove(self)
         self._note_settings()
         if self.config.stages:
             PROBES.release_stages()
@@ -163,11 +124,11 @@ class Recording:
 
     # -- launches --------------------------------------------------------------------------------------
 
-    def before(self, launch: Launch) -> Call | CapturedCall | _LateCapture | None:
+    def before(self, launch: Launch) -> Call | CapturedCall | LateCapture | None:
         site, point = launch.site, launch.point
         if launch.captured is not None:
             if self.late is not None:
-                return _LateCapture(self.late, lambda why: self.finding(_not_in_graph(why)))
+                return LateCapture(self.late, lambda why: self.finding(_not_in_graph(why)))
             kept = launch.captured.kept.get(self)
             return kept.before(launch) if kept is not None and self._wants(site.kernel) else None
         if self.late is not None:
@@ -208,7 +169,7 @@ class Recording:
             self._times.enter(call)
         return call
 
-    def after(self, launch: Launch, call: Call | CapturedCall | _LateCapture) -> None:
+    def after(self, launch: Launch, call: Call | CapturedCall | LateCapture) -> None:
         if not isinstance(call, Call):
             call.finish(launch)
             return
@@ -314,7 +275,7 @@ class Recording:
     @property
     def _is_profiled(self) -> bool:
         """Whether the profiler's ranges have the indices of this run: of several, the one opened first."""
-        return next((each for each in list(_OPEN) if each.ranges is not None), None) is self
+        return next((each for each in list(OPEN) if each.ranges is not None), None) is self
 
     @property
     def notes_have_ends(self) -> bool:
@@ -475,116 +436,6 @@ class Recording:
                     f"{list(config.kind)}; kernel takes globs of names, kind triton, cpp, extern, op or gcu",
                 )
             )
-
-
-def record(
-    *,
-    values: str = "off",
-    ops: str = "graph",
-    kernel: str | Sequence[str] = (),
-    kind: str | Sequence[str] = (),
-    verify: str = "",
-    path: str | os.PathLike[str] | None = None,
-    steps: tuple[int, int] | None = None,
-    time: bool = False,
-    stop_at: int | None = None,
-    max_tensors: int = 2_000_000_000,
-    keep_last: int = 0,
-    recapture: bool = False,
-    stages: bool = False,
-    fresh: bool = False,
-) -> AbstractContextManager[Run]:
-    """Record every kernel call made inside the block.
-
-    values  "off" for metadata, "hash" for a hash of every argument before and after each launch, "stats" for
-            its statistics as well (min, max, mean, std, L1, and counts of NaN, infinities and zeros), "save"
-            to keep the tensors, on disk
-    ops     "graph" for compiled code and Triton kernels, "all" for eager operators as well
-    kernel  record only kernels whose name matches one of these globs
-    kind    record only these kinds: "triton", "cpp", "extern", "op"
-    verify  "reread" hashes every argument before and after every launch, even when nothing can have
-            changed it, and so finds what generated kernels write without declaring it; "poison" fills
-            outputs that hold nothing yet, and so finds those that a kernel declares and never writes
-    path    a new folder to record to, which survives a crash; without it the run is kept in memory
-    steps   record only steps from the first up to, not including, the second: (3, 5)
-    time    measure how long each call ran
-    stop_at end the program once the call with this index is over
-    recapture  have torch.compile forget the CUDA graphs that it captured before (mode="reduce-overhead"), so
-            that they are captured again inside the recording and can be seen into
-    max_tensors, keep_last    of a run on disk: bytes of saved tensors, and how many steps stay
-    stages  keep what the compiler did: every graph on its way down, passes, fusion, each kernel's origin
-    fresh   with stages: compile every graph, also those that a cache has
-
-    Example:
-        with kernelscope.record(values="hash") as run:
-            model(x).sum().backward()
-        print(run)
-    """
-    if verify and values == "off":
-        raise ValueError(f"record(verify={verify!r}) compares hashes; it needs values='hash'")
-    config = Config(
-        values=values,  # type: ignore[arg-type]  # checked by Config
-        ops=ops,  # type: ignore[arg-type]
-        kernel=strings(kernel),
-        kind=strings(kind),
-        verify=verify,  # type: ignore[arg-type]
-        strict=strict_from_environment(),
-        steps=steps,
-        time=time,
-        stop_at=stop_at,
-        max_tensors=max_tensors,
-        keep_last=keep_last,
-        recapture=recapture,
-        stages=stages,
-        fresh=fresh,
-    )
-    if path is None and (values == "save" or keep_last):
-        raise ValueError(
-            "record(values='save') and record(keep_last=…) need a path: they are about a run on disk"
-        )
-    return _recorded(config, None if path is None else Path(path))
-
-
-@contextmanager
-def _recorded(config: Config, path: Path | None) -> Iterator[Run]:
-    recording = Recording(config, None if path is None else folder.create(folder.named(path)))
-    recording.open()
-    try:
-        yield recording.run
-    finally:
-        recording.close()
-
-
-def step() -> None:
-    """Mark the end of a step in every open recording; from then on `optimizer.step()` does not count."""
-    for recording in list(_OPEN):
-        recording.step(by_user=True)
-
-
-# Dynamo reads this mark. Without it, it would trace the loop above into a compiled training step, and
-# compile that again whenever a recording opens or closes.
-step._torchdynamo_disable = True  # type: ignore[attr-defined]
-
-
-_OPEN: list[Recording] = []
-_forks_watched = False
-
-
-def _watch_forks() -> None:
-    global _forks_watched
-    if not _forks_watched:
-        os.register_at_fork(after_in_child=_close_copies)
-        _forks_watched = True
-
-
-def _close_copies() -> None:
-    """A forked child has a copy of its parent's recordings; it closes them and records nothing."""
-    if _OPEN:
-        for recording in _OPEN:
-            recording.is_open = False
-            recording.sink.forget()
-        _OPEN.clear()
-        PROBES.forget_in_child()
 
 
 def _not_in_graph(why: str) -> Finding:

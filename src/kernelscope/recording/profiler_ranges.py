@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from .events import BRIEF, Brief, Call, range_name
-from .probes.bus import BUS
-from .probes.profilers import close_range, open_range, say_which_run
+from ..events import BRIEF, Brief, Call, range_name
+from ..probes.bus import BUS
+from ..probes.profilers import close_range, open_range, say_which_run
 from .sinks import Sink
 
 Note = Callable[[Brief], Any]

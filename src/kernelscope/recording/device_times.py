@@ -11,8 +11,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from .events import RANGE_PREFIX as PREFIX
-from .probes.bus import BUS
+from ..events import RANGE_PREFIX as PREFIX
+from ..probes.bus import BUS
 
 _AT_MOST = 20_000  # calls in one trace: then it is read, and another one begins
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from .events import Arg, Call
-from .fingerprint import fingerprint
-from .fingerprint.hashes import poison, quiet, why_not
-from .probes.bus import BUS
-from .probes.describe import returned_tensors
-from .probes.launch import Launch
+from ..events import Arg, Call
+from ..fingerprint import fingerprint
+from ..fingerprint.hashes import poison, quiet, why_not
+from ..probes.bus import BUS
+from ..probes.describe import returned_tensors
+from ..probes.launch import Launch
 
 TIMES = 20
 

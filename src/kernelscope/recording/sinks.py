@@ -10,14 +10,14 @@ from typing import Any, Protocol
 
 import torch
 
-from .config import Config
-from .events import BRIEF, Brief, Call, Finding, GraphCall, Mark, RunInfo
-from .fingerprint.hashes import quiet
-from .probes.bus import BUS
-from .run import Run, StoredRun
-from .run.tensors import TensorSaver
-from .run.writer import Writer
-from .stages.records import Record
+from ..config import Config
+from ..events import BRIEF, Brief, Call, Finding, GraphCall, Mark, RunInfo
+from ..fingerprint.hashes import quiet
+from ..probes.bus import BUS
+from ..run import Run, StoredRun
+from ..run.tensors import TensorSaver
+from ..run.writer import Writer
+from ..stages.records import Record
 
 _OTHERS = 10_000  # calls that other threads may have made within an instant
 

@@ -1,0 +1,49 @@
+"""Those who look at launches with a recording, for more than it keeps of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from ..events import Call, GraphCall
+from ..probes.launch import GraphPlan, GraphReadings, Kept, Launch
+
+
+class Observer(Protocol):
+    """Wants more of each launch than a recording keeps: the live arguments, before and after."""
+
+    def before(self, call: Call, launch: Launch) -> None: ...
+    def after(self, call: Call, launch: Launch) -> None: ...
+
+
+class InputObserver(Protocol):
+    """Wants to see what each compiled graph is called with."""
+
+    def graph_inputs(self, execution: GraphCall, inputs: Sequence[Any]) -> None: ...
+
+
+class Late(Kept, Protocol):
+    """Looks at what launches leave in place of a fingerprinter, and never waits for a device."""
+
+    def prepare(self, device: torch.device) -> None: ...
+    def after(self, call: Call, launch: Launch) -> None: ...
+    def captured(self, launch: Launch) -> None: ...
+    def readings(self, calls: list[Call]) -> GraphReadings | None: ...
+    def plan(self, readings: GraphReadings, flushes: Sequence[Sequence[int]]) -> GraphPlan | None: ...
+    def poll(self) -> None: ...
+
+
+class LateCapture:
+    """A launch inside a CUDA graph, for one that looks at it at each replay."""
+
+    def __init__(self, late: Late, cannot: Callable[[str], None]) -> None:
+        self._late = late
+        self._cannot = cannot
+
+    def finish(self, launch: Launch) -> None:
+        try:
+            self._late.captured(launch)
+        except Exception as why:
+            self._cannot(str(why))

@@ -1,0 +1,31 @@
+"""The recordings of this process that are open. A forked child has copies, which it closes."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ..probes import PROBES
+
+if TYPE_CHECKING:
+    from .recording import Recording
+
+OPEN: list[Recording] = []
+_forks_watched = False
+
+
+def watch_forks() -> None:
+    global _forks_watched
+    if not _forks_watched:
+        os.register_at_fork(after_in_child=_close_copies)
+        _forks_watched = True
+
+
+def _close_copies() -> None:
+    """A forked child has a copy of its parent's recordings; it closes them and records nothing."""
+    if OPEN:
+        for recording in OPEN:
+            recording.is_open = False
+            recording.sink.forget()
+        OPEN.clear()
+        PROBES.forget_in_child()
