@@ -41,6 +41,8 @@ def play(device: int, programs: int, stream: int, args: tuple[int, ...]) -> None
 def played(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "DEVICE", "cpu")
     monkeypatch.setattr(scan, "launch", play)
+    monkeypatch.setattr(scan, "_compiled", lambda device: None)
+    monkeypatch.setattr(scan, "prepared", lambda *given: None)  # not through C++ either
     monkeypatch.setattr(scan, "prepare", lambda device: "")
     monkeypatch.setattr(scan, "wait_for", lambda device: None)
     monkeypatch.setattr(scan, "current_stream", lambda device: 0)
