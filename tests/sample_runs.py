@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from kernelscope.events import (
     TensorSpec,
 )
 from kernelscope.fingerprint import Stats
+from kernelscope.run.schema import OBJECTS, SCHEMA_VERSION, VIEWS
 from kernelscope.run.writer import Writer
 from kernelscope.stages.records import (
     FRAME,
@@ -150,3 +152,22 @@ def write_sample(folder: Path, *, close: bool = True, executing: bool = False) -
     if close:
         writer.close()
     return writer
+
+
+def make_older(db: sqlite3.Connection, version: int) -> None:
+    """A run.db as that version of the schema would have written it."""
+    older, newest = OBJECTS[version], OBJECTS[SCHEMA_VERSION]
+    for view in VIEWS:
+        db.execute(f"DROP VIEW {view}")
+    for name in [name for name in newest if name not in VIEWS]:
+        if name not in older:
+            db.execute(f"DROP TABLE {name}")
+        elif older[name] != newest[name]:
+            rows = db.execute(f"SELECT * FROM {name}").fetchall()
+            db.execute(f"DROP TABLE {name}")
+            db.execute(older[name])
+            width = len(db.execute(f"PRAGMA table_info({name})").fetchall())
+            db.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * width)})", [r[:width] for r in rows])
+    for view in VIEWS:
+        db.execute(older[view])
+    db.execute(f"PRAGMA user_version={version}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,7 +63,7 @@ def test_debug_mode_opens_inside_a_noted_graph() -> None:
         assert [tuple(t.shape) for t in call.args if isinstance(t, torch.Tensor)][: len(shapes)] == shapes
 
 
-def test_a_graph_inside_an_operator_knows_its_parent_also_when_noted() -> None:
+def test_a_graph_inside_an_operator_knows_its_parent_also_when_noted(tmp_path: Path) -> None:
     inner = torch.compile(lambda x: (x @ x).cos())
 
     @torch.library.custom_op("kernelscope_late::inner", mutates_args=())
@@ -86,6 +87,12 @@ def test_a_graph_inside_an_operator_knows_its_parent_also_when_noted() -> None:
     inside = [c for c in run.calls if c.parent is not None]
     assert len(inside) == 6
     assert {run.calls[c.parent or 0].kernel_name for c in inside} == {"kernelscope_late.inner.default"}
+    with kernelscope.record(path=tmp_path / "run"):
+        for _ in range(3):
+            f(x)
+    whole = [c.parent for c in run.calls]
+    assert [c.parent for c in kernelscope.load(tmp_path / "run").calls] == whole
+    assert [c.parent for c in kernelscope.load(run.save(tmp_path / "saved")).calls] == whole
 
 
 def test_memory_that_was_born_unseen_is_not_hashed() -> None:

@@ -10,13 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.sample_runs import write_sample
+from tests.sample_runs import make_older, write_sample
 
 import kernelscope
 from kernelscope import RunError
 from kernelscope.cli import main
 from kernelscope.run.crash import crash_in
-from kernelscope.run.schema import OBJECTS
 
 MUTATIONS = 400
 Mutation = Callable[[bytearray, random.Random], bytearray]
@@ -123,7 +122,7 @@ def test_a_newer_schema(pristine: Path, tmp_path: Path) -> None:
     run = shutil.copytree(pristine / "closed.kscope", tmp_path / "newer.kscope")
     with sqlite3.connect(run / "run.db") as db:
         db.execute("PRAGMA user_version=99")
-    with pytest.raises(RunError, match=r"schema 99.*reads up to 3.*upgrade"):
+    with pytest.raises(RunError, match=r"schema 99.*reads up to 4.*upgrade"):
         kernelscope.load(run)
 
 
@@ -131,9 +130,7 @@ def test_an_older_schema_reads(pristine: Path, tmp_path: Path) -> None:
     """Version 2 had no stages; everything else is there."""
     run = shutil.copytree(pristine / "closed.kscope", tmp_path / "older.kscope")
     with sqlite3.connect(run / "run.db") as db:
-        for table in OBJECTS[3].keys() - OBJECTS[2].keys():
-            db.execute(f"DROP TABLE {table}")
-        db.execute("PRAGMA user_version=2")
+        make_older(db, 2)
     found = kernelscope.load(run)
     assert [c.kernel_name for c in found.calls] == [
         c.kernel_name for c in kernelscope.load(pristine / "closed.kscope").calls

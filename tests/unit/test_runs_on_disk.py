@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sample_runs import ARGS, GRAPH, Hashes, brief, full_call, info, site, write_sample
+from tests.sample_runs import ARGS, GRAPH, Hashes, brief, full_call, info, make_older, site, write_sample
 
 import kernelscope
 from kernelscope import RunError
@@ -167,21 +167,15 @@ def test_each_column_has_a_type() -> None:
             assert len(COLUMNS[version][name]) == len(db.execute(f"PRAGMA table_info({name})").fetchall())
 
 
-def test_a_run_of_schema_1_still_reads(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", range(1, SCHEMA_VERSION))
+def test_a_run_of_an_older_schema_still_reads(version: int, tmp_path: Path) -> None:
     write_sample(tmp_path / "run.kscope")
     new = kernelscope.load(tmp_path / "run.kscope")
     expected = [facts(call) for call in new.calls]
     new.close()
     with closing(sqlite3.connect(tmp_path / "run.kscope" / "run.db")) as db:
-        rows = db.execute("SELECT * FROM details").fetchall()
-        db.execute("DROP TABLE details")
-        db.execute(OBJECTS[1]["details"])
-        db.executemany(f"INSERT INTO details VALUES ({', '.join('?' * 9)})", [row[:9] for row in rows])
-        for table in OBJECTS[SCHEMA_VERSION].keys() - OBJECTS[1].keys():
-            db.execute(f"DROP TABLE {table}")
-        db.execute("PRAGMA user_version=1")
+        make_older(db, version)
         db.commit()
-    assert SCHEMA_VERSION == 3
     assert [facts(call) for call in kernelscope.load(tmp_path / "run.kscope").calls] == expected
 
 

@@ -131,7 +131,8 @@ def graph_row(graph: Graph) -> Row:
 
 
 def graph_call_row(call: GraphCall) -> Row:
-    return call.index, call.graph.id, call.thread, call.stream, call.phase, call.step
+    parent = call.parent if call.parent >= 0 else None
+    return call.index, call.graph.id, call.thread, call.stream, call.phase, call.step, parent
 
 
 def site_row(site: Site, dead: Sequence[int] = ()) -> Row:
@@ -247,6 +248,7 @@ def call_of(row: Row, site: Site, graph_call: GraphCall | None, dead: tuple[int,
         phase = graph_call.phase if phase is None else phase
         thread = graph_call.thread if thread is None else thread
         stream = graph_call.stream if stream is None else stream
+        parent = graph_call.parent if parent is None else parent
     return Call(
         id, site, graph_call_id, step or 0, -1 if replay is None else replay, thread or 0, stream or 0,
         phase or "other", start_ns, -1 if parent is None else parent, dead=dead,

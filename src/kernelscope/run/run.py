@@ -80,7 +80,7 @@ class Run:
 
     def place_of(self, key: int) -> int:
         """Where the call stands that had this number while it was recorded, or -1."""
-        return self._places.get(key, -1)
+        return self._places.get(key, -1) if key >= 0 else -1
 
     def _in_full(self, entry: Brief) -> Call:
         number, graph_call, when = BRIEF.unpack(entry)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 APPLICATION_ID = 0x4B534350  # "KSCP", in the header of every run.db
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 TABLES = {
     "info": "CREATE TABLE info (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -24,7 +24,7 @@ TABLES = {
   PRIMARY KEY (site, position)) WITHOUT ROWID""",
     "graph_calls": """CREATE TABLE graph_calls (
   id INTEGER PRIMARY KEY, graph INTEGER NOT NULL, thread INTEGER NOT NULL, stream INTEGER NOT NULL,
-  phase TEXT NOT NULL, step INTEGER NOT NULL)""",
+  phase TEXT NOT NULL, step INTEGER NOT NULL, parent INTEGER)""",
     # Narrow: what a noted call does not say itself, its graph call says. NULL means "as there".
     "calls": """CREATE TABLE calls (
   id INTEGER PRIMARY KEY, site INTEGER NOT NULL, graph_call INTEGER NOT NULL, start_ns INTEGER NOT NULL,
@@ -71,7 +71,8 @@ VIEWS = {
   c.id AS id, k.name AS kernel, k.kind AS kind, k.producer AS producer, s.grid AS grid, s.device AS device,
   g.graph AS graph, c.graph_call AS graph_call, coalesce(c.step, g.step, 0) AS step,
   coalesce(c.phase, g.phase, 'other') AS phase, coalesce(c.thread, g.thread, 0) AS thread,
-  coalesce(c.stream, g.stream, 0) AS stream, c.replay AS replay, c.parent AS parent, c.start_ns AS start_ns,
+  coalesce(c.stream, g.stream, 0) AS stream, c.replay AS replay,
+  coalesce(c.parent, g.parent) AS parent, c.start_ns AS start_ns,
   c.duration_ns AS duration_ns, json_extract(s.origin, '$[0][0]') AS file,
   json_extract(s.origin, '$[0][1]') AS line, c.site AS site, k.id AS kernel_id
 FROM calls c JOIN sites s ON s.id = c.site JOIN kernels k ON k.id = s.kernel
@@ -87,7 +88,15 @@ WHERE before IS NOT NULL OR after IS NOT NULL""",
 }
 
 # What older versions had in place of that. A run of theirs still reads.
-_OLDER = {1: {"details": TABLES["details"].replace(", poison TEXT)", ")")}}
+_UP_TO_3 = {
+    "graph_calls": TABLES["graph_calls"].replace(", parent INTEGER)", ")"),
+    "call": VIEWS["call"].replace(",\n  coalesce(c.parent, g.parent) AS parent,", ", c.parent AS parent,"),
+}
+_OLDER = {
+    1: {"details": TABLES["details"].replace(", poison TEXT)", ")"), **_UP_TO_3},
+    2: _UP_TO_3,
+    3: _UP_TO_3,
+}
 _SINCE = dict.fromkeys(
     ("compilations", "stages", "provenance", "refusals", "candidates", "incidents"), 3
 )  # tables that came later; in a run that is older they read as empty

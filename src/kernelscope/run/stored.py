@@ -359,8 +359,9 @@ class StoredRun(Run):
                 self._executions[row[0]] = self._execution(row)
 
     def _execution(self, row: codec.Row) -> GraphCall:
-        id, graph, thread, stream, phase, step = row
-        return GraphCall(id, self._read_graphs()[graph], thread, stream, phase, step)
+        id, graph, thread, stream, phase, step, *newer = row
+        parent = -1 if not newer or newer[0] is None else newer[0]
+        return GraphCall(id, self._read_graphs()[graph], thread, stream, phase, step, parent)
 
     def _read_graphs(self) -> dict[int, Graph]:
         if self._graphs is None:

@@ -9,6 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -306,7 +307,7 @@ def save(folder: Path, info: RunInfo, run: Any, calls: Sequence[Call]) -> None:
     try:
         database = Database(folder / "run.db", info)
         with database as db:
-            db.graph_calls(list(run.graph_calls.values()))
+            db.graph_calls([replace(g, parent=run.place_of(g.parent)) for g in run.graph_calls.values()])
             db.calls(calls)
             used: dict[int, tuple[Any, int]] = {}
             for call in calls:
