@@ -26,16 +26,26 @@ if TYPE_CHECKING:
 # What torch and Python start for themselves, and torchrun, whose own process runs nothing of the user's.
 _COMPILE_WORKER = os.path.join("torch", "_inductor", "compile_worker", "__main__.py")
 _HELPER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "torch._inductor.compile_worker")
-_HELPER_CODE = ("from multiprocessing.resource_tracker import", "from multiprocessing.forkserver import")
+_FORKSERVER_CODE = "from multiprocessing.forkserver import"
+_HELPER_CODE = ("from multiprocessing.resource_tracker import", _FORKSERVER_CODE)
 
 _started = False
 
 
 def start() -> None:
     """Record this process from the moment it has imported torch, if it is asked to."""
-    global _started
     wanted = autorecord_from_environment()
-    if _started or wanted is None or _is_helper(sys.orig_argv):
+    if _started or wanted is None:
+        return
+    if _FORKSERVER_CODE in " ".join(sys.orig_argv[-1:]):  # what it forks is the program's own
+        os.register_at_fork(after_in_child=lambda: _start(wanted))
+    elif not _is_helper(sys.orig_argv):
+        _start(wanted)
+
+
+def _start(wanted: AutoRecord) -> None:
+    global _started
+    if _started:  # a process that this one has forked
         return
     _started = True
     settle_run(wanted.path)
@@ -103,6 +113,7 @@ class _AfterTorch:
 
 
 def _open(wanted: AutoRecord) -> None:
+    from .probes.loader_workers import WorkersOfLoaders
     from .run.errors import RunError
 
     try:
@@ -118,7 +129,18 @@ def _open(wanted: AutoRecord) -> None:
         print(f"kernelscope: cannot record: {error}", file=sys.stderr)
         sys.exit(2)
     _note_exceptions(recording)
-    atexit.register(_close, recording, session, os.getpid())
+    pid = os.getpid()
+    if not given.workers:
+        WorkersOfLoaders(lambda: _leave(recording, session, pid)).install()
+    _at_the_end(lambda: _close(recording, session, pid))
+
+
+def _at_the_end(close: Callable[[], None]) -> None:
+    """Of the process; one that a server of multiprocessing's has forked does not end as others do."""
+    from multiprocessing import util
+
+    atexit.register(close)
+    util.register_after_fork(close, lambda close: util.Finalize(None, close, exitpriority=0))
 
 
 def _session(recording: Recording, given: argparse.Namespace) -> ValueSession:
@@ -153,8 +175,16 @@ def _note_exceptions(recording: Recording) -> None:
     sys.excepthook = excepthook
 
 
+def _leave(recording: Recording, session: ValueSession, pid: int) -> None:
+    """It turns out to be a process that is not to be recorded."""
+    if os.getpid() == pid and recording.is_open:
+        session.close()
+        recording.close()
+        shutil.rmtree(_writer(recording).folder, ignore_errors=True)
+
+
 def _close(recording: Recording, session: ValueSession, pid: int) -> None:
-    if os.getpid() != pid:
+    if os.getpid() != pid or not recording.is_open:
         return  # a forked child: the run is its parent's
     from .values.script import settle
 
@@ -162,7 +192,7 @@ def _close(recording: Recording, session: ValueSession, pid: int) -> None:
     settle(session)
     session.close()
     recording.close()
-    # A process beside the main one that launched nothing, such as a DataLoader's worker, leaves nothing.
+    # A process beside the main one that launched nothing leaves nothing.
     if writer.folder.name.startswith("child-") and not writer.calls:
         shutil.rmtree(writer.folder, ignore_errors=True)
 

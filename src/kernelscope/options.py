@@ -79,6 +79,7 @@ def add_recording_options(parser: argparse.ArgumentParser | argparse._ArgumentGr
     add(
         "--save-call", type=int, metavar="CALL", help="with --values save: keep the tensors of this call only"
     )
+    add("--workers", action="store_true", help="record the workers of a DataLoader too")
     add("--keep-last", type=int, default=0, metavar="N", help="keep only the last N steps on disk")
     add_value_options(parser)
 

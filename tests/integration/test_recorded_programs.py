@@ -102,6 +102,43 @@ def test_the_variable_alone_and_workers(tmp_path: Path) -> None:
     assert run.info.settings == {"values": "hash"}
 
 
+SERVED = """
+import multiprocessing
+import torch
+
+class Squares(torch.utils.data.Dataset):
+    def __len__(self):
+        return 2
+    def __getitem__(self, i):
+        return torch.full((4,), float(i)).square()
+
+def work():
+    torch.ones(3).cos()
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("forkserver")
+    for batch in torch.utils.data.DataLoader(Squares(), num_workers=1, multiprocessing_context=context):
+        batch.sin()
+    child = context.Process(target=work)
+    child.start()
+    child.join()
+"""
+
+
+@pytest.mark.parametrize("words", [[], pytest.param(["--workers"], marks=pytest.mark.slow)], ids=" ".join)
+def test_a_forkserver_and_workers_that_compute(tmp_path: Path, words: list[str]) -> None:
+    """What it forks is recorded, to its end; a DataLoader's worker is not, unless that is asked for."""
+    (tmp_path / "served.py").write_text(SERVED)
+    ran = kernelscope_run("--ops", "all", *words, "-o", "run", "served.py", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    parts = [kernelscope.load(part) for part in folder.parts(tmp_path / "run.kscope")]
+    names = [{call.kernel_name for call in part} for part in parts]
+    assert "aten.sin.default" in names[0]
+    assert sum("aten.cos.default" in each for each in names[1:]) == 1
+    assert sum("aten.full.default" in each for each in names[1:]) == len(words)
+    assert len(parts) == 2 + len(words)
+
+
 def _has_startup_file() -> bool:
     code = "import sys, os; sys.exit(not any(os.path.exists(os.path.join(p, 'kernelscope_autorecord.pth')) for p in sys.path))"  # noqa: E501
     return subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
