@@ -80,6 +80,7 @@ class Watcher:
         self._before: dict[int, Tensors] = {}  # by call: copies of what it may overwrite
         self._told: set[tuple[str, str, str]] = set()
         self._infinite: dict[int, tuple[int, str]] = {}  # by storage: who first made an infinity there
+        self.failure: Exception | None = None  # of the user's function
 
     def before(self, call: Call, launch: Launch) -> None:
         kernel = call.site.kernel
@@ -120,7 +121,7 @@ class Watcher:
 
     def _ask(self, call: Call, launch: Launch, copies: Tensors) -> None:
         """The user's own function, of each output; then of each input, to tell who made it so."""
-        if self._predicate is None:
+        if self._predicate is None or self.failure is not None:
             return
         name = getattr(self._predicate, "__name__", "the function")
         for one in seen(call, launch, AFTER):
@@ -133,8 +134,12 @@ class Watcher:
 
     def _holds(self, tensor: torch.Tensor) -> bool:
         assert self._predicate is not None
-        with BUS.mute(), quiet():
-            return bool(self._predicate(tensor.detach()))
+        try:
+            with BUS.mute(), quiet():
+                return bool(self._predicate(tensor.detach()))
+        except Exception as error:  # said when the block ends; the program is not to blame
+            self.failure = error
+            return False
 
     # -- what it tells ---------------------------------------------------------------------------------
 
