@@ -166,6 +166,19 @@ auto launch(const char* meta, uint64_t before, uint64_t after, F&& run, T&&... a
   }
 }
 
+// A tensor that is about to be taken away, while somebody listens.
+struct Kept {
+  AtenTensorHandle handle = nullptr;
+  explicit Kept(AtenTensorHandle given) {
+    if (hooks.load(std::memory_order_acquire) != nullptr) aoti_torch_new_tensor_handle(given, &handle);
+  }
+  Kept(const Kept&) = delete;
+  ~Kept() {
+    if (handle != nullptr) aoti_torch_delete_tensor_object(handle);
+  }
+  operator AtenTensorHandle() const { return handle; }
+};
+
 // A launch that takes several statements: told before the first and after the last of them.
 template <class... T>
 void around(int32_t moment, const char* meta, uint64_t copied, const T&... args) {

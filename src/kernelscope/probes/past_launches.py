@@ -205,12 +205,12 @@ def _named(
     counts: dict[int, int] = {}
     for i, found, made in pairs:
         name, role, wrapper = described[i] if i < len(described) else (f"arg{i}", "in", "")
-        if isinstance(wrapper, list):  # a list of tensors
+        if isinstance(wrapper, list):  # of tensors, each with what is known of it
             place = counts[i] = counts.get(i, -1) + 1
-            role = role[place] if place < len(role) else "inout"
-            wrapper = wrapper[place] if place < len(wrapper) else ""
-            name = f"{name}[{place}]"
-        yield Arg(name, cast(Role, role), wrapper_name=wrapper), found, made
+            known = wrapper[place] if place < len(wrapper) else (f"{name}[{place}]", role, "")
+            name, role, wrapper = known
+        if name:
+            yield Arg(name, cast(Role, role), wrapper_name=wrapper), found, made
 
 
 def _uncopied(arguments: int) -> Finding:
