@@ -424,10 +424,12 @@ def test_the_levels_with_cpp_wrapper(trained: Any, tmp_path: Path, capfd: pytest
     capfd.readouterr()
     with observe("3", kernels="cpp_*"):
         compiled(X)
-    assert set(capfd.readouterr().out.splitlines()) == {
+    told = capfd.readouterr()
+    assert set(told.out.splitlines()) == {
         "[ before_launch: cpp_fused_relu_0 ]",
         "[ after_launch: cpp_fused_relu_0 ]",
     }
+    assert not told.err  # no word of a filter that matched nothing
     with observe("1", folder=tmp_path / "v"):
         compiled(X)
     relu = tmp_path / "v" / "1"

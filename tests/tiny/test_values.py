@@ -30,6 +30,7 @@ from kernelscope.values import WatchHit, observe, parse_watch, watch
 from kernelscope.values.graph_inputs import input_names
 from kernelscope.values.kernel_filter import KernelFilter, names_of
 from kernelscope.values.numbers import tensor_lines
+from kernelscope.values.session import folder_for_values
 
 
 def printed(program: Callable[[], object], level: Level | str = "2", **options: object) -> str:
@@ -163,6 +164,13 @@ def test_the_default_folder_is_new_each_time(tmp_path: Path, monkeypatch: pytest
         with observe("1", ops="all"):
             torch.ones(2).neg()
     assert sorted(path.name for path in (tmp_path / "kscope-values").iterdir()) == ["1", "2"]
+    # Two processes that look for one at the same time do not get the same.
+    assert folder_for_values() != folder_for_values()
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    Path("kscope-values").touch()
+    with pytest.raises(RunError, match="values cannot be saved to kscope-values/1"), observe("1", ops="all"):
+        pass
 
 
 @pytest.mark.parametrize("text", ["aten.neg*", "ATEN.NEG.default", "neg", "aoti_torch_cpu_neg", "x*,neg"])
@@ -297,6 +305,16 @@ def test_watch_bounds_patterns_and_functions() -> None:
         ("aten.exp.default", "max>2@aten.exp*"),
         ("aten.add_.Tensor", "changed@*@self"),
     ]
+    assert "this call made it" in str(hits[1])
+    assert "this call made it" not in str(hits[2])  # of a change there is nothing to be said
+
+
+def test_what_changed_is_what_was_written_to() -> None:
+    """Also where another argument, before it, is the same memory."""
+    x = torch.ones(4)
+    with watch("changed", on_hit="note", ops="all") as hits:
+        torch.add(x, 1, out=x)
+    assert [(hit.kernel, hit.arg) for hit in hits] == [("aten.add.out", "out")]
 
 
 def test_a_function_that_fails() -> None:

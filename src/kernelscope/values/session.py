@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from ..probes.bus import BUS
 from ..probes.cpp_wrappers import PRINTED
 from ..recording import Recording
 from ..run import Run, folder
+from ..run.errors import RunError
 from .conditions import parse_watch
 from .files import FileSaver, ValueFiles
 from .kernel_filter import KernelFilter
@@ -250,11 +252,17 @@ def settings_of_level(level: str, kernels: tuple[str, ...] = (), folder: str = "
 
 
 def folder_for_values() -> Path:
-    """The next unused folder for saved values."""
-    number = 1
-    while (Path(HOME) / str(number)).exists():
-        number += 1
-    return Path(HOME) / str(number)
+    """A new folder for saved values; made at once, because other processes look for one too."""
+    for number in itertools.count(1):
+        folder = Path(HOME) / str(number)
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise RunError(f"values cannot be saved to {folder}: {error.strerror}") from None
+        return folder
+    raise AssertionError
 
 
 @contextmanager
