@@ -101,7 +101,7 @@ def add_value_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup)
         action="append",
         default=[],
         metavar="GLOB",
-        help="print, save and watch only kernels with such a name; repeatable",
+        help="print, save and watch only kernels with such a name; a list a,b, or repeated",
     )
     add(
         "--stop-on",
@@ -120,12 +120,11 @@ def add_value_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup)
 def take_over_printer(given: argparse.Namespace) -> None:
     """What torch's variables for its own printer ask for counts as asked for here."""
     level, kernels = printer_from_environment()
-    if level == "0":
-        return
     given.save_values |= level == "1"
     given.print_values |= level == "2"
     given.print_names |= level == "3"
-    given.values_of = [*given.values_of, *(name for name in kernels if name not in given.values_of)]
+    if given.save_values or given.save_to or given.print_values or given.print_names:
+        given.values_of = [*given.values_of, *(name for name in kernels if name not in given.values_of)]
 
 
 def value_settings_of(given: argparse.Namespace) -> ValueSettings:
@@ -137,7 +136,7 @@ def value_settings_of(given: argparse.Namespace) -> ValueSettings:
         prints=given.print_values,
         names=given.print_names,
         saves=given.save_values or (bool(given.save_to) and not given.stop_on),
-        kernels=tuple(given.values_of),
+        kernels=tuple(glob for each in given.values_of for glob in each.split(",")),
         folder=given.save_to,
         watches=tuple(given.stop_on),
         exact=given.exact or given.values != "off",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import math
 import os
@@ -19,6 +20,9 @@ import torch._inductor.config as inductor
 
 import kernelscope
 from kernelscope.config import FILTERED, PRINTER
+from kernelscope.fingerprint import fingerprint
+from kernelscope.probes.cpp_code import input_names
+from kernelscope.probes.launch_log import _loaded_libraries
 from kernelscope.run import load
 from kernelscope.values import WatchHit, observe, watch
 
@@ -33,6 +37,21 @@ def twice(x: torch.Tensor) -> torch.Tensor:
 @twice.register_fake
 def _(x: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x)
+
+
+@torch.library.custom_op("kernelscope_tests::pair", mutates_args=())
+def pair(xs: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    return xs[0] + xs[1], xs[0] - xs[1]
+
+
+@pair.register_fake
+def _(xs: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.empty_like(xs[0]), torch.empty_like(xs[0])
+
+
+@torch.library.custom_op("kernelscope_tests::raise_by", mutates_args=("x",))
+def raise_by(x: torch.Tensor, amount: float) -> None:
+    x.add_(amount)
 
 
 class Model(torch.nn.Module):
@@ -171,6 +190,76 @@ def test_a_package_recorded_to_disk_shows_and_differs(model: Any, tmp_path: Path
     assert divergence
     assert "addmm" in str(divergence)
     assert not kernelscope.diff(first, load(tmp_path / "c.kscope"))
+
+
+def test_what_runs_unheard_is_no_part_of_the_next_call(model: Any) -> None:
+    """Called past Python's own interface, the package has nobody to tell."""
+    with kernelscope.record(values="hash") as run:
+        model(X)
+        calls = len(run)
+        model.loader.boxed_run([X])
+        model(X)
+    assert len(run) == 2 * calls
+
+
+def test_a_package_loaded_again(package: Path) -> None:
+    for _ in range(3):
+        again = torch._inductor.aoti_load_package(str(package))
+        with kernelscope.record() as run:
+            again(X)
+        assert len(run) > 5
+        assert not run.findings
+        del again
+        gc.collect()
+        assert not [path for path in _loaded_libraries() if "aoti" in path[0] and not Path(path[0]).exists()]
+
+
+class Odd(torch.nn.Module):
+    """Keywords, state that changes, an input that is written to, operators that write, any batch size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(4))
+
+    def forward(
+        self, x: torch.Tensor, y: torch.Tensor, *, scale: torch.Tensor, bias: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        self.count.add_(1)
+        y.mul_(2)
+        total, rest = pair([x @ x.t(), x @ y.t()])
+        raise_by(rest, 2.0)
+        wide = torch.bmm(x.expand(2, -1, -1), torch.ones(2, 4, 4))
+        return {"a": total * scale.sum() - bias.sum(), "b": rest, "c": y + 1, "d": wide, "e": self.count * 3}
+
+
+def test_an_odd_package(tmp_path: Path) -> None:
+    batch = torch.export.Dim("batch", min=2, max=64)
+    x, y, scale, bias = torch.randn(5, 4), torch.randn(5, 4), torch.ones(4), torch.zeros(4)
+    shapes = {"x": {0: batch}, "y": {0: batch}, "scale": None, "bias": None}
+    exported = torch.export.export(Odd(), (x, y), {"scale": scale, "bias": bias}, dynamic_shapes=shapes)
+    path = kernelscope.aoti_compile_and_package(exported, package_path=str(tmp_path / "first.pt2"))
+    moved = Path(path).rename(tmp_path / "moved.pt2")
+    model, eager, stream = torch._inductor.aoti_load_package(str(moved)), Odd(), io.StringIO()
+    for size in (5, 9):
+        x, y = torch.randn(size, 4), torch.randn(size, 4)
+        ours, theirs = y.clone(), y.clone()
+        with observe("2", stream=stream) as run:
+            made = model(x, ours, bias=bias, scale=scale)  # not in the order of its signature
+        expected = eager(x, theirs, scale=scale, bias=bias)
+        assert all(torch.allclose(made[name], expected[name], atol=1e-5) for name in expected)
+        assert torch.equal(ours, theirs)
+        assert not run.findings
+    text = stream.getvalue()
+    names = input_names(run.graphs[0].source)
+    assert f"aoti_model_inputs - {names[-2]}\n{scale}\n" in text
+    assert f"aoti_model_inputs - {names[-1]}\n{bias}\n" in text
+    pairs, raised = (next(call for call in run if name in call.kernel_name) for name in ("pair", "raise_by"))
+    assert dict(zip(pairs.arg_names, pairs.roles, strict=True)) == {
+        "xs[0]": "in", "xs[1]": "in", "result0": "out", "result1": "out"
+    }  # fmt: skip
+    assert dict(zip(raised.arg_names, raised.roles, strict=True)) == {"x": "inout"}
+    assert raised.modified_args
+    assert raised.pre_stats[0].mean + 2 == pytest.approx(raised.post_stats[0].mean, abs=1e-5)
 
 
 @pytest.mark.slow
@@ -335,10 +424,12 @@ def test_the_levels_with_cpp_wrapper(trained: Any, tmp_path: Path, capfd: pytest
     capfd.readouterr()
     with observe("3", kernels="cpp_*"):
         compiled(X)
-    assert set(capfd.readouterr().out.splitlines()) == {
+    told = capfd.readouterr()
+    assert set(told.out.splitlines()) == {
         "[ before_launch: cpp_fused_relu_0 ]",
         "[ after_launch: cpp_fused_relu_0 ]",
     }
+    assert not told.err  # no word of a filter that matched nothing
     with observe("1", folder=tmp_path / "v"):
         compiled(X)
     relu = tmp_path / "v" / "1"
@@ -347,15 +438,68 @@ def test_the_levels_with_cpp_wrapper(trained: Any, tmp_path: Path, capfd: pytest
     assert torch.equal(after, before.relu())
 
 
-def test_the_producer_of_a_nan_with_cpp_wrapper() -> None:
+def test_the_producer_of_a_nan_with_cpp_wrapper(monkeypatch: pytest.MonkeyPatch) -> None:
     torch._dynamo.reset()
     w = torch.eye(4)
     with inductor.patch(cpp_wrapper=True):
         function = torch.compile(lambda x: torch.log(x.mm(w) - 3).mm(w).relu())
         with pytest.raises(WatchHit) as stopped, watch("nan"):
             function(torch.arange(16.0).view(4, 4))
+        assert "log" in stopped.value.hit.kernel
+        assert stopped.value.hit.is_producer
+        monkeypatch.setattr("kernelscope.values.session.has_gpu", lambda: True)  # and so no statistics
+        with pytest.raises(WatchHit) as stopped, watch("nan"):
+            function(torch.arange(16.0).view(4, 4))
     assert "log" in stopped.value.hit.kernel
-    assert stopped.value.hit.is_producer
+
+
+def test_odd_arguments_with_cpp_wrapper() -> None:
+    """Expanded ones, very many of them, with very many dimensions, and an operator that writes."""
+    torch._dynamo.reset()
+    x, many = torch.randn(1, 3).expand(4, 3), [torch.full((3,), float(i)) for i in range(70)]
+    nine, deep, target = torch.randn(*[2] * 9), torch.randn(*[1] * 17), torch.ones(3)
+
+    def function(x: Any, many: Any, nine: Any, deep: Any, target: Any) -> Any:
+        raise_by(target, 2.0)
+        return x * 2, torch._foreach_add(many, 1.0), torch.sort(nine)[0], torch.sort(deep)[0], x.t()
+
+    with inductor.patch(cpp_wrapper=True):
+        compiled = torch.compile(function)
+        with kernelscope.record(values="stats") as run:
+            doubled, raised, ordered, *_ = compiled(x, many, nine, deep, target)
+    assert torch.equal(target, torch.full((3,), 3.0))
+    assert torch.equal(doubled, 2 * x)
+    assert torch.equal(raised[69], torch.full((3,), 70.0))
+    stats = [stats for call in run for stats in call.post_stats.values()]
+    assert {float(i + 1) for i in range(70)} <= {each.max for each in stats if each.numel == 3}
+    assert any(each.numel == 12 and each.max == doubled.max().item() for each in stats)
+    assert any(each.numel == 512 and each.min == ordered.min().item() for each in stats)
+    [writes] = [call for call in run if "raise_by" in call.kernel_name]
+    assert dict(zip(writes.arg_names, writes.roles, strict=True)) == {"x": "inout"}
+    assert (writes.pre_stats[0].max, writes.post_stats[0].max) == (1.0, 3.0)
+    assert {finding.kind for finding in run.findings} == {"values-not-copied"}
+    assert all("it has 17 dimensions" in finding.message for finding in run.findings)
+
+
+def test_a_wrapper_that_launches_nothing() -> None:
+    torch._dynamo.reset()
+    with inductor.patch(cpp_wrapper=True), kernelscope.record() as run:
+        torch.compile(lambda x: x.t())(X)
+    assert not run.calls
+    assert not run.findings
+
+
+def test_what_we_add_keeps_nothing_from_being_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it may be with a torch that is newer than we are."""
+    from kernelscope.probes import cpp_code
+
+    torch._dynamo.reset()
+    monkeypatch.setattr(cpp_code, "header", lambda: "int broken = ;")
+    with inductor.patch(cpp_wrapper=True), kernelscope.record() as run:
+        assert torch.equal(torch.compile(lambda x: x * 17)(X), X * 17)
+    assert not run.calls
+    assert [f.kind for f in run.findings] == ["unseen-graph"] * 2  # why, and that it ran
+    assert "could not be compiled with what tells of its launches" in run.findings[0].message
 
 
 @pytest.mark.slow
@@ -374,11 +518,16 @@ def test_a_graph_compiled_before_the_recording_is_said() -> None:
 def test_operators_looked_up_at_run_time() -> None:
     torch._dynamo.reset()
     with inductor.patch(cpp_wrapper=True):
-        function = torch.compile(lambda x: (twice(x) + 1, torch.linalg.inv(x @ x.t() + 9 * torch.eye(5))))
+        function = torch.compile(
+            lambda x: (twice(x) + 1, torch.linalg.inv(x @ x.t() + 9 * torch.eye(5)), *pair([x[1:], x[:4]]))
+        )
         with kernelscope.record(values="hash") as run:
-            doubled, _ = function(X)
+            doubled, *_ = function(X)
     assert torch.equal(doubled, 2 * X + 1)
     names = [call.kernel_name for call in run]
     assert "kernelscope_tests.twice.default" in names
     assert "aten.linalg_inv_ex.default" in names
     assert all(call.post_hashes for call in run)
+    [pairs] = [call for call in run if "pair" in call.kernel_name]
+    assert pairs.arg_names == ["xs[0]", "xs[1]", "result0", "result1"]
+    assert pairs.pre_hashes[0] == pairs.pre_hashes[1] == fingerprint(X[1:]).bits

@@ -30,6 +30,7 @@ from kernelscope.values import WatchHit, observe, parse_watch, watch
 from kernelscope.values.graph_inputs import input_names
 from kernelscope.values.kernel_filter import KernelFilter, names_of
 from kernelscope.values.numbers import tensor_lines
+from kernelscope.values.session import folder_for_values
 
 
 def printed(program: Callable[[], object], level: Level | str = "2", **options: object) -> str:
@@ -163,6 +164,13 @@ def test_the_default_folder_is_new_each_time(tmp_path: Path, monkeypatch: pytest
         with observe("1", ops="all"):
             torch.ones(2).neg()
     assert sorted(path.name for path in (tmp_path / "kscope-values").iterdir()) == ["1", "2"]
+    # Two processes that look for one at the same time do not get the same.
+    assert folder_for_values() != folder_for_values()
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    Path("kscope-values").touch()
+    with pytest.raises(RunError, match="values cannot be saved to kscope-values/1"), observe("1", ops="all"):
+        pass
 
 
 @pytest.mark.parametrize("text", ["aten.neg*", "ATEN.NEG.default", "neg", "aoti_torch_cpu_neg", "x*,neg"])
@@ -191,6 +199,8 @@ def test_bad_settings(tmp_path: Path) -> None:
         pass
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match="cannot be saved"), observe("1", folder=tmp_path / "file" / "v"):
+        pass
+    with pytest.raises(ValueError, match="only level 1 saves"), observe("2", folder=tmp_path / "v"):
         pass
     with pytest.raises(ValueError, match="use one of 'stop'"), watch("nan", on_hit="cry"):
         pass
@@ -295,6 +305,34 @@ def test_watch_bounds_patterns_and_functions() -> None:
         ("aten.exp.default", "max>2@aten.exp*"),
         ("aten.add_.Tensor", "changed@*@self"),
     ]
+    assert "this call made it" in str(hits[1])
+    assert "this call made it" not in str(hits[2])  # of a change there is nothing to be said
+
+
+def test_what_changed_is_what_was_written_to() -> None:
+    """Also where another argument, before it, is the same memory."""
+    x = torch.ones(4)
+    with watch("changed", on_hit="note", ops="all") as hits:
+        torch.add(x, 1, out=x)
+    assert [(hit.kernel, hit.arg) for hit in hits] == [("aten.add.out", "out")]
+
+
+def test_a_function_that_fails() -> None:
+    asked: list[int] = []
+
+    def fails(tensor: torch.Tensor) -> bool:
+        asked.append(1)
+        raise KeyError("it")
+
+    def program() -> None:
+        torch.ones(3).neg().neg()
+        asked.append(2)  # it goes on
+
+    with pytest.raises(RuntimeError, match=r"the function failed.*KeyError: 'it'"), watch(fails, ops="all"):
+        program()
+    assert asked == [1, 2]
+    with pytest.raises(RuntimeError, match="ambiguous"), watch(lambda t: t > 0, ops="all"):
+        torch.ones(3).neg()
 
 
 def test_a_program_that_catches_everything_is_stopped() -> None:
@@ -354,13 +392,71 @@ def test_a_session_can_be_turned_to_other_settings() -> None:
         torch.ones(2).neg()
         session.turn_to(ValueSettings(names=True, kernels=("*neg*",)))
         torch.ones(2).neg().exp()
-        session.turn_to(None)
+        session.turn_to(ValueSettings())
         torch.ones(2).neg()
     finally:
         session.close()
         recording.close()
     assert stream.getvalue() == "[ before_launch: aten.neg.default ]\n[ after_launch: aten.neg.default ]\n"
     assert len(recording.run) == 0
+
+
+def test_what_a_program_sets_in_torchs_config() -> None:
+    """A level goes before that of the command line until it is off again; so do names of kernels."""
+    from kernelscope.config import Config, ValueSettings
+    from kernelscope.recording import Recording
+    from kernelscope.values.script import _SetInCode
+    from kernelscope.values.session import ValueSession
+
+    asked = ValueSettings(names=True, kernels=("*exp*",))
+    stream = io.StringIO()
+    recording = Recording(Config(ops="all"), keeps_calls=False)
+    session = ValueSession(recording, asked, stream=stream)
+    set_in_code = _SetInCode(session, asked, None)
+
+    def seen() -> set[str]:
+        stream.seek(0)
+        stream.truncate()
+        torch.ones(2).neg().exp().sin()
+        return set(re.findall(r"(?:before_launch: |after_launch - )aten\.(\w+)", stream.getvalue()))
+
+    recording.open()
+    try:
+        assert seen() == {"exp"}
+        set_in_code("", "NEG")  # only the kernels are set: the level stays
+        assert seen() == {"neg"}
+        assert "[ before_launch" in stream.getvalue()
+        set_in_code("2", "NEG")
+        assert seen() == {"neg"}
+        assert "inductor: before_launch" in stream.getvalue()
+        set_in_code("0", "NEG")
+        assert seen() == {"neg"}
+        set_in_code("", "")
+        assert seen() == {"exp"}
+        set_in_code("2", "")
+        assert seen() == {"exp"}
+        set_in_code("0", "")
+        assert seen() == {"exp"}
+        assert "[ before_launch" in stream.getvalue()
+        with pytest.raises(ValueError, match="debug_intermediate_value_printer='9': unknown level"):
+            set_in_code("9", "")
+    finally:
+        session.close()
+        recording.close()
+
+
+def test_kernels_from_the_command_line_and_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernelscope.options import parse_options, take_over_printer, value_settings_of
+
+    def kernels(text: str) -> tuple[str, ...]:
+        given = parse_options(text)
+        take_over_printer(given)
+        return value_settings_of(given).kernels
+
+    assert kernels("--print --values-of a,b --values-of c") == ("a", "b", "c")
+    monkeypatch.setenv(FILTERED, "x, y")
+    assert kernels("--print") == kernels("--save-to d") == ("x", "y")
+    assert kernels("--stop-on nan") == ()  # it is about what is printed
 
 
 @pytest.mark.parametrize(
@@ -398,6 +494,17 @@ def test_replace_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
     ]:
         with pytest.raises(RuntimeError, match=said), replace("aten.neg*", wrong, ops="all"):
             assert torch.equal(x.neg(), -x)  # the kernel's own
+    with replace("aten.neg*", torch.full((3,), 7.0), ops="all"):
+        assert torch.equal(x.neg(), torch.full((3,), 7.0))
+    with replace("aten.neg*", {"result": x.double() * 8}, ops="all"):
+        assert torch.equal(x.neg(), torch.full((3,), 8.0))
+    with pytest.raises(ValueError, match="not int"), replace("aten.neg*", 3):  # type: ignore[arg-type]
+        pass
+    with (
+        pytest.raises(RuntimeError, match="float32 does not fit"),
+        replace("aten.neg*", x * 0.5, ops="all"),
+    ):
+        torch.ones(3, dtype=torch.int64).neg()
     with replace("aten.nge*", lambda args: x, ops="all"):
         x.neg()
     assert "no kernel matched 'aten.nge*'" in capsys.readouterr().err
@@ -417,3 +524,19 @@ def test_replays_are_said_to_be_missed(capsys: pytest.CaptureFixture[str]) -> No
     recording.close()
     assert "replayed from a CUDA graph are not printed" in capsys.readouterr().err
     assert [finding.kind for finding in recording.run.findings] == ["values-in-cuda-graph"]
+
+
+def test_who_asked_for_names_from_c() -> None:
+    from kernelscope.probes.cpp_wrappers import _Printed
+
+    printed, one, other = _Printed(), object(), object()
+    assert printed.globs is None
+    printed.ask(one, ("a",))
+    printed.ask(other, ("b",))
+    assert printed.globs == ("a", "b")
+    printed.ask(other, ())
+    assert printed.globs == ()  # all
+    printed.ask(other, None)
+    assert printed.globs == ("a",)
+    printed.ask(one, None)
+    assert printed.globs is None

@@ -151,3 +151,73 @@ def test_sources_of_kernels() -> None:
 
 def test_inputs() -> None:
     assert input_names(WRAPPER) == ["arg0_1", "arg1_1"]
+
+
+LOOKED_UP = """
+void inductor_entry_impl(
+    AtenTensorHandle* input_handles
+) {
+    auto inputs = steal_from_raw_handles_to_raii_handles(input_handles, 2);
+    auto arg0_1 = std::move(inputs[0]);
+    RAIIAtenTensorHandle buf6;
+    {
+        auto var_0 = wrap_with_raii_handle_if_needed(reinterpret_tensor_wrapper(arg0_1, 2, a, b, 0L));
+        AtenTensorHandle tmp_var_0;
+        aoti_torch_new_tensor_handle(arg1_1, &tmp_var_0);
+        std::array<StableIValue, 2> dispatch_vars{from(var_0.release()), from(tmp_var_0)};
+        AOTI_TORCH_ERROR_CODE_CHECK(
+            aoti_torch_call_dispatcher("aten::mm", "", dispatch_vars.data())
+        );
+        buf6 = torch::stable::detail::to<AtenTensorHandle>(dispatch_vars[0]);
+    }
+    {
+        auto var_1 = wrap_with_raii_handle_if_needed(reinterpret_tensor_wrapper(arg0_1, 2, a, b, 4L));
+        stack.emplace_back(c10::IValue(*torch::aot_inductor::tensor_handle_to_tensor_pointer(var_1)));
+        static auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::relu_", "");
+    }
+    RAIIAtenTensorHandle buf7;
+    {
+        AtenTensorHandle tmp_var_0;
+        aoti_torch_new_tensor_handle(buf6, &tmp_var_0);
+        AOTI_TORCH_ERROR_CODE_CHECK(
+            aoti_torch_call_dispatcher("aten::_conj", "", dispatch_vars.data())
+        );
+        buf7 = torch::stable::detail::to<AtenTensorHandle>(dispatch_vars[0]);
+    }
+} // inductor_entry_impl
+"""
+
+
+def test_operators_that_are_looked_up() -> None:
+    """Views that are made for the call are its inputs; what only makes a view is no launch."""
+    made = instrument(LOOKED_UP, Descriptions(LOOKED_UP, "", None), {})
+    assert made.launches == 2
+    _, mm, relu = metas(made.code)
+    assert mm[1]["args"] == [["self", "in", "arg0_1"], ["mat2", "in", "arg1_1"], ["result0", "out", "buf6"]]
+    assert relu[1]["args"] == [["self", "inout", "arg0_1"]]
+    lines = [line.strip() for line in made.code.splitlines()]
+    first = lines.index("kernelscope::Kept kernelscope_var_0(var_0);")
+    assert lines[first - 1].startswith("auto var_0 = ")
+    told = "kernelscope_meta_1, {}ull, kernelscope_var_0, arg1_1, buf6);"
+    assert lines[first + 1] == f"kernelscope::around(0, {told.format(3)}"
+    assert f"kernelscope::around(1, {told.format(4)}" in lines[first:]
+    assert "kernelscope::around(1, kernelscope_meta_2, 1ull, kernelscope_var_1);" in lines
+
+
+def test_what_a_proxy_makes_is_made_once() -> None:
+    """What one operator made is not made again by the next, which writes to it."""
+    wrapper = """
+void AOTInductorModel::run_impl(
+    AtenTensorHandle* input_handles
+) {
+    AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_new_uninitialized_tensor(&buf1_handle));
+    aoti_torch_proxy_executor_call_function(proxy_executor, 0, 0, ints, 2, std::array<AtenTensorHandle, 2>{arg0_1, buf1}.cbegin());
+    aoti_torch_proxy_executor_call_function(proxy_executor, 1, 0, ints, 1, std::array<AtenTensorHandle, 1>{buf1}.cbegin());
+} // AOTInductorModel::run_impl
+"""  # noqa: E501  # as it is generated
+    nodes = json.dumps({"nodes": [{"node": {"target": f"aten::{name}"}} for name in ("sin", "relu_")]})
+    made = instrument(wrapper, Descriptions(wrapper, "", nodes), {})
+    _, sin, relu = metas(made.code)
+    assert sin[0] == ["aten.sin.default", "sin"]
+    assert sin[1]["args"][-1][2] == [["self", "in", "arg0_1"], ["result0", "out", "buf1"]]  # type: ignore[index]
+    assert relu[1]["args"][-1][2] == [["self", "inout", "buf1"]]  # type: ignore[index]

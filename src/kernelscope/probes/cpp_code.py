@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 VIEW = "view"  # the kind of what only looks at memory in another way
+OPERATOR = "torch.ops."  # before the name of an operator, `aten.mm.default`
 HEADER = Path(__file__).with_name("launch_log.h")
 
 _BODY = re.compile(
@@ -53,10 +54,14 @@ _LOOKED_UP = re.compile(
     r'PyUnicode_FromString\("torch\.ops\.([\w.]+)"\)'
     r'|(?:aoti_torch_call_dispatcher|findSchemaOrThrow)\("([\w:]+)", "(\w*)"'
 )
+_BLOCK_VIEW = re.compile(
+    r"^[ \t]*auto (\w+) = ((?:wrap_with_raii_handle_if_needed|RAIIAten)\w*\(.*\));\n", re.MULTILINE
+)
 _BLOCK_INPUT = re.compile(
     r"aoti_torch_new_tensor_handle\((\w+), &|tensor_handle_to_tensor_pointer\((\w+)\)"
-    r"|reinterpret_cast<void\*>\((\w+)\.get\(\)\)"
+    r"|reinterpret_cast<void\*>\((\w+)\.get\(\)\)|auto (\w+) = (?:wrap_with|RAIIAten)"
 )
+_KEPT = re.compile(r"^[ \t]*kernelscope::Kept .*\n", re.MULTILINE)
 _BLOCK_OUTPUT = re.compile(
     r"^\s*(\w+) = (?:torch::stable::detail::to<AtenTensorHandle>|torch::aot_inductor::new_tensor_handle"
     r"|reinterpret_cast<AtenTensorHandle>)\(",
@@ -161,8 +166,8 @@ def wrapper_name(text: str) -> str:
 
 
 def _instrument_body(code: str, describe: Describe, metas: list[str], result: Instrumented) -> str:
-    code = _instrument_blocks(code, metas, result)
-    uninitialised = frozenset(re.findall(r"aoti_torch_new_uninitialized_tensor\(&(\w+?)_handle\)", code))
+    code = _instrument_blocks(code, describe, metas, result)
+    unmade = set(re.findall(r"aoti_torch_new_uninitialized_tensor\(&(\w+?)_handle\)", code))
     pieces, end = [], 0
     for call in _CALL.finditer(code):
         name = call["name"].removeprefix("kernels.")
@@ -181,14 +186,15 @@ def _instrument_body(code: str, describe: Describe, metas: list[str], result: In
             if described.kind == VIEW:
                 continue
             nodes = _nodes_before(code, call.start())
-            made = _launch(name, run, given, described, metas, nodes, uninitialised)
+            elements = _elements(given, described, describe, unmade)
+            made = _launch(name, run, given, described, metas, nodes, elements)
             result.launches += 1
         pieces += [code[end : call.end("start")], made]
         end = close + 1
     return "".join([*pieces, code[end:]])
 
 
-def _instrument_blocks(code: str, metas: list[str], result: Instrumented) -> str:
+def _instrument_blocks(code: str, describe: Describe, metas: list[str], result: Instrumented) -> str:
     """Operators that are looked up at run time are called in a block of their own, which makes outputs."""
     pieces, end = [], 0
     for block in _BLOCK.finditer(code):
@@ -196,24 +202,52 @@ def _instrument_blocks(code: str, metas: list[str], result: Instrumented) -> str
         if named is None:
             continue
         name = named[1] or ".".join([named[2].replace("::", "."), named[3] or "default"])
-        inputs = [each for found in _BLOCK_INPUT.findall(block["inside"]) for each in found if each]
-        outputs = _BLOCK_OUTPUT.findall(block["inside"])
-        args = [[f"arg{i}", "in", each] for i, each in enumerate(inputs)]
-        args += [[f"result{i}", "out", each] for i, each in enumerate(outputs)]
-        meta = {"kind": "extern", "args": args, "nodes": _nodes_before(code, block.start())}
+        inside, inputs, tensors = _block_inputs(block["inside"])
+        outputs = _BLOCK_OUTPUT.findall(inside)
+        described = describe(OPERATOR + name, inputs)
+        if described is None or described.kind == VIEW:
+            continue
+        roles = [*described.args, *((f"result{i}", "out", "") for i in range(len(outputs)))]
+        args = [[n, role, each] for (n, role, _), each in zip(roles, [*inputs, *outputs], strict=True)]
+        meta = {"kind": described.kind, "args": args, "nodes": _nodes_before(code, block.start())}
         label = _meta(metas, [name, name.split(".")[-2]], meta)
-        passed = "".join(f", {each}" for each in [*inputs, *outputs])
-        before, after = (1 << len(inputs)) - 1, ((1 << len(outputs)) - 1) << len(inputs)
+        passed = "".join(f", {each}" for each in [*tensors, *outputs])
+        before = _bits(i for i in range(len(inputs)))
+        after = _bits(i for i, (_, role, _) in enumerate(roles) if role != "in")
         told = [
-            f"kernelscope::around({when}, {label}, {bits}ull{passed});\n"
+            f"{block['indent']}    kernelscope::around({when}, {label}, {bits}ull{passed});\n"
             for when, bits in enumerate((before, after))
         ]
-        indent = block["indent"]
-        pieces += [code[end : block.start("inside")], f"{indent}    {told[0]}", block["inside"]]
-        pieces.append(f"{indent}}}\n{indent}{told[1]}")
-        end = block.end()
+        views = list(_KEPT.finditer(inside))
+        start = views[-1].end() if views else 0
+        pieces += [code[end : block.start("inside")], inside[:start], told[0], inside[start:], told[1]]
+        end = block.end("inside")
         result.launches += 1
     return "".join([*pieces, code[end:]])
+
+
+def _block_inputs(inside: str) -> tuple[str, list[str], list[str]]:
+    """The block, the wrapper's names of the tensors that it passes on, and in C++ the tensors themselves.
+
+    A view is made for the call, which takes it away: so it is kept once more.
+    """
+    views = {name: wrapper_name(made) for name, made in _BLOCK_VIEW.findall(inside)}
+    taken = {name for name in views if f"{name}.release()" in inside}
+    names = [
+        given or made
+        for *forms, made in _BLOCK_INPUT.findall(inside)
+        if (given := "".join(forms)) or made in taken  # others are passed on by their name, too
+    ]
+    kept = {name: f"kernelscope_{name}" for name in views}
+    inside = _BLOCK_VIEW.sub(
+        lambda made: f"{made[0]}        kernelscope::Kept {kept[made[1]]}({made[1]});\n", inside
+    )
+    return inside, [views.get(name, name) for name in names], [kept.get(name, name) for name in names]
+
+
+def _bits(places: Iterable[int]) -> int:
+    """A word with these bits; the last of them stands for all that follow."""
+    return sum({1 << min(i, 63) for i in places})
 
 
 def _launch(
@@ -223,27 +257,27 @@ def _launch(
     described: Described,
     metas: list[str],
     nodes: str,
-    made: frozenset[str],
+    elements: list[list[str]],
 ) -> str:
     args: list[list[Any]] = []
-    passed, before, after = [], 0, 0
+    passed: list[str] = []
+    before: list[int] = []  # whose values are wanted
+    after: list[int] = []
     for i, text in enumerate(given):
         arg, role, form = described.args[i] if i < len(described.args) else (f"arg{i}", "in", "value")
         following = given[i + 1] if i + 1 < len(given) else ""
-        names: str | list[str] = wrapper_name(text)
-        roles: str | list[str] = role
-        if form == "list":
-            names, roles = _elements(text, made, role)
-        args.append([arg, roles, names])
+        args.append([arg, role, elements if form == "list" else wrapper_name(text)])
         passed.append(_passed(text, form, following if form == "list" else "", given))
-        bit = 1 << min(i, 63)
-        before |= bit if form != "returns" else 0
-        after |= bit if form == "list" or role in ("out", "inout") else 0
+        if form != "returns":
+            before.append(i)
+        if form == "list" or role in ("out", "inout"):
+            after.append(i)
     meta = {"kind": described.kind, "args": args, "source": described.source}
     if nodes:
         meta["nodes"] = nodes
     label = _meta(metas, [described.name or name, *described.aliases], meta)
-    return f"kernelscope::launch({', '.join([label, f'{before}ull', f'{after}ull', run, *passed])})"
+    wanted = [f"{_bits(places)}ull" for places in (before, after)]
+    return f"kernelscope::launch({', '.join([label, *wanted, run, *passed])})"
 
 
 def _passed(text: str, form: str, following: str, given: Sequence[str]) -> str:
@@ -267,14 +301,33 @@ def _returns(text: str) -> str:
     return f"kernelscope::returns({text})" if text != "nullptr" else text
 
 
-def _elements(text: str, made: frozenset[str], role: str) -> tuple[list[str], list[str]]:
-    """Names and roles of the tensors in a list; those that are `made` for the call are its outputs."""
-    brace = text.find("{")
-    if brace < 0:
-        return [], []
-    inside, _ = arguments(text, brace + 1)
-    names = [wrapper_name(each) for each in inside]
-    return names, ["out" if name in made else role for name in names]
+def _elements(
+    given: Sequence[str], described: Described, describe: Describe, unmade: set[str]
+) -> list[list[str]]:
+    """Of the tensors in a call's list: argument, role and what the wrapper calls it.
+
+    What is still `unmade` is made by the call; of the others, its operator knows more.
+    """
+    of = [(text, *arg) for text, arg in zip(given, described.args, strict=False) if arg[2] == "list"]
+    if not of or "{" not in of[0][0]:
+        return []
+    text, name, role, _ = of[0]
+    names = [wrapper_name(each) for each in arguments(text, text.find("{") + 1)[0]]
+    inputs = [each for each in names if each not in unmade]
+    known = describe(OPERATOR + described.name, inputs) if described.name else None
+    if known is None:
+        known = Described("", [(f"{name}[{i}]", role, "") for i in range(len(inputs))])
+    rows, results = iter(known.args), 0
+    found = []
+    for each in names:
+        if each in unmade:
+            unmade.discard(each)
+            found.append([f"result{results}", "out", each])
+            results += 1
+        else:
+            arg, role, _ = next(rows)
+            found.append([arg, role, each])
+    return found
 
 
 def _nodes_before(code: str, place: int) -> str:

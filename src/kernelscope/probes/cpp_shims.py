@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
-from .cpp_code import VIEW, Described
+from .cpp_code import OPERATOR, VIEW, Described, Roles
 from .kernel_signatures import cpp_arguments
 
 _HEADERS = Path(torch.__file__).parent / "include" / "torch" / "csrc" / "inductor" / "aoti_torch"
@@ -47,6 +47,8 @@ class Descriptions:
         if name in self._sources:
             source = self._sources[name]
             return Described("cpp", [(n, role, "value") for n, role in cpp_arguments(source)], source=source)
+        if name.startswith(OPERATOR):
+            return described_operator(name.removeprefix(OPERATOR), len(given))
         if name.startswith("call_"):
             return self._triton_kernel(name)
         if name == "aoti_torch_proxy_executor_call_function":
@@ -63,10 +65,11 @@ class Descriptions:
     def _by_proxy(self, given: Sequence[str]) -> Described:
         index = int(given[1]) if len(given) > 1 and given[1].isdigit() else -1
         name = self._nodes[index] if 0 <= index < len(self._nodes) else "custom.operator.default"
-        # Of what it is given, tensors come in one list, those that it makes at the end.
-        forms = ("executor", "node", "num_ints", "ints", "num_tensors", "tensors")
-        role = "inout" if _mutates(name) else "in"
-        args = [(n, role, "list" if n == "tensors" else "value") for n in forms]
+        operator = _operator(name)
+        if operator is not None and operator.is_view:
+            return Described(VIEW, [])
+        # The last of its arguments is a list of all tensors; those before are no arguments of the operator.
+        args = [("", "scalar", "value")] * 5 + [("tensors", "inout", "list")]
         return Described("extern", args, (name.split(".")[-2] if "." in name else name,), name=name)
 
 
@@ -88,6 +91,41 @@ def described_shim(name: str) -> Described | None:
         opname = operator._schema.name.split("::")[-1]
         aliases = (opname, f"extern_kernels.{opname}", str(operator))
     return Described("extern", args, aliases)
+
+
+def described_operator(name: str, tensors: int) -> Described:
+    """One that is called by its name, with this many tensors."""
+    operator = _operator(name)
+    if operator is not None and operator.is_view:
+        return Described(VIEW, [])
+    args = _tensor_arguments(operator, tensors) if operator is not None else None
+    if args is None:
+        role = "in" if operator is not None and not operator._schema.is_mutable else "inout"  # in doubt
+        args = [(f"arg{i}", role, "value") for i in range(tensors)]
+    return Described("extern", args)
+
+
+def _tensor_arguments(operator: OpOverload, tensors: int) -> Roles | None:
+    """Names and roles of the tensors that it is given, in their order; None where that cannot be told."""
+    found: list[tuple[str, str, str]] = []
+    takes = [(a, str(a.type)) for a in operator._schema.arguments if "Tensor" in str(a.type)]
+    single = [a for a, kind in takes if kind == "Tensor"]
+    others = len(takes) - len(single)
+    if others > 1 or (others == 0 and len(single) != tensors):
+        return None
+    for argument, kind in takes:
+        role = "inout" if argument.alias_info is not None and argument.alias_info.is_write else "in"
+        if kind == "Tensor":
+            found.append((argument.name, role, "value"))
+            continue
+        count = tensors - len(single)  # of a list; or one, or none
+        if kind.startswith("List"):
+            found += [(f"{argument.name}[{i}]", role, "value") for i in range(count)]
+        elif count == 1:
+            found.append((argument.name, role, "value"))
+        elif count:
+            return None
+    return found if len(found) == tensors else None
 
 
 def operator_of_shim(name: str) -> OpOverload | None:
@@ -186,11 +224,8 @@ def _operator_name(target: str) -> str:
     return ".".join(words if len(words) > 2 else [*words, "default"])
 
 
-def _mutates(name: str) -> bool:
-    """Whether an operator writes to what it is given."""
+def _operator(name: str) -> OpOverload | None:
     found: Any = torch.ops
     for word in name.split("."):
         found = getattr(found, word, None)
-        if found is None:
-            return True  # in doubt
-    return isinstance(found, OpOverload) and found._schema.is_mutable
+    return found if isinstance(found, OpOverload) else None

@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +21,7 @@ from .bus import BUS, own_fault
 from .cpp_code import instrument
 from .cpp_shims import Descriptions
 from .launch import LaunchPoint
-from .launch_log import BEGIN, Entry, LaunchLog, launch_log, why_no_log
+from .launch_log import BEGIN, Entry, launch_log, why_no_log
 from .origins import caller_frames
 from .past_launches import PastLaunches
 from .patching import Patch
@@ -34,12 +35,31 @@ _FOREIGN = (
     "kernelscope.aoti_compile_and_package, or run its exported program, torch.compile(program.module()), "
     "whose kernels need not be the same"
 )
+_TOO_EARLY = (
+    "a graph with a C++ wrapper (cpp_wrapper) was compiled before this recording began, "
+    "so its launches are not recorded; compile it inside the recording"
+)
 
 
 class _Printed:
-    """Which kernels' names wrappers print themselves, before each launch; None for no printing."""
+    """Which kernels' names wrappers print themselves, before each launch."""
 
-    globs: tuple[str, ...] | None = None
+    def __init__(self) -> None:
+        self._asked: dict[int, tuple[str, ...]] = {}  # by who asked
+
+    def ask(self, by: object, globs: tuple[str, ...] | None) -> None:
+        """With None, nothing any more."""
+        self._asked.pop(id(by), None)
+        if globs is not None:
+            self._asked[id(by)] = globs
+
+    @property
+    def globs(self) -> tuple[str, ...] | None:
+        """None for no printing; empty for all."""
+        asked = list(self._asked.values())
+        if not asked:
+            return None
+        return () if () in asked else tuple(glob for globs in asked for glob in globs)
 
 
 PRINTED = _Printed()
@@ -66,11 +86,6 @@ class CppWrappers:
     def remove(self) -> None:
         for patch in reversed(self._patches):
             patch.remove()
-        log = _known_log()
-        if log is not None:
-            log.stop()
-            for _ in log.take(any_thread=True):  # of a wrapper that is still running: nobody listens any more
-                pass
         self._points.clear()
         self._graphs.clear()
 
@@ -84,10 +99,10 @@ class CppWrappers:
             if changed is None:
                 return original(*args, **kwargs)
             if "main_code" in kwargs:
-                kwargs["main_code"] = changed
+                made = original(*args, **{**kwargs, "main_code": changed})
             else:
-                args = (args[0], changed, *args[2:])
-            return original(*args, **kwargs)
+                made = original(args[0], changed, *args[2:], **kwargs)
+            return lambda: _or_as_it_was(made, lambda: original(*args, **kwargs)())
 
         return load
 
@@ -97,66 +112,52 @@ class CppWrappers:
         def call(model: Any, *args: Any, **kwargs: Any) -> Any:
             if BUS.here.muted or not BUS.listeners:
                 return original(model, *args, **kwargs)
-            tree = torch.utils._pytree.tree_leaves((args, kwargs))
-            given = [each for each in tree if isinstance(each, torch.Tensor)]
-            with BUS.mute(), torch.no_grad():
-                inputs = [each.detach().clone() for each in given]  # as they are before it runs
-            with self.listening(caller_frames(limit=100)) as told:
-                result = original(model, *args, **kwargs)
-                seen = told(inputs)
-            if not seen:
-                BUS.finding(Finding("unseen-graph", f"an AOTInductor model ran, and {_FOREIGN}"))
-            return result
+            unseen = f"an AOTInductor model ran, and {_FOREIGN}"
+            with self.listening(caller_frames(limit=100), unseen, _inputs(model, args, kwargs)):
+                return original(model, *args, **kwargs)
 
         return call
 
     @contextmanager
-    def listening(self, origin: tuple[Frame, ...]) -> Iterator[Any]:
-        """Hear what wrappers tell on this thread inside the block; the function given drains it."""
+    def listening(self, origin: tuple[Frame, ...], unseen: str, inputs: Sequence[Any] = ()) -> Iterator[None]:
+        """Hear what wrappers tell on this thread inside the block, and tell it to recordings afterwards."""
         log = launch_log()
         if log is None:
             BUS.finding(Finding("unseen-graph", f"launches in C++ wrappers are not recorded: {why_no_log()}"))
-            yield lambda inputs: True
+            yield
             return
         wants_values = any(listener.wants_values for listener in BUS.listeners)
-        log.listen(ROOM if wants_values else 0)
         log.print_names(PRINTED.globs)
         log.connect()
-        past = PastLaunches(self._points, wants_values=wants_values, origin=origin)
         sys.stdout.flush()  # names may be printed from C
-        drained = False
-
-        def drain(inputs: list[Any]) -> bool:
-            nonlocal drained
-            drained = True
-            return self._drain(log, past, inputs)
-
+        told: deque[Entry] = deque()
+        has_returned = False
         try:
-            yield drain
-        except BaseException:
-            if not drained:  # the program's own: what happened before it is told all the same
-                self._drain(log, past, [])
-            raise
-        finally:
-            for _ in log.take():  # a watch has stopped the program before the rest was told
-                pass
+            with log.listening(ROOM if wants_values else 0):
+                try:
+                    yield
+                    has_returned = True
+                finally:
+                    told.extend(log.take())
+        finally:  # also of a program that failed: what happened before is told all the same
+            if has_returned and not told:
+                BUS.finding(Finding("unseen-graph", unseen))
+            self._tell(told, PastLaunches(self._points, wants_values=wants_values, origin=origin), inputs)
 
-    def _drain(self, log: LaunchLog, past: PastLaunches, inputs: list[Any]) -> bool:
-        """Make calls of what was told; whether anything was."""
+    def _tell(self, told: deque[Entry], past: PastLaunches, inputs: Sequence[Any]) -> None:
+        """Make calls of what was told."""
         here = BUS.here
-        before, seen = (here.graph_call, here.in_graph), False
+        before = here.graph_call, here.in_graph
         try:
-            for entry in log.take():
-                seen = True
+            while told:
+                entry = told.popleft()  # so that its copies can go
                 if entry.moment == BEGIN and before[0] < 0:
                     here.graph_call = BUS.graph_call(self._graph(entry), BUS.phase(), 0, inputs)
                     here.in_graph += 1
                 past.tell(entry)
-            past.finish_all()
+            past.close()
         finally:
             here.graph_call, here.in_graph = before
-            log.make_room(ROOM)
-        return seen
 
     def _graph(self, entry: Entry) -> Graph:
         with self._lock:
@@ -183,16 +184,8 @@ class CppWrapped:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        with self._wrappers.listening(self._origin) as told:
+        with self._wrappers.listening(self._origin, _TOO_EARLY):
             yield
-            if not told([]):
-                BUS.finding(
-                    Finding(
-                        "unseen-graph",
-                        "a graph with a C++ wrapper (cpp_wrapper) was compiled before this recording began, "
-                        "so its launches are not recorded; compile it inside the recording",
-                    )
-                )
 
     def follow(self, ended: int = -1) -> None: ...
     def look_at(self, inputs: Any) -> None: ...
@@ -201,14 +194,33 @@ class CppWrapped:
         return 0
 
 
+def _inputs(model: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    """What a package is given, in its own order, as it is before it runs."""
+    from torch.export._tree_utils import reorder_kwargs
+
+    pytree = torch.utils._pytree
+    try:
+        spec = pytree.treespec_loads(model.loader.get_call_spec()[0])
+        leaves = pytree.tree_leaves((args, reorder_kwargs(kwargs, spec)))
+    except (ValueError, TypeError, KeyError, RuntimeError):
+        return []  # not what the package takes: it will say so
+    with BUS.mute(), torch.no_grad():
+        return [each.detach().clone() for each in leaves if isinstance(each, torch.Tensor)]
+
+
 def around_compile(original: Any) -> Any:
     """AOTInductor's last step before the C++ compiler."""
 
     def compile(
         graph: Any, wrapper_code: str, kernel_code: str, nodes: Any, *args: Any, **kwargs: Any
     ) -> Any:
+        def go(code: str) -> Any:
+            return original(graph, code, kernel_code, nodes, *args, **kwargs)
+
         changed = _instrumented(wrapper_code, kernel_code, nodes)
-        return original(graph, changed or wrapper_code, kernel_code, nodes, *args, **kwargs)
+        if changed is None:
+            return go(wrapper_code)
+        return _or_as_it_was(lambda: go(changed), lambda: go(wrapper_code))
 
     return compile
 
@@ -238,10 +250,23 @@ def _instrumented(code: str, kernel_code: str, nodes: Any) -> str | None:
         BUS.finding(
             Finding("unseen-launch", f"calls of {name} in a C++ wrapper are not recorded: it is not known")
         )
-    return made.code if made.launches else None
+    return made.code if made.code != code else None
 
 
-def _known_log() -> LaunchLog | None:
-    from . import launch_log as module
+def _or_as_it_was(ours: Callable[[], Any], bare: Callable[[], Any]) -> Any:
+    """What we added is not to keep a program from being compiled."""
+    from torch._inductor.exc import CppCompileError
 
-    return module._log
+    try:
+        return ours()
+    except CppCompileError as error:
+        result = bare()  # if it fails as well, it was not ours
+        lines = [line for line in error.output.splitlines() if "error:" in line] or [str(error)]
+        BUS.finding(
+            Finding(
+                "unseen-graph",
+                "a C++ wrapper could not be compiled with what tells of its launches, so they are not "
+                f"recorded: {lines[0].strip()}",
+            )
+        )
+        return result

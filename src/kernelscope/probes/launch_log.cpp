@@ -1,7 +1,7 @@
 // Keeps what instrumented C++ wrappers tell, until somebody asks for it. No Python runs in between: a thread
 // inside an AOTInductor model may not wait for the GIL, because whoever holds it may wait for the model.
 #include <fnmatch.h>
-#include <pthread.h>
+#include <link.h>
 #include <time.h>
 
 #include <atomic>
@@ -11,7 +11,6 @@
 #include <deque>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -25,7 +24,7 @@ struct Value { // as launch_log.h has it
   void* data;
   int64_t offset, nbytes;
   int32_t dtype, device_type, device_index, dims;
-  int64_t sizes[8], strides[8];
+  int64_t sizes[16], strides[16];
 };
 
 struct Record {
@@ -37,17 +36,19 @@ struct Record {
 
 enum { BEFORE = 0, AFTER = 1, BIRTH = 2, BEGIN = 3, END = 4 };
 
-std::mutex lock;
-std::unordered_map<uint64_t, std::deque<Record>> logs; // by thread
-std::unordered_set<std::string> texts; // of metas: the library that they come from may be unloaded
-std::atomic<bool> is_on{false};
-std::atomic<int64_t> room{0};
-std::atomic<bool> prints{false};
-std::vector<std::string> globs;
+// What one thread listens to: a wrapper may call another one, through an operator of the user's.
+struct Heard {
+  std::deque<Record> records;
+  int64_t room; // bytes of values that may still be copied
+};
+
+thread_local std::vector<Heard> heard;
 thread_local Record taken;
 thread_local int64_t asked_at = 0;
-
-uint64_t here() { return (uint64_t)pthread_self(); }
+std::mutex lock; // of all that follows
+std::unordered_set<std::string> texts; // of metas: the library that they come from may be unloaded
+std::vector<std::string> globs;
+std::atomic<bool> prints{false};
 
 int64_t now() {
   timespec t;
@@ -81,24 +82,19 @@ void print_name(int32_t moment, const char* meta) {
 }
 
 int64_t wants(const char* meta) {
-  if (!is_on.load(std::memory_order_acquire)) return -1;
+  if (heard.empty()) return -1;
   asked_at = now(); // what is copied after a launch is no part of it
-  int64_t left = room.load(std::memory_order_relaxed);
-  return left > 0 ? left : 0;
+  return heard.back().room > 0 ? heard.back().room : 0;
 }
 
 void tell(int32_t moment, const char* meta, const Value* values, int64_t count) {
-  if (prints.load(std::memory_order_acquire) && (moment == BEFORE || moment == AFTER)) {
-    std::lock_guard<std::mutex> guard(lock);
-    print_name(moment, meta);
-  }
-  int64_t copied = 0;
-  for (int64_t i = 0; i < count; i++)
-    if (values[i].tensor != nullptr) copied += values[i].nbytes;
-  room.fetch_sub(copied, std::memory_order_relaxed);
+  if (heard.empty()) return;
   std::lock_guard<std::mutex> guard(lock);
-  if (!is_on.load(std::memory_order_acquire) && copied == 0) return;
-  logs[here()].push_back(Record{moment, kept(meta), moment == AFTER ? asked_at : now(), std::vector<Value>(values, values + count)});
+  if (prints.load(std::memory_order_acquire) && (moment == BEFORE || moment == AFTER)) print_name(moment, meta);
+  for (int64_t i = 0; i < count; i++)
+    if (values[i].tensor != nullptr) heard.back().room -= values[i].nbytes;
+  heard.back().records.push_back(
+      Record{moment, kept(meta), moment == AFTER ? asked_at : now(), std::vector<Value>(values, values + count)});
 }
 
 struct Hooks {
@@ -112,13 +108,23 @@ extern "C" {
 
 const void* kernelscope_hooks() { return &the_hooks; }
 
-// Values are copied until `bytes` of them wait to be taken.
-void kernelscope_listen(int32_t on, int64_t bytes) {
-  room.store(bytes);
-  is_on.store(on != 0, std::memory_order_release);
-}
+// This thread listens from now on, and values are copied until `bytes` of them wait to be taken.
+void kernelscope_begin(int64_t bytes) { heard.push_back(Heard{{}, bytes}); }
 
-void kernelscope_room(int64_t bytes) { room.store(bytes); }
+// All has been taken.
+void kernelscope_end() { heard.pop_back(); }
+
+// Changes whenever a library is loaded or unloaded.
+uint64_t kernelscope_libraries() {
+  uint64_t changes = 0;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* to) {
+        *static_cast<uint64_t*>(to) = info->dlpi_adds + info->dlpi_subs;
+        return 1; // every entry has the same
+      },
+      &changes);
+  return changes;
+}
 
 void kernelscope_print_names(int32_t on, const char* given) {
   std::lock_guard<std::mutex> guard(lock);
@@ -132,17 +138,11 @@ void kernelscope_print_names(int32_t on, const char* given) {
   prints.store(on != 0, std::memory_order_release);
 }
 
-// The next record of this thread, or with `any` of whichever thread has one; 0 if there is none.
-int32_t kernelscope_take(int32_t any, int32_t* moment, const char** meta, int64_t* ns, const Value** values,
-                         int64_t* count, uint64_t* thread) {
-  std::lock_guard<std::mutex> guard(lock);
-  auto log = logs.find(here());
-  if (log == logs.end() && any) log = logs.begin();
-  if (log == logs.end()) return 0;
-  *thread = log->first;
-  taken = std::move(log->second.front());
-  log->second.pop_front();
-  if (log->second.empty()) logs.erase(log);
+// The next record of this thread; 0 if there is none.
+int32_t kernelscope_take(int32_t* moment, const char** meta, int64_t* ns, const Value** values, int64_t* count) {
+  if (heard.empty() || heard.back().records.empty()) return 0;
+  taken = std::move(heard.back().records.front());
+  heard.back().records.pop_front();
   *moment = taken.moment;
   *meta = taken.meta;
   *ns = taken.ns;

@@ -3,10 +3,13 @@
 #include <atomic>
 #include <cstdint>
 #include <type_traits>
+#include <vector>
 
 namespace kernelscope {
 
 enum Type : int32_t { NOTHING = 0, INTEGER = 1, REAL = 2, TENSOR = 3 };
+
+static constexpr int64_t MOST_DIMS = 16;
 
 struct Value {
   int32_t type;
@@ -16,8 +19,8 @@ struct Value {
   void* tensor;  // a copy, owned by whoever is told; null if none was asked for or could be made
   void* data;    // of the tensor
   int64_t offset, nbytes;  // elements before it, and bytes of all, in its storage
-  int32_t dtype, device_type, device_index, dims;
-  int64_t sizes[8], strides[8];
+  int32_t dtype, device_type, device_index, dims;  // more than MOST_DIMS: the rest is not told
+  int64_t sizes[MOST_DIMS], strides[MOST_DIMS];
 };
 
 enum Moment : int32_t { BEFORE = 0, AFTER = 1, BIRTH = 2, BEGIN = 3, END = 4 };
@@ -30,18 +33,14 @@ struct Hooks {
 
 static std::atomic<const Hooks*> hooks{nullptr};
 
-static constexpr int64_t MOST_VALUES = 128;
-
 struct Values {
-  Value all[MOST_VALUES];
-  int64_t count = 0;
+  std::vector<Value> all;
   int64_t room;  // bytes that may be copied
   explicit Values(int64_t room) : room(room) {}
   Value& add(int32_t arg) {
-    Value& one = all[count < MOST_VALUES - 1 ? count++ : count];
-    one = Value{};
-    one.arg = arg;
-    return one;
+    all.push_back(Value{});
+    all.back().arg = arg;
+    return all.back();
   }
 };
 
@@ -74,15 +73,16 @@ inline void add_tensor(Values& to, int32_t arg, AtenTensorHandle handle, bool co
   if (aoti_torch_get_storage_offset(handle, &offset) != AOTI_TORCH_SUCCESS) return;
   if (aoti_torch_get_storage_size(handle, &nbytes) != AOTI_TORCH_SUCCESS) return;
   int64_t dims = 0, *sizes = nullptr, *strides = nullptr;
-  if (aoti_torch_get_dim(handle, &dims) != AOTI_TORCH_SUCCESS || dims > 8) return;
+  if (aoti_torch_get_dim(handle, &dims) != AOTI_TORCH_SUCCESS) return;
   if (aoti_torch_get_sizes(handle, &sizes) != AOTI_TORCH_SUCCESS) return;
   if (aoti_torch_get_strides(handle, &strides) != AOTI_TORCH_SUCCESS) return;
   aoti_torch_get_dtype(handle, &one.dtype);
   aoti_torch_get_device_type(handle, &one.device_type);
   aoti_torch_get_device_index(handle, &one.device_index);
   one.dims = static_cast<int32_t>(dims);
-  for (int64_t i = 0; i < dims; i++) one.sizes[i] = sizes[i], one.strides[i] = strides[i];
   one.type = TENSOR;
+  if (dims > MOST_DIMS) return;
+  for (int64_t i = 0; i < dims; i++) one.sizes[i] = sizes[i], one.strides[i] = strides[i];
   one.offset = offset;
   one.nbytes = nbytes;
   one.data = data;
@@ -140,9 +140,10 @@ template <class P> void add(Values& to, int32_t arg, bool after, bool copies, co
 template <class... T>
 void tell(const Hooks* to, int32_t moment, const char* meta, int64_t room, uint64_t copied, const T&... args) {
   Values values(room);
+  values.all.reserve(sizeof...(args));
   int32_t i = 0;
   ((add(values, i, moment != BEFORE, room > 0 && ((copied >> (i < 63 ? i : 63)) & 1) != 0, args), i++), ...);
-  to->tell(moment, meta, values.all, values.count);
+  to->tell(moment, meta, values.all.data(), static_cast<int64_t>(values.all.size()));
 }
 
 // Arguments are evaluated once, by our caller: some of them can be evaluated only once.
@@ -164,6 +165,19 @@ auto launch(const char* meta, uint64_t before, uint64_t after, F&& run, T&&... a
     return result;
   }
 }
+
+// A tensor that is about to be taken away, while somebody listens.
+struct Kept {
+  AtenTensorHandle handle = nullptr;
+  explicit Kept(AtenTensorHandle given) {
+    if (hooks.load(std::memory_order_acquire) != nullptr) aoti_torch_new_tensor_handle(given, &handle);
+  }
+  Kept(const Kept&) = delete;
+  ~Kept() {
+    if (handle != nullptr) aoti_torch_delete_tensor_object(handle);
+  }
+  operator AtenTensorHandle() const { return handle; }
+};
 
 // A launch that takes several statements: told before the first and after the last of them.
 template <class... T>
@@ -194,6 +208,6 @@ struct Execution {
 
 } // namespace kernelscope
 
-extern "C" __attribute__((visibility("default"), used)) void kernelscope_connect_1(const void* hooks) {
+extern "C" __attribute__((visibility("default"), used)) void kernelscope_connect_2(const void* hooks) {
   kernelscope::hooks.store(static_cast<const kernelscope::Hooks*>(hooks), std::memory_order_release);
 }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import _ctypes
 import ctypes
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,8 @@ from ..fingerprint.cpu import EngineError, start
 
 BEFORE, AFTER, BIRTH, BEGIN, END = range(5)
 _NOTHING, _INTEGER, _REAL, _TENSOR = range(4)
-_CONNECT = "kernelscope_connect_1"
+_MOST_DIMS = 16
+_CONNECT = "kernelscope_connect_2"
 _NOLOAD = 4 | 1  # RTLD_NOLOAD | RTLD_LAZY
 _MAPS = Path("/proc/self/maps")
 
@@ -35,8 +38,8 @@ class _Value(ctypes.Structure):
         ("device_type", ctypes.c_int32),
         ("device_index", ctypes.c_int32),
         ("dims", ctypes.c_int32),
-        ("sizes", ctypes.c_int64 * 8),
-        ("strides", ctypes.c_int64 * 8),
+        ("sizes", ctypes.c_int64 * _MOST_DIMS),
+        ("strides", ctypes.c_int64 * _MOST_DIMS),
     )
 
 
@@ -46,7 +49,7 @@ _DTYPES = {
     6: torch.float32, 7: torch.float64, 8: torch.complex32, 9: torch.complex64, 10: torch.complex128,
     11: torch.bool, 15: torch.bfloat16, 23: torch.float8_e5m2, 24: torch.float8_e4m3fn,
     25: torch.float8_e5m2fnuz, 26: torch.float8_e4m3fnuz, 27: torch.uint16, 28: torch.uint32,
-    29: torch.uint64,
+    29: torch.uint64, 44: torch.float8_e8m0fnu,
 }  # fmt: skip
 _DEVICES = {0: "cpu", 1: "cuda", 12: "xpu", 13: "mps"}
 
@@ -72,6 +75,7 @@ class Told:
     number: int | float | None = None
     place: Place | None = None  # of a tensor
     copy: torch.Tensor | None = None
+    unknown: str = ""  # why a tensor has no place
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,6 @@ class Entry:
     names: tuple[str, ...]
     meta: dict[str, Any]
     ns: int
-    thread: int
     values: list[Told]
 
 
@@ -95,65 +98,65 @@ class LaunchLog:
         # Not CDLL: it gives up the GIL, and what it waits for is held for a moment only.
         self._library = ctypes.PyDLL(str(library))
         self._library.kernelscope_hooks.restype = ctypes.c_void_p
-        self._library.kernelscope_listen.argtypes = [ctypes.c_int32, ctypes.c_int64]
-        self._library.kernelscope_room.argtypes = [ctypes.c_int64]
+        self._library.kernelscope_begin.argtypes = [ctypes.c_int64]
+        self._library.kernelscope_libraries.restype = ctypes.c_uint64
         self._library.kernelscope_print_names.argtypes = [ctypes.c_int32, ctypes.c_char_p]
-        self._connected: set[str] = set()
-        self._others: set[str] = set()
+        self._libraries = -1  # as they were when it last looked
+        self._others: set[tuple[str, str]] = set()  # not instrumented
 
     def computes(self) -> bool:
         return self._library.kernelscope_hooks() is not None
 
-    def listen(self, room: int) -> None:
-        """From now on; copies of values may take this many bytes until they are drained."""
-        self._library.kernelscope_listen(1, room)
-
-    def stop(self) -> None:
-        self._library.kernelscope_listen(0, 0)
-        self.print_names(None)
-
-    def make_room(self, room: int) -> None:
-        self._library.kernelscope_room(room)
+    @contextmanager
+    def listening(self, room: int) -> Iterator[None]:
+        """To wrappers that run on this thread; copies of values may take this many bytes."""
+        self._library.kernelscope_begin(room)
+        try:
+            yield
+        finally:
+            for _ in self.take():  # nobody wants it
+                pass
+            self._library.kernelscope_end()
 
     def print_names(self, globs: tuple[str, ...] | None) -> None:
         """Have names printed before each launch, from where no Python runs; with None, not any more."""
         self._library.kernelscope_print_names(globs is not None, "\n".join(globs or ()).encode())
 
-    def connect(self) -> int:
-        """Connect what has been loaded since it was called last; how many of those are instrumented."""
-        found = 0
-        for path in _loaded_libraries() - self._connected - self._others:
-            if self._connect(path):
-                self._connected.add(path)
-                found += 1
-            else:
-                self._others.add(path)
-        return found
+    def connect(self) -> None:
+        """Connect what is loaded; that may have changed since it was called last."""
+        changes = self._library.kernelscope_libraries()
+        if changes == self._libraries:
+            return
+        self._libraries = changes
+        loaded = _loaded_libraries()
+        self._others &= loaded
+        for library in loaded - self._others:
+            if not self._connect(library[0]):
+                self._others.add(library)
 
     def _connect(self, path: str) -> bool:
         try:
-            function = getattr(ctypes.PyDLL(path, mode=_NOLOAD), _CONNECT)
-        except (OSError, AttributeError):
+            library = ctypes.PyDLL(path, mode=_NOLOAD)
+        except OSError:
             return False
-        function.argtypes = [ctypes.c_void_p]
-        function(self._library.kernelscope_hooks())
-        return True
+        try:
+            function = getattr(library, _CONNECT, None)
+            if function is not None:
+                function.argtypes = [ctypes.c_void_p]
+                function(self._library.kernelscope_hooks())
+            return function is not None
+        finally:
+            _ctypes.dlclose(library._handle)  # its owner may unload it
 
-    def forget_unloaded(self) -> None:
-        """A package that is gone may leave its path to another."""
-        loaded = _loaded_libraries()
-        self._connected &= loaded
-        self._others &= loaded
-
-    def take(self, *, any_thread: bool = False) -> Iterator[Entry]:
-        """What was told on this thread, in its order, once; with `any_thread`, also on others."""
+    def take(self) -> Iterator[Entry]:
+        """What was told on this thread, in its order, once."""
         moment, ns, count = ctypes.c_int32(), ctypes.c_int64(), ctypes.c_int64()
-        meta, thread, values = ctypes.c_char_p(), ctypes.c_uint64(), ctypes.POINTER(_Value)()
-        places = [ctypes.byref(each) for each in (moment, meta, ns, values, count, thread)]
-        while self._library.kernelscope_take(int(any_thread), *places):
+        meta, values = ctypes.c_char_p(), ctypes.POINTER(_Value)()
+        places = [ctypes.byref(each) for each in (moment, meta, ns, values, count)]
+        while self._library.kernelscope_take(*places):
             names, about = _parsed(meta.value or b"")
             told = [_told(values[i]) for i in range(count.value)]
-            yield Entry(moment.value, names, about, ns.value, thread.value, told)
+            yield Entry(moment.value, names, about, ns.value, told)
 
 
 _log: LaunchLog | None = None
@@ -187,7 +190,9 @@ def _told(value: _Value) -> Told:
         copy = torch._C._aoti.alloc_tensor_by_stealing_from_void_ptr(_capsule(value.tensor))
     dtype = _DTYPES.get(value.dtype)
     if dtype is None:
-        return Told(value.arg)
+        return Told(value.arg, unknown=f"its dtype, number {value.dtype} of c10::ScalarType, is not known")
+    if value.dims > _MOST_DIMS:
+        return Told(value.arg, unknown=f"it has {value.dims} dimensions")
     kind = _DEVICES.get(value.device_type, "privateuseone")
     place = Place(
         (value.data or 0) - value.offset * dtype.itemsize,
@@ -210,16 +215,17 @@ def _capsule(handle: int) -> Any:
     return _new_capsule(handle, None, None)
 
 
-@lru_cache(maxsize=8192)
+@cache  # by its identity it is known, so it must stay
 def _parsed(meta: bytes) -> tuple[tuple[str, ...], dict[str, Any]]:
     names, _, about = meta.decode().partition("\n")
     return tuple(names.split("\t")), json.loads(about) if about else {}
 
 
-def _loaded_libraries() -> set[str]:
+def _loaded_libraries() -> set[tuple[str, str]]:
+    """Path and inode of each file: another one may have come to the same path."""
     try:
         lines = _MAPS.read_text().splitlines()
     except OSError:
         return set()
-    paths = {line.split(maxsplit=5)[5] for line in lines if line.endswith(".so") and "/" in line}
-    return {path for path in paths if "/site-packages/" not in path and "/lib-dynload/" not in path}
+    words = (line.split(maxsplit=5) for line in lines if line.endswith(".so") and "/" in line)
+    return {(path, inode) for *_, inode, path in words}

@@ -34,8 +34,9 @@ class PastLaunches:
         self._wants_values = wants_values
         self._origin = origin
         self._mirrors: dict[int, torch.Tensor] = {}  # by where the memory begins
-        self._pending: dict[int, Entry] = {}  # by thread
+        self._pending: Entry | None = None  # a launch that has begun
         self._uncopied = 0  # arguments without values
+        self._unknown: set[str] = set()  # arguments that could not be read, and why
 
     def tell(self, entry: Entry) -> None:
         if entry.moment == BIRTH:
@@ -43,23 +44,25 @@ class PastLaunches:
                 if told.place is not None:
                     self._born(told.place)
         elif entry.moment == BEFORE:
-            self.finish(entry.thread)
-            self._pending[entry.thread] = entry
-        elif entry.moment == AFTER and (before := self._pending.pop(entry.thread, None)) is not None:
+            self._finish()
+            self._pending = entry
+        elif entry.moment == AFTER and self._pending is not None:
+            before, self._pending = self._pending, None
             self._launch(before, entry)
 
-    def finish(self, thread: int) -> None:
-        """A launch that began and did not return."""
-        before = self._pending.pop(thread, None)
-        if before is not None:
-            self._launch(before, None)
-
-    def finish_all(self) -> None:
-        for thread in list(self._pending):
-            self.finish(thread)
+    def close(self) -> None:
+        """Nothing more will be told."""
+        self._finish()
         if self._uncopied:
             BUS.finding(_uncopied(self._uncopied))
-            self._uncopied = 0
+        for reason in sorted(self._unknown):
+            BUS.finding(Finding("values-not-copied", f"in a C++ wrapper, {reason}"))
+
+    def _finish(self) -> None:
+        """A launch that began and did not return."""
+        before, self._pending = self._pending, None
+        if before is not None:
+            self._launch(before, None)
 
     def _launch(self, before: Entry, after: Entry | None) -> None:
         try:
@@ -84,15 +87,17 @@ class PastLaunches:
             for arg, found, made in _named(before.meta["args"], pairs):
                 place = (found.place if found is not None else None) or (made.place if made else None)
                 if place is None:
+                    if unknown := (found or made or Told(0)).unknown:
+                        self._unknown.add(f"{arg.name} of {before.names[0]} is not read: {unknown}")
                     number = found.number if found is not None else None
                     flat.append(number)
                     args.append(replace(arg, role="scalar", varies=number is not None))
                     continue
                 if found is None or found.place is None:  # it exists only afterwards
                     self._born(place)
-                tensor = self._view(place, found, made)
+                tensor = self._view(place)
                 if found is not None and found.copy is not None:
-                    tensor.copy_(found.copy)
+                    _fill(tensor, found.copy)
                 if made is not None and made.copy is not None:
                     left.append((tensor, made.copy))
                 flat.append(tensor)
@@ -135,10 +140,10 @@ class PastLaunches:
         self._mirrors.pop(place.storage, None)
         BUS.storages.born(self._bytes(place), BUS.here.graph_call)
 
-    def _bytes(self, place: Place, device: str = "") -> torch.Tensor:
+    def _bytes(self, place: Place) -> torch.Tensor:
         mirror = self._mirrors.get(place.storage)
         if mirror is None or mirror.nbytes < place.nbytes:
-            mirror = torch.empty(place.nbytes, dtype=torch.uint8, device=device or self._device(place))
+            mirror = torch.empty(place.nbytes, dtype=torch.uint8, device=self._device(place))
             self._mirrors[place.storage] = mirror
         return mirror
 
@@ -146,7 +151,7 @@ class PastLaunches:
         # Where no values are copied, memory of the host does: nobody will look into it.
         return place.device if self._wants_values else "cpu"
 
-    def _view(self, place: Place, found: Told | None, made: Told | None) -> torch.Tensor:
+    def _view(self, place: Place) -> torch.Tensor:
         memory = self._bytes(place).untyped_storage()
         tensor = torch.empty(0, dtype=place.dtype, device=memory.device)
         return tensor.set_(memory, place.offset, place.shape, place.stride)
@@ -170,8 +175,16 @@ class _Happening:
             raise RuntimeError("a kernel of a C++ wrapper cannot be launched by itself")
         with torch.no_grad():
             for tensor, contents in self._left:
-                tensor.copy_(contents)
+                _fill(tensor, contents)
         self._left = None
+
+
+def _fill(tensor: torch.Tensor, contents: torch.Tensor) -> None:
+    """Of what is expanded, one is enough, and torch would not write to it more than once."""
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            tensor, contents = tensor.narrow(dim, 0, 1), contents.narrow(dim, 0, 1)
+    tensor.copy_(contents)
 
 
 def _paired(before: list[Told], after: list[Told]) -> Iterator[tuple[int, Told | None, Told | None]]:
@@ -192,12 +205,12 @@ def _named(
     counts: dict[int, int] = {}
     for i, found, made in pairs:
         name, role, wrapper = described[i] if i < len(described) else (f"arg{i}", "in", "")
-        if isinstance(wrapper, list):  # a list of tensors
+        if isinstance(wrapper, list):  # of tensors, each with what is known of it
             place = counts[i] = counts.get(i, -1) + 1
-            role = role[place] if place < len(role) else "inout"
-            wrapper = wrapper[place] if place < len(wrapper) else ""
-            name = f"{name}[{place}]"
-        yield Arg(name, cast(Role, role), wrapper_name=wrapper), found, made
+            known = wrapper[place] if place < len(wrapper) else (f"{name}[{place}]", role, "")
+            name, role, wrapper = known
+        if name:
+            yield Arg(name, cast(Role, role), wrapper_name=wrapper), found, made
 
 
 def _uncopied(arguments: int) -> Finding:

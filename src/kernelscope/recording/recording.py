@@ -283,7 +283,8 @@ class Recording:
 
     @property
     def wants_values(self) -> bool:
-        return not self._is_paused and (self.values is not None or bool(self.observers))
+        looks = self.values is not None or self.late is not None or bool(self.observers)
+        return looks and not self._is_paused
 
     @property
     def planner(self) -> Recording | None:

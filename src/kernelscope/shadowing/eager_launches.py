@@ -15,10 +15,10 @@ from ..events import GraphCall
 from ..fingerprint.hashes import quiet
 from ..probes.launch import Launch
 from .execution import Execution
-from .launch_check import LaunchCheck, Pending, part_of
+from .launch_check import LaunchCheck, Pending, part_of, returned_outputs
 from .result import ShadowResult
 from .session import Session
-from .units import Output
+from .units import Output, Unit
 
 Tell = Callable[[str, str, dict[str, Any]], None]  # "kernel" or "execution", its name, what is known of it
 
@@ -58,15 +58,9 @@ class EagerSession(Session):
             self._tell("execution", name, {"graph": graph_call.graph.name, "inputs": _shapes(inputs)})
 
     def _prepare(self, index: int, launch: Launch, execution: Execution) -> Pending:
-        replaces = self._replaces(launch, execution)
-        # Before anything is computed: an operator may write to what it is given also when eager runs it.
-        kept = _copies_of_inputs(launch) if replaces else []
         pending = super()._prepare(index, launch, execution)
-        pending.kept = kept
         if pending.unit.outputs and not pending.unit.given:
             self._tell("kernel", self._name_of(launch), _about(launch, pending))
-        if replaces and _is_whole(launch, pending):
-            launch.func = lambda *args, **kwargs: _write(launch, pending)
         return pending
 
     def _look_at_memory(
@@ -92,7 +86,7 @@ class EagerSession(Session):
 
 
 class EagerLaunches(LaunchCheck):
-    """Computes references of what is replaced, and of all launches if it judges."""
+    """Puts eager's values in the place of what some launches leave; of all it computes them if it judges."""
 
     def __init__(
         self, result: ShadowResult, replaces: Callable[[Launch, Execution], bool], *, judges: bool
@@ -100,18 +94,62 @@ class EagerLaunches(LaunchCheck):
         super().__init__(result, offload=False)
         self._replaces = replaces
         self._judges = self.poisons = judges
+        self.replaced = 0  # launches
+        self.failures: list[str] = []  # what could not be replaced, and why
 
     def wants(self, launch: Launch, pending: Pending) -> bool:
         return self._judges or self._replaces(launch, pending.execution)
 
+    def before(
+        self, index: int, launch: Launch, execution: Execution, unit: Unit, alive: dict[str, Any]
+    ) -> Pending:
+        replaces = self._replaces(launch, execution)
+        # Before anything is computed: an operator may write to what it is given also when eager runs it.
+        kept = _copies_of_inputs(launch) if replaces else []
+        pending = super().before(index, launch, execution, unit, alive)
+        pending.kept = kept
+        if replaces and _is_whole(launch, pending):
+            launch.func = lambda *args, **kwargs: self._write(launch, pending)
+        return pending
+
     def after(self, launch: Launch, pending: Pending) -> None:
         if self._replaces(launch, pending.execution) and not _is_whole(launch, pending):
-            _write(launch, pending)
+            self._write(launch, pending)
+            for storage in launch.storages:
+                storage.epoch += 1  # so that whoever records values reads them again
         super().after(launch, pending)
 
     def _judge_output(self, launch: Launch, pending: Pending, output: Output, made: Any) -> None:
         if self._judges:
             super()._judge_output(launch, pending, output, made)
+
+    def _write(self, launch: Launch, pending: Pending) -> None:
+        """What eager computed goes where the kernel's results are."""
+        if pending.eager is None:
+            if not pending.unit.given:
+                self._cannot(launch, "what its FX nodes give cannot be told for this launch")
+            return
+        returned = returned_outputs(launch, pending.unit)
+        is_replaced = False
+        with torch.no_grad(), quiet():
+            for tensor, before in pending.kept:
+                tensor.detach().copy_(before)
+            for output in pending.unit.outputs:
+                made: Any = (returned if output.index is None else pending.alive).get(output.name)
+                eager = part_of(pending.eager, output)
+                if not _fits(made, eager):
+                    self._cannot(launch, f"{output.argument} does not hold what its FX node gives")
+                    continue
+                made.detach().copy_(eager.reshape(made.shape))
+                is_replaced = True
+        for argument, reason in pending.unit.unchecked:
+            self._cannot(launch, f"{argument}: {reason}")
+        self.replaced += is_replaced
+
+    def _cannot(self, launch: Launch, why: str) -> None:
+        message = f"{launch.site.kernel.name}: {why}"
+        if message not in self.failures:
+            self.failures.append(message)
 
 
 def _about(launch: Launch, pending: Pending) -> dict[str, Any]:
@@ -131,11 +169,10 @@ def _is_whole(launch: Launch, pending: Pending) -> bool:
     unit = pending.unit
     if pending.eager is None or unit.pieces or unit.unchecked or unit.given or launch.point.returns:
         return False
-    return all(_fits(pending, output) for output in unit.outputs)
+    return all(_fits(pending.alive.get(o.name), part_of(pending.eager, o)) for o in unit.outputs)
 
 
-def _fits(pending: Pending, output: Output) -> bool:
-    made, eager = pending.alive.get(output.name), part_of(pending.eager or {}, output)
+def _fits(made: Any, eager: Any) -> bool:
     return (
         isinstance(made, torch.Tensor)
         and isinstance(eager, torch.Tensor)
@@ -148,24 +185,6 @@ def _copies_of_inputs(launch: Launch) -> list[tuple[torch.Tensor, torch.Tensor]]
     """What is written to without being declared is put back."""
     given = [launch.flat[i] for i in launch.point.tensors if i not in launch.point.written]
     return [(tensor, tensor.detach().clone()) for tensor in given]
-
-
-def _write(launch: Launch, pending: Pending) -> None:
-    """What eager computed goes where the kernel's results are."""
-    if pending.eager is None:
-        return
-    with torch.no_grad(), quiet():
-        for tensor, before in pending.kept:
-            tensor.detach().copy_(before)
-        for output in pending.unit.outputs:
-            made = _returned(launch, output) if output.index is None else pending.alive.get(output.name)
-            eager = part_of(pending.eager, output)
-            if isinstance(made, torch.Tensor) and isinstance(eager, torch.Tensor):
-                made.detach().copy_(eager.reshape(made.shape))
-
-
-def _returned(launch: Launch, output: Output) -> Any:
-    return launch.result if output.item is None else launch.result[output.item]
 
 
 def _shapes(inputs: Sequence[Any]) -> list[str]:

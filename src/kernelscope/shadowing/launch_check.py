@@ -138,7 +138,7 @@ class LaunchCheck:
     def after(self, launch: Launch, pending: Pending) -> None:
         """Compare what the launch left with what it should have."""
         execution, unit = pending.execution, pending.unit
-        returned = _returned(launch, unit)
+        returned = returned_outputs(launch, unit)
         for output in unit.outputs:
             execution.holds[output.name] = output.held or output.node
             execution.carried.pop(output.name, None)
@@ -257,7 +257,8 @@ def _overwrites(launch: Launch, inputs: Any) -> bool:
     return any(tensor.untyped_storage()._cdata in written for tensor in tensors)
 
 
-def _returned(launch: Launch, unit: Unit) -> Mapping[str, Any]:
+def returned_outputs(launch: Launch, unit: Unit) -> Mapping[str, Any]:
+    """By the wrapper's names for them."""
     found: dict[str, Any] = {}
     for output in unit.outputs:
         if output.index is None:

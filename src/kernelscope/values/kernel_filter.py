@@ -33,6 +33,11 @@ class KernelFilter:
             self._known[key] = bool(matched)
         return self._known[key]
 
+    @property
+    def has_seen(self) -> bool:
+        """Whether any kernel was asked about."""
+        return bool(self._names)
+
     def complaints(self) -> list[str]:
         """What to say of the globs that no kernel matched, once the program is over."""
         said = []

@@ -83,9 +83,9 @@ class NamePrinter:
         self._print(call, launch, AFTER)
 
     def _print(self, call: Call, launch: Launch, moment: str) -> None:
-        if launch.point.is_past and self._stream is None:
-            return  # it was printed in time, from C
-        if self._wanted.wants(call.site.kernel, call.site.device):
+        if not self._wanted.wants(call.site.kernel, call.site.device):
+            return
+        if not launch.point.is_past or self._stream is not None:  # else it was printed in time, from C
             stream = self._stream or sys.stdout
             stream.write(f"[ {moment}: {call.site.kernel.name} ]\n")
             stream.flush()

@@ -78,15 +78,18 @@ class Replaced(Protocol):
 
 @contextmanager
 def replace(
-    kernel: str | Sequence[str], function: Callable[[Arguments], Outputs] | str, *, ops: str = "graph"
+    kernel: str | Sequence[str],
+    function: Callable[[Arguments], Outputs] | Outputs | str,
+    *,
+    ops: str = "graph",
 ) -> Iterator[Replaced]:
     """Inside the block, what `function` returns takes the place of what these kernels write.
 
     kernel    globs of names, as for `kernelscope.values.observe`
     function  gets a dict of the arguments that a launch found, by name, and returns the tensor for its one
               output, or a dict of tensors by argument; outputs that it leaves out stay as they are. Or
-              "eager", for what eager gives for the kernel's own FX nodes: graphs are then compiled again
-              inside the block, to learn which those are
+              such a tensor or dict itself. Or "eager", for what eager gives for the kernel's own FX nodes:
+              graphs are then compiled again inside the block, to learn which those are
 
     Example:
         with kernelscope.replace("cpp_fused_gelu_0", lambda args: F.gelu(args["in_ptr0"])):
@@ -95,7 +98,7 @@ def replace(
     wanted = KernelFilter(strings(kernel))
     if isinstance(function, str):
         if function != "eager":
-            raise ValueError(f"replace({kernel!r}, {function!r}): give a function, or 'eager'")
+            raise ValueError(f"replace({kernel!r}, {function!r}): give a function, a tensor, or 'eager'")
         from ..shadowing.eager_outputs import eager_outputs
 
         with eager_outputs(wanted) as outputs:
@@ -103,7 +106,7 @@ def replace(
         return
     config = Config(ops=ops, strict=strict_from_environment())  # type: ignore[arg-type]  # checked by Config
     recording = Recording(config, keeps_calls=False)
-    replacer = Replacer(wanted, function)
+    replacer = Replacer(wanted, _as_function(kernel, function))
     recording.observers.append(replacer)
     recording.open()
     try:
@@ -114,6 +117,16 @@ def replace(
             print(f"kernelscope: {message}", file=sys.stderr)
     if replacer.failure is not None:
         raise RuntimeError(f"replace({kernel!r}): {replacer.failure}") from replacer.failure
+
+
+def _as_function(kernel: object, given: object) -> Callable[[Arguments], Outputs]:
+    if isinstance(given, torch.Tensor | Mapping):
+        return lambda arguments: given
+    if not callable(given):
+        said = type(given).__name__
+        raise ValueError(f"replace({kernel!r}, …): give a function, a tensor, or 'eager', not {said}")
+    function: Callable[[Arguments], Outputs] = given
+    return function
 
 
 def _write(given: Outputs, outputs: dict[str, torch.Tensor], kernel: str) -> None:
@@ -127,7 +140,11 @@ def _write(given: Outputs, outputs: dict[str, torch.Tensor], kernel: str) -> Non
     for name, tensor in given.items():
         if name not in outputs:
             raise ValueError(f"{kernel} does not write {name}; it writes {names}")
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"for {name} of {kernel} it gave {type(tensor).__name__}, not a tensor")
         target = outputs[name]
+        if not torch.can_cast(tensor.dtype, target.dtype):
+            raise ValueError(f"{name} of {kernel} is {target.dtype}; {tensor.dtype} does not fit in there")
         if tensor.shape != target.shape:
             raise ValueError(f"{name} of {kernel} has shape {tuple(target.shape)}, not {tuple(tensor.shape)}")
     for name, tensor in given.items():

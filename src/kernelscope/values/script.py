@@ -36,7 +36,7 @@ def session_for_script(recording: Recording, settings: ValueSettings, run: Path 
     if not has_gpu():
         settings = replace(settings, exact=True)  # nothing waits, and inputs can be saved
     session = ValueSession(recording, settings, on_hit=_stop, saves_hits=False)
-    printer = StockPrinter(_SetInCode(session, run))
+    printer = StockPrinter(_SetInCode(session, settings, run))
     try:
         printer.install()
     except MovedTarget as error:
@@ -80,19 +80,29 @@ def settle(session: ValueSession) -> None:
 
 
 class _SetInCode:
-    """What the program sets torch's own printer to; off is what the command line asked for."""
+    """What the program sets torch's own printer to; off is what was asked for from outside."""
 
-    def __init__(self, session: ValueSession, run: Path | None) -> None:
+    def __init__(self, session: ValueSession, asked: ValueSettings, run: Path | None) -> None:
         self._session = session
+        self._asked = asked
         self._folder = str(run / "values") if run is not None else ""
         self._level = "0"
+        self._globs: tuple[str, ...] = ()
 
     def __call__(self, level: str, kernels: str) -> None:
+        """Without a level, it is the kernels that are set."""
         said = "torch._inductor.config.aot_inductor.debug_intermediate_value_printer"
-        self._level = level_of(level, said) if level else self._level
         globs = tuple(name.strip() for name in kernels.split(",") if name.strip())
-        settings = settings_of_level(self._level, globs, self._folder)
-        self._session.turn_to(settings or None)
+        if level:
+            self._level = level_of(level, said)
+        else:
+            self._globs = globs
+        wanted = self._globs or self._asked.kernels or globs
+        if self._level == "0":
+            settings = replace(self._asked, kernels=wanted if self._globs else self._asked.kernels)
+        else:
+            settings = settings_of_level(self._level, wanted, self._folder)
+        self._session.turn_to(settings)
 
 
 def _stop(hit: Hit) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from ..probes.bus import BUS
 from ..probes.cpp_wrappers import PRINTED
 from ..recording import Recording
 from ..run import Run, folder
+from ..run.errors import RunError
 from .conditions import parse_watch
 from .files import FileSaver, ValueFiles
 from .kernel_filter import KernelFilter
@@ -51,7 +53,6 @@ class ValueSession:
         saves_hits: bool = True,
     ) -> None:
         self._recording = recording
-        self._settings = settings
         self._most_shown = most_shown
         self._stream = stream
         self._on_hit = on_hit
@@ -59,6 +60,7 @@ class ValueSession:
         self._watcher: Watcher | None = None
         self._late: LateWatch | None = None
         self.wanted = KernelFilter(settings.kernels)
+        self._filters = {settings.kernels: self.wanted}  # each that was in force, to say what it missed
         self.files: ValueFiles | None = None
         self.hits: list[Hit] = []
         self.at_close: list[Callable[[], None]] = []
@@ -76,22 +78,23 @@ class ValueSession:
             recording.observers.append(self._watcher)
         self._show(settings)
 
-    def turn_to(self, settings: ValueSettings | None) -> None:
-        """Print and save this from now on; with None, what was asked for at first."""
+    def turn_to(self, settings: ValueSettings) -> None:
+        """Print and save this from now on."""
         recording = self._recording
         for each in self._shows:
             recording.observers.remove(each)
             if not isinstance(each, NamePrinter):
                 recording.input_observers.remove(each)
         self._shows.clear()
-        self._show(settings or self._settings)
+        self._show(settings)
         BUS.look_again()
 
     def _show(self, settings: ValueSettings) -> None:
         recording = self._recording
-        if settings.kernels != self.wanted.globs and settings is not self._settings:
-            self.wanted = KernelFilter(settings.kernels)
-        PRINTED.globs = self.wanted.globs if settings.names and self._stream is None else None
+        if settings.kernels not in self._filters:
+            self._filters[settings.kernels] = KernelFilter(settings.kernels)
+        self.wanted = self._filters[settings.kernels]
+        PRINTED.ask(self, self.wanted.globs if settings.names and self._stream is None else None)
         if settings.names:
             self._shows.append(NamePrinter(self.wanted, stream=self._stream))
         if settings.prints:
@@ -127,6 +130,10 @@ class ValueSession:
         """Wait for what a watch has still to see; a hit is told as any other."""
         if self._late is not None:
             self._late.settle()
+        failure = self._watcher.failure if self._watcher is not None else None
+        if failure is not None:
+            said = f"{type(failure).__name__}: {failure}"
+            raise RuntimeError(f"watch(): the function failed, and was not asked again: {said}") from failure
 
     def close(self) -> None:
         """Says which filters matched nothing, and what was not seen; before the recording closes."""
@@ -134,11 +141,12 @@ class ValueSession:
             for finding in self._recording.run.noted:
                 if finding.kind in _UNSEEN:
                     print(f"kernelscope: {finding}", file=sys.stderr)
-        said = (self._late or self._watcher or self.wanted).complaints()
-        for message in said:
+        at_first, *later = self._filters.values()
+        said = (self._late or self._watcher or at_first).complaints()
+        for message in [*said, *(line for each in later if each.has_seen for line in each.complaints())]:
             print(f"kernelscope: {message}", file=sys.stderr)
             self._recording.finding(Finding("nothing-matched", message))
-        PRINTED.globs = None
+        PRINTED.ask(self, None)
         while self.at_close:
             self.at_close.pop()()
 
@@ -168,7 +176,10 @@ def observe(
         with kernelscope.values.observe("2", kernels="*addmm*"):
             model(x)
     """
-    settings = settings_of_level(level_of(level), _globs(kernels), "" if folder is None else str(folder))
+    level = level_of(level)
+    if folder is not None and level not in ("0", "1"):
+        raise ValueError(f"observe({level!r}, folder={str(folder)!r}): only level 1 saves files")
+    settings = settings_of_level(level, _globs(kernels), "" if folder is None else str(folder))
     recording = _recording("stats" if settings.prints else "off", ops, path)
     with _open(recording, lambda: ValueSession(recording, settings, most_shown=most_shown, stream=stream)):
         yield recording.run
@@ -241,11 +252,17 @@ def settings_of_level(level: str, kernels: tuple[str, ...] = (), folder: str = "
 
 
 def folder_for_values() -> Path:
-    """The next unused folder for saved values."""
-    number = 1
-    while (Path(HOME) / str(number)).exists():
-        number += 1
-    return Path(HOME) / str(number)
+    """A new folder for saved values; made at once, because other processes look for one too."""
+    for number in itertools.count(1):
+        folder = Path(HOME) / str(number)
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise RunError(f"values cannot be saved to {folder}: {error.strerror}") from None
+        return folder
+    raise AssertionError
 
 
 @contextmanager

@@ -80,6 +80,7 @@ class Watcher:
         self._before: dict[int, Tensors] = {}  # by call: copies of what it may overwrite
         self._told: set[tuple[str, str, str]] = set()
         self._infinite: dict[int, tuple[int, str]] = {}  # by storage: who first made an infinity there
+        self.failure: Exception | None = None  # of the user's function
 
     def before(self, call: Call, launch: Launch) -> None:
         kernel = call.site.kernel
@@ -96,7 +97,9 @@ class Watcher:
             for i in self._outputs(call, launch, condition):
                 if found := _found(condition, i, call, pre, post):
                     inputs = _inputs(call, launch, copies)
-                    dirty = [n for n, stats in sorted(pre.items()) if condition.holds(stats)]
+                    dirty = None  # of a change there is nothing to be said
+                    if condition.measure != CHANGED:
+                        dirty = [n for n, stats in sorted(pre.items()) if condition.holds(stats)]
                     self._hit(call, launch, inputs, condition.text, i, found, dirty, pre)
                     break
         self._ask(call, launch, copies)
@@ -113,14 +116,18 @@ class Watcher:
         return [condition for condition, globs in self._watches if globs.wants(kernel, device)]
 
     def _outputs(self, call: Call, launch: Launch, condition: Condition) -> Iterator[int]:
-        for i, arg in enumerate(call.site.args):
-            is_output = i in launch.point.written or arg.returned or condition.measure == CHANGED
-            if is_output and arg.tensor is not None and condition.looks_at(arg.name, arg.wrapper_name):
+        args = call.site.args
+        outputs = [i for i, arg in enumerate(args) if i in launch.point.written or arg.returned]
+        if condition.measure == CHANGED:  # then of what it does not own up to
+            outputs += [i for i in range(len(args)) if i not in outputs]
+        for i in outputs:
+            arg = args[i]
+            if arg.tensor is not None and condition.looks_at(arg.name, arg.wrapper_name):
                 yield i
 
     def _ask(self, call: Call, launch: Launch, copies: Tensors) -> None:
         """The user's own function, of each output; then of each input, to tell who made it so."""
-        if self._predicate is None:
+        if self._predicate is None or self.failure is not None:
             return
         name = getattr(self._predicate, "__name__", "the function")
         for one in seen(call, launch, AFTER):
@@ -133,8 +140,12 @@ class Watcher:
 
     def _holds(self, tensor: torch.Tensor) -> bool:
         assert self._predicate is not None
-        with BUS.mute(), quiet():
-            return bool(self._predicate(tensor.detach()))
+        try:
+            with BUS.mute(), quiet():
+                return bool(self._predicate(tensor.detach()))
+        except Exception as error:  # said when the block ends; the program is not to blame
+            self.failure = error
+            return False
 
     # -- what it tells ---------------------------------------------------------------------------------
 
@@ -146,7 +157,7 @@ class Watcher:
         condition: str,
         position: int,
         found: str,
-        dirty: list[int],
+        dirty: list[int] | None,  # inputs of which it holds as well
         pre: dict[int, Stats],
     ) -> None:
         site = call.site
@@ -172,12 +183,14 @@ class Watcher:
             )
         )
 
-    def _remarks(self, call: Call, launch: Launch, dirty: list[int], pre: dict[int, Stats]) -> Iterator[str]:
+    def _remarks(
+        self, call: Call, launch: Launch, dirty: list[int] | None, pre: dict[int, Stats]
+    ) -> Iterator[str]:
         args = call.site.args
         if dirty:
             names = ", ".join(args[i].name for i in dirty)
             yield f"it came in with {names}: no call that is watched made it"
-        else:
+        elif dirty is not None:
             yield "none of its inputs is like that: this call made it"
         for i in call.dead:
             if i not in launch.point.written:
