@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -104,7 +104,11 @@ def shaped(tensor: torch.Tensor, node: Node, symbols: Mapping[str, Any]) -> torc
 
 
 def concrete_shape(value: torch.Tensor, symbols: Mapping[str, Any]) -> tuple[int, ...]:
-    return tuple(_size(n, symbols) for n in value.shape)
+    return concrete_sizes(value.shape, symbols)
+
+
+def concrete_sizes(sizes: Iterable[Any], symbols: Mapping[str, Any]) -> tuple[int, ...]:
+    return tuple(_size(n, symbols) for n in sizes)
 
 
 def _size(size: Any, symbols: Mapping[str, Any]) -> int:
