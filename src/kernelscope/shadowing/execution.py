@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_flatten
 from ..probes.lowering import LoweredGraph
 from .in_place import InPlace, find_variables, find_writers
 from .nodes import is_uninitialised, is_user_kernel, is_view, value_of, writes
+from .returned import Places, Returned, places_of
 from .wrapper_text import WrapperText, read_text
 
 
@@ -25,6 +26,7 @@ class Function:
     text: WrapperText
     in_place: InPlace
     inner: dict[str, Function]  # by name
+    places: Places  # by node: where the graph returns it
     doubted: set[str] = field(default_factory=set)  # buffers that do not hold what their origins suggest
 
 
@@ -34,7 +36,7 @@ def read_function(lowered: LoweredGraph, source: str, body: str = "") -> Functio
     in_place = find_writers(list(lowered.module.graph.nodes))
     find_variables(in_place, lowered.mutates, lowered.origins, text.writes)
     inner = {name: read_function(each, source, name) for name, each in lowered.inner.items()}
-    return Function(lowered, text, in_place, inner)
+    return Function(lowered, text, in_place, inner, places_of(lowered.module, in_place))
 
 
 def _bodies_in(lowered: LoweredGraph) -> set[str]:
@@ -50,6 +52,7 @@ class Execution:
         self.text = function.text
         self.in_place = function.in_place
         self.name = name
+        self.returned = Returned(function.places)
         self._functions = function.inner
         self._inner: dict[str, Execution] = {}
         self._line = 0  # of the last launch

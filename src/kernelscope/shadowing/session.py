@@ -17,6 +17,7 @@ from ..events import Brief, Finding, GraphCall
 from ..probes.bus import BUS
 from ..probes.fx_stages import Stage
 from ..probes.gcu import variables as gcu_variables
+from ..probes.graph_results import GraphResults
 from ..probes.launch import Capture, Kept, Launch, Planner
 from ..probes.lowering import LoweredGraph
 from ..stages.records import Record
@@ -57,6 +58,7 @@ class Session:
     ) -> None:
         """With `launches`, only that is done."""
         self.result = result
+        self.results = GraphResults(self.graph_returned)  # to be installed by who attaches this
         self._wrong = wrong
         self._told = 0  # culprits
         self._inputs: dict[int, list[Any]] = {}  # by graph call, for who wants to be told
@@ -90,10 +92,25 @@ class Session:
             for problem in graph.problems:
                 self.result.notes.append(f"kernelscope could not read all that lowering knew: {problem}")
 
+    def graph_returned(self, graph_call: int, results: Sequence[Any]) -> None:
+        """Are these the values that its kernels computed?"""
+        execution = self._executions.get(graph_call)
+        if execution is None or not self._checks_all:
+            return
+        try:
+            with self._apart():
+                names = dict(enumerate(execution.text.results))
+                for culprit in execution.returned.check(results, names, execution.name):
+                    self.result.add(culprit)
+        except Exception:
+            trace = traceback.format_exc(limit=-3).strip()
+            self.result.leave_out(f"graph {execution.name}", "results", f"kernelscope failed: {trace}")
+
     # -- what the bus says -----------------------------------------------------------------------------
 
     def graph_call(self, graph_call: GraphCall, inputs: Sequence[Any]) -> None:
         graph = graph_call.graph
+        self.results.begun(graph_call.index)
         with self._lock:
             lowered = self._lowered.get(graph.path)
             if lowered is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -101,6 +102,17 @@ def shaped(tensor: torch.Tensor, node: Node, symbols: Mapping[str, Any]) -> torc
     except KeyError:  # a size that is known only once the kernel has run
         return tensor
     return tensor if tuple(tensor.shape) == shape else tensor.reshape(shape)
+
+
+def is_value_of(node: Node, tensor: torch.Tensor, symbols: Mapping[str, Any]) -> bool:
+    """Whether a buffer has as many elements as its node, of the same kind."""
+    value = value_of(node)
+    if not isinstance(value, torch.Tensor) or value.dtype != tensor.dtype:
+        return False
+    try:
+        return math.prod(concrete_shape(value, symbols)) == tensor.numel()
+    except KeyError:  # a size that is known only once the kernel has run
+        return False
 
 
 def concrete_shape(value: torch.Tensor, symbols: Mapping[str, Any]) -> tuple[int, ...]:

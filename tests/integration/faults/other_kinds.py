@@ -81,7 +81,10 @@ OTHERS = [
     Fault("the index, not the maximum", "one of several", calling(lambda x: x.max(1), X), in_kernel(r"argmax_combine\(tmp_acc1, tmp0, x1\)", "argmax_combine(tmp_acc1, tmp0, x1 + (x1 > 4))"), "=out_ptr1"),
     # -- state
     Fault("momentum of another weight", "state", training_by_momentum, in_kernel(r"auto tmp1 = in_ptr4", "auto tmp1 = in_ptr5"), "=out_ptr6", phase=""),
-    Fault("running mean", "state", normalising, in_kernel(r"static_cast<float>\(0\.9\)", "static_cast<float>(0.91)"), "=out_ptr3"),
+    Fault("running variance", "state", normalising, in_kernel(r"static_cast<float>\(0\.9\)", "static_cast<float>(0.91)"), "=out_ptr5"),
+    # -- what the wrapper hands over
+    Fault("two results swapped", "wrong result", calling(lambda x: (x.sin(), x.cos()), X), in_call(r"return \(buf0, buf1, \)", "return (buf1, buf0, )"), "sin", kernel="return", phase="", verdict="wrong-result"),
+    Fault("strides of a transpose", "wrong result", calling(lambda x, y: (x @ y).t(), X[:, :6].contiguous(), Y[:, :6].contiguous()), in_call(r"return \(reinterpret_tensor\(buf0, \(6, 6\), \(1, 6\), 0\), \)", "return (reinterpret_tensor(buf0, (6, 6), (6, 1), 0), )"), "permute", kernel="return", phase="", verdict="wrong-result"),
     # -- sizes that are known only at run time
     Fault("the last column", "dynamic shapes", of_several_sizes, in_kernel(r"x1<static_cast<int64_t>\(ks1\)", "x1<static_cast<int64_t>(ks1 - 1)"), "sum_1"),
     Fault("a stride for another", "dynamic shapes", of_several_sizes, in_kernel(r"ks1\*x0", "ks0*x0"), "sum_1"),
