@@ -188,15 +188,20 @@ def layers(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return torch.relu(x.sum(0) * 3) * 5
 
 
-def test_kernels_that_compute_the_same_nodes_stand_side_by_side() -> None:
+def test_kernels_that_compute_the_same_nodes_stand_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor.choices import InductorChoices
+    from torch._inductor.codegen.cpp import CppScheduling
+
     from kernelscope.analysis.align import align
 
     args = torch.randn(8, 8), torch.randn(8, 8)
-    apart = {"max_fusion_size": 1, "realize_opcount_threshold": 0, "realize_reads_threshold": 0}
     wrong = {"cpp.inject_relu_bug_TESTING_ONLY": "accuracy"}
     runs = []
-    for settings in ({}, apart, apart | wrong):
+    for fuses, settings in ((True, {}), (False, {}), (False, wrong)):
         torch._dynamo.reset()
+        if not fuses:
+            monkeypatch.setattr(InductorChoices, "can_fuse", staticmethod(lambda *args: False))
+            monkeypatch.setattr(CppScheduling, "MAX_FUSED_KERNEL_ARGS_NUM", 0)  # a kernel for each loop
         with inductor.patch(settings):
             runs.append(recorded(torch.compile(layers), *args, stages=True, fresh=True))
     torch._dynamo.reset()

@@ -85,7 +85,7 @@ class Session:
         with self._lock:
             # The backward graph has only its own passes: the joint ones were looked at in the forward graph.
             stages, self._stages = self._stages, []
-            self._checks[graph.path] = StageCheck(stages, graph.path, self.result)
+            self._checks[graph.path] = StageCheck(stages, graph, self.result)
             self._lowered[graph.path] = graph
             self._functions.pop(graph.path, None)
             self._units = {key: unit for key, unit in self._units.items() if key[0] != graph.path}
@@ -131,6 +131,8 @@ class Session:
                 self._memory.forget(oldest)
             self._executions[graph_call.index] = Execution(self._functions[graph.path], graph.name)
             self._memory.begin(graph_call.index)
+            if (check := self._checks.get(graph.path)) is not None and self._checks_all:
+                check.give(inputs)
             if self._wrong is not None:
                 with self._apart():  # copies: a kernel may write to them
                     copies = [v.clone() if isinstance(v, torch.Tensor) else v for v in inputs]
