@@ -180,3 +180,46 @@ def test_saving_what_differs(tmp_path: Path) -> None:
     [errors] = told["divergence"]["errors"]
     assert errors["elements"] == 400_000
     assert sum(bar["elements"] for bar in errors["histogram"]) == 400_000
+
+
+def layers(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    for _ in range(3):
+        x = ((x @ w).sin() * 2).softmax(-1).cos() + 1  # kernels of all layers come from this one line
+    return torch.relu(x.sum(0) * 3) * 5
+
+
+def test_kernels_that_compute_the_same_nodes_stand_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor.choices import InductorChoices
+    from torch._inductor.codegen.cpp import CppScheduling
+
+    from kernelscope.analysis.align import align
+
+    args = torch.randn(8, 8), torch.randn(8, 8)
+    wrong = {"cpp.inject_relu_bug_TESTING_ONLY": "accuracy"}
+    runs = []
+    for fuses, settings in ((True, {}), (False, {}), (False, wrong)):
+        torch._dynamo.reset()
+        if not fuses:
+            monkeypatch.setattr(InductorChoices, "can_fuse", staticmethod(lambda *args: False))
+            monkeypatch.setattr(CppScheduling, "MAX_FUSED_KERNEL_ARGS_NUM", 0)  # a kernel for each loop
+        with inductor.patch(settings):
+            runs.append(recorded(torch.compile(layers), *args, stages=True, fresh=True))
+    torch._dynamo.reset()
+    fused, unfused, bad = runs
+    assert len(unfused) > len(fused)
+    gaps = align(fused, unfused).gaps
+    assert len(gaps) >= 3
+    for gap in gaps:
+        assert nodes_in(fused, gap.a) == nodes_in(unfused, gap.b), gap
+    found = kernelscope.diff(fused, unfused)
+    assert found.verdict == "different-kernel"
+    assert "all values that can be compared agree" in found.notes
+    found = kernelscope.diff(fused, bad)
+    assert found.verdict == "different-kernel"
+    assert found.index_a == len(fused) - 1
+    assert "relu" in found.kernel_name
+
+
+def nodes_in(run: Run, calls: range) -> set[str]:
+    found = [run.calls[i].provenance for i in calls]
+    return {node.name for provenance in found if provenance is not None for node in provenance.nodes}

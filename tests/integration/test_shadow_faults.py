@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.integration.faults.corpus import FAULTS
+from tests.integration.faults.corpus import FAULTS as COMMON
+from tests.integration.faults.other_kinds import OTHERS
 from tests.integration.faults.planting import Fault, assert_named, look_for
 
+FAULTS = [*COMMON, *OTHERS]
 FIRST = {fault.family: fault.name for fault in reversed(FAULTS)}
 
 

@@ -436,6 +436,24 @@ def test_extern_kernels_that_torch_does_not_number(cache: Path) -> None:
     assert all(p.nodes for p in graph.provenance)
 
 
+def test_seeds_lead_to_what_draws_with_them(cache: Path) -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        y = torch.nn.functional.dropout(x.sin(), 0.5)
+        return y + torch.rand_like(x)
+
+    with kernelscope.record(stages=True) as run:
+        torch.compile(forward)(torch.ones(8, 8))
+    [graph] = run.stages
+    [seeds] = [n for p in graph.provenance for n in p.nodes if "inductor_seeds" in n.target]
+    lines = {
+        line_of("y = torch.nn.functional.dropout(x.sin(), 0.5)"),
+        line_of("return y + torch.rand_like(x)"),
+    }
+    assert seeds.frames[0].line in lines
+    assert len(seeds.pre_grad) == 2
+    assert set(seeds.pre_grad) <= set(stage_checks.places_of_nodes(graph.stage("pre_grad").text))
+
+
 def test_on_another_thread(cache: Path) -> None:
     """Torch's settings hold for one thread, and backward graphs of a GPU are compiled on another."""
     import threading

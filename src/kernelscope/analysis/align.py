@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -10,8 +11,11 @@ import numpy as np
 
 from ..run.columns import Columns, Ints, columns_of
 from ..run.run import Run
+from .by_nodes import Nodes, Part, cut
 from .identity import SAME_LINE, Keys
 from .sequences import Codes, gaps, matching_blocks
+
+_MOST_BY_NODES = 100_000  # calls in one gap: sets are slow
 
 
 @dataclass(frozen=True)
@@ -62,18 +66,23 @@ class Alignment:
 
 
 def align(a: Run, b: Run, *, found: bool = False) -> Alignment:
-    """By kernel within the same graph and step, then by kernel, then by its name.
+    """By kernel within the same graph and step, then by FX nodes, by kernel alone, and by its name.
 
-    What is left has other kernels; it is put side by side by the user's lines.
+    What is left has other kernels; it is put side by side by FX nodes, where those are known, or else
+    by the user's lines.
     """
     with ThreadPoolExecutor(2) as readers:
         columns_a, columns_b = readers.map(partial(columns_of, found=found), (a, b))
     keys = Keys()
-    return align_codes(columns_a, columns_b, keys.codes(a, columns_a), keys.codes(b, columns_b))
+    return align_codes(columns_a, columns_b, keys.codes(a, columns_a), keys.codes(b, columns_b), keys.nodes)
 
 
 def align_codes(
-    columns_a: Columns, columns_b: Columns, codes_a: list[Codes], codes_b: list[Codes]
+    columns_a: Columns,
+    columns_b: Columns,
+    codes_a: list[Codes],
+    codes_b: list[Codes],
+    nodes: Sequence[Mapping[int, Nodes | None]] = ({}, {}),
 ) -> Alignment:
     found: list[tuple[int, int, int, int]] = []  # where in each, how many, tier
     open_gaps = [(0, len(columns_a), 0, len(columns_b))]
@@ -88,14 +97,32 @@ def align_codes(
     at_a = _spelled(found, 0)
     at_b = _spelled(found, 1)
     tiers = np.repeat(np.array([f[3] for f in found], np.int64), np.array([f[2] for f in found], np.int64))
-    by_line = [part for gap in open_gaps for part in _by_line(gap, codes_a[SAME_LINE], codes_b[SAME_LINE])]
+    parts = [
+        part
+        for gap in open_gaps
+        for part in _by_nodes(gap, columns_a, columns_b, nodes)
+        or _by_line(gap, codes_a[SAME_LINE], codes_b[SAME_LINE])
+    ]
     closed = tuple(
-        Gap(range(a0, a1), range(b0, b1), int(np.searchsorted(at_a, a0))) for a0, a1, b0, b1 in by_line
+        Gap(range(a0, a1), range(b0, b1), int(np.searchsorted(at_a, a0))) for a0, a1, b0, b1 in parts
     )
     return Alignment(columns_a, columns_b, at_a, at_b, tiers, closed)
 
 
-def _by_line(gap: tuple[int, int, int, int], of_a: Codes, of_b: Codes) -> list[tuple[int, int, int, int]]:
+def _by_nodes(
+    gap: Part, columns_a: Columns, columns_b: Columns, nodes: Sequence[Mapping[int, Nodes | None]]
+) -> list[Part] | None:
+    """Other kernels on both sides, cut so that those that compute the same nodes stand side by side."""
+    a0, a1, b0, b1 = gap
+    if a1 - a0 > _MOST_BY_NODES or b1 - b0 > _MOST_BY_NODES:
+        return None
+    of_a = [nodes[0].get(site) for site in columns_a.site[a0:a1].tolist()]
+    of_b = [nodes[1].get(site) for site in columns_b.site[b0:b1].tolist()]
+    found = cut(of_a, of_b)
+    return None if found is None else [(a0 + i, a0 + k, b0 + j, b0 + m) for i, k, j, m in found]
+
+
+def _by_line(gap: Part, of_a: Codes, of_b: Codes) -> list[Part]:
     """Other kernels on both sides, cut so that those of one line of the user's stand side by side."""
     a0, a1, b0, b1 = gap
     if a0 == a1 or b0 == b1:
@@ -111,9 +138,9 @@ def _by_line(gap: tuple[int, int, int, int], of_a: Codes, of_b: Codes) -> list[t
     ]
 
 
-def _with_what_leads_to_them(parts: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+def _with_what_leads_to_them(parts: list[Part]) -> list[Part]:
     """Calls that only one run has, together with the line that comes next: there they are fused into it."""
-    found: list[tuple[int, int, int, int]] = []
+    found: list[Part] = []
     for i, k, j, m in parts:
         if found and i < k and j < m:
             a0, a1, b0, b1 = found[-1]

@@ -28,7 +28,7 @@ from .divergence import (
     Source,
     about,
 )
-from .identity import SAME_NAME
+from .identity import OTHER_CODE
 from .numbers import Errors, errors_between
 from .pairs import ArgumentDifference, PairDifference, compare
 from .reading import Reader
@@ -190,18 +190,14 @@ class Search:
         )  # fmt: skip
 
     def _errors(
-        self,
-        a: KernelCall,
-        b: KernelCall,
-        differences: tuple[ArgumentDifference, ...],
-        position: int | None = None,
+        self, a: KernelCall, b: KernelCall, differences: tuple[ArgumentDifference, ...]
     ) -> Iterator[Errors]:
-        """The numbers, where both runs kept the tensors; `position` in the second, if it is another."""
+        """The numbers, where both runs kept the tensors."""
         if not (isinstance(self.a, StoredRun) and isinstance(self.b, StoredRun)):
             return
         saved_a, saved_b = self.a.saved_tensors(a.index), self.b.saved_tensors(b.index)
         for d in differences:
-            key, other = (d.position, d.moment), (d.position if position is None else position, d.moment)
+            key, other = (d.position, d.moment), (d.position_b, d.moment)
             if d.what == "values" and key in saved_a and other in saved_b:
                 held_a = read_tensor(self.a.path / TENSORS / saved_a[key])
                 held_b = read_tensor(self.b.path / TENSORS / saved_b[other])
@@ -225,12 +221,12 @@ class Search:
         differences: tuple[ArgumentDifference, ...] = ()
         if found.other_position is not None:
             values = call.post_hashes[found.position], other.post_hashes[found.other_position]
-            differences = (ArgumentDifference(found.position, name, "after", "values", *values),)
+            at = found.other_position
+            differences = (ArgumentDifference(found.position, name, "after", "values", *values, other=at),)
         return Divergence(
             verdict=DIFFERENT_KERNEL, reason=_other_names(a, b), index_a=call.index, index_b=other.index,
             argument=name, differences=differences,
-            errors=tuple(self._errors(call, other, differences, found.other_position)),
-            **about(call, other),
+            errors=tuple(self._errors(call, other, differences)), **about(call, other),
         )  # fmt: skip
 
     def _gap_divergence(
@@ -300,7 +296,7 @@ class Search:
         )  # fmt: skip
 
     def _notes(self, found: Divergence) -> Iterator[str]:
-        others = len(self.alignment.gaps) + int(np.count_nonzero(self.alignment.tier >= SAME_NAME))
+        others = len(self.alignment.gaps) + int(np.isin(self.alignment.tier, OTHER_CODE).sum())
         if others and found.verdict not in (MISSING_CALL, EXTRA_CALL, DIFFERENT_KERNEL, DIFFERENT_CONFIG):
             yield f"the runs also have other calls in {others} places"
         for run, which in ((self.a, "first"), (self.b, "second")):

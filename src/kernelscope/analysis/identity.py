@@ -11,13 +11,15 @@ import numpy as np
 from ..events import Graph, Kernel, Site
 from ..run.columns import Columns
 from ..run.run import Run
+from .by_nodes import Nodes, nodes_of
 from .sequences import Codes
 
 _NUMBER = re.compile(r"_\d+$")
 
 _DENSE = 1_000_000
 
-EXACT, SAME_KERNEL, SAME_NAME, SAME_LINE = range(4)
+EXACT, SAME_KERNEL_AND_NODES, SAME_NODES, SAME_KERNEL, SAME_NAME, SAME_LINE = TIERS = range(6)
+OTHER_CODE = SAME_NODES, SAME_NAME  # maybe
 
 
 def kernel_key(kernel: Kernel) -> tuple[str, str, str]:
@@ -30,14 +32,16 @@ def stem(name: str) -> str:
     return _NUMBER.sub("", name)
 
 
-def keys_of(site: Site, graph: Graph | None) -> tuple[Any, ...]:
-    """One key for each tier."""
+def keys_of(site: Site, graph: Graph | None, nodes: Any) -> tuple[Any, ...]:
+    """One key for each tier; `nodes` are those that it computes."""
     kernel = kernel_key(site.kernel)
     graph_key = graph.cache_key if graph is not None else None
     direction = graph.direction if graph is not None else None
     line = (PurePath(site.origin[0].file).name, site.origin[0].line) if site.origin else None
     return (
         (graph_key, kernel),
+        (kernel, nodes),
+        (site.kernel.kind, stem(site.kernel.name), nodes),
         (direction, kernel),
         (direction, site.kernel.kind, stem(site.kernel.name)),
         (direction == "backward", line),  # eager operators belong to no graph, and stand with its forward
@@ -48,16 +52,26 @@ class Keys:
     """Numbers for the keys of both runs: equal keys, equal numbers."""
 
     def __init__(self) -> None:
-        self._numbers: list[dict[Any, int]] = [{}, {}, {}, {}]
+        self._numbers: list[dict[Any, int]] = [{} for _ in TIERS]
+        self.nodes: list[dict[int, Nodes | None]] = []  # of each run, by site
 
     def codes(self, run: Run, columns: Columns) -> list[Codes]:
         """For each tier, a number for each call. The first tells steps apart, too."""
         sites, first, places = _distinct(columns.site)
         # One site belongs to one graph: its line of a wrapper. Eager ones have none.
         graphs = [run.graph_of(int(call)) for call in columns.graph_call[first]]
-        keys = [keys_of(columns.sites[int(s)], graph) for s, graph in zip(sites, graphs, strict=True)]
+        nodes = {
+            int(s): nodes_of(run, columns.sites[int(s)], graph)
+            for s, graph in zip(sites, graphs, strict=True)
+        }
+        # What is not known is like nothing in the other run.
+        keys = [
+            keys_of(columns.sites[int(s)], graph, nodes[int(s)] or ("unknown", len(self.nodes)))
+            for s, graph in zip(sites, graphs, strict=True)
+        ]
+        self.nodes.append(nodes)
         found = []
-        for tier in range(4):
+        for tier in TIERS:
             known = self._numbers[tier]
             numbers = [known.setdefault(key[tier], len(known)) for key in keys]
             found.append(np.array(numbers, np.int64)[places])

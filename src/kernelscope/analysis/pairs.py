@@ -21,6 +21,11 @@ class ArgumentDifference:
     what: str  # "values", "shape", "dtype", "number"
     a: Any  # hash, shape, dtype or number of each
     b: Any
+    other: int | None = None  # its position in the second run, where that has another kernel
+
+    @property
+    def position_b(self) -> int:
+        return self.position if self.other is None else self.other
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,18 +32,20 @@ def watch(
     as_json: bool = False,
     cwd: str = "",
     aside: bool = False,
-    environ: Mapping[str, str] | None = None,
+    environ: Mapping[str, str | None] | None = None,
 ) -> int:
     """Run it to its end and return its exit status, 128 + n for signal n as in a shell.
 
     With `aside` its output goes to stderr, because stdout is for what we have to say, and we say nothing.
+    `environ` has variables that shall be other than here, or None where they shall not be set.
     """
     story = folder.Story(tuple(command), cwd or os.getcwd(), time.time_ns())
     try:
         folder.write_story(path, story)
     except OSError as error:  # a full disk is no reason not to run the program
         print(f"kernelscope: cannot write to {path}: {error.strerror}", file=sys.stderr)
-    environment = {**recorded_environment(path, options, STARTUP), **(environ or {})}
+    wanted = {**recorded_environment(path, options, STARTUP), **(environ or {})}
+    environment = {name: value for name, value in wanted.items() if value is not None}
     output = sys.stderr if aside else None
     with _Forwarding() as signals:
         try:

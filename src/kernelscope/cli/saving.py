@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..analysis.divergence import Divergence
 from ..analysis.numbers import Errors, errors_between
+from ..config import compiler_variables
 from ..run import StoredRun, folder, load
 from ..run.errors import RunError
 from ..run.tensors import read_tensor
@@ -46,21 +47,28 @@ def _again(path: Path, run: StoredRun, index: int) -> tuple[StoredRun, int]:
     if run.info.settings.get("ops") == "all":
         options.append("--ops=all")
     target = folder.create_next(Path(folder.HOME), f"{path.name.removesuffix(folder.SUFFIX)}-saved")
-    watch(list(story.command), target, shlex.join(options), cwd=story.cwd, aside=True)
+    environ = _environment(run)
+    watch(list(story.command), target, shlex.join(options), cwd=story.cwd, aside=True, environ=environ)
     again = load(target)
     if len(again) <= number:
         raise RunError(f"--save: it came to {len(again)} calls of {call.kernel_name}, not to {number + 1}")
     return again, number
 
 
+def _environment(run: StoredRun) -> dict[str, str | None]:
+    """The variables of torch and its compiler as they were then: they may be why the runs differ."""
+    found: dict[str, str | None] = dict.fromkeys(compiler_variables())
+    return found | {name: str(value) for name, value in run.compiler_settings.get("environment", {}).items()}
+
+
 def _errors(found: Divergence, a: tuple[StoredRun, int], b: tuple[StoredRun, int]) -> list[Errors]:
     saved_a, saved_b = a[0].saved_tensors(a[1]), b[0].saved_tensors(b[1])
     errors = []
     for d in found.differences:
-        key = (d.position, d.moment)
-        if d.what == "values" and key in saved_a and key in saved_b:
+        key, other = (d.position, d.moment), (d.position_b, d.moment)
+        if d.what == "values" and key in saved_a and other in saved_b:
             held_a = read_tensor(a[0].path / folder.TENSORS / saved_a[key])
-            held_b = read_tensor(b[0].path / folder.TENSORS / saved_b[key])
+            held_b = read_tensor(b[0].path / folder.TENSORS / saved_b[other])
             if (one := errors_between(held_a, held_b, d.argument, d.moment)) is not None:
                 errors.append(one)
     return errors

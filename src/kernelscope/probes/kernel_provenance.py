@@ -22,6 +22,8 @@ _HOMES = ("torch._inductor.debug", "torch._inductor.codegen.cpp", "torch._induct
 _PRE_GRAD = "torch._inductor.compile_fx:_recursive_pre_grad_passes"
 # Extern kernels whose launches Inductor writes without a number.
 _UNNUMBERED = ("InplaceBernoulliFallback", "ScatterFallback", "IndexPutFallback")
+# What Inductor makes for all nodes that draw random numbers together; each looks up its own.
+_MADE_FOR_OTHERS = ("prims.inductor_seeds.default", "prims.rand_eager_offsets.default")
 _MOST_FRAMES = 12
 
 
@@ -95,16 +97,31 @@ class KernelProvenance:
 
     def origin(self, graph: Compilation, node: Any) -> FxOrigin:
         """Where a node that is lowered comes from."""
-        pre_grad = _sources(node, self._context.pre_grad.get(graph.frame, set()))
-        if not pre_grad:
-            numbers = self._context.by_sequence.get(graph.frame, {})
-            pre_grad = numbers.get(node.meta.get("seq_nr"), set())
-        frames = frames_of_trace(node.meta.get("stack_trace") or "")
+        found = [each for each in _made_for(node) if self._pre_grad(graph, each) or _trace(each)] or [node]
+        pre_grad = set[str]().union(*(self._pre_grad(graph, each) for each in found))
+        frames = frames_of_trace(_trace(found[0]))
         if not any(is_users(frame.file) for frame in frames):
             # Modules of a library alone, as in a Sequential: then it is who called the compiled code.
             frames = (*self._context.origin_of(graph.frame), *frames)
         frames = frames[:_MOST_FRAMES]
         return FxOrigin(node.name, str(node.target), tuple(sorted(pre_grad)), frames)
+
+    def _pre_grad(self, graph: Compilation, node: Any) -> set[str]:
+        found = _sources(node, self._context.pre_grad.get(graph.frame, set()))
+        numbers = self._context.by_sequence.get(graph.frame, {})
+        return found or numbers.get(node.meta.get("seq_nr"), set())
+
+
+def _trace(node: Any) -> str:
+    return node.meta.get("stack_trace") or ""
+
+
+def _made_for(node: Any) -> list[Any]:
+    """The node itself; of one that a pass made without a word where from, those that it was made for."""
+    if str(node.target) not in _MADE_FOR_OTHERS:
+        return [node]
+    lookups = list(node.users)
+    return [user for lookup in lookups for user in lookup.users] + lookups
 
 
 def _ir(node: Any) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .patching import Patch
@@ -28,6 +28,7 @@ class LoweredGraph:
     inputs: dict[str, Any] | None = None  # by variable: the placeholder; None: each has its own name
     views: dict[str, Any] = field(default_factory=dict)  # by variable that is made without a launch
     same: dict[Any, tuple[Any, ...]] = field(default_factory=dict)  # by node: others with the same value
+    inner: dict[str, LoweredGraph] = field(default_factory=dict)  # by function: bodies of branches and loops
     problems: list[str] = field(default_factory=list)
 
 
@@ -66,6 +67,30 @@ def _lowered(lowering: Any, path: str) -> LoweredGraph:
             if type(buffer).__name__ == "ConcatKernel":
                 graph.parts[name] = tuple(each.get_name() for each in buffer.inputs)
         graph.mutates.update(lowering.scheduler.mutation_real_name)
+        _add_bodies(graph, lowering)
     except Exception:  # private API: what it cannot say is not checked, and that is told
         graph.problems.append(traceback.format_exc(limit=-2).strip())
     return graph
+
+
+def _add_bodies(graph: LoweredGraph, lowering: Any) -> None:
+    """Branches and bodies of loops: graphs of their own, that the same wrapper has as functions."""
+    from torch._inductor.ir import MultiOutput, Subgraph
+
+    results: set[str] = set()
+    for operation in lowering.operations:
+        parts = [part for part in vars(operation).values() if isinstance(part, Subgraph)]
+        bodies = [part.graph for part in parts if part.graph is not None and part.graph.name]
+        if bodies and hasattr(operation, "outputs"):
+            results.add(operation.get_name())
+        for body in bodies:
+            if body.name not in graph.inner and getattr(body, "scheduler", None) is not None:
+                inner = _lowered(body, graph.path)
+                inputs = [node for node in inner.module.graph.nodes if node.op == "placeholder"]
+                names = dict(zip(body.graph_input_names, inputs, strict=True))
+                graph.inner[body.name] = replace(inner, inputs=names)
+                graph.problems.extend(inner.problems)
+    for name, buffer in lowering.name_to_buffer.items():
+        maker: Any = buffer.inputs[0] if isinstance(buffer, MultiOutput) else None
+        if maker is not None and maker.get_name() in results and name in graph.nodes:
+            graph.views[name] = graph.nodes[name]

@@ -65,9 +65,9 @@ class Comparison:
         kept_a, kept_b = self.a.saved_tensors(d.index_a), self.b.saved_tensors(d.index_b)
         found = []
         for each in d.differences:
-            key = (each.position, each.moment)
-            if each.what == "values" and key in kept_a and key in kept_b:
-                form = self._pair(kept_a[key], kept_b[key])
+            key, other = (each.position, each.moment), (each.position_b, each.moment)
+            if each.what == "values" and key in kept_a and other in kept_b:
+                form = self._pair(kept_a[key], kept_b[other])
                 found.append({"argument": each.argument, "moment": each.moment} | form)
         return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,20 +14,48 @@ from torch.utils._pytree import tree_flatten
 from ..probes.lowering import LoweredGraph
 from .in_place import InPlace, find_variables, find_writers
 from .nodes import is_uninitialised, is_user_kernel, is_view, value_of, writes
-from .wrapper_text import WrapperText
+from .returned import Places, Returned, places_of
+from .wrapper_text import WrapperText, read_text
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A wrapper, or the body of a branch or loop in it: its graph, and what its text tells."""
+
+    lowered: LoweredGraph
+    text: WrapperText
+    in_place: InPlace
+    inner: dict[str, Function]  # by name
+    places: Places  # by node: where the graph returns it
+    doubted: set[str] = field(default_factory=set)  # buffers that do not hold what their origins suggest
+
+
+def read_function(lowered: LoweredGraph, source: str, body: str = "") -> Function:
+    """Worked out once for a graph."""
+    text = read_text(source, lowered.path, body, _bodies_in(lowered))
+    in_place = find_writers(list(lowered.module.graph.nodes))
+    find_variables(in_place, lowered.mutates, lowered.origins, text.writes)
+    inner = {name: read_function(each, source, name) for name, each in lowered.inner.items()}
+    return Function(lowered, text, in_place, inner, places_of(lowered.module, in_place))
+
+
+def _bodies_in(lowered: LoweredGraph) -> set[str]:
+    return set(lowered.inner).union(*map(_bodies_in, lowered.inner.values()))
 
 
 class Execution:
     """Which node's value each variable has, changing with each launch."""
 
-    def __init__(
-        self, lowered: LoweredGraph, text: WrapperText, in_place: InPlace, doubted: set[str], name: str
-    ) -> None:
-        self.lowered = lowered
-        self.doubted = doubted  # buffers, of all executions, that do not hold what their origins suggest
-        self.text = text
-        self.in_place = in_place
+    def __init__(self, function: Function, name: str) -> None:
+        self.lowered = lowered = function.lowered
+        self.doubted = function.doubted
+        self.text = function.text
+        self.in_place = function.in_place
         self.name = name
+        self.returned = Returned(function.places)
+        self._functions = function.inner
+        self._inner: dict[str, Execution] = {}
+        self._line = 0  # of the last launch
         self.holds: dict[str, Node] = (
             {str(node.target): node for node in lowered.module.graph.nodes if node.op == "placeholder"}
             if lowered.inputs is None
@@ -42,6 +71,19 @@ class Execution:
         self.carried: dict[str, dict[Node, torch.Tensor]] = {}  # by piece: the inputs of who made it
         self.makers: dict[str, list[str]] = {}
         self.symbols: dict[str, Any] = {}
+
+    def at(self, functions: Sequence[str], line: int) -> Execution:
+        """That of the innermost of these functions: a body is executed anew each time it is entered."""
+        name = next((name for name in functions if name in self._functions), None)
+        if name is None:
+            self._line = line
+            return self
+        inner = self._inner.get(name)
+        is_own = self._functions[name].inner.keys().isdisjoint(functions)
+        if inner is None or (is_own and line <= inner._line):  # no line comes twice: loops are bodies too
+            inner = self._inner[name] = Execution(self._functions[name], self.name)
+        inner.symbols = self.symbols
+        return inner.at(functions, line)
 
     def node_of(self, name: str, tensor: torch.Tensor | None) -> Node | None:
         """The node whose value this variable holds when its last write is done."""
@@ -103,13 +145,6 @@ class Execution:
             return None
         others: list[Node] = list(self.lowered.module.graph.nodes)
         return next((other for other in reversed(others) if node in writes(other)), None)
-
-
-def writes_in_place(lowered: LoweredGraph, text: WrapperText) -> InPlace:
-    """Worked out once for a graph."""
-    found = find_writers(list(lowered.module.graph.nodes))
-    find_variables(found, lowered.mutates, lowered.origins, text.writes)
-    return found
 
 
 def _is_whole(fake: torch.Tensor, memory: torch.Tensor) -> bool:

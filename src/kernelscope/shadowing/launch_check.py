@@ -22,7 +22,7 @@ from .judge import Verdict, judge
 from .nodes import is_view, value_of
 from .reference import CannotEvaluate, Reference, coarsest_eps
 from .result import Culprit, ShadowResult, culprit_of
-from .slices import concrete_shape, shaped
+from .slices import concrete_shape, is_value_of, shaped
 from .units import Output, Unit
 
 _POISON = {torch.bool: True, torch.uint8: 0xA5}
@@ -142,12 +142,16 @@ class LaunchCheck:
         for output in unit.outputs:
             execution.holds[output.name] = output.held or output.node
             execution.carried.pop(output.name, None)
+            is_returned = output.index is None
+            made = returned.get(output.name) if is_returned else pending.alive.get(output.name)
             if unit.given:
                 self.result.counts.given += 1
             elif pending.eager is not None:
-                is_returned = output.index is None
-                made = returned.get(output.name) if is_returned else pending.alive.get(output.name)
                 self._judge_output(launch, pending, output, made)
+            if (
+                output.name in execution.holds and not output.key
+            ):  # else it is something else than was guessed
+                self._note_returned(launch, pending, output, made)
         for name in unit.pieces:
             execution.holds.pop(name, None)
         execution.unread |= unit.unread
@@ -158,6 +162,15 @@ class LaunchCheck:
             if is_over and not execution.text.is_read_after(piece, launch.site.line):
                 del execution.carried[piece]
         self.result.counts.narrow |= pending.reference.narrow
+
+    def _note_returned(self, launch: Launch, pending: Pending, output: Output, made: Any) -> None:
+        execution, node = pending.execution, output.held or output.node
+        if isinstance(made, torch.Tensor) and is_value_of(node, made, execution.symbols):
+            made = shaped(made, node, execution.symbols)
+        else:
+            made = None
+        name = launch.site.kernel.name
+        execution.returned.note(node, made, name, pending.index, pending.reference)
 
     def _judge_output(self, launch: Launch, pending: Pending, output: Output, made: Any) -> None:
         assert pending.eager is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -26,6 +26,11 @@ class MemoryCheck:
 
     def begin(self, graph_call: int) -> None:
         self._watches[graph_call] = Watch()
+
+    def enter(self, graph_call: int, names: Iterable[str]) -> None:
+        """The body of a loop or branch: its variables are new ones each time."""
+        for name in names:
+            self._watches[graph_call].marks.pop(name, None)
 
     def forget(self, graph_call: int) -> None:
         self._watches.pop(graph_call, None)

@@ -45,7 +45,9 @@ def listening(session: Session) -> Iterator[None]:
     import torch._functorch.config as functorch_config
     import torch._inductor.config as inductor_config
 
-    hooks: list[Probe] = [Lowerings(session.lowered), GcuLowerings(session.lowered), FxStages(session.stage)]
+    hooks: list[Probe] = [
+        Lowerings(session.lowered), GcuLowerings(session.lowered), FxStages(session.stage), session.results
+    ]  # fmt: skip
     PROBES.acquire(operators=False, strict=True)
     try:
         for hook in hooks:

@@ -20,10 +20,12 @@ from torch.utils._pytree import tree_map
 
 from . import random_numbers
 from .in_place import InPlace
+from .layouts import as_compiled, viewed
 from .nodes import (
     LOOKUP_SEED,
     RANDINT,
     RANDOM,
+    base_of,
     dtype_of,
     is_copy,
     is_random,
@@ -171,7 +173,9 @@ class Reference:
             args, kwargs = _protected(schema, args, kwargs)
             done = target(*args, **kwargs)
             return done if done is not None else _written(target, args, kwargs)
-        return target(*args, **kwargs)
+        if base_of(node) in self._in_place.writers:  # who writes to a view must write to what it looks at
+            return target(*args, **kwargs)
+        return viewed(target, as_compiled(node, args, self._symbols), kwargs)
 
     def _other(self, node: Node, target: Any, args: Any, kwargs: Any) -> Any:
         if isinstance(target, torch._ops.HigherOrderOperator):

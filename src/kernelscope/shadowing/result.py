@@ -20,11 +20,11 @@ Numbers = dict[str, "float | int | str"]
 class Culprit:
     """One thing that is wrong."""
 
-    verdict: str  # wrong-kernel | uninitialised-read | foreign-write | wrong-stage
+    verdict: str  # wrong-kernel | uninitialised-read | foreign-write | wrong-stage | wrong-result
     reason: str
     index: int  # of the launch, counted over the whole program; of a stage: -1
     kernel_name: str
-    kind: str  # cpp | triton | extern | stage
+    kind: str  # cpp | triton | extern | stage | wrapper
     argument: str  # the kernel's name for what is wrong
     buffer: str = ""  # the wrapper's name for it
     node: str = ""  # the FX node whose value it should be

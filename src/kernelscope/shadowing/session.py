@@ -17,17 +17,16 @@ from ..events import Brief, Finding, GraphCall
 from ..probes.bus import BUS
 from ..probes.fx_stages import Stage
 from ..probes.gcu import variables as gcu_variables
+from ..probes.graph_results import GraphResults
 from ..probes.launch import Capture, Kept, Launch, Planner
 from ..probes.lowering import LoweredGraph
 from ..stages.records import Record
-from .execution import Execution, writes_in_place
-from .in_place import InPlace
+from .execution import Execution, Function, read_function
 from .launch_check import LaunchCheck, Pending
 from .memory_check import MemoryCheck
 from .result import Culprit, ShadowResult
 from .stage_check import StageCheck
 from .units import Unit, unit_of
-from .wrapper_text import WrapperText, read_text
 
 _EXECUTIONS_KEPT = 64
 _KEYS = torch._C.DispatchKey
@@ -59,6 +58,7 @@ class Session:
     ) -> None:
         """With `launches`, only that is done."""
         self.result = result
+        self.results = GraphResults(self.graph_returned)  # to be installed by who attaches this
         self._wrong = wrong
         self._told = 0  # culprits
         self._inputs: dict[int, list[Any]] = {}  # by graph call, for who wants to be told
@@ -66,9 +66,7 @@ class Session:
         self._memory = MemoryCheck(result)
         self._checks_all = launches is None
         self._lowered: dict[str, LoweredGraph] = {}  # by the wrapper's path
-        self._texts: dict[str, WrapperText] = {}
-        self._in_place: dict[str, InPlace] = {}
-        self._doubted: dict[str, set[str]] = {}
+        self._functions: dict[str, Function] = {}
         self._units: dict[tuple[str, int, int], Unit] = {}
         self._executions: dict[int, Execution] = {}
         self._stages: list[Stage] = []  # since the last graph was lowered
@@ -87,17 +85,32 @@ class Session:
         with self._lock:
             # The backward graph has only its own passes: the joint ones were looked at in the forward graph.
             stages, self._stages = self._stages, []
-            self._checks[graph.path] = StageCheck(stages, graph.path, self.result)
+            self._checks[graph.path] = StageCheck(stages, graph, self.result)
             self._lowered[graph.path] = graph
-            self._texts.pop(graph.path, None)
+            self._functions.pop(graph.path, None)
             self._units = {key: unit for key, unit in self._units.items() if key[0] != graph.path}
             for problem in graph.problems:
                 self.result.notes.append(f"kernelscope could not read all that lowering knew: {problem}")
+
+    def graph_returned(self, graph_call: int, results: Sequence[Any]) -> None:
+        """Are these the values that its kernels computed?"""
+        execution = self._executions.get(graph_call)
+        if execution is None or not self._checks_all:
+            return
+        try:
+            with self._apart():
+                names = dict(enumerate(execution.text.results))
+                for culprit in execution.returned.check(results, names, execution.name):
+                    self.result.add(culprit)
+        except Exception:
+            trace = traceback.format_exc(limit=-3).strip()
+            self.result.leave_out(f"graph {execution.name}", "results", f"kernelscope failed: {trace}")
 
     # -- what the bus says -----------------------------------------------------------------------------
 
     def graph_call(self, graph_call: GraphCall, inputs: Sequence[Any]) -> None:
         graph = graph_call.graph
+        self.results.begun(graph_call.index)
         with self._lock:
             lowered = self._lowered.get(graph.path)
             if lowered is None:
@@ -110,22 +123,16 @@ class Session:
                 return
             self._graphs.add(graph.path)
             self.result.counts.graphs = len(self._graphs)
-            if graph.path not in self._texts:
-                text = self._texts[graph.path] = read_text(graph.source, graph.path)
-                self._in_place[graph.path] = writes_in_place(lowered, text)
-                self._doubted[graph.path] = set()
+            if graph.path not in self._functions:
+                self._functions[graph.path] = read_function(lowered, graph.source)
             while len(self._executions) >= _EXECUTIONS_KEPT:
                 oldest = next(iter(self._executions))
                 del self._executions[oldest]
                 self._memory.forget(oldest)
-            self._executions[graph_call.index] = Execution(
-                lowered,
-                self._texts[graph.path],
-                self._in_place[graph.path],
-                self._doubted[graph.path],
-                graph.name,
-            )
+            self._executions[graph_call.index] = Execution(self._functions[graph.path], graph.name)
             self._memory.begin(graph_call.index)
+            if (check := self._checks.get(graph.path)) is not None and self._checks_all:
+                check.give(inputs)
             if self._wrong is not None:
                 with self._apart():  # copies: a kernel may write to them
                     copies = [v.clone() if isinstance(v, torch.Tensor) else v for v in inputs]
@@ -165,7 +172,8 @@ class Session:
         if self._wrong is None or len(self.result.culprits) <= self._told:
             return
         self._told = len(self.result.culprits)
-        inputs = self._inputs.get(launch.graph_call)
+        is_whole = execution is self._executions.get(launch.graph_call)
+        inputs = self._inputs.get(launch.graph_call) if is_whole else None  # a body has others
         culprit = self.result.culprit
         assert culprit is not None
         module, sizes = execution.lowered.module, execution.symbols
@@ -202,8 +210,11 @@ class Session:
 
     def _prepare(self, index: int, launch: Launch, execution: Execution) -> Pending:
         is_gcu = launch.site.kernel.producer == "gcu"
-        alive = gcu_variables() if is_gcu else _variables(launch.site.file)
+        alive, functions = (gcu_variables(), []) if is_gcu else _variables(launch.site.file)
         execution.symbols |= {k: v for k, v in alive.items() if isinstance(v, int | float)}
+        whole, execution = execution, execution.at(functions, launch.site.line)
+        if execution is not whole and not execution.done:
+            self._memory.enter(launch.graph_call, execution.text.variables)
         alive |= execution.renamed_inputs(alive)
         execution.holds |= {
             name: node
@@ -274,11 +285,16 @@ class Session:
             self.result.notes.append(finding.message)
 
 
-def _variables(path: str) -> dict[str, Any]:
-    """The local variables of the wrapper that is running."""
+def _variables(path: str) -> tuple[dict[str, Any], list[str]]:
+    """The local variables of the wrapper that is running, and its functions, the innermost first."""
+    found: dict[str, Any] = {}
+    functions: list[str] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_filename == path:
-            return dict(frame.f_locals)
+            found = dict(frame.f_locals) | found  # no name is used in two of its functions, but for `args`
+            functions.append(frame.f_code.co_name)
+        elif functions:
+            break
         frame = frame.f_back
-    return {}
+    return found, functions

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -103,8 +104,23 @@ def shaped(tensor: torch.Tensor, node: Node, symbols: Mapping[str, Any]) -> torc
     return tensor if tuple(tensor.shape) == shape else tensor.reshape(shape)
 
 
+def is_value_of(node: Node, tensor: torch.Tensor, symbols: Mapping[str, Any]) -> bool:
+    """Whether a buffer has as many elements as its node, of the same kind."""
+    value = value_of(node)
+    if not isinstance(value, torch.Tensor) or value.dtype != tensor.dtype:
+        return False
+    try:
+        return math.prod(concrete_shape(value, symbols)) == tensor.numel()
+    except KeyError:  # a size that is known only once the kernel has run
+        return False
+
+
 def concrete_shape(value: torch.Tensor, symbols: Mapping[str, Any]) -> tuple[int, ...]:
-    return tuple(_size(n, symbols) for n in value.shape)
+    return concrete_sizes(value.shape, symbols)
+
+
+def concrete_sizes(sizes: Iterable[Any], symbols: Mapping[str, Any]) -> tuple[int, ...]:
+    return tuple(_size(n, symbols) for n in sizes)
 
 
 def _size(size: Any, symbols: Mapping[str, Any]) -> int:

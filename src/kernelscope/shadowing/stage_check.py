@@ -7,7 +7,7 @@ graphs before and after each stage are evaluated once, on the inputs of the firs
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_flatten
 
 from ..probes.fx_stages import Stage
+from ..probes.lowering import LoweredGraph
 from .in_place import InPlace, find_writers
 from .judge import Verdict, judge
 from .nodes import aten, base_of, is_given, is_random, is_user_kernel, value_of
@@ -28,12 +29,21 @@ _UNFIT = "not compared"
 class StageCheck:
     """The stages that led to one graph."""
 
-    def __init__(self, stages: list[Stage], graph: str, result: ShadowResult) -> None:
+    def __init__(self, stages: list[Stage], lowered: LoweredGraph, result: ShadowResult) -> None:
         self._stages = stages
-        self._graph = graph
+        self._graph = lowered.path
+        self._names = [node.name for node in lowered.module.graph.nodes if node.op == "placeholder"]
+        self._inputs: dict[str, Any] = {}
         self.result = result
 
-    def run(self, alive: Mapping[str, Any], symbols: Mapping[str, Any]) -> None:
+    def give(self, inputs: Sequence[Any]) -> None:
+        """What the graph is called with; kept until it is looked at."""
+        if len(inputs) == len(self._names):
+            self._inputs = dict(zip(self._names, inputs, strict=True))
+
+    def run(self, variables: Mapping[str, Any], symbols: Mapping[str, Any]) -> None:
+        """With its inputs, or where they are not known, with what the wrapper has when it begins."""
+        alive = self._inputs or variables
         for stage in self._stages:
             assert stage.after is not None
             try:

@@ -13,7 +13,9 @@ _HOW = {
     "foreign-write": "writes to what is not its own",
     "uninitialised-read": "reads what nobody has written",
     "wrong-stage": "changes what the program computes",
+    "wrong-result": "hands over something else",
 }
+_WHAT = {"wrong-stage": "stage", "wrong-result": "wrapper"}
 
 
 def tell(result: ShadowResult) -> str:
@@ -55,7 +57,7 @@ def _lines(result: ShadowResult) -> Iterator[str]:
 
 
 def _about(culprit: Culprit) -> Iterator[str]:
-    what = "stage" if culprit.verdict == "wrong-stage" else f"kernel #{culprit.index}"
+    what = _WHAT.get(culprit.verdict) or f"kernel #{culprit.index}"
     yield f"{culprit.verdict}: {what} {culprit.kernel_name} ({culprit.kind}) {_HOW.get(culprit.verdict, '')}"
     place = f", element {list(culprit.where)}" if culprit.where is not None else ""
     node = f" (FX node {culprit.node})" if culprit.node else ""

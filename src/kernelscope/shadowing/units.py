@@ -246,8 +246,8 @@ def _before_renaming(name: str, execution: Execution) -> Node | None:
     """What memory that goes on under a new name still holds."""
     renamed = execution.text.renamed
     while (name := renamed.get(name, "")) != "":
-        if name in execution.holds:
-            return execution.holds[name]
+        if (node := execution.holds.get(name) or execution.lowered.views.get(name)) is not None:
+            return node
     return None
 
 

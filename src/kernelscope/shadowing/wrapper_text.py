@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,10 @@ class WrapperText:
     targets: dict[int, str] = field(default_factory=dict)  # by line: what the statement there assigns
     users: dict[str, int] = field(default_factory=dict)  # by node: the line that launches a user's kernel
 
+    @property
+    def variables(self) -> set[str]:
+        return {*self.targets.values(), *self.last_read}
+
     def is_read_after(self, name: str, line: int) -> bool:
         if self.last_read.get(name, 0) > line:
             return True
@@ -41,19 +45,22 @@ class WrapperText:
         return [item for item, whole in self.items.items() if whole == name]
 
 
-def read_text(source: str, path: str) -> WrapperText:
+def read_text(source: str, path: str, body: str = "", bodies: Collection[str] = ()) -> WrapperText:
+    """Of the wrapper without those of its functions that are `bodies` of branches and loops, or of one."""
     text, renamings = WrapperText(), list[int]()
     for function in program_functions(ast.parse(source)):
+        if function.name != body if body else function.name in bodies:
+            continue
         for statement in _statements(function):
-            if function.name == "call" and isinstance(statement, ast.Return):
+            if function.name == (body or "call") and isinstance(statement, ast.Return):
                 text.results = _results(statement)
             _note_assignment(statement, text)
             if _is_renaming(statement, text):
                 renamings.append(statement.lineno)  # whether the value goes on too is seen below
                 continue
-            for part in ast.walk(statement):
+            for part in ast.walk(statement.test if isinstance(statement, ast.If | ast.While) else statement):
                 if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
-                    line = statement.end_lineno or statement.lineno
+                    line = _end(statement)
                     text.last_read[part.id] = max(line, text.last_read.get(part.id, 0))
                     if isinstance(statement, ast.Return):
                         text.returned.add(part.id)
@@ -77,8 +84,14 @@ def read_text(source: str, path: str) -> WrapperText:
 
 def _statements(function: ast.FunctionDef) -> Iterator[ast.stmt]:
     for node in ast.walk(function):
-        if isinstance(node, ast.Assign | ast.Expr | ast.Return):
+        if isinstance(node, ast.Assign | ast.Expr | ast.Return | ast.If | ast.While):
             yield node
+
+
+def _end(statement: ast.stmt) -> int:
+    if isinstance(statement, ast.While):  # asked again after each round
+        return statement.end_lineno or statement.lineno
+    return (statement.test if isinstance(statement, ast.If) else statement).end_lineno or statement.lineno
 
 
 def _results(statement: ast.Return) -> list[str]:

@@ -69,3 +69,40 @@ def test_parts_of_a_tuple(text: WrapperText) -> None:
 
 def test_what_is_returned(text: WrapperText) -> None:
     assert text.returned == {"buf5"}
+
+
+BRANCHES = """
+def true_graph_0(args):
+    true_graph_0_arg0_1, = args
+    args.clear()
+    true_graph_0_buf0 = empty_strided_cpu((4, ), (1, ), torch.float32)
+    extern_kernels.mm(true_graph_0_arg0_1, true_graph_0_arg0_1, out=true_graph_0_buf0)
+    return (true_graph_0_buf0, )
+
+def call(self, args):
+    arg0_1, = args
+    args.clear()
+    buf0 = empty_strided_cpu((), (), torch.bool)
+    extern_kernels.mm(arg0_1, arg0_1, out=buf0)
+    buf1 = [None] * 1
+    if buf0.item():
+        true_graph_0_args = [arg0_1]
+        buf1 = true_graph_0(true_graph_0_args)
+    buf2 = buf1[0]
+    return (buf2, )
+"""
+
+
+def test_a_condition_is_read() -> None:
+    whole = read_text(BRANCHES, "wrapper.py", bodies={"true_graph_0"})
+    line = next(i for i, text in enumerate(BRANCHES.splitlines(), 1) if "out=buf0" in text)
+    assert whole.is_read_after("buf0", line)
+    assert whole.results == ["buf2"]
+    assert not any(name.startswith("true_graph_0_buf") for name in whole.last_read)
+
+
+def test_the_body_of_a_branch_has_a_text_of_its_own() -> None:
+    body = read_text(BRANCHES, "wrapper.py", "true_graph_0")
+    assert body.results == ["true_graph_0_buf0"]
+    assert "buf0" not in body.last_read
+    assert {"true_graph_0_buf0", "true_graph_0_arg0_1"} <= body.variables
