@@ -61,6 +61,11 @@ function moment(seconds) {
   return seconds ? new Date(seconds * 1000).toISOString().replace('T', ' ').slice(0, 19) + ' UTC' : '';
 }
 
+// A word as a shell takes it.
+function shellWord(word) {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`;
+}
+
 function tokens(query) {
   return query.toLowerCase().split(/\s+/).filter(Boolean);
 }

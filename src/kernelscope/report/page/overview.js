@@ -23,7 +23,7 @@ async function overview(root, params, app) {
 
 function heading(facts, run) {
   const { calls, kernels, graphs } = facts.totals;
-  const command = facts.command?.map((word, at) => (at ? word : baseName(word))).join(' ');
+  const command = facts.command?.map((word, at) => shellWord(at ? word : baseName(word))).join(' ');
   return el('header.heading', null,
     el('h1', null, facts.name, el(`span.chip.${facts.state.kind}`, null, STATE_WORDS[facts.state.kind])),
     el('p', null, `${plural(calls, 'call')} of ${plural(kernels, 'kernel')} in ${plural(graphs, 'graph')}`,

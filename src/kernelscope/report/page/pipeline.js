@@ -27,7 +27,7 @@ async function pipeline(root, params, app) {
       el('span.spring'), view.fusionButton),
     view.selection, view.element));
   if (params.launch !== undefined && graph.launches[params.launch]) requestAnimationFrame(() => view.pick(graph.launches[params.launch].atoms));
-  return { close: () => view.close(), escape: () => view.pick([]) };
+  return { close: () => view.close(), escape: () => view.pick([]), list: view.source.list };
 }
 
 class Pipeline {

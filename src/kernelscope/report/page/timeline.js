@@ -18,7 +18,7 @@ async function timeline(root, params, app) {
     note && facts.totals.calls ? el('p.note', null, 'Without times each call is a mark where it was launched. ', el('code', null, note.how), copyButton(note.how, 'the command')) : null,
     facts.totals.calls ? [el('div.timeline-box', null, canvas, tip), view.below] : el('p.empty', null, 'No call was recorded. ', facts.missing[0]?.why || '')));
   if (facts.totals.calls) await view.load();
-  return { close: () => view.close() };
+  return { close: () => view.close(), grown: async () => { Object.assign(data, await run.sites()); await view.load(); } };
 }
 
 class Timeline {
@@ -38,7 +38,7 @@ class Timeline {
     canvas.addEventListener('keydown', (event) => this.pressed(event));
     this.resizing = new ResizeObserver(() => this.paint());
     this.resizing.observe(canvas.parentElement || canvas);
-    this.fetchSoon = debounced(120, () => this.load());
+    this.fetchSoon = debounced(120, () => this.load().catch((error) => say(error.message)));
     this.sumSoon = debounced(120, () => replace(this.below, this.sums()));
     this.recolour = () => { this.colours = {}; this.paint(); };
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', this.recolour);
@@ -55,8 +55,11 @@ class Timeline {
   colour(name) { this.colours[name] ??= colour(name); return this.colours[name]; }
 
   async load() {
-    this.answer = await this.run.timeline(this.begin, this.end, this.width - MARGIN);
-    const { low, high, calls, bins } = this.answer;
+    const asked = this.asked = [this.begin, this.end];
+    const answer = await this.run.timeline(this.begin, this.end, this.width - MARGIN);
+    if (asked !== this.asked) return; // it was moved since
+    this.answer = answer;
+    const { low, high, calls, bins } = answer;
     this.low = Math.min(low, ...this.compiled.map((graph) => graph.start));
     this.high = Math.max(high, low + 1000, ...this.compiled.map((graph) => graph.start + graph.time));
     if (this.begin === null) [this.begin, this.end] = this.busiest(calls);
