@@ -202,7 +202,9 @@ def test_every_command_has_a_page_and_is_in_the_overview() -> None:
 
 def test_every_question_has_a_page() -> None:
     """Those that the first page asks, each with a command that answers it, and all of them in the site."""
-    asked = re.findall(r"^\| \[.+?\]\((questions/[\w-]+\.md)\) \| `kernelscope ", (DOCS / "index.md").read_text(), re.M)
+    asked = re.findall(
+        r"^\| \[.+?\]\((questions/[\w-]+\.md)\) \| `kernelscope ", (DOCS / "index.md").read_text(), re.M
+    )
     assert len(asked) == 10
     assert set(asked) == {page for page in PAGES if page.startswith("questions/")}
     site = (ROOT / "mkdocs.yml").read_text()

@@ -31,7 +31,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("-o", dest="output", metavar="FILE.html", help="where to; default NAME.html")
     parser.add_argument("--diff", metavar="RUN", help="a second run to compare it with")
     parser.add_argument(
-        "--first", type=count, metavar="N", help="begin at call N; default: 0, or so that the divergence is in it"
+        "--first",
+        type=count,
+        metavar="N",
+        help="begin at call N; default: 0, or so that the divergence is in it",
     )
     parser.add_argument("--limit", type=count, metavar="N", help="at most N calls (20000); 0: all")
     parser.set_defaults(main=main)

@@ -43,7 +43,9 @@ class Comparison:
         total = self._rows.shape[1]
         begin, end = self._held(first, limit) if limit else (0, total)
         held = self._table_of(begin, end)
-        return self.about() | held | {"rows": self.rows(begin, end - begin), "left_out": total - (end - begin)}
+        return (
+            self.about() | held | {"rows": self.rows(begin, end - begin), "left_out": total - (end - begin)}
+        )
 
     def first_calls(self, limit: int) -> tuple[int, int]:
         """Of both runs: where to begin, so that so many calls have the divergence among them."""

@@ -89,13 +89,17 @@ def arg_form(arg: Arg) -> Form:
     if arg.tensor is None:
         return form | ({"varies": True} if arg.varies else {"value": _short(arg.value)})
     spec = arg.tensor
-    return form | {
-        "dtype": spec.short_dtype,
-        "shape": list(spec.shape),
-        "stride": list(spec.stride),
-        "device": spec.device,
-        "unread": spec.unread,
-    } | ({"returned": True} if arg.returned else {})
+    return (
+        form
+        | {
+            "dtype": spec.short_dtype,
+            "shape": list(spec.shape),
+            "stride": list(spec.stride),
+            "device": spec.device,
+            "unread": spec.unread,
+        }
+        | ({"returned": True} if arg.returned else {})
+    )
 
 
 def _short(value: Any) -> str:

@@ -54,7 +54,7 @@ function callFacts(row, site, kernel, data) {
     site.grid ? `grid ${site.grid.join('×')}` : null,
     site.device + (row.stream ? `, stream 0x${row.stream.toString(16)}` : ''),
     row.time !== null ? duration(row.time) : null,
-    row.time && site.bytes ? `${(site.bytes / row.time).toFixed(1)} GB/s` : null,
+    row.time && site.bytes ? `${rate(site.bytes, row.time)} GB/s` : null,
     ...Object.entries(site.config).map(([k, v]) => `${k}=${v}`),
   ];
   return facts.filter(Boolean).map((fact) => el('span.fact', null, fact));

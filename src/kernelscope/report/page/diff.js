@@ -30,7 +30,7 @@ async function diff(root, params, app) {
     el('div.diff-columns', null,
       el('section', null, el('h2', null, 'Calls'),
         along,
-        el('div.table-head.aligned', { 'aria-hidden': 'true' }, ['#', names[0], '', '#', names[1]].map((name) => el('span', null, name))),
+        el('div.table-head.aligned', { 'aria-hidden': 'true' }, ['#', names[0], '', '#', names[1]].map((name) => el(name === '#' ? 'span.n' : 'span', null, name))),
         table.list.element),
       el('div', null, differences(told), spread(told), tensors(told, names)))));
   table.start();
@@ -104,7 +104,7 @@ function tensor(each, d, names) {
     el('div.heats', null, [[names[0], each.a], [names[1], each.b], ['difference', each.apart]].map(([name, heat]) =>
       el('div', null, el('h4', null, name), heatMap(heat, `Heat map: ${name}`)))),
     el('table.worst', null, el('caption', null, 'The worst elements'),
-      el('thead', null, el('tr', null, ['At', names[0], names[1], 'Apart'].map((n) => el('th', { scope: 'col' }, n)))),
+      el('thead', null, el('tr', null, ['At', names[0], names[1], 'Apart'].map((n, at) => el(at ? 'th.n' : 'th', { scope: 'col' }, n)))),
       el('tbody', null, each.worst.map((w) => el('tr', null, el('td', null, el('code', null, `[${w.at.join(', ')}]`)), [w.a, w.b, w.apart].map((v) => el('td.n', null, number(v))))))),
     errors?.histogram.length ? el('p.quiet', null, 'ulp apart: ', errors.histogram.map((h) => `${h.ulp}: ${count(h.elements)}`).join(' · ')) : null);
 }

@@ -143,9 +143,9 @@ class Pipeline {
     if (!atoms.length) return el('span.quiet', null, 'Point at a line, a node or a kernel to see its counterparts; click to keep them.');
     const launches = [...new Set(atoms.map((atom) => this.launchOf.get(atom)))].sort((a, b) => a - b);
     return [
+      el('button.quiet', { type: 'button', onclick: () => this.pick([]) }, 'clear (Esc)'),
       launches.slice(0, 12).map((at) => this.launchChip(at, launches.length === 1)),
       launches.length > 12 ? el('span.quiet', null, `and ${launches.length - 12} more launches`) : null,
-      el('button.quiet', { type: 'button', onclick: () => this.pick([]) }, 'clear (Esc)'),
     ];
   }
 
