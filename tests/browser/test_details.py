@@ -57,6 +57,7 @@ def test_kinds_graphs_and_kernels(page: Page, training: Recorded, written: Write
     page.get_by_label("Kind").select_option("extern")
     counted(page, len(run.select(kind="extern")), len(run))
     page.get_by_label("Kind").select_option("")
+    expect(page.locator(".toolbar .count")).to_have_text(f"{len(run)} calls")
     backward = next(graph for graph in run.graphs if graph.direction == "backward")
     page.get_by_label("Graph").select_option(str(backward.id))
     counted(page, len(run.select(graph=backward.id)), len(run))
@@ -100,7 +101,7 @@ def test_what_a_call_computes_and_holds(page: Page, training: Recorded, written:
     pictures = RunDocument(run).call(call.index)
     told = [pictures["pictures"][pictures["saved"][key]] for key in _keys_shown(call, pictures["saved"])]
     drawn = page.locator("figure.histogram").evaluate_all(
-        "(all) => all.map((f) => [...f.querySelectorAll('rect')].map((r) => Number(r.getAttribute('height'))))"
+        "(all) => all.map((f) => [...f.querySelectorAll('rect')].map((r) => +r.getAttribute('height')))"
     )
     counts = [picture["histogram"]["counts"] for picture in told]
     tall = [[max(1.5 if n else 0, 44 * n / max(each)) for n in each] for each in counts]

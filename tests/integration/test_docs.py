@@ -45,7 +45,8 @@ RECORDED = "kernelscope run --values save --stages --time train.py"
 FUNCTIONS = f"""\
 python() {{ "{sys.executable}" "$@"; }}
 kernelscope() {{
-  if [ "$1" = view ]; then timeout -s INT 5 "{sys.executable}" -m kernelscope "$@" --no-browser || [ $? = 124 ]
+  if [ "$1" = view ]; then
+    timeout -s INT 5 "{sys.executable}" -m kernelscope "$@" --no-browser || test $? = 124
   else python -m kernelscope "$@"; fi
 }}
 torchrun() {{ python -m torch.distributed.run "$@"; }}
