@@ -20,6 +20,8 @@ STARTS = re.compile(r"kernelscope (run|shadow|determinism|bisect|reduce)\b|^pyth
 REFUSED = {"kernelscope stages --kernel 'triton_*'": "there is no kernel 'triton_*'"}
 # Executed by tests/integration/test_guide.py, which knows what each block must do.
 ELSEWHERE = {"guide.md": ("python",)}
+# Commands that a test can run only with a program that fails; the tests of bisect and reduce have such.
+ILLUSTRATED = ("bisect.md", "repro.md")
 # Each kernel of the first goes through g++; what the second runs, shadow.md runs too.
 SLOW = ("gcu.md", "questions/differs-from-eager.md")
 
@@ -51,10 +53,15 @@ def _without_comment(line: str) -> str:
 
 def blocks_of(page: str) -> Iterator[Block]:
     """Those with a language: what has none is a picture or the output of something."""
+    for block in all_blocks(page):
+        if block.language in ("python", "sh") and block.language not in ELSEWHERE.get(page, ()):
+            yield block
+
+
+def all_blocks(page: str) -> Iterator[Block]:
     text = (DOCS / page).read_text()
-    for found in re.finditer(r"^```(\w+)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
-        if found[1] in ("python", "sh") and found[1] not in ELSEWHERE.get(page, ()):
-            yield Block(page, text.count("\n", 0, found.start()) + 2, found[1], found[2])
+    for found in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        yield Block(page, text.count("\n", 0, found.start()) + 2, found[1], found[2])
 
 
 def train_py() -> str:

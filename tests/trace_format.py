@@ -85,6 +85,7 @@ def check(event: dict[str, Any]) -> None:
         assert event.get(key, 0) in range(1 << 31), f"{key} of {event}"
     for key in ("ts", "dur"):
         assert isinstance(event.get(key, 0), int | float), f"{key} of {event}"
+        assert event.get(key, 0) >= 0, f"{event} is before zero, where Perfetto drops it"
     assert event.get("dur", 1) > 0
     if event["ph"] == "M":
         assert event["name"] in METADATA

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import runpy
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +21,7 @@ import torch
 from tests.docs_blocks import (
     AFTERWARDS,
     DOCS,
+    ILLUSTRATED,
     PAGES,
     PRELUDE,
     PRELUDES,
@@ -26,6 +31,7 @@ from tests.docs_blocks import (
     SLOW,
     STARTS,
     Block,
+    all_blocks,
     blocks_of,
     train_py,
 )
@@ -35,15 +41,19 @@ from kernelscope.cli import main, parser_for
 from kernelscope.cli.commands import COMMANDS
 
 RECORDED = "kernelscope run --values save --stages --time train.py"
+# `view` serves until it is interrupted.
 FUNCTIONS = f"""\
 python() {{ "{sys.executable}" "$@"; }}
-kernelscope() {{ python -m kernelscope "$@"; }}
+kernelscope() {{
+  if [ "$1" = view ]; then
+    timeout -s INT 5 "{sys.executable}" -m kernelscope "$@" --no-browser || test $? = 124
+  else python -m kernelscope "$@"; fi
+}}
 torchrun() {{ python -m torch.distributed.run "$@"; }}
 """
 MIXED = ("export.md", "profiler.md", "gcu.md")  # their commands are about what their Python makes
 DOCTOR = "kernelscope doctor"  # takes seconds, and says the same each time
 DONE: list[str] = []
-INTERACTIVE = ("tui", "view")  # a test has no terminal, and no browser
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +144,10 @@ def execute(commands: list[str], capfd: Any) -> None:
         if line == DOCTOR and line in DONE:
             continue
         DONE.append(line)
-        status = main([name, *words, *(["--json"] if name in INTERACTIVE else [])])
+        if name == "view":
+            look(words)
+            continue
+        status = main([name, *words, *(["--json"] if name == "tui" else [])])  # a test has no terminal
         said = capfd.readouterr()
         if line in REFUSED and not torch.cuda.is_available():
             assert status == 2
@@ -142,6 +155,24 @@ def execute(commands: list[str], capfd: Any) -> None:
         else:
             assert status == 0, f"{line}: {said.err}"
             assert said.out or "-o" in words, line
+
+
+def look(words: list[str]) -> None:
+    """The page is served, until Ctrl-C."""
+    command = [sys.executable, "-m", "kernelscope", "view", *words, "--no-browser", "--json"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    child = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    try:
+        assert child.stdout is not None
+        address = json.loads(child.stdout.readline())["address"]
+        with urllib.request.urlopen(address, timeout=60) as answer:
+            assert "kernelscope</title>" in answer.read().decode()
+    finally:
+        child.send_signal(signal.SIGINT)
+    assert child.wait(60) == 128 + signal.SIGINT
 
 
 PROGRAMS = [
@@ -168,6 +199,27 @@ def test_every_command_has_a_page_and_is_in_the_overview() -> None:
     for name in COMMANDS:
         assert (DOCS / "commands" / f"{name}.md").is_file(), f"write docs/commands/{name}.md"
         assert f"`{name}" in overview, name
+
+
+def test_every_question_has_a_page() -> None:
+    """Those that the first page asks, each with a command that answers it, and all of them in the site."""
+    asked = re.findall(
+        r"^\| \[.+?\]\((questions/[\w-]+\.md)\) \| `kernelscope ", (DOCS / "index.md").read_text(), re.M
+    )
+    assert len(asked) == 10
+    assert set(asked) == {page for page in PAGES if page.startswith("questions/")}
+    site = (ROOT / "mkdocs.yml").read_text()
+    for page in asked:
+        assert f": {page}\n" in site
+        assert any(block.language == "sh" for block in blocks_of(page)), page
+
+
+def test_commands_are_in_blocks_that_are_run() -> None:
+    """A block without a language is not executed, and so must not be one of commands."""
+    for page in PAGES:
+        for block in all_blocks(page) if page not in ILLUSTRATED else ():
+            if block.language not in ("sh", "python"):
+                assert not re.search(r"^kernelscope \w", block.text, re.M), f"{page}:{block.line}"
 
 
 def test_the_site(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -186,6 +187,33 @@ def test_runs_that_cannot_be_compared(tmp_path: Path, sample: StoredRun) -> None
         assert "is compared with itself, which tells nothing" in said(app)
 
     drive(empty, driver, sample)
+
+
+def test_a_damaged_run_is_one_sentence(sample: StoredRun) -> None:
+    """Wherever it is stumbled upon: at a call's neighbour, and in the list."""
+
+    def damage() -> None:
+        with sqlite3.connect(sample.path / "run.db") as db:
+            db.execute("UPDATE details SET pre = 'not json' WHERE call = 6")
+        db.close()
+
+    async def walk(app: RunApp, pilot: Pilot[None]) -> None:
+        await sees(app, pilot, "model.py:11")
+        app.query_one(CallsTable).move_cursor(row=5)
+        await pilot.press("enter")
+        await sees(app, pilot, "call 5  [cpp]")
+        damage()
+        await pilot.press("n")
+        await sees(app, pilot, "is damaged and cannot be read in full")
+        await pilot.press("escape")
+        await sees(app, pilot, "model.py:11")
+
+    async def look(app: RunApp, pilot: Pilot[None]) -> None:
+        await sees(app, pilot, "is damaged and cannot be read in full")
+        await pilot.press("enter", "s")  # no call is there
+
+    drive(kernelscope.load(sample.path), walk)
+    drive(kernelscope.load(sample.path), look)
 
 
 def test_hostile_content_is_text(tmp_path: Path) -> None:

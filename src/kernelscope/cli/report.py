@@ -30,13 +30,18 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_run(parser)
     parser.add_argument("-o", dest="output", metavar="FILE.html", help="where to; default NAME.html")
     parser.add_argument("--diff", metavar="RUN", help="a second run to compare it with")
-    parser.add_argument("--first", type=count, default=0, metavar="N", help="begin at call N")
+    parser.add_argument(
+        "--first",
+        type=count,
+        metavar="N",
+        help="begin at call N; default: 0, or so that the divergence is in it",
+    )
     parser.add_argument("--limit", type=count, metavar="N", help="at most N calls (20000); 0: all")
     parser.set_defaults(main=main)
 
 
 def main(args: argparse.Namespace) -> int:
-    from ..report.file import MOST_CALLS, report, write
+    from ..report.file import MOST_CALLS, data, page_of, write
     from ..run import folder, load
     from ..views import plain
     from .arguments import part_of
@@ -46,8 +51,9 @@ def main(args: argparse.Namespace) -> int:
     limit = MOST_CALLS if args.limit is None else args.limit
     name = run.path.name.removesuffix(folder.SUFFIX)
     path = Path(args.output or f"{name}.html")
-    size = write(report(run, other, first=args.first, limit=limit), path)
-    shown = min(limit or len(run), max(0, len(run) - args.first))
+    held = data(run, other, first=args.first, limit=limit)
+    size = write(page_of(held), path)
+    shown = len(held["runs"]["a"]["rows"]["index"])
     if args.json:
         plain.dump({"path": str(path), "bytes": size, "calls": shown, "of": len(run)})
         return 0

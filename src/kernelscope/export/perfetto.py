@@ -8,6 +8,7 @@ from the call that wrote something to the calls that read it.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -31,11 +32,21 @@ def write(run: Run, path: Path, wanted: Wanted, *, flows: bool = True) -> int:
         return _Trace(run, file, flows=flows).write(wanted)
 
 
+@dataclass(slots=True)
+class _Place:
+    """Where in the trace a call stands; known once it is known what it reads."""
+
+    tid: int
+    start: int = 0
+    end: int = 0
+
+
 class _Trace:
     def __init__(self, run: Run, file: TextIO, *, flows: bool) -> None:
         self._run = run
         self._file = file
-        self._zero = run.info.monotonic_ns
+        self._compiled = list(compile_slices(run.stages, run.compiled))
+        self._zero = min(run.info.monotonic_ns, *_starts(run), *(each.start for each in self._compiled))
         self._flows = Flows() if flows else None
         self._flow_ids = 0
         self._tracks: dict[tuple[str, str, int], int] = {}  # tid by what it shows, device, stream or thread
@@ -69,9 +80,14 @@ class _Trace:
         record = call._call
         start, measured = record.start_ns, record.duration_ns >= 0
         length = max(record.duration_ns, _SHORTEST)
-        if _is_on_device(call):  # a stream does one thing after the other; when it began was not measured
-            start = max(start, self._free.get(tid, 0))
+        place = _Place(tid)
+        flows = [] if self._flows is None else self._flows.follow(call, place)
+        if _is_on_device(call):
+            # When it began was not measured. A stream does one thing after the other, and nothing is read
+            # before it is written.
+            start = max(start, self._free.get(tid, 0), *(flow.tag.end for flow in flows))
             self._free[tid] = start + length
+        place.start, place.end = start, start + length
         args = {"call": call.index, "step": call.step, "phase": call.phase, **self._about(call)}
         if start != record.start_ns:
             args["launched"] = _microseconds(record.start_ns - self._zero)
@@ -84,15 +100,17 @@ class _Trace:
             args["error"] = storable(call.error)
         self._slice(call.kernel_name, call.kind, CALLS, tid, start, length, args)
         for finding in findings:
+            # On a track of their own: a mark where an arrow begins would be what Perfetto binds it to.
             self._put(
                 {
                     "ph": "i", "s": "t", "name": f"{finding.kind}: {storable(finding.message)}",
-                    "cat": "finding", "pid": CALLS, "tid": tid, "ts": self._moment(start),
+                    "cat": "finding", "pid": CALLS, "tid": self._tid("findings", "", 0),
+                    "ts": self._moment(start), "args": {"call": call.index},
                 }
             )  # fmt: skip
-        if self._flows is not None:
-            for flow in self._flows.follow(call, (tid, start)):
-                self._flow(flow.tag, (tid, start), record.site.args[flow.read].name)
+        for flow in flows:
+            if flow.tag.start <= start:  # what the host saw before the device's turn came has no arrow
+                self._flow(flow.tag, place, record.site.args[flow.read].name)
         self._graphs.see(tid, call, start, start + length)
         self._steps.see(0, call, start, start + length)
 
@@ -119,7 +137,7 @@ class _Trace:
                 name = f"{device} stream {number:#x}"
             else:
                 name = f"{what} {device}".rstrip()
-            order = {"steps": 0, "graphs": 10 * number + 9}.get(what, 10 * tid + 10)
+            order = {"findings": 0, "steps": 1, "graphs": 10 * number + 9}.get(what, 10 * tid + 10)
             for kind, args in (("thread_name", {"name": name}), ("thread_sort_index", {"sort_index": order})):
                 self._put({"ph": "M", "name": kind, "pid": CALLS, "tid": tid, "args": args})
         return self._tracks[key]
@@ -151,12 +169,11 @@ class _Trace:
         return found
 
     def _compiler(self) -> None:
-        slices = list(compile_slices(self._run.stages, self._run.compiled))
-        if not slices:
+        if not self._compiled:
             return
         self._put({"ph": "M", "name": "process_name", "pid": COMPILER, "args": {"name": "compiler"}})
         tids: dict[str, int] = {}
-        for each in slices:
+        for each in self._compiled:
             if each.track not in tids:
                 tids[each.track] = len(tids) + 1
                 args = {"name": storable(each.track)}
@@ -167,15 +184,15 @@ class _Trace:
                 each.name, each.category, COMPILER, tids[each.track], each.start, each.length, each.args
             )
 
-    def _flow(self, source: tuple[int, int], target: tuple[int, int], name: str) -> None:
+    def _flow(self, source: _Place, target: _Place, name: str) -> None:
         """Most of a trace are these two, so they are spelled out."""
         self._flow_ids += 1
         if name not in self._names:
             self._names[name] = _ENCODE(storable(name))
         rest = f'"id":{self._flow_ids},"name":{self._names[name]},"cat":"data","pid":{CALLS}'
         self._file.write(
-            f'{self._separator}{{"ph":"s",{rest},"tid":{source[0]},"ts":{self._moment(source[1])!r}}},\n'
-            f'{{"ph":"f","bp":"e",{rest},"tid":{target[0]},"ts":{self._moment(target[1])!r}}}'
+            f'{self._separator}{{"ph":"s",{rest},"tid":{source.tid},"ts":{self._moment(source.start)!r}}},\n'
+            f'{{"ph":"f","bp":"e",{rest},"tid":{target.tid},"ts":{self._moment(target.start)!r}}}'
         )
 
     def _slice(
@@ -198,6 +215,18 @@ class _Trace:
 
 def _microseconds(nanoseconds: int) -> float:
     return nanoseconds / 1000  # exact to the nanosecond for a hundred days
+
+
+def _starts(run: Run) -> list[int]:
+    """When the first call began. Perfetto drops what happened before zero."""
+    if not isinstance(run, StoredRun):
+        return [call.start_ns for call in run.records_of_calls]
+    with run._database.understood():
+        return [
+            int(start)
+            for (start,) in run._database.rows("SELECT min(start_ns) FROM calls")
+            if start is not None
+        ]
 
 
 def _is_on_device(call: KernelCall) -> bool:

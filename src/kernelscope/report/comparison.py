@@ -34,10 +34,38 @@ class Comparison:
         return {
             **json.loads(to_json(self.divergence.to_json())),  # infinities as text
             "text": str(self.divergence),
-            "total": self._rows.shape[1],
-            "first": self._place(),
-            "where": self._where(),
             "tensors": self._tensors(),
+            **self._table_of(0, self._rows.shape[1]),
+        }
+
+    def whole(self, first: tuple[int, int], limit: int) -> Form:
+        """For one file: with the rows of the calls that it holds, and how many others there are."""
+        total = self._rows.shape[1]
+        begin, end = self._held(first, limit) if limit else (0, total)
+        held = self._table_of(begin, end)
+        return (
+            self.about() | held | {"rows": self.rows(begin, end - begin), "left_out": total - (end - begin)}
+        )
+
+    def first_calls(self, limit: int) -> tuple[int, int]:
+        """Of both runs: where to begin, so that so many calls have the divergence among them."""
+        d = self.divergence
+        at = [d.index if index is None else index for index in (d.index_a, d.index_b)] if d else [0, 0]
+        return tuple(max(0, i - limit // 2) if limit and i >= limit else 0 for i in at)  # type: ignore[return-value]
+
+    def _held(self, first: tuple[int, int], limit: int) -> tuple[int, int]:
+        """From the first to the last row with a call that a file holds."""
+        sides = zip(self._rows[:2], first, strict=True)
+        here = np.flatnonzero(np.any([(row >= at) & (row < at + limit) for row, at in sides], axis=0))
+        return (int(here[0]), int(here[-1]) + 1) if len(here) else (0, 0)
+
+    def _table_of(self, begin: int, end: int) -> Form:
+        place = self._place()
+        inside = place is not None and begin <= place < end
+        return {
+            "total": end - begin,
+            "first": place - begin if place is not None and inside else None,
+            "where": _strip(self._rows[2, begin:end]),
         }
 
     def rows(self, first: int, count: int) -> Form:
@@ -52,11 +80,6 @@ class Comparison:
                 if len(at):
                     return int(at[0])
         return None
-
-    def _where(self, parts: int = 240) -> list[int]:
-        """Along the table, the worst of each part: for a strip that shows where the runs differ."""
-        state = self._rows[2]
-        return [int(part.max()) for part in np.array_split(state, min(parts, len(state))) if len(part)]
 
     def _tensors(self) -> list[Form]:
         d = self.divergence
@@ -80,6 +103,11 @@ class Comparison:
             return difference(a, b) or {"error": "these tensors cannot be subtracted"}
         except RunError as error:
             return {"error": str(error)}
+
+
+def _strip(state: Any, parts: int = 240) -> list[int]:
+    """Along the table, the worst of each part: shows where the runs differ."""
+    return [int(part.max()) for part in np.array_split(state, min(parts, len(state)) or 1) if len(part)]
 
 
 def _table(alignment: Alignment) -> Any:

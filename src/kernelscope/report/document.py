@@ -103,8 +103,11 @@ class RunDocument:
         links = flow.producers(call._call for call in around)
         kept = values.saved(self.run, [index]).get(index, {})
         shown = rows.rows([*here, *self._neighbours(index, links)])
+        place = next(at for at, call in enumerate(around) if call.index == index)
         return {
             "row": shown,
+            "previous": around[place - 1].index if place else None,
+            "next": around[place + 1].index if place + 1 < len(around) else None,
             "producers": links.get(index, {}),
             "consumers": flow.consumers(links).get(index, []),
             "searched": [around[0].index, around[-1].index],

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,33 +17,41 @@ MOST_CALLS = 20_000
 MOST_PICTURES = 2_000
 
 
-def report(run: StoredRun, other: StoredRun | None = None, *, first: int = 0, limit: int = MOST_CALLS) -> str:
+def report(
+    run: StoredRun, other: StoredRun | None = None, *, first: int | None = None, limit: int = MOST_CALLS
+) -> str:
     """The page's text. At most `limit` calls from call `first` on, and the page says so."""
-    name = RunDocument(run).about()["facts"]["name"]
-    return page(f"{name} · kernelscope", data(run, other, first=first, limit=limit))
+    return page_of(data(run, other, first=first, limit=limit))
 
 
-def data(run: StoredRun, other: StoredRun | None, *, first: int, limit: int) -> dict[str, Any]:
-    runs = {"a": RunDocument(run).whole(first, limit, MOST_PICTURES)}
-    diff = None
-    if other is not None:
-        runs["b"] = RunDocument(other).whole(first, limit, MOST_PICTURES)
-        comparison = Comparison(run, other)
-        diff = comparison.about()
-        diff["rows"] = comparison.rows(0, 2 * limit if limit else diff["total"])
-        diff["left_out"] = diff["total"] - len(diff["rows"]["a"])
-        diff["total"] -= diff["left_out"]
-    return {"served": False, "runs": runs, "diff": diff}
+def page_of(held: dict[str, Any]) -> str:
+    return page(f"{held['runs']['a']['facts']['name']} · kernelscope", held)
+
+
+def data(run: StoredRun, other: StoredRun | None, *, first: int | None, limit: int) -> dict[str, Any]:
+    """What the page shows. Where to begin was not said: so that the divergence of two runs is in it."""
+    if other is None:
+        whole = RunDocument(run).whole(first or 0, limit, MOST_PICTURES)
+        return {"served": False, "runs": {"a": whole}, "diff": None}
+    comparison = Comparison(run, other)
+    begin = comparison.first_calls(limit) if first is None else (first, first)
+    runs = {
+        key: RunDocument(each).whole(at, limit, MOST_PICTURES)
+        for key, each, at in zip("ab", (run, other), begin, strict=True)
+    }
+    return {"served": False, "runs": runs, "diff": comparison.whole(begin, limit)}
 
 
 def write(text: str, path: Path) -> int:
     """Whole or not at all: beside it first, then in its place. Tells the number of bytes."""
+    content = text.encode()
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        content = text.encode()
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}", delete=False) as file:
+        with unfinished.open("xb") as file:  # as the user's other files, open to those whom they let in
             file.write(content)
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, path)
+        unfinished.replace(path)
         return len(content)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            unfinished.unlink(missing_ok=True)
         raise RunError(f"{path} cannot be written: {error.strerror}") from None

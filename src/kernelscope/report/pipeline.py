@@ -22,7 +22,7 @@ Form = dict[str, Any]
 Atoms = dict[Any, set[int]]  # by the name of a node, by a line, by a launch, …
 
 _ASSIGNED = re.compile(r"^[-+ ]?\s*(\w+)(?:\s*:\s*\"[^\"]*\")?\s*=[^=]")
-_QUOTED = re.compile(r"# File: (.+?):(\d+) in ")
+_QUOTED = re.compile(r"# File: (.+?):([0-9]{1,9}) in ")
 _SCHEDULED = re.compile(r"^((?:op\d+_?)+)[.:]")
 _BEFORE_AUTOGRAD = ("dynamo", "pre_grad", "pre_grad_input", "pass pre_grad_passes")
 _NOT_SHOWN = ("fx", "dag", "times")

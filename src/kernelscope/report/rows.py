@@ -11,6 +11,7 @@ from ..fingerprint.stats import Stats
 from ..run import StoredRun
 from ..run.codec import to_json
 from ..views.plain import hash_form
+from .pictures import shown
 
 Form = dict[str, Any]
 _STATS = tuple(Stats.__dataclass_fields__)
@@ -100,9 +101,10 @@ def prints(calls: Iterable[Call]) -> dict[int, list[Any]]:
 
 def _print(hasher: Any, slot: int) -> list[Any]:
     value, stats = hasher.read(slot), hasher.stats(slot)
-    shown = value if value is None else str(hash_form(value))
-    return [shown] if stats is None else [shown, *(_number(getattr(stats, name)) for name in _STATS)]
+    told = value if value is None else str(hash_form(value))
+    return [told] if stats is None else [told, *(_number(getattr(stats, name)) for name in _STATS)]
 
 
 def _number(value: Any) -> Any:
-    return float(f"{value:.6g}") if isinstance(value, float) else value
+    """A sum of float64 numbers may be too large for one."""
+    return shown(float(f"{value:.6g}")) if isinstance(value, float) else value

@@ -87,14 +87,16 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, path: str, asked: dict[str, str]) -> None:
         try:
-            answer = self.server.answers.answer(
-                path.removeprefix("api/") if path.startswith("api/") else "", asked
-            )
+            asked_for = path.removeprefix("api/") if path.startswith("api/") else ""
+            answer = self.server.answers.answer(asked_for, asked)
+            body = json.dumps(answer, separators=(",", ":"), allow_nan=False).encode()
         except NotAsked:
             return self._refuse(HTTPStatus.NOT_FOUND, "there is nothing here")
         except RunError as error:
             return self._refuse(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
-        body = json.dumps(answer, separators=(",", ":"), allow_nan=False).encode()
+        except Exception as error:  # else the page would believe that nobody serves it any more
+            why = f"this could not be read ({type(error).__name__}: {error!s:.200}): is the run damaged?"
+            return self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, why)
         return self._send(HTTPStatus.OK, "application/json", body)
 
     def _refuse(self, status: HTTPStatus, why: str) -> None:

@@ -19,14 +19,23 @@ def sites(run: StoredRun) -> Form:
     with run._database.understood():
         moved: dict[int, int | None] = dict(run._database.rows("SELECT id, bytes FROM sites"))
     kernels = {site.kernel.id: site.kernel for site, _ in run.sites.values()}
+    at = places(run)
     return {
         "kernels": {id: kernel_form(kernel) for id, kernel in kernels.items()},
-        "graphs": {graph.id: graph_form(graph) for graph in run.graphs},
+        "graphs": {graph.id: graph_form(graph) | {"compiled": at.get(graph.id)} for graph in run.graphs},
         "sites": {
             id: site_form(site, dead) | {"graph": graph_at.get(id), "bytes": moved.get(id)}
             for id, (site, dead) in run.sites.items()
         },
     }
+
+
+def places(run: StoredRun) -> dict[int, int]:
+    """By graph: where it stands among those that the pipeline shows, the staged ones first."""
+    staged = {id(graph): place for place, graph in enumerate(run.stages)}
+    found = {graph.id: run.stages_of(graph) for graph in run.graphs}
+    others = iter(range(len(staged), len(staged) + len(found)))
+    return {number: next(others) if of is None else staged[id(of)] for number, of in found.items()}
 
 
 def graphs_of_sites(run: StoredRun) -> dict[int, int]:
@@ -80,13 +89,17 @@ def arg_form(arg: Arg) -> Form:
     if arg.tensor is None:
         return form | ({"varies": True} if arg.varies else {"value": _short(arg.value)})
     spec = arg.tensor
-    return form | {
-        "dtype": spec.short_dtype,
-        "shape": list(spec.shape),
-        "stride": list(spec.stride),
-        "device": spec.device,
-        "unread": spec.unread,
-    }
+    return (
+        form
+        | {
+            "dtype": spec.short_dtype,
+            "shape": list(spec.shape),
+            "stride": list(spec.stride),
+            "device": spec.device,
+            "unread": spec.unread,
+        }
+        | ({"returned": True} if arg.returned else {})
+    )
 
 
 def _short(value: Any) -> str:

@@ -16,7 +16,7 @@ from ..run import StoredRun
 from ..stages.records import Stage
 
 Line = tuple[str, int]
-_QUOTE = re.compile(r"# File: (.+?):(\d+) in [^,\n]*, code: (.*)$", re.MULTILINE)
+_QUOTE = re.compile(r"# File: (.+?):([0-9]{1,9}) in [^,\n]*, code: (.*)$", re.MULTILINE)
 _LARGEST = 2_000_000  # bytes
 
 
@@ -28,7 +28,8 @@ class Sources:
         for record in run.compiled:
             if isinstance(record, Stage) and record.language in ("python", "text"):
                 for file, line, code in _QUOTE.findall(record.text):
-                    self._quotes.setdefault(file, {}).setdefault(int(line), code.strip())
+                    if code.strip():  # that a line is empty is true of every file
+                        self._quotes.setdefault(file, {}).setdefault(int(line), code.strip())
         self._files: dict[str, list[str] | None] = {}
 
     def panes(self, by_line: Mapping[Line, set[int]]) -> list[dict[str, Any]]:

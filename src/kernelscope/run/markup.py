@@ -19,8 +19,13 @@ if TYPE_CHECKING:
 _CALLS, _FINDINGS = 20, 10  # rows that are shown
 _RIGHT = ' class="n"'
 _LONGEST = 160  # letters of one cell
-# Not shown as they are: they would move or hide what stands beside them.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+# Not shown as they are: they would move or hide what stands beside them, or cannot be seen themselves.
+# report/page/dom.js has the same.
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    r"\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    r"\U000e0000-\U000e007f]"
+)
 
 # All below one class, so that nothing else on the page changes; most colours are the notebook's own.
 _STYLE = """\

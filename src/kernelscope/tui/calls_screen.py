@@ -43,13 +43,13 @@ class CallsScreen(Screen[None]):
         yield Static(plain(heading(run, *totals)), id="about")
         yield Input(placeholder=_HINT, id="asked")
         yield Static("", id="said")
-        yield CallsTable(run)
+        yield CallsTable(run, self._say)
         yield Footer()
 
     def on_mount(self) -> None:
         self._table.focus()
-        if not self._table.calls:
-            self._say("the run has no calls" if not len(self._run) else "")
+        if not len(self._run):
+            self._say("the run has no calls")
 
     @property
     def _table(self) -> CallsTable:
@@ -60,11 +60,14 @@ class CallsScreen(Screen[None]):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         try:
-            self._table.show(asked(event.value))
-        except (NotUnderstood, RunError) as error:
+            wanted = asked(event.value)
+        except NotUnderstood as error:
             self._say(str(error))
             return
-        self._say("" if self._table.calls else "no such call")
+        self._say("")
+        self._table.show(wanted)
+        if self._table.has_none:
+            self._say("no such call")
         self._table.focus()
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from rich.text import Text
 from textual.widgets import DataTable
 
 from ..run import KernelCall, Run
+from ..run.errors import RunError
 from ..run.markup import duration, visible
 
 PAGE = 500
@@ -24,12 +26,12 @@ def plain(value: object) -> Text:
 class CallsTable(DataTable[Text]):
     """Calls of a run, some hundreds at a time."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, say: Callable[[str], None]) -> None:
         super().__init__(cursor_type="row", zebra_stripes=True, id="calls")
-        self._run = run
+        self._run, self._say = run, say
         self._asked: dict[str, Any] = {}
         self._next = 0
-        self._is_whole = False
+        self._is_whole = self._is_broken = False
         self.calls: list[KernelCall] = []
 
     def on_mount(self) -> None:
@@ -39,7 +41,7 @@ class CallsTable(DataTable[Text]):
     def show(self, asked: dict[str, Any]) -> None:
         """The calls that were asked for, from the first on."""
         self._asked = {key: value for key, value in asked.items() if key != "first"}
-        self._next, self._is_whole = int(asked.get("first", 0)), False
+        self._next, self._is_whole, self._is_broken = int(asked.get("first", 0)), False, False
         self.calls = []
         self.clear()
         self.read_on()
@@ -47,7 +49,12 @@ class CallsTable(DataTable[Text]):
     def read_on(self) -> None:
         if self._is_whole:
             return
-        page = self._run.select(**self._asked, first=self._next, limit=PAGE)
+        try:
+            page = self._run.select(**self._asked, first=self._next, limit=PAGE)
+        except RunError as error:  # a damaged run; what was read of it stays
+            self._is_whole = self._is_broken = True
+            self._say(str(error))
+            return
         self._is_whole = len(page) < PAGE
         self.calls += page
         if page:
@@ -58,6 +65,11 @@ class CallsTable(DataTable[Text]):
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         if event.cursor_row >= len(self.calls) - _NEAR:
             self.read_on()
+
+    @property
+    def has_none(self) -> bool:
+        """Whether it was read to the end, and nothing was there."""
+        return not self.calls and not self._is_broken
 
     @property
     def call(self) -> KernelCall | None:

@@ -17,6 +17,7 @@ from textual.widgets import DataTable, Footer, Static
 
 from ..analysis.divergence import Divergence
 from ..run import KernelCall, Run, StoredRun
+from ..run.errors import RunError
 from ..run.markup import visible
 from ..views import terminal
 from .calls_table import plain
@@ -54,7 +55,7 @@ class CallPage(Page):
     ]
 
     def __init__(self, run: Run, call: KernelCall) -> None:
-        super().__init__(_title(call), lines(_block(run, call)))
+        super().__init__(_title(call), _readable(run, call))
         self._run, self.call = run, call
 
     def action_source(self) -> None:
@@ -62,13 +63,17 @@ class CallPage(Page):
 
     def action_go(self, by: int) -> None:
         wanted = self.call.index + by
-        found = self._run.select(first=wanted, limit=1) if wanted >= 0 else []
+        try:
+            found = self._run.select(first=wanted, limit=1) if wanted >= 0 else []
+        except RunError as error:
+            self.query_one("#body", Static).update(plain(error))
+            return
         if not found:
             self.notify("there is no call there", severity="warning")
             return
         self.call = found[0]
         self.query_one("#title", Static).update(plain(_title(self.call)))
-        self.query_one("#body", Static).update(lines(_block(self._run, self.call)))
+        self.query_one("#body", Static).update(_readable(self._run, self.call))
 
 
 def source_page(call: KernelCall) -> Page:
@@ -85,6 +90,14 @@ def lines(shown: Iterable[str]) -> Text:
 
 def _title(call: KernelCall) -> str:
     return f"call {call.index}  [{call.kind}] {call.kernel_name}"
+
+
+def _readable(run: Run, call: KernelCall) -> Text:
+    """All of it, or why it cannot be read."""
+    try:
+        return lines(_block(run, call))
+    except RunError as error:
+        return plain(error)
 
 
 def _block(run: Run, call: KernelCall) -> Iterable[str]:

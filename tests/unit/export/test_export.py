@@ -48,14 +48,17 @@ def test_a_trace_has_a_slice_for_each_call(sample: StoredRun, tmp_path: Path) ->
     assert [s.args["call"] for s in calls] == list(range(40))
     for call, slice in zip(sample.calls, calls, strict=True):
         assert slice.name == call.kernel_name
-        assert slice.start == call._call.start_ns - sample.info.monotonic_ns
+        assert slice.start - calls[0].start == call._call.start_ns - sample.calls[0]._call.start_ns
+        assert slice.start >= 0  # Perfetto drops what happened before zero
         if call.time is None:
             assert slice.args["time"] == "not measured"
         else:
             assert slice.end - slice.start == call._call.duration_ns
     assert trace.about["uuid"] == sample.info.uuid
     assert [s.name for s in trace.of("graph")] == ["graph 0_forward (forward)"]
-    assert [i["name"] for i in trace.instants] == ["undeclared-write: something"]
+    [mark] = trace.instants
+    assert (mark["name"], mark["args"]) == ("undeclared-write: something", {"call": 3})
+    assert trace.tracks[mark["pid"], mark["tid"]] == "findings"  # where it takes no arrow from its call
 
 
 def test_a_trace_has_the_compiler(tmp_path: Path) -> None:
@@ -117,7 +120,8 @@ def test_any_run_is_a_well_formed_trace(seed: int, tmp_path: Path) -> None:
         outer = Call(
             len(run.entries), random.choice(sites), execution[thread], len(run.entries) // 10, -1, thread,
             random.randrange(2), "forward", clocks[thread], duration_ns=random.choice([length, length, -1]),
-            key=len(run.entries),
+            key=len(run.entries), storages=(random.randrange(4), random.randrange(4)), epochs=(0, 0),
+            offsets=(0, 0),
         )  # fmt: skip
         run.entries.append(outer)
         at = clocks[thread]
@@ -131,6 +135,11 @@ def test_any_run_is_a_well_formed_trace(seed: int, tmp_path: Path) -> None:
         clocks[thread] += length + 2
     trace = exported(run, tmp_path)  # its reader refuses what is not well-formed
     assert sum("call" in s.args for s in trace.slices) == len(run)
+    assert len(list(edges(trace))) > 20
+    for number, target in edges(trace):  # what a device reads was written before
+        ends = {s.args["call"]: (s.start, s.end) for s in trace.slices if "call" in s.args}
+        if run.calls[target].device == "cuda:0":
+            assert ends[number][1] <= ends[target][0]
 
 
 # -- Parquet, JSON, DOT ----------------------------------------------------------------------------------

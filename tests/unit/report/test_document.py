@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tests.sample_runs import write_sample
 from kernelscope.report.answers import Answers, NotAsked
 from kernelscope.report.comparison import Comparison
 from kernelscope.report.document import RunDocument
-from kernelscope.report.file import data
+from kernelscope.report.file import data, write
 from kernelscope.report.rows import Wanted, indices
 from kernelscope.report.sources import Sources
 from kernelscope.run import load
@@ -123,6 +124,16 @@ class TestSources:
         file.write_text("root\nsecret\n")
         assert self.sources(document, file, 1, "root") == [[1, "root"]]
 
+    def test_an_empty_line_tells_nothing(self, document: RunDocument, tmp_path: Path) -> None:
+        file = tmp_path / "model.py"
+        file.write_text("secret = 1\n\n")
+        assert self.sources(document, file, 2, "") == [[2, None]]
+
+    def test_numbers_without_end(self, document: RunDocument, tmp_path: Path) -> None:
+        text = f"        # File: {tmp_path}/model.py:{'9' * 5000} in forward, code: x\n"
+        document.run._compiled = [Stage(1, "post_grad", "python", text)]
+        assert Sources(document.run).panes({}) == []
+
     def test_a_file_that_the_run_quotes_nothing_of(self, document: RunDocument, tmp_path: Path) -> None:
         file = tmp_path / "model.py"
         file.write_text("secret = 1\n")
@@ -158,6 +169,39 @@ def test_rows_of_a_comparison(tmp_path: Path) -> None:
     assert rows["a"] == list(range(70, 80))
     assert rows["b"] == [70, 71, 72, 73, 74, 75, 76, -1, 77, 78]
     assert np.flatnonzero(np.array(rows["state"]) == 2).tolist() == [7]
+
+
+@pytest.mark.parametrize("limit", [0, 60, 1000])
+def test_a_file_has_the_rows_of_its_calls(tmp_path: Path, limit: int) -> None:
+    first = write_long_run(tmp_path / "a.kscope", 400)
+    fault = copy_with_a_fault(first, tmp_path / "b.kscope", 320)
+    held = data(load(first), load(fault), first=None, limit=limit)
+    diff, of_a, of_b = held["diff"], *(held["runs"][key]["rows"]["index"] for key in "ab")
+    assert diff["rows"]["a"] == of_a
+    assert diff["rows"]["b"] == of_b
+    assert diff["rows"]["a"][diff["first"]] == 320
+    assert (diff["total"], diff["left_out"]) == (len(of_a), 400 - len(of_a))
+    assert len(of_a) == (limit if limit == 60 else 400)
+
+
+def test_written_as_the_users_other_files(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        assert write("text", tmp_path / "page.html") == 4
+    finally:
+        os.umask(before)
+    assert (tmp_path / "page.html").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(RunError, match="cannot be written"):
+        write("text", tmp_path / "folder")
+    assert {path.name for path in tmp_path.iterdir()} == {"page.html", "folder"}
+
+
+def test_each_graph_knows_its_place_in_the_pipeline(document: RunDocument) -> None:
+    [graph] = document.sites()["graphs"].values()
+    launches = document.graph(graph["compiled"])["launches"]
+    assert document.about()["compiled"][graph["compiled"]]["name"] == "0/0 forward"
+    assert [launch["kernel"] for launch in launches] == ["cpp_fused_relu_0"]
 
 
 def test_only_what_may_be_asked(document: RunDocument) -> None:

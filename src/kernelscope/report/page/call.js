@@ -10,11 +10,14 @@ async function call(root, params, app) {
   const site = data.sites[row.site];
   const kernel = data.kernels[site.kernel];
   const to = (other) => ({ call: other, run: run.key === 'a' ? null : run.key });
+  const steps = { previous: found.previous === null ? null : to(found.previous), next: found.next === null ? null : to(found.next) };
   const source = el('div.source', null, el('p.quiet', null, 'Loading …'));
 
   replace(root, el('article.call-page', null,
     el('nav.steps', { 'aria-label': 'Calls' },
-      link(to(Math.max(0, index - 1)), '← previous'), link({ calls: true, at: index }, 'all calls'), link(to(index + 1), 'next →'),
+      found.previous === null ? el('span.quiet', null, '← the first') : link(to(found.previous), '← previous'),
+      run.key === 'a' ? link({ calls: true, at: index }, 'all calls') : link({ diff: true }, 'the diff'),
+      found.next === null ? el('span.quiet', null, 'the last →') : link(to(found.next), 'next →'),
       run.key === 'b' ? el('span.chip', null, `second run: ${facts.name}`) : null),
     el('header.heading', null,
       el('h1', null, el('span.quiet', null, `call ${index}`), ' ', kernel.name, copyButton(kernel.name, 'the name'), kindChip(kernel.kind)),
@@ -25,7 +28,7 @@ async function call(root, params, app) {
     facts.has.hashes ? null : el('p.note', null, 'Values were not recorded; ', el('code', null, facts.missing.find((m) => m.what === 'hashes')?.how || '')),
     argumentTable(found, row, site, run),
     el('div.columns', null,
-      el('section', null, el('h2', null, 'Computes'), await computes(run, graphs, row, site)),
+      el('section', null, el('h2', null, 'Computes'), await computes(run, graphs, row, site, data)),
       el('section', null, el('h2', null, 'Called from'), stack(site), el('h2', null, 'Look closer'), commands(index, site, facts))),
     el('h2', null, 'Source'), source));
 
@@ -36,9 +39,9 @@ async function call(root, params, app) {
     replace(source, el('div.pane-bar', null, el('span.quiet', null, plural(text.split('\n').length, 'line')), copyButton(text, 'the source')), pane.element);
     pane.setLines(codeLines(text.replace(/^\n/, ''), () => []), kernel.kind);
     pane.element.style.height = `${Math.min(pane.lines.length + 1, 34) * LINE_HEIGHT}px`;
-    return { close: () => pane.close(), previous: to(Math.max(0, index - 1)), next: to(index + 1) };
+    return { close: () => pane.close(), ...steps, list: pane.list };
   }
-  return { previous: to(Math.max(0, index - 1)), next: to(index + 1) };
+  return steps;
 }
 
 function callFacts(row, site, kernel, data) {
@@ -51,7 +54,7 @@ function callFacts(row, site, kernel, data) {
     site.grid ? `grid ${site.grid.join('×')}` : null,
     site.device + (row.stream ? `, stream 0x${row.stream.toString(16)}` : ''),
     row.time !== null ? duration(row.time) : null,
-    row.time && site.bytes ? `${(site.bytes / row.time).toFixed(1)} GB/s` : null,
+    row.time && site.bytes ? `${rate(site.bytes, row.time)} GB/s` : null,
     ...Object.entries(site.config).map(([k, v]) => `${k}=${v}`),
   ];
   return facts.filter(Boolean).map((fact) => el('span.fact', null, fact));
@@ -138,12 +141,11 @@ function statsText(stats) {
   return [`mean ${number(stats.mean)} · std ${number(stats.std)}`, counts];
 }
 
-async function computes(run, graphs, row, site) {
-  for (let at = 0; at < graphs.length; at++) {
-    if (!graphs[at].staged && graphs.length > 8) continue;
-    const graph = await run.graph(at);
-    const place_ = graph.launches.findIndex((launch) => launch.sites.includes(row.site));
-    if (place_ < 0) continue;
+async function computes(run, graphs, row, site, data) {
+  const at = site.graph === null ? null : data.graphs[site.graph]?.compiled ?? null;
+  const graph = at === null ? null : await run.graph(at);
+  const place_ = graph ? graph.launches.findIndex((launch) => launch.sites.includes(row.site)) : -1;
+  if (place_ >= 0) {
     const launch = graph.launches[place_];
     const to = { pipeline: true, graph: at, launch: place_ };
     return [
@@ -163,7 +165,7 @@ function stack(site) {
 }
 
 function commands(index, site, facts) {
-  const known = [`kernelscope show ${facts.name} --call ${index}`];
+  const known = [`kernelscope show ${shellWord(facts.name)} --call ${index}`];
   if (site.wrapper[0]) known.push(`${site.wrapper[0]}:${site.wrapper[1]}`);
   return el('ul.plain', null, known.map((text) => el('li', null, el('code', null, text), copyButton(text, 'this'))));
 }

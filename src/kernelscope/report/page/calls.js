@@ -63,7 +63,7 @@ async function calls(root, params, app) {
 
   replace(root, el('div.calls', null,
     el('div.toolbar', { role: 'search' }, search, kind, phase, graph, step, only, told),
-    facts.totals.calls ? el('div.table-head', { 'aria-hidden': 'true' }, ['#', 'Kind', 'Kernel', 'Line', 'Step', 'Phase', 'Time', 'Arguments'].map((name) => el('span', null, name)))
+    facts.totals.calls ? el('div.table-head', { 'aria-hidden': 'true' }, ['#', 'Kind', 'Kernel', 'Line', 'Step', 'Phase', 'Time', 'Arguments'].map((name, at) => el(CELLS[at].endsWith('.n') ? 'span.n' : 'span', null, name)))
       : el('p.empty', null, 'No call was recorded. ', facts.missing[0]?.why || ''),
     list.element));
   if (params.at) aim = await run.place(wanted(), Number(params.at));

@@ -7,7 +7,7 @@ const STATE_TITLES = ['the same values', 'other values', 'only in the first run'
 async function diff(root, params, app) {
   if (!app.diff) {
     const { facts } = await app.run('a').about();
-    const how = `kernelscope report ${facts.name} --diff OTHER`;
+    const how = `kernelscope report ${shellWord(facts.name)} --diff OTHER`;
     replace(root, el('div.empty', null, el('h1', null, 'One run'), el('p', null, 'This page holds one run. To compare it with another: '), el('p', null, el('code', null, how), copyButton(how, 'the command'))));
     return null;
   }
@@ -16,16 +16,25 @@ async function diff(root, params, app) {
   const [sitesA, sitesB, aboutA, aboutB] = await Promise.all([a.sites(), b.sites(), a.about(), b.about()]);
   const names = [aboutA.facts.name, aboutB.facts.name];
   const table = new DiffTable(told, [a, b], [sitesA, sitesB], app);
+  const along = strip(told, (place) => table.list.reveal(place, true));
+  const dark = matchMedia('(prefers-color-scheme: dark)');
+  addEventListener('themed', along.repaint);
+  dark.addEventListener('change', along.repaint);
+  const close = () => {
+    table.close();
+    removeEventListener('themed', along.repaint);
+    dark.removeEventListener('change', along.repaint);
+  };
   replace(root, el('div.diff', null,
     verdict(told, names),
     el('div.diff-columns', null,
       el('section', null, el('h2', null, 'Calls'),
-        strip(told, (place) => table.list.reveal(place, true)),
-        el('div.table-head.aligned', { 'aria-hidden': 'true' }, ['#', names[0], '', '#', names[1]].map((name) => el('span', null, name))),
+        along,
+        el('div.table-head.aligned', { 'aria-hidden': 'true' }, ['#', names[0], '', '#', names[1]].map((name) => el(name === '#' ? 'span.n' : 'span', null, name))),
         table.list.element),
       el('div', null, differences(told), spread(told), tensors(told, names)))));
   table.start();
-  return { close: () => table.close(), list: table.list };
+  return { close, list: table.list };
 }
 
 function verdict(told, names) {
@@ -73,6 +82,12 @@ function spread(told) {
 function tensors(told, names) {
   const d = told.divergence;
   if (!d) return null;
+  if (d.index_a === null || d.index_b === null) {
+    return el('section', null, el('h2', null, 'Tensors'), el('p.quiet', null, 'Only one of the runs has this call: there is nothing to hold its tensors against.'));
+  }
+  if (!told.tensors.length && d.differences.length && !d.differences.some((each) => each.what === 'values')) {
+    return el('section', null, el('h2', null, 'Tensors'), el('p.quiet', null, 'No values differ here, so there is nothing to draw.'));
+  }
   if (!told.tensors.length) {
     return el('section', null, el('h2', null, 'Tensors'), el('p.note', null, 'Neither heat maps nor numbers: both runs must have kept the tensors of this call. ', el('code', null, 'kernelscope run --values save …')));
   }
@@ -89,7 +104,7 @@ function tensor(each, d, names) {
     el('div.heats', null, [[names[0], each.a], [names[1], each.b], ['difference', each.apart]].map(([name, heat]) =>
       el('div', null, el('h4', null, name), heatMap(heat, `Heat map: ${name}`)))),
     el('table.worst', null, el('caption', null, 'The worst elements'),
-      el('thead', null, el('tr', null, ['At', names[0], names[1], 'Apart'].map((n) => el('th', { scope: 'col' }, n)))),
+      el('thead', null, el('tr', null, ['At', names[0], names[1], 'Apart'].map((n, at) => el(at ? 'th.n' : 'th', { scope: 'col' }, n)))),
       el('tbody', null, each.worst.map((w) => el('tr', null, el('td', null, el('code', null, `[${w.at.join(', ')}]`)), [w.a, w.b, w.apart].map((v) => el('td.n', null, number(v))))))),
     errors?.histogram.length ? el('p.quiet', null, 'ulp apart: ', errors.histogram.map((h) => `${h.ulp}: ${count(h.elements)}`).join(' · ')) : null);
 }
@@ -103,7 +118,7 @@ function strip(told, jump) {
     told.where.forEach((state, at) => { context.fillStyle = colours[state]; context.fillRect(at, 0, 1, 1); });
   };
   requestAnimationFrame(paint);
-  addEventListener('themed', paint);
+  canvas.repaint = paint;
   canvas.addEventListener('click', (event) => jump(Math.floor((event.offsetX / canvas.clientWidth) * told.total)));
   return canvas;
 }

@@ -3,10 +3,11 @@
 const SVG = 'http://www.w3.org/2000/svg';
 
 // Characters that would hide or reorder what is shown: written out, so that nothing pretends to be something else.
-const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u115f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+// As kernelscope.run.markup has them: controls, what has no width, what turns the direction, fillers, tags.
+const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff\u{1bca0}-\u{1bca3}\u{1d173}-\u{1d17a}\u{e0000}-\u{e007f}]/gu;
 
 function visible(text) {
-  return String(text).replace(UNSEEN, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
+  return String(text).replace(UNSEEN, (c) => `\\u${c.codePointAt(0).toString(16).padStart(4, '0')}`);
 }
 
 // el('div.card', {title: 'x', onclick: f}, 'text', child): strings become text, null is left out.
@@ -59,7 +60,8 @@ function copyButton(text, what) {
       svg('path', { d: 'M5.5 5.5v-3h8v8h-3M2.5 5.5h8v8h-8z' })));
   button.addEventListener('click', async (event) => {
     event.stopPropagation();
-    say((await copied(typeof text === 'function' ? text() : text)) ? `Copied ${what}` : 'Could not copy');
+    // As it is seen: a terminal would act on what a run had hidden in a command.
+    say((await copied(visible(typeof text === 'function' ? text() : text))) ? `Copied ${what}` : 'Could not copy');
   });
   return button;
 }

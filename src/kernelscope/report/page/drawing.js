@@ -43,7 +43,7 @@ function histogram(picture, width = 168, height = 44) {
 
 // From the statistics alone: the range, and within it the mean and one standard deviation to each side.
 function range(stats, width = 168) {
-  if (!stats || stats.min === null || stats.min === undefined) return null;
+  if (!stats || ![stats.min, stats.max, stats.mean, stats.std].every(Number.isFinite)) return null;
   const span = stats.max - stats.min || 1;
   const at = (value) => (Math.max(0, Math.min(1, (value - stats.min) / span)) * (width - 4) + 2).toFixed(1);
   const left = at(stats.mean - stats.std);

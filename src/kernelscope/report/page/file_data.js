@@ -59,14 +59,16 @@ class FileRun {
     const position = this.at.get(index);
     if (position === undefined) {
       const all = this.data.rows.index;
-      throw new Error(this.cut
+      throw new Error(this.cut && all.length
         ? `This file holds calls ${all[0]} to ${all[all.length - 1]} of ${this.data.facts.totals.calls}. `
           + 'kernelscope view shows all of them.'
-        : `There is no call ${index} in this run.`);
+        : this.cut ? 'This file holds no call. kernelscope view shows all of them.' : `There is no call ${index} in this run.`);
     }
     const all = this.data.rows.index;
     return {
       row: this.row(position),
+      previous: all[position - 1] ?? null,
+      next: all[position + 1] ?? null,
       producers: this.data.producers[index] || {},
       consumers: this.consumers().get(index) || [],
       searched: [all[0], all[all.length - 1]],
@@ -96,6 +98,7 @@ class FileRun {
 
   async timeline() {
     const rows = this.data.rows;
+    if (!rows.index.length) return { low: 0, high: 0, calls: [], bins: [] };
     let low = Infinity, high = -Infinity;
     rows.start.forEach((start, at) => {
       low = Math.min(low, start);

@@ -20,11 +20,11 @@ function duration(ns) {
   return `${Math.round(ns)} ns`;
 }
 
-function byteSize(n) {
-  for (const [unit, size] of [['GB', 1e9], ['MB', 1e6], ['kB', 1e3]]) {
-    if (n >= size) return `${(n / size).toFixed(1)} ${unit}`;
-  }
-  return `${n} B`;
+// Bytes in nanoseconds as GB/s.
+function rate(bytes, ns) {
+  if (!bytes || !ns) return '';
+  const found = bytes / ns;
+  return found >= 1 ? found.toFixed(1) : found.toPrecision(2);
 }
 
 // JSON has no word for NaN and infinities: they come as text, or as {"$float": "nan"}.
@@ -59,6 +59,11 @@ function shortHash(value) {
 
 function moment(seconds) {
   return seconds ? new Date(seconds * 1000).toISOString().replace('T', ' ').slice(0, 19) + ' UTC' : '';
+}
+
+// A word as a shell takes it.
+function shellWord(word) {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`;
 }
 
 function tokens(query) {

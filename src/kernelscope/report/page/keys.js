@@ -12,6 +12,8 @@ const KEYS = [
   ['?', 'this'],
 ];
 
+const MOVES = new Set(['j', 'k', 'ArrowDown', 'ArrowUp']);
+
 function listenToKeys(app) {
   addEventListener('keydown', (event) => {
     const typing = event.target.matches?.('input, textarea, select');
@@ -31,6 +33,11 @@ function listenToKeys(app) {
       t: () => app.toggleTheme(),
       '?': () => (app.help.open ? app.help.close() : app.help.showModal()),
     };
+    // What moves in a list does so before anything was clicked, too.
+    if (MOVES.has(event.key) && !event.target.matches?.('button, a, summary, canvas, [role]') && app.shown?.list) {
+      app.shown.list.element.focus();
+      return void app.shown.list.pressed(event);
+    }
     if (!(event.key in actions)) return;
     event.preventDefault();
     actions[event.key]();

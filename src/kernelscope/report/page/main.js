@@ -91,22 +91,32 @@ class App {
   // While the run is recorded, what was added since shows up by itself.
   async follow() {
     const run = this.runs.a;
-    let { facts } = await run.about();
-    let known = facts.totals.calls;
-    while (facts.state.kind === 'recording') {
-      this.live.hidden = false;
-      replace(this.live, `recording · ${plural(known, 'call')}`);
+    let facts, known;
+    for (;;) {
+      try {
+        if (!facts) {
+          ({ facts } = await run.about());
+          known = facts.totals.calls;
+        } else {
+          const now = await run.state();
+          if (now.calls !== known || now.state.kind !== facts.state.kind) {
+            run.forget();
+            ({ facts } = await run.about());
+            known = now.calls;
+            if (this.params().view === 'overview') await this.renew();
+            else await this.shown?.grown?.(known);
+          }
+        }
+        replace(this.live, `recording · ${plural(known, 'call')}`);
+        this.live.hidden = facts.state.kind !== 'recording';
+      } catch (error) {
+        // It may be a moment: a run that is not there yet, a laptop that slept. The view says so itself.
+        if (!facts) return;
+        replace(this.live, error.message);
+      }
+      if (facts.state.kind !== 'recording') return;
       await new Promise((wake) => setTimeout(wake, 1000));
-      let now;
-      try { now = await run.state(); } catch (error) { replace(this.live, error.message); return; }
-      if (now.calls === known && now.state.kind === facts.state.kind) continue;
-      known = now.calls;
-      run.forget();
-      ({ facts } = await run.about());
-      if (this.params().view === 'overview') await this.renew();
-      else await this.shown?.grown?.(known);
     }
-    this.live.hidden = true;
   }
 }
 

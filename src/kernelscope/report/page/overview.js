@@ -23,7 +23,7 @@ async function overview(root, params, app) {
 
 function heading(facts, run) {
   const { calls, kernels, graphs } = facts.totals;
-  const command = facts.command?.map((word, at) => (at ? word : baseName(word))).join(' ');
+  const command = facts.command?.map((word, at) => shellWord(at ? word : baseName(word))).join(' ');
   return el('header.heading', null,
     el('h1', null, facts.name, el(`span.chip.${facts.state.kind}`, null, STATE_WORDS[facts.state.kind])),
     el('p', null, `${plural(calls, 'call')} of ${plural(kernels, 'kernel')} in ${plural(graphs, 'graph')}`,
@@ -126,7 +126,7 @@ function kernelRow(kernel, id, sum, timed, whole) {
     el('td.n', null, count(sum.calls)),
     timed ? el('td.n', null, duration(sum.time)) : null,
     timed ? el('td.n', null, duration(sum.time / sum.calls)) : null,
-    timed ? el('td.n', null, sum.time && sum.bytes ? (sum.bytes / sum.time).toFixed(1) : '') : null,
+    timed ? el('td.n', null, rate(sum.bytes, sum.time)) : null,
     el('td.share', null, bar(share), el('span', null, `${(100 * share).toFixed(1)}%`)));
 }
 
@@ -143,8 +143,13 @@ function graphList(graphs) {
       graph.time ? ` in ${duration(graph.time)}` : '', graph.function.length ? ` · ${place(graph.function[0].split(':'))}` : '')))));
 }
 
+// A long name may break after its words.
+function breakable(name) {
+  return name.split(/(?<=[._])/).flatMap((part) => [part, el('wbr')]);
+}
+
 function about(facts) {
-  const table = (pairs) => el('dl.pairs', null, pairs.map(([k, v]) => [el('dt', null, k), el('dd', null, v)]));
+  const table = (pairs) => el('dl.pairs', null, pairs.map(([k, v]) => [el('dt', null, breakable(k)), el('dd', null, v)]));
   const settings = Object.entries(facts.settings);
   const compiler = Object.entries(facts.compiler_settings).flatMap(([module, of]) =>
     Object.entries(of).map(([k, v]) => [`${module}.${k}`, v]));

@@ -27,7 +27,7 @@ async function pipeline(root, params, app) {
       el('span.spring'), view.fusionButton),
     view.selection, view.element));
   if (params.launch !== undefined && graph.launches[params.launch]) requestAnimationFrame(() => view.pick(graph.launches[params.launch].atoms));
-  return { close: () => view.close(), escape: () => view.pick([]) };
+  return { close: () => view.close(), escape: () => view.pick([]), list: view.source.list };
 }
 
 class Pipeline {
@@ -143,9 +143,9 @@ class Pipeline {
     if (!atoms.length) return el('span.quiet', null, 'Point at a line, a node or a kernel to see its counterparts; click to keep them.');
     const launches = [...new Set(atoms.map((atom) => this.launchOf.get(atom)))].sort((a, b) => a - b);
     return [
+      el('button.quiet', { type: 'button', onclick: () => this.pick([]) }, 'clear (Esc)'),
       launches.slice(0, 12).map((at) => this.launchChip(at, launches.length === 1)),
       launches.length > 12 ? el('span.quiet', null, `and ${launches.length - 12} more launches`) : null,
-      el('button.quiet', { type: 'button', onclick: () => this.pick([]) }, 'clear (Esc)'),
     ];
   }
 

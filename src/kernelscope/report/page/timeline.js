@@ -1,6 +1,7 @@
 // Calls along time, a lane for each stream; the wheel zooms, dragging moves.
 
 const LANE = 64, AXIS = 26, MARGIN = 140;
+const MOST_CALLS = 0.8; // of them are in view at first
 
 async function timeline(root, params, app) {
   const run = app.run('a');
@@ -18,7 +19,7 @@ async function timeline(root, params, app) {
     note && facts.totals.calls ? el('p.note', null, 'Without times each call is a mark where it was launched. ', el('code', null, note.how), copyButton(note.how, 'the command')) : null,
     facts.totals.calls ? [el('div.timeline-box', null, canvas, tip), view.below] : el('p.empty', null, 'No call was recorded. ', facts.missing[0]?.why || '')));
   if (facts.totals.calls) await view.load();
-  return { close: () => view.close() };
+  return { close: () => view.close(), grown: async () => { Object.assign(data, await run.sites()); await view.load(); } };
 }
 
 class Timeline {
@@ -38,7 +39,7 @@ class Timeline {
     canvas.addEventListener('keydown', (event) => this.pressed(event));
     this.resizing = new ResizeObserver(() => this.paint());
     this.resizing.observe(canvas.parentElement || canvas);
-    this.fetchSoon = debounced(120, () => this.load());
+    this.fetchSoon = debounced(120, () => this.load().catch((error) => say(error.message)));
     this.sumSoon = debounced(120, () => replace(this.below, this.sums()));
     this.recolour = () => { this.colours = {}; this.paint(); };
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', this.recolour);
@@ -55,8 +56,11 @@ class Timeline {
   colour(name) { this.colours[name] ??= colour(name); return this.colours[name]; }
 
   async load() {
-    this.answer = await this.run.timeline(this.begin, this.end, this.width - MARGIN);
-    const { low, high, calls, bins } = this.answer;
+    const asked = this.asked = [this.begin, this.end];
+    const answer = await this.run.timeline(this.begin, this.end, this.width - MARGIN);
+    if (asked !== this.asked) return; // it was moved since
+    this.answer = answer;
+    const { low, high, calls, bins } = answer;
     this.low = Math.min(low, ...this.compiled.map((graph) => graph.start));
     this.high = Math.max(high, low + 1000, ...this.compiled.map((graph) => graph.start + graph.time));
     if (this.begin === null) [this.begin, this.end] = this.busiest(calls);
@@ -76,17 +80,16 @@ class Timeline {
 
   // A program may compile for minutes between two calls: begin where most calls are.
   busiest(calls) {
-    const gap = (this.high - this.low) / 20;
-    let best = null, current = null;
-    for (const [, , , , start, time] of calls) {
-      if (!current || start - current.end > gap) current = { begin: start, end: start, calls: 0 };
-      current.end = Math.max(current.end, start + (time || 0));
-      current.calls += 1;
-      if (!best || current.calls > best.calls) best = current;
+    const most = Math.ceil(MOST_CALLS * calls.length);
+    const sorted = [...calls].sort((a, b) => a[4] - b[4]);
+    const ends = sorted.map(([, , , , start, time]) => start + (time || 0));
+    let [begin, end] = [this.low, this.high];
+    for (let at = 0; most && at + most <= sorted.length; at++) {
+      if (ends[at + most - 1] - sorted[at][4] < end - begin) [begin, end] = [sorted[at][4], ends[at + most - 1]];
     }
-    if (!best || best.end - best.begin > (this.high - this.low) / 2) return [this.low, this.high];
-    const margin = (best.end - best.begin) / 50 + 100;
-    return [Math.max(this.low, best.begin - margin), Math.min(this.high, best.end + margin)];
+    if (end - begin > (this.high - this.low) / 2) return [this.low, this.high];
+    const margin = (end - begin) / 50 + 100;
+    return [Math.max(this.low, begin - margin), Math.min(this.high, end + margin)];
   }
 
   xAt(time) { return MARGIN + ((time - this.begin) / (this.end - this.begin)) * (this.width - MARGIN); }
@@ -139,7 +142,7 @@ class Timeline {
       const x = Math.round(this.xAt(this.low + time)) + 0.5;
       context.moveTo(x, 20);
       context.lineTo(x, height);
-      context.fillText(duration(time) || '0', x + 3, 14);
+      context.fillText(axisLabel(time, step), x + 3, 14);
     }
     this.lanes.forEach((lane, at) => {
       const y = AXIS + at * LANE;
@@ -254,6 +257,13 @@ class Timeline {
     event.preventDefault();
     moves[event.key]();
   }
+}
+
+// In the unit of the whole, with as many digits as tell two marks apart.
+function axisLabel(time, step) {
+  const [unit, size] = [['s', 1e9], ['ms', 1e6], ['µs', 1e3]].find(([, each]) => time >= each) || ['ns', 1];
+  const digits = Math.max(0, Math.min(9, Math.ceil(Math.log10(size / step) - 1e-9)));
+  return time ? `${(time / size).toFixed(digits)} ${unit}` : '0';
 }
 
 const KIND_COLOURS = new Set(['triton', 'cpp', 'extern', 'op', 'gcu']);
