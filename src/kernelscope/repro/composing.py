@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,7 @@ def rule(title: str) -> str:
 
 
 def docstring(what: str, versions: Mapping[str, str]) -> str:
+    what = what.replace("\\", "/").replace('"""', "'''")  # names of files are anything
     wanted = ("torch", "triton", "python")
     told = ", ".join(f"{k} {v}" for k, v in sorted(versions.items()) if k in wanted)
     return (
@@ -76,6 +78,26 @@ def settings(found: Mapping[str, Any], notes: list[str]) -> list[str]:
         else:
             notes.append(f"Inductor's setting {name} was {str(value)[:80]}, which cannot be written down")
     return [rule("settings"), "import torch._inductor.config", *lines] if lines else []
+
+
+def switches(found: Mapping[str, Any]) -> list[str]:
+    """Torch's own switches that change what a kernel computes, where the program had turned them."""
+    lines = []
+    for name, value in found.items():
+        if name == "default_dtype" and re.fullmatch(r"torch\.\w+", str(value)):
+            lines.append(f"torch.set_default_dtype({value})")
+        elif name == "float32_matmul_precision":
+            lines.append(f"torch.set_float32_matmul_precision({value!r})")
+        elif name == "deterministic_algorithms":
+            lines.append(f"torch.use_deterministic_algorithms({value!r}, warn_only=True)")
+        elif name in ("cudnn.benchmark", "cudnn.deterministic"):
+            lines.append(f"torch.backends.{name} = {value!r}")
+    return [rule("switches of torch that the program had turned"), "\n".join(lines)] if lines else []
+
+
+def raw(text: str) -> str:
+    """Text as a literal that can be read."""
+    return f"r'''{text}'''" if "'''" not in text and not text.endswith(("\\", "'")) else repr(text)
 
 
 def _is_word(value: Any) -> bool:

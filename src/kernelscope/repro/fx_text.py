@@ -85,16 +85,23 @@ def _read_statement(statement: ast.stmt, found: FxText) -> None:
         target, value = statement.targets[0].id, statement.value
     elif isinstance(statement, ast.Expr):
         target, value = "", statement.value
+    elif isinstance(statement, ast.AugAssign | ast.Assign):  # x += y and x[i] = y: as Dynamo traced them
+        needs = tuple(dict.fromkeys(_names(statement)))
+        name = f"line{statement.lineno}"
+        found.lines[name] = FxLine(name, ast.unparse(statement), needs)
+        return
     else:
         return
     if value is None or (isinstance(value, ast.Constant) and value.value is None):
         return  # what is freed
-    needs = tuple(
-        dict.fromkeys(n.id for n in ast.walk(value) if isinstance(n, ast.Name) and n.id not in _KNOWN)
-    )
+    needs = tuple(dict.fromkeys(_names(value)))
     code = f"{target} = {ast.unparse(value)}" if target else ast.unparse(value)
     name = target or f"line{statement.lineno}"
     found.lines[name] = FxLine(name, code, needs, _shape(said))
+
+
+def _names(tree: ast.AST) -> list[str]:
+    return [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id not in _KNOWN]
 
 
 def _said(annotation: ast.expr | None) -> str:
