@@ -1,7 +1,7 @@
 """A Python that has torch with what it needs, and Triton: there a script of `repro` must run.
 
-Its packages are links in a folder of their own; nothing else that is installed can be imported, not even
-numpy. One process loads torch and has run nothing; each script is run by a fork of it, with an empty cache.
+Nothing else that is installed can be imported, not even numpy. One process loads torch and has run nothing;
+each script is run by a fork of it, with an empty cache.
 """
 
 from __future__ import annotations
@@ -18,11 +18,21 @@ from typing import Any
 
 _SERVER = """
 import json, os, runpy, sys, traceback
-sys.path.insert(0, sys.argv[1])
+from importlib.machinery import PathFinder
+folder, *known = sys.argv[1:]
+
+class Known:
+    "Finds what they are and what they need in that folder, and nothing else."
+    def find_spec(self, name, path=None, target=None):
+        return PathFinder.find_spec(name, [folder]) if path is None and name in known else None
+
+sys.meta_path.append(Known())
 import torch
 import torch._dynamo, torch._inductor.async_compile, torch._inductor.codecache
-from torch._inductor.cpu_vec_isa import pick_vec_isa
-pick_vec_isa()  # asks the C++ compiler
+from torch._inductor.codecache import CppPythonBindingsCodeCache
+for kind in ("", "at::vec::"):  # asks the C++ compiler what it can, and for its headers; nothing runs
+    text = f'#include <torch/csrc/inductor/cpp_prefix.h>\\nextern "C" void kernel(float* x) {{}} // {kind}'
+    CppPythonBindingsCodeCache.load_pybinding(["float*"], text)
 
 def run(request):
     out = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -30,8 +40,7 @@ def run(request):
     os.environ.update(request["environment"])
     sys.argv = request["words"]
     try:
-        for name in request["paths"]:
-            sys.path.append(name)
+        sys.path += request["paths"]
         runpy.run_path(sys.argv[0], run_name="__main__")
     except SystemExit as left:
         return left.code if isinstance(left.code, int) else int(left.code is not None)
@@ -59,28 +68,24 @@ for line in sys.stdin:
 """
 
 
-def packages(folder: Path) -> Path:
-    """A folder with torch, Triton and what they need."""
-    todo, seen = ["torch", "triton"], set[str]()
+def modules() -> tuple[str, list[str]]:
+    """Where torch is installed, and the names of what belongs to torch, Triton and what they need."""
+    todo, seen, names = ["torch", "triton"], set[str](), set[str]()
     while todo:
-        name = todo.pop()
         try:
-            found = metadata.distribution(name)
+            found = metadata.distribution(todo.pop())
         except metadata.PackageNotFoundError:
             continue
-        if found.metadata["Name"].lower() in seen:
+        if found.metadata["Name"] in seen:
             continue
-        seen.add(found.metadata["Name"].lower())
-        for top in {path.parts[0] for path in found.files or ()} - {"..", "__pycache__"}:
-            place = Path(str(found.locate_file(top)))
-            if not (folder / top).exists():
-                (folder / top).symlink_to(place)
-        for need in found.requires or ():
-            if "extra ==" not in need:
-                todo.append(re.split(r"[\s;<>=!~\[(]", need, maxsplit=1)[0])
-    assert "torch" in seen
-    assert not seen & {"kernelscope", "numpy", "safetensors"}, seen
-    return folder
+        seen.add(found.metadata["Name"])
+        names |= {Path(path.parts[0]).name.partition(".")[0] for path in found.files or ()}
+        todo += [
+            re.split(r"[\s;<>=!~\[(]", need)[0] for need in found.requires or () if "extra ==" not in need
+        ]
+    assert "torch" in names
+    assert not names & {"kernelscope", "numpy", "safetensors", "pytest"}, names
+    return str(metadata.distribution("torch").locate_file("")), sorted(names - {""})
 
 
 class OnlyTorch:
@@ -89,13 +94,12 @@ class OnlyTorch:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._count = 0
-        (folder / "packages").mkdir()
-        self.packages = packages(folder / "packages")
+        place, names = modules()
         # Inductor would start workers when it is imported, and a process with threads is not forked.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _SERVER, str(self.packages)],
-            env=environment | {"TORCH_WARM_POOL": "0"},
+            [sys.executable, "-I", "-S", "-c", _SERVER, place, *names],
+            env=environment | {"TORCH_WARM_POOL": "0", "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self._answer() == "ready"

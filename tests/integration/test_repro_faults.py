@@ -7,6 +7,7 @@ the kernel or the pass that the fault was put into.
 
 from __future__ import annotations
 
+import os
 import runpy
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch._inductor.config
+from tests.integration.compile_once import compiler_that_builds_once
 from tests.integration.faults.corpus import FAULTS
 from tests.integration.faults.finding import Canaries, assert_found, planted
 from tests.integration.faults.planting import Fault
@@ -22,7 +24,6 @@ from tests.integration.only_torch import OnlyTorch
 from torch._inductor.utils import fresh_cache
 
 import kernelscope
-from kernelscope.bisection.binaries import Binaries
 from kernelscope.reduction.candidates import Candidate
 from kernelscope.reduction.capture import capture
 from kernelscope.reduction.failures import Failure
@@ -45,34 +46,32 @@ def marked(fault: Fault) -> object:
     return pytest.param(fault, id=str(fault), marks=() if is_first else pytest.mark.slow)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def compile_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    folder = compiler_that_builds_once(tmp_path_factory.mktemp("compiler"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(folder), prepend=os.pathsep)
+        yield
+
+
 @pytest.fixture(scope="module")
-def only_torch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnlyTorch]:
+def only_torch(tmp_path_factory: pytest.TempPathFactory, compile_once: None) -> Iterator[OnlyTorch]:
     made = OnlyTorch(tmp_path_factory.mktemp("only-torch"))
     yield made
     made.close()
 
 
-class Compiling:
-    """Compiles with an empty cache each time; only what is built from the very same C++ is built once."""
-
-    def __init__(self, fault: Fault, folder: Path) -> None:
-        self._fault, self._binaries = fault, Binaries(folder / "binaries")
-        self._folder = folder
-
-    @contextmanager
-    def __call__(self, *, faulty: bool) -> Iterator[None]:
-        torch._dynamo.reset()
-        torch.manual_seed(0)
-        cache = self._folder / "cache"
-        with ExitStack() as stack:
-            stack.callback(torch._dynamo.reset)
-            stack.enter_context(fresh_cache(dir=str(self._folder)))
-            cache = Path(torch._inductor.codecache.cache_dir())
-            self._binaries.put_into(cache)
-            stack.callback(self._binaries.take_from, cache)
-            stack.enter_context(torch._inductor.config.patch({"cpp.simdlen": 1} | self._fault.config))
-            stack.enter_context(self._fault.plant() if faulty else nullcontext())
-            yield
+@contextmanager
+def compiling(fault: Fault, *, faulty: bool) -> Iterator[None]:
+    """With an empty cache."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    with ExitStack() as stack:
+        stack.callback(torch._dynamo.reset)
+        stack.enter_context(fresh_cache())
+        stack.enter_context(torch._inductor.config.patch({"cpp.simdlen": 1} | fault.config))
+        stack.enter_context(fault.plant() if faulty else nullcontext())
+        yield
 
 
 def record(fault: Fault, path: Path) -> kernelscope.ShadowResult:
@@ -102,7 +101,7 @@ def same_script(path: Path, other: Script) -> Script:
     return graph_script(run, run.graphs[0].name)
 
 
-def reduced(fault: Fault, compiling: Compiling) -> Script:
+def reduced(fault: Fault) -> Script:
     def program() -> None:
         with fault.plant():
             fault.program()
@@ -111,7 +110,7 @@ def reduced(fault: Fault, compiling: Compiling) -> Script:
         with fault.plant():  # it plants one kernel each time
             return shadow_check(candidate)
 
-    with compiling(faulty=False):
+    with compiling(fault, faulty=False):
         captured = capture(program)
         assert captured.failure is not None
         found = reduce_captured(captured, Trials(check, Journal()))
@@ -122,9 +121,9 @@ def reduced(fault: Fault, compiling: Compiling) -> Script:
     return script
 
 
-def status_here(path: Path, compiling: Compiling, *, faulty: bool) -> int:
+def status_here(path: Path, fault: Fault, *, faulty: bool) -> int:
     """In this process, because the fault is planted in this process."""
-    with compiling(faulty=faulty), pytest.raises(SystemExit) as left:
+    with compiling(fault, faulty=faulty), pytest.raises(SystemExit) as left:
         runpy.run_path(str(path), run_name="__main__")
     return int(left.value.code)
 
@@ -132,8 +131,7 @@ def status_here(path: Path, compiling: Compiling, *, faulty: bool) -> int:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", [marked(fault) for fault in FAULTS])
 def test_from_the_fault_to_its_scripts(fault: Fault, tmp_path: Path, only_torch: OnlyTorch) -> None:
-    compiling = Compiling(fault, tmp_path)
-    with compiling(faulty=True):
+    with compiling(fault, faulty=True):
         wrong = record(fault, tmp_path / "wrong")
     script = script_of(tmp_path / "wrong.kscope", wrong)
     assert "import kernelscope" not in script.text
@@ -143,11 +141,12 @@ def test_from_the_fault_to_its_scripts(fault: Fault, tmp_path: Path, only_torch:
     running = only_torch.start(files.write(script, tmp_path / "a"), paths=paths)
     clean = None
     if not needs_corpus:
-        with compiling(faulty=False):
-            record(fault, tmp_path / "right")
+        saved = kernelscope.record(values="save", stages=True, path=tmp_path / "right")
+        with compiling(fault, faulty=False), saved:
+            fault.program()
         right = same_script(tmp_path / "right.kscope", script)
         clean = only_torch.start(files.write(right, tmp_path / "b"))
-    smallest = reduced(fault, compiling)
+    smallest = reduced(fault)
     status, said = only_torch.wait(running)
     assert status == 1, said
     assert "FAIL " in said
@@ -156,8 +155,8 @@ def test_from_the_fault_to_its_scripts(fault: Fault, tmp_path: Path, only_torch:
         assert status == 0, said
     if "kernelscope_faults" not in smallest.text:  # needs an operator of the program's, and says so
         path = files.write(smallest, tmp_path / "c")
-        assert status_here(path, compiling, faulty=True) == 1
-        assert status_here(path, compiling, faulty=False) == 0
+        assert status_here(path, fault, faulty=True) == 1
+        assert status_here(path, fault, faulty=False) == 0
 
 
 @pytest.mark.timeout(900)

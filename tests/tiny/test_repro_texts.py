@@ -171,6 +171,10 @@ def test_complex_and_8_bit_results_are_compared_by_rounding_too() -> None:
     allowed = allowance(eighth, narrow, None, 1.0)
     assert difference(eighth, eighth, narrow, allowed) == ""
     assert "elements differ" in difference((narrow + 1).to(eighth.dtype), eighth, narrow, allowed)
+    ties = torch.tensor([2, 3, 4])
+    unsure = allowance(ties, torch.tensor([2, 3, 5]), ties, 1.0)
+    assert difference(torch.tensor([2, 3, 5]), ties, ties, unsure) == "", "a tie that rounding decides"
+    assert "1 of 3 elements differ" in difference(torch.tensor([2, 4, 4]), ties, ties, unsure)
     assert "should have [3]" in difference(torch.ones(2), torch.ones(3), None, None)
 
 

@@ -87,7 +87,7 @@ def _text(
     blocks = [
         docstring(what, run.info.versions),
         *[f"import {name}" for name in imports],
-        *switches(run.compiler_settings.get("torch", {})),
+        *switches(run, call),
         rule("the kernel"),
         *launch.before,
         f"def launch({', '.join(own)}):",

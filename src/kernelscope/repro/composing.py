@@ -9,7 +9,11 @@ from pathlib import Path
 from pprint import pformat
 from typing import Any
 
+import numpy as np
+
 from .. import __version__
+from ..analysis.reading import Reader
+from ..run import KernelCall, StoredRun
 from ..run.tensors import SavedTensor
 
 _EMBEDDED = Path(__file__).with_name("embedded.py")
@@ -80,18 +84,30 @@ def settings(found: Mapping[str, Any], notes: list[str]) -> list[str]:
     return [rule("settings"), "import torch._inductor.config", *lines] if lines else []
 
 
-def switches(found: Mapping[str, Any]) -> list[str]:
+_SWITCHES = {  # by the name under which it is recorded: torch's own value, and how to turn it
+    "deterministic algorithms": (False, "torch.use_deterministic_algorithms({}, warn_only=True)"),
+    "float32 matmul precision": ("highest", "torch.set_float32_matmul_precision({})"),
+    "matmul bf16 reduction": (True, "torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = {}"),
+    "matmul f16 reduction": (True, "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = {}"),
+    "cudnn TF32": (True, "torch.backends.cudnn.allow_tf32 = {}"),
+    "cudnn deterministic": (False, "torch.backends.cudnn.deterministic = {}"),
+    "cudnn benchmark": (False, "torch.backends.cudnn.benchmark = {}"),
+}
+
+
+def switches(run: StoredRun, call: KernelCall) -> list[str]:
     """Torch's own switches that change what a kernel computes, where the program had turned them."""
-    lines = []
-    for name, value in found.items():
-        if name == "default_dtype" and re.fullmatch(r"torch\.\w+", str(value)):
-            lines.append(f"torch.set_default_dtype({value})")
-        elif name == "float32_matmul_precision":
-            lines.append(f"torch.set_float32_matmul_precision({value!r})")
-        elif name == "deterministic_algorithms":
-            lines.append(f"torch.use_deterministic_algorithms({value!r}, warn_only=True)")
-        elif name in ("cudnn.benchmark", "cudnn.deterministic"):
-            lines.append(f"torch.backends.{name} = {value!r}")
+    found = Reader(run, np.empty(0, np.int64)).switches(call)
+    lines = [
+        how.format(repr(found[name]))
+        for name, (usual, how) in _SWITCHES.items()
+        if isinstance(found.get(name), type(usual)) and found[name] != usual
+    ]
+    if found.get("matmul TF32") is True and found.get("float32 matmul precision") == "highest":
+        lines.append("torch.backends.cuda.matmul.allow_tf32 = True")
+    dtype = str(run.compiler_settings.get("torch", {}).get("default_dtype", ""))
+    if re.fullmatch(r"torch\.\w+", dtype):
+        lines.append(f"torch.set_default_dtype({dtype})")
     return [rule("switches of torch that the program had turned"), "\n".join(lines)] if lines else []
 
 

@@ -189,10 +189,16 @@ def in_float64(function: Any, given: dict[str, Any], jitter: float = 0.0) -> dic
         return None
 
 
-def allowance(right: Any, exact: Any, shaken: Any, reach: float) -> tuple[float, float] | None:
-    """What rounding explains: at most, and on average; `reach` numbers go into one."""
-    if right is None or exact is None or not (right.is_floating_point() or right.is_complex()):
+def allowance(right: Any, exact: Any, shaken: Any, reach: float) -> Any:
+    """What rounding explains: at most, and on average; `reach` numbers go into one.
+
+    Of integers and truth values, which elements: those that come out otherwise in float64, or when shaken.
+    """
+    if right is None or exact is None:
         return None
+    if not (right.is_floating_point() or right.is_complex()):
+        others = [part.reshape(right.shape) for part in (exact, shaken) if part is not None]
+        return sum((part != right for part in others), torch.zeros_like(right, dtype=torch.bool)).cpu()
     r, e = numbers(right), numbers(exact.reshape(right.shape))
     s = e if shaken is None else numbers(shaken.reshape(right.shape))
     fine = torch.isfinite(r) & torch.isfinite(e) & torch.isfinite(s)
@@ -215,6 +221,8 @@ def difference(made: torch.Tensor, other: torch.Tensor, exact: Any, allowed: Any
     made, other = made.detach().cpu(), other.detach().cpu().reshape(made.shape)
     if not (made.is_floating_point() or made.is_complex()):
         wrong = made != other
+        if allowed is not None:
+            wrong &= ~allowed.reshape(made.shape)
         return told(made, other, wrong) if bool(wrong.any()) else ""
     m, o = numbers(made), numbers(other)
     if allowed is None:

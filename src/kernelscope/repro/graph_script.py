@@ -12,7 +12,7 @@ from ..events import Graph
 from ..run import KernelCall, StoredRun
 from ..run.errors import RunError
 from ..run.run import is_graph
-from ..stages.graphs import StagedGraph
+from ..stages.graphs import NoSuchStage, StagedGraph
 from .composing import Script, docstring, ending, laid_out, rule, settings, switches, tables
 from .eager_part import GraphNames, sizes_of_execution, whole
 from .fx_text import FxText, read_fx
@@ -54,7 +54,7 @@ def graph_script(run: StoredRun, which: str, imports: Sequence[str] = (), stage:
             f"Graph {graph.name} of a recorded run, compiled anew: its stage {name!r}.", run.info.versions
         ),
         *[f"import {module}" for module in (*imports, *_modules(text))],
-        *switches(run.compiler_settings.get("torch", {})),
+        *switches(run, first),
         *settings(changed, notes),
         rule(f"the graph, as Inductor's stage {name!r} has it"),
         f"def graph({', '.join([*given, *numbers])}):",
@@ -118,7 +118,10 @@ def _reference(staged: StagedGraph, post_grad: FxText, stage: str) -> tuple[str,
 
 
 def _readable(staged: StagedGraph, name: str) -> FxText:
-    text = read_fx(staged.stage(name).text)
+    try:
+        text = read_fx(staged.stage(name).text)
+    except NoSuchStage as error:
+        raise RunError(str(error)) from None
     if not text.lines or not text.results:
         raise RunError(f"the stage {name} of graph {staged.name} cannot be read as a program")
     return text
@@ -207,7 +210,8 @@ def _unread(known: GraphNames, variable: str, symbols: Mapping[str, int], notes:
     shape, stride = (values_of(part, symbols) for part in layout) if layout else (None, None)
     if shape is None or stride is None:
         raise RunError(f"the input {variable} of the graph was read by no kernel, so it was not saved")
-    notes.append(f"no kernel reads {variable} as a whole, so it was not saved: here it is random")
+    if 0 not in shape:
+        notes.append(f"no kernel reads {variable} as a whole, so it was not saved: here it is random")
     dtype = known.dtypes.get(variable, "float32")
     low, high = (-4.0, 4.0) if "float" in dtype else (0, 1)
     place = known.devices.get(variable, "cpu")
