@@ -84,6 +84,32 @@ def test_lines_that_change_a_tensor() -> None:
     ]  # fmt: skip
 
 
+WRITING = """
+class <lambda>(torch.nn.Module):
+    def forward(self, arg0_1: "f32[10, 8][8, 1]cpu", arg1_1: "f32[8, 8][8, 1]cpu"):
+        as_strided: "f32[8, 8]" = torch.ops.aten.as_strided.default(arg0_1, [8, 8], [8, 1], 8)
+        add: "f32[8, 8]" = torch.ops.aten.add.Tensor(as_strided, 1);  as_strided = None
+        part: "f32[8, 8]" = torch.ops.aten.as_strided.default(arg0_1, [8, 8], [8, 1], 8)
+        copy_: "f32[8, 8]" = torch.ops.aten.copy_.default(part, add);  copy_ = None
+        other: "f32[8, 8]" = torch.ops.aten.as_strided.default(arg0_1, [8, 8], [8, 1], 16)
+        mul: "f32[8, 8]" = torch.ops.aten.mul.Tensor(other, 2);  other = None
+        into = torch.ops.mine.into.default(arg1_1, mul)
+        sub: "f32[8, 8]" = torch.ops.aten.sub.Tensor(arg1_1, 2)
+        copy__1: "f32[8, 8]" = torch.ops.aten.copy_.default(arg1_1, sub)
+        return (mul, sub)
+"""
+
+
+def test_what_is_written_before_it_is_read() -> None:
+    graph, given = read_fx(WRITING), frozenset({"arg0_1", "arg1_1"})
+    named = [line.name for line in slice_of(graph, "mul", given).lines]
+    assert named == ["as_strided", "add", "part", "copy_", "other", "mul"]
+    assert [line.name for line in slice_of(graph, "add", given).lines] == ["as_strided", "add"]
+    assert [line.name for line in slice_of(graph, "sub", given | {"mul"}).lines] == ["into", "sub"]
+    assert graph.is_written("arg0_1"), "a part of it"
+    assert not read_fx(GRAPH).is_written("arg2_1")
+
+
 def test_sizes_are_numbers_and_nothing_else() -> None:
     known = {"s0": 4}
     assert value_of("2*s0 + 1", known) == 9

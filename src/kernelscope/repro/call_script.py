@@ -35,8 +35,10 @@ def call_script(run: StoredRun, index: int, imports: Sequence[str] = ()) -> Scri
     launch = launching(call, names)
     part = eager_part(run, call, names, launch.wrapper, launch.text, tensors)
     if part is None:
-        how = "" if call.kind == "gcu" else ": record with --stages to have the FX nodes of each kernel"
-        notes.append(f"the eager result is not checked{how}")
+        if call.kind != "op":  # which is eager itself
+            staged = call.kind != "gcu" and call.graph is not None
+            how = ": record with --stages to have the FX nodes of each kernel" if staged else ""
+            notes.append(f"the eager result is not checked{how}")
     else:
         notes += [f"not checked beside eager: {why}" for why in part.unknown]
         given |= part.context

@@ -59,7 +59,7 @@ def graph_script(run: StoredRun, which: str, imports: Sequence[str] = (), stage:
         rule(f"the graph, as Inductor's stage {name!r} has it"),
         f"def graph({', '.join([*given, *numbers])}):",
         *[f"    {line.code}" for line in text.lines.values()],
-        "    return {" + ", ".join(f"{key!r}: {n}" for key, n in _results(name, text, given).items()) + "}",
+        "    return {" + ", ".join(f"{key!r}: {n}" for key, n in _results(text, given).items()) + "}",
         f"SIZES = {numbers!r}",
         "def eager(**given):",
         "    with torch.no_grad():",
@@ -127,12 +127,10 @@ def _readable(staged: StagedGraph, name: str) -> FxText:
     return text
 
 
-def _results(stage: str, text: FxText, given: Mapping[str, dict[str, Any]]) -> dict[str, str]:
+def _results(text: FxText, given: Mapping[str, dict[str, Any]]) -> dict[str, str]:
     """What the graph returns, and what it leaves in inputs that it changes."""
     found = {f"result_{i}": name for i, name in enumerate(text.results) if name}
-    if stage != "aot":  # there it returns them
-        found |= {f"{name} after": name for name, about in given.items() if about["role"] == "inout"}
-    return found
+    return found | {f"{name} after": name for name, about in given.items() if about["role"] == "inout"}
 
 
 def _modules(text: FxText) -> list[str]:
@@ -187,7 +185,7 @@ def _given(
             given[own] = _unread(known, variable, symbols, notes)
             continue
         spec = value.spec
-        role = "inout" if known.text.last_write(variable) else "in"
+        role = "inout" if known.text.is_written(variable) else "in"
         given[own] = {"role": role, "dtype": spec.dtype, "shape": spec.shape, "stride": spec.stride}
         given[own]["saved"] = tensors.add(value.file, own)
         layout = known.layouts.get(variable)
