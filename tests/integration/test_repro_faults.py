@@ -1,22 +1,26 @@
-"""Planted faults: the script of the wrong call fails in a fresh interpreter, and passes without the fault.
+"""Planted faults, from the failure to its cause and to scripts that show it.
 
-`reduce` then ends at no more than three nodes, whose script fails with the fault and passes without it.
+Of each: `repro` of the wrong call fails where only torch is installed, and passes without the fault; `reduce`
+ends at no more than three nodes, whose script fails with the fault and passes without it; `bisect` ends at
+the kernel or the pass that the fault was put into.
 """
 
 from __future__ import annotations
 
 import os
 import runpy
-import subprocess
-import sys
-from contextlib import ExitStack, nullcontext
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 import torch._inductor.config
+from tests.integration.compile_once import compiler_that_builds_once
 from tests.integration.faults.corpus import FAULTS
+from tests.integration.faults.finding import Canaries, assert_found, planted
 from tests.integration.faults.planting import Fault
+from tests.integration.only_torch import OnlyTorch
 from torch._inductor.utils import fresh_cache
 
 import kernelscope
@@ -34,31 +38,49 @@ from kernelscope.repro.graph_script import graph_script
 
 ROOT = Path(__file__).parents[2]
 FIRST = {fault.family: fault.name for fault in reversed(FAULTS)}
-# Each compiles several times, so on every change only some of them.
-SCRIPTS, REDUCED = {"wrong operator", "swapped inputs"}, {"wrong operator", "wrong pass"}
 CORPUS = "tests.integration.faults.corpus"
 
 
-def marked(fault: Fault, families: set[str]) -> object:
-    is_first = FIRST[fault.family] == fault.name and fault.family in families
+def marked(fault: Fault) -> object:
+    is_first = FIRST[fault.family] == fault.name
     return pytest.param(fault, id=str(fault), marks=() if is_first else pytest.mark.slow)
 
 
-def record(fault: Fault, path: Path, *, planted: bool) -> kernelscope.ShadowResult:
+@pytest.fixture(scope="module", autouse=True)
+def compile_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    folder = compiler_that_builds_once(tmp_path_factory.mktemp("compiler"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(folder), prepend=os.pathsep)
+        yield
+
+
+@pytest.fixture(scope="module")
+def only_torch(tmp_path_factory: pytest.TempPathFactory, compile_once: None) -> Iterator[OnlyTorch]:
+    made = OnlyTorch(tmp_path_factory.mktemp("only-torch"))
+    yield made
+    made.close()
+
+
+@contextmanager
+def compiling(fault: Fault, *, faulty: bool) -> Iterator[None]:
+    """With an empty cache."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     with ExitStack() as stack:
+        stack.callback(torch._dynamo.reset)
         stack.enter_context(fresh_cache())
         stack.enter_context(torch._inductor.config.patch({"cpp.simdlen": 1} | fault.config))
-        stack.enter_context(fault.plant() if planted else nullcontext())
-        stack.enter_context(kernelscope.record(values="save", stages=True, path=path))
-        result = stack.enter_context(kernelscope.shadow())
+        stack.enter_context(fault.plant() if faulty else nullcontext())
+        yield
+
+
+def record(fault: Fault, path: Path) -> kernelscope.ShadowResult:
+    with kernelscope.record(values="save", stages=True, path=path), kernelscope.shadow() as result:
         fault.program()
-    torch._dynamo.reset()
     return result
 
 
-def script_of(fault: Fault, path: Path, result: kernelscope.ShadowResult) -> Script:
+def script_of(path: Path, result: kernelscope.ShadowResult) -> Script:
     run, culprit = kernelscope.load(path), result.culprit
     assert culprit is not None
     if culprit.verdict == "wrong-stage":
@@ -71,51 +93,15 @@ def script_of(fault: Fault, path: Path, result: kernelscope.ShadowResult) -> Scr
     return call_script(run, call.index, imports)
 
 
-def status_of(path: Path, *, needs_corpus: bool) -> tuple[int, str]:
-    """In a fresh interpreter that has torch, and does not know of kernelscope."""
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    if needs_corpus:
-        environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "src")])
-    done = subprocess.run([sys.executable, str(path)], env=environment, capture_output=True, text=True)
-    return done.returncode, done.stdout + done.stderr
+def same_script(path: Path, other: Script) -> Script:
+    """Of a run without the fault: the same call, or graph."""
+    run = kernelscope.load(path)
+    if other.name.startswith("repro_call"):
+        return call_script(run, int(other.name.rpartition("_")[2]))
+    return graph_script(run, run.graphs[0].name)
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("fault", [marked(fault, SCRIPTS) for fault in FAULTS])
-def test_its_script_fails_and_passes_without_the_fault(fault: Fault, tmp_path: Path) -> None:
-    wrong = record(fault, tmp_path / "wrong", planted=True)
-    script = script_of(fault, tmp_path / "wrong.kscope", wrong)
-    assert "import kernelscope" not in script.text
-    needs_corpus = f"import {CORPUS}" in script.text
-    status, said = status_of(files.write(script, tmp_path / "a"), needs_corpus=needs_corpus)
-    assert status == 1, said
-    assert "FAIL " in said
-    if needs_corpus:
-        return  # the operator itself is wrong, and stays so
-    record(fault, tmp_path / "right", planted=False)
-    index = int(script.name.rpartition("_")[2]) if script.name.startswith("repro_call") else None
-    right = kernelscope.load(tmp_path / "right.kscope")
-    clean = call_script(right, index) if index is not None else graph_script(right, right.graphs[0].name)
-    status, said = status_of(files.write(clean, tmp_path / "b"), needs_corpus=False)
-    assert status == 0, said
-
-
-def run_here(path: Path, fault: Fault, *, planted: bool) -> int:
-    """In this process, because the fault is planted in this process."""
-    torch._dynamo.reset()
-    with ExitStack() as stack:
-        stack.enter_context(fresh_cache())
-        stack.enter_context(torch._inductor.config.patch({"cpp.simdlen": 1} | fault.config))
-        stack.enter_context(fault.plant() if planted else nullcontext())
-        left = stack.enter_context(pytest.raises(SystemExit))
-        runpy.run_path(str(path), run_name="__main__")
-    torch._dynamo.reset()
-    return int(left.value.code)
-
-
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("fault", [marked(fault, REDUCED) for fault in FAULTS])
-def test_it_is_reduced_to_three_nodes(fault: Fault, tmp_path: Path) -> None:
+def reduced(fault: Fault) -> Script:
     def program() -> None:
         with fault.plant():
             fault.program()
@@ -124,8 +110,7 @@ def test_it_is_reduced_to_three_nodes(fault: Fault, tmp_path: Path) -> None:
         with fault.plant():  # it plants one kernel each time
             return shadow_check(candidate)
 
-    torch.manual_seed(0)
-    with fresh_cache(), torch._inductor.config.patch({"cpp.simdlen": 1} | fault.config):
+    with compiling(fault, faulty=False):
         captured = capture(program)
         assert captured.failure is not None
         found = reduce_captured(captured, Trials(check, Journal()))
@@ -133,8 +118,53 @@ def test_it_is_reduced_to_three_nodes(fault: Fault, tmp_path: Path) -> None:
     assert found.nodes <= 3, found
     assert captured.failure.is_same(found.failure), "another failure"
     assert found.failure.what == fault.verdict
-    if "kernelscope_faults" in script.text:
-        return  # needs an operator of the program's, and says so
-    path = files.write(script, tmp_path)
-    assert run_here(path, fault, planted=True) == 1
-    assert run_here(path, fault, planted=False) == 0
+    return script
+
+
+def status_here(path: Path, fault: Fault, *, faulty: bool) -> int:
+    """In this process, because the fault is planted in this process."""
+    with compiling(fault, faulty=faulty), pytest.raises(SystemExit) as left:
+        runpy.run_path(str(path), run_name="__main__")
+    return int(left.value.code)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("fault", [marked(fault) for fault in FAULTS])
+def test_from_the_fault_to_its_scripts(fault: Fault, tmp_path: Path, only_torch: OnlyTorch) -> None:
+    with compiling(fault, faulty=True):
+        wrong = record(fault, tmp_path / "wrong")
+    script = script_of(tmp_path / "wrong.kscope", wrong)
+    assert "import kernelscope" not in script.text
+    # An operator of the corpus itself is needed, and is wrong wherever it runs.
+    needs_corpus = f"import {CORPUS}" in script.text
+    paths = [ROOT, ROOT / "src", Path(pytest.__file__).parents[1]] if needs_corpus else []
+    running = only_torch.start(files.write(script, tmp_path / "a"), paths=paths)
+    clean = None
+    if not needs_corpus:
+        saved = kernelscope.record(values="save", stages=True, path=tmp_path / "right")
+        with compiling(fault, faulty=False), saved:
+            fault.program()
+        right = same_script(tmp_path / "right.kscope", script)
+        clean = only_torch.start(files.write(right, tmp_path / "b"))
+    smallest = reduced(fault)
+    status, said = only_torch.wait(running)
+    assert status == 1, said
+    assert "FAIL " in said
+    if clean is not None:
+        status, said = only_torch.wait(clean)
+        assert status == 0, said
+    if "kernelscope_faults" not in smallest.text:  # needs an operator of the program's, and says so
+        path = files.write(smallest, tmp_path / "c")
+        assert status_here(path, fault, faulty=True) == 1
+        assert status_here(path, fault, faulty=False) == 0
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("fault", [marked(fault) for fault in FAULTS])
+def test_bisect_ends_at_its_cause(fault: Fault) -> None:
+    """On the finest axis that can express it; what works around it is in test_bisect_faults."""
+    canaries = Canaries()
+    result = kernelscope.bisect(planted(fault, canaries), compile=False, workaround=False, runs=2)
+    canary = canaries.first
+    canary.assert_planted()
+    assert_found(fault, result, canary)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import torch
 
 import kernelscope
 from kernelscope.cli import main
+from kernelscope.repro import files
+from kernelscope.repro.call_script import call_script
 from kernelscope.repro.embedded import allowance, arguments, difference
 from kernelscope.repro.fx_text import read_fx, slice_of
 from kernelscope.repro.sizes import learn, value_of
@@ -67,6 +70,46 @@ def test_a_printed_graph() -> None:
     assert not read_fx("def f(:").lines
 
 
+def test_lines_that_change_a_tensor() -> None:
+    """As Dynamo traces them: without these lines a script computes something else."""
+    graph = read_fx(
+        "def forward(self, L_x_):\n"
+        "    l_x_ = L_x_\n"
+        "    l_x_ += 1;  iadd = l_x_\n"
+        "    iadd[0] = 5;  setitem = iadd;  setitem = None\n"
+        "    return (iadd,)\n"
+    )
+    assert [line.code for line in graph.lines.values()] == [
+        "l_x_ = L_x_", "l_x_ += 1", "iadd = l_x_", "iadd[0] = 5", "setitem = iadd",
+    ]  # fmt: skip
+
+
+WRITING = """
+class <lambda>(torch.nn.Module):
+    def forward(self, arg0_1: "f32[10, 8][8, 1]cpu", arg1_1: "f32[8, 8][8, 1]cpu"):
+        as_strided: "f32[8, 8]" = torch.ops.aten.as_strided.default(arg0_1, [8, 8], [8, 1], 8)
+        add: "f32[8, 8]" = torch.ops.aten.add.Tensor(as_strided, 1);  as_strided = None
+        part: "f32[8, 8]" = torch.ops.aten.as_strided.default(arg0_1, [8, 8], [8, 1], 8)
+        copy_: "f32[8, 8]" = torch.ops.aten.copy_.default(part, add);  copy_ = None
+        other: "f32[8, 8]" = torch.ops.aten.as_strided.default(arg0_1, [8, 8], [8, 1], 16)
+        mul: "f32[8, 8]" = torch.ops.aten.mul.Tensor(other, 2);  other = None
+        into = torch.ops.mine.into.default(arg1_1, mul)
+        sub: "f32[8, 8]" = torch.ops.aten.sub.Tensor(arg1_1, 2)
+        copy__1: "f32[8, 8]" = torch.ops.aten.copy_.default(arg1_1, sub)
+        return (mul, sub)
+"""
+
+
+def test_what_is_written_before_it_is_read() -> None:
+    graph, given = read_fx(WRITING), frozenset({"arg0_1", "arg1_1"})
+    named = [line.name for line in slice_of(graph, "mul", given).lines]
+    assert named == ["as_strided", "add", "part", "copy_", "other", "mul"]
+    assert [line.name for line in slice_of(graph, "add", given).lines] == ["as_strided", "add"]
+    assert [line.name for line in slice_of(graph, "sub", given | {"mul"}).lines] == ["into", "sub"]
+    assert graph.is_written("arg0_1"), "a part of it"
+    assert not read_fx(GRAPH).is_written("arg2_1")
+
+
 def test_sizes_are_numbers_and_nothing_else() -> None:
     known = {"s0": 4}
     assert value_of("2*s0 + 1", known) == 9
@@ -103,6 +146,7 @@ def test_a_launch_in_a_wrapper() -> None:
 
 def test_names_that_can_be_variables() -> None:
     assert uniquely(["x", "x", "tensors[0]", "0"]) == ["x", "x_2", "tensors_0_", "_0"]
+    assert uniquely(["from", "torch"], taken=("torch",)) == ["from_", "torch_2"]
 
 
 def test_arguments_that_share_memory() -> None:
@@ -118,6 +162,46 @@ def test_arguments_that_share_memory() -> None:
     assert made["c"].tolist() == [[1, 2], [3, 4]]
     assert made["c"].stride() == (1, 2)
     assert torch.isnan(made["b"][1]), "memory that holds nothing is not zero by chance"
+
+
+def test_arguments_of_any_layout_and_dtype() -> None:
+    def made(dtype: str, shape: tuple[int, ...], stride: tuple[int, ...], **more: object) -> torch.Tensor:
+        about = {"role": "in", "dtype": dtype, "shape": shape, "stride": stride} | more
+        return arguments({"x": about}, {})["x"]
+
+    expanded = made("float32", (3, 2), (0, 1), values=[1.0, 2.0] * 3)
+    assert expanded.tolist() == [[1, 2]] * 3
+    assert expanded.stride() == (0, 1)
+    assert made("float32", (), (), values=[2.5]).item() == 2.5
+    assert made("float32", (0, 3), (3, 1)).shape == (0, 3)
+    assert made("float8_e4m3fn", (2,), (1,), values=[1.0, -2.0]).float().tolist() == [1, -2]
+    drawn = {"seed": 1, "min": 0.5, "max": 2.0, "mean": 1.0, "std": 0.3}
+    turned = made("complex64", (50,), (1,), **drawn).abs()
+    assert 0.49 < float(turned.min()) <= float(turned.max()) < 2.01
+    odd = made("float32", (50,), (1,), **drawn, special={"nan": 3, "-inf": 2, "0": 7})
+    assert [int(n) for n in (odd.isnan().sum(), odd.isneginf().sum(), (odd == 0).sum())] == [3, 2, 7]
+    largest = made("int64", (4,), (1,), **drawn | {"min": -float(1 << 63), "max": float(1 << 63)})
+    assert largest.dtype == torch.int64
+
+
+def test_complex_and_8_bit_results_are_compared_by_rounding_too() -> None:
+    exact = torch.randn(100, dtype=torch.complex128)
+    right = exact.to(torch.complex64)
+    allowed = allowance(right, exact, None, 1.0)
+    assert difference(right * (1 + 1e-7), right, exact, allowed) == ""
+    wrong = right.clone()
+    wrong[3] += 1e-3j
+    assert "1 of 100 elements differ; worst at [3]" in difference(wrong, right, exact, allowed)
+    narrow = torch.randn(100, dtype=torch.float64)
+    eighth = narrow.to(torch.float8_e4m3fn)
+    allowed = allowance(eighth, narrow, None, 1.0)
+    assert difference(eighth, eighth, narrow, allowed) == ""
+    assert "elements differ" in difference((narrow + 1).to(eighth.dtype), eighth, narrow, allowed)
+    ties = torch.tensor([2, 3, 4])
+    unsure = allowance(ties, torch.tensor([2, 3, 5]), ties, 1.0)
+    assert difference(torch.tensor([2, 3, 5]), ties, ties, unsure) == "", "a tie that rounding decides"
+    assert "1 of 3 elements differ" in difference(torch.tensor([2, 4, 4]), ties, ties, unsure)
+    assert "should have [3]" in difference(torch.ones(2), torch.ones(3), None, None)
 
 
 def test_rounding_is_no_difference_and_a_wrong_digit_is() -> None:
@@ -177,3 +261,41 @@ def test_what_reduce_says_of_bad_input(
     assert "at least once" in said("--repeats", "0", "a.py")
     (tmp_path / "a-reduced").mkdir()
     assert "add --resume to go on" in said("a.py")
+
+
+def status_of(path: Path, capsys: Capture) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as left:
+        runpy.run_path(str(path), run_name="__main__")
+    return int(left.value.code), capsys.readouterr().out
+
+
+def test_scripts_of_eager_operators(tmp_path: Path, capsys: Capture) -> None:
+    """Lists of tensors, dtypes, memory that is shared, names that are words of Python, a path with quotes."""
+    folder = tmp_path / 'it\'s a "folder"'
+    with kernelscope.record(ops="all", values="save", path=tmp_path / "r"):
+        x = torch.arange(12.0).reshape(3, 4)
+        torch.cat([x, x[1:]])
+        x.to(torch.bfloat16)
+        x[:, torch.tensor([0, 2])]
+        x[1:].add_(x[:2].clone())
+        torch.empty(0, 3).sum(0)
+        torch.view_as_complex(x.reshape(3, 2, 2)).exp()
+        (x.expand(2, 3, 4) * 2).float()
+        torch.full((2,), float("-inf")).random_(3, 5)
+    run = kernelscope.load(tmp_path / "r.kscope")
+    statuses = {}
+    for call in run.calls:
+        path = files.write(call_script(run, call.index), folder / str(call.index))
+        assert "kernelscope" not in path.read_text().partition("Written by kernelscope")[2]
+        status, said = status_of(path, capsys)
+        statuses.setdefault(call.kernel_name, status)
+        assert status == 0 or call.kernel_name == "aten.random_.from", said
+    wanted = {
+        "aten.cat.default",
+        "aten._to_copy.default",
+        "aten.index.Tensor",
+        "aten.add_.Tensor",
+        "aten.exp.default",
+    }
+    assert wanted <= statuses.keys()
+    assert statuses["aten.random_.from"] == 2, "nothing to compare it with"

@@ -6,6 +6,7 @@ import argparse
 import json
 import subprocess
 import sys
+from keyword import iskeyword
 from pathlib import Path
 
 from ..run import folder, load
@@ -52,6 +53,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.set_defaults(main=main)
 
 
+def check_imports(names: list[str]) -> None:
+    for name in names:
+        if not all(word.isidentifier() and not iskeyword(word) for word in name.split(".")):
+            raise RunError(f"--import {name}: give the name of a module")
+
+
 def main(args: argparse.Namespace) -> int:
     from ..repro import files
     from ..repro.call_script import call_script
@@ -59,23 +66,21 @@ def main(args: argparse.Namespace) -> int:
 
     if (args.call is None) == (args.graph is None):
         raise RunError("which one? Give --call N, as `kernelscope show` numbers it, or --graph GRAPH")
-    for name in args.imports:
-        if not all(word.isidentifier() for word in name.split(".")):
-            raise RunError(f"--import {name}: give the name of a module")
+    if args.stage and args.graph is None:
+        raise RunError("--stage is for a graph: give --graph GRAPH, too")
+    check_imports(args.imports)
     run = load(folder.resolve(args.run), part=part_of(args))
     if args.call is not None:
         script = call_script(run, args.call, args.imports)
     else:
         script = graph_script(run, args.graph, args.imports, args.stage)
     path = files.write(script, Path(args.output))
+    beside = path.with_suffix(".safetensors") if script.tensors else None
     if args.json:
-        print(
-            json.dumps(
-                {"script": str(path), "tensors": str(path.with_suffix(".safetensors")), "notes": script.notes}
-            )
-        )
+        tensors = None if beside is None else str(beside)
+        print(json.dumps({"script": str(path), "tensors": tensors, "notes": script.notes}))
     else:
-        print(f"{path}  ({len(script.tensors)} tensors in {path.with_suffix('.safetensors').name})")
+        print(f"{path}  ({len(script.tensors)} tensors in {beside.name})" if beside else str(path))
         for note in script.notes:
             print(f"  note: {note}")
     if not (args.runs or args.benchmark):

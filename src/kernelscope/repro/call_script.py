@@ -8,11 +8,14 @@ from typing import Any
 from ..analysis.random_operators import draws
 from ..run import KernelCall, StoredRun
 from ..run.errors import RunError
-from .composing import Script, docstring, ending, laid_out, rule, tables
+from .composing import Script, docstring, ending, laid_out, rule, switches, tables
 from .eager_part import EagerPart, eager_part
 from .held_values import Tensors, about_argument, place_in_memory
 from .launching import Launching, launching
 from .wrapper_parts import uniquely
+
+# What the text of a launch, or of eager, may use.
+_TAKEN = ("torch", "triton", "tl", "device", "inf", "nan", "math", "ctypes", "base", "named", "returned")
 
 
 def call_script(run: StoredRun, index: int, imports: Sequence[str] = ()) -> Script:
@@ -21,7 +24,7 @@ def call_script(run: StoredRun, index: int, imports: Sequence[str] = ()) -> Scri
     if not found or found[0].index != index:
         raise RunError(f"{run.path} has no call {index}; it has {len(run)} calls")
     call = found[0]
-    names = dict(enumerate(uniquely([arg.name for arg in call.arguments])))
+    names = dict(enumerate(uniquely([arg.name for arg in call.arguments], _TAKEN)))
     tensors, notes = Tensors(run), list[str]()
     given = {
         names[i]: about_argument(call, i, names[i], tensors, notes)
@@ -32,8 +35,10 @@ def call_script(run: StoredRun, index: int, imports: Sequence[str] = ()) -> Scri
     launch = launching(call, names)
     part = eager_part(run, call, names, launch.wrapper, launch.text, tensors)
     if part is None:
-        how = "" if call.kind == "gcu" else ": record with --stages to have the FX nodes of each kernel"
-        notes.append(f"the eager result is not checked{how}")
+        if call.kind != "op":  # which is eager itself
+            staged = call.kind != "gcu" and call.graph is not None
+            how = ": record with --stages to have the FX nodes of each kernel" if staged else ""
+            notes.append(f"the eager result is not checked{how}")
     else:
         notes += [f"not checked beside eager: {why}" for why in part.unknown]
         given |= part.context
@@ -84,6 +89,7 @@ def _text(
     blocks = [
         docstring(what, run.info.versions),
         *[f"import {name}" for name in imports],
+        *switches(run, call),
         rule("the kernel"),
         *launch.before,
         f"def launch({', '.join(own)}):",

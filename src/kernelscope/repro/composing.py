@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from pprint import pformat
 from typing import Any
 
+import numpy as np
+
 from .. import __version__
+from ..analysis.reading import Reader
+from ..run import KernelCall, StoredRun
 from ..run.tensors import SavedTensor
 
 _EMBEDDED = Path(__file__).with_name("embedded.py")
@@ -32,6 +37,7 @@ def rule(title: str) -> str:
 
 
 def docstring(what: str, versions: Mapping[str, str]) -> str:
+    what = what.replace("\\", "/").replace('"""', "'''")  # names of files are anything
     wanted = ("torch", "triton", "python")
     told = ", ".join(f"{k} {v}" for k, v in sorted(versions.items()) if k in wanted)
     return (
@@ -76,6 +82,38 @@ def settings(found: Mapping[str, Any], notes: list[str]) -> list[str]:
         else:
             notes.append(f"Inductor's setting {name} was {str(value)[:80]}, which cannot be written down")
     return [rule("settings"), "import torch._inductor.config", *lines] if lines else []
+
+
+_SWITCHES = {  # by the name under which it is recorded: torch's own value, and how to turn it
+    "deterministic algorithms": (False, "torch.use_deterministic_algorithms({}, warn_only=True)"),
+    "float32 matmul precision": ("highest", "torch.set_float32_matmul_precision({})"),
+    "matmul bf16 reduction": (True, "torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = {}"),
+    "matmul f16 reduction": (True, "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = {}"),
+    "cudnn TF32": (True, "torch.backends.cudnn.allow_tf32 = {}"),
+    "cudnn deterministic": (False, "torch.backends.cudnn.deterministic = {}"),
+    "cudnn benchmark": (False, "torch.backends.cudnn.benchmark = {}"),
+}
+
+
+def switches(run: StoredRun, call: KernelCall) -> list[str]:
+    """Torch's own switches that change what a kernel computes, where the program had turned them."""
+    found = Reader(run, np.empty(0, np.int64)).switches(call)
+    lines = [
+        how.format(repr(found[name]))
+        for name, (usual, how) in _SWITCHES.items()
+        if isinstance(found.get(name), type(usual)) and found[name] != usual
+    ]
+    if found.get("matmul TF32") is True and found.get("float32 matmul precision") == "highest":
+        lines.append("torch.backends.cuda.matmul.allow_tf32 = True")
+    dtype = str(run.compiler_settings.get("torch", {}).get("default_dtype", ""))
+    if re.fullmatch(r"torch\.\w+", dtype):
+        lines.append(f"torch.set_default_dtype({dtype})")
+    return [rule("switches of torch that the program had turned"), "\n".join(lines)] if lines else []
+
+
+def raw(text: str) -> str:
+    """Text as a literal that can be read."""
+    return f"r'''{text}'''" if "'''" not in text and not text.endswith(("\\", "'")) else repr(text)
 
 
 def _is_word(value: Any) -> bool:

@@ -38,6 +38,7 @@ class GraphNames:
         self.text: FxText = read_fx(stage.text if stage is not None else "")
         listed = [*dag.get("inputs", ()), *dag.get("buffers", ())]
         self.layouts = {b["name"]: (b["shape"], b.get("stride", [])) for b in listed}
+        self.devices = {b["name"]: str(b.get("scope", "cpu")) for b in listed}
         self.dtypes = {b["name"]: b["dtype"].removeprefix("torch.") for b in listed}
         self.nodes = {b["name"]: b["node"] for b in listed if b.get("node")}
         self.nodes |= {name: name for name in self.text.inputs}

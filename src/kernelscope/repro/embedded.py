@@ -19,7 +19,11 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64}
+NARROW = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float16, torch.bfloat16, torch.float32)
+WIDE: dict[torch.dtype, torch.dtype] = dict.fromkeys(NARROW, torch.float64)
+LOOSE = {torch.float16: 1e-3, torch.bfloat16: 1.6e-2, torch.float64: 1e-7, torch.complex128: 1e-7}
+LOOSE |= {dtype: 0.13 for dtype in WIDE if dtype.itemsize == 1}
+WIDE |= {torch.complex32: torch.complex128, torch.complex64: torch.complex128}
 
 
 def tensors_beside(script: str, *tables: dict[str, Any]) -> dict[str, torch.Tensor]:
@@ -65,13 +69,23 @@ def arguments(given: dict[str, dict[str, Any]], tensors: dict[str, torch.Tensor]
         tensor = torch.empty(0, dtype=dtype, device=device)
         tensor = tensor.set_(storage, about.get("offset", 0), tuple(about["shape"]), tuple(about["stride"]))
         if "saved" in about:
-            tensor.copy_(contents(tensors[about["saved"]], about))
+            fill(tensor, contents(tensors[about["saved"]], about))
         elif "values" in about:
-            tensor.copy_(torch.tensor(about["values"], dtype=dtype).reshape(tensor.shape))
+            fill(tensor, torch.tensor(about["values"], dtype=dtype).reshape(tensor.shape))
         elif "seed" in about:
-            tensor.copy_(generated(about).to(dtype))
+            fill(tensor, generated(about).to(dtype))
         made[name] = base(tensor, *about["base"]) if "base" in about else tensor
     return made
+
+
+def fill(tensor: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Copy, also into an expanded tensor, which has many elements in one place."""
+    place, taken = tensor, values
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if size > 1 and stride == 0:
+            place, taken = place.narrow(dim, 0, 1), taken.narrow(dim, 0, 1)
+    place.copy_(taken)
+    return tensor
 
 
 def contents(raw: torch.Tensor, about: dict[str, Any]) -> torch.Tensor:
@@ -83,11 +97,19 @@ def generated(about: dict[str, Any]) -> torch.Tensor:
     """Numbers with the recorded statistics: the values themselves were not kept."""
     generator = torch.Generator().manual_seed(about["seed"])
     low, high, shape = about["min"], about["max"], tuple(about["shape"])
-    if getattr(torch, about["dtype"]).is_floating_point:
-        drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
-        shaped: torch.Tensor = drawn * about["std"] + about["mean"]
-        return shaped.clamp(low, high)
-    return torch.randint(int(low), int(high) + 1, shape, generator=generator)
+    dtype = getattr(torch, about["dtype"])
+    if not (dtype.is_floating_point or dtype.is_complex):
+        return torch.randint(int(low), min(int(high), (1 << 63) - 2) + 1, shape, generator=generator)
+    drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
+    made: torch.Tensor = (drawn * about["std"] + about["mean"]).clamp(low, high).flatten()
+    places, first = torch.randperm(made.numel(), generator=generator), 0
+    for value, count in about.get("special", {}).items():  # as many zeros, NaNs and infinities as there were
+        made[places[first : first + count]] = float(value)
+        first += count
+    if dtype.is_complex:  # its statistics are those of the absolute values
+        turn = torch.rand(made.shape, generator=generator, dtype=torch.float64)
+        made = torch.polar(made, turn * 2 * math.pi)
+    return made.reshape(shape)
 
 
 def base(view: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
@@ -152,19 +174,12 @@ def in_float64(function: Any, given: dict[str, Any], jitter: float = 0.0) -> dic
     def wide(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or value.dtype not in WIDE:
             return value
-        value = (
-            torch.empty_strided(value.shape, value.stride(), dtype=torch.float64, device=value.device).copy_(
-                value
-            )
-            if value.numel()
-            else value.double()
-        )
-        noise = (
-            torch.rand(value.shape, generator=generator, dtype=torch.float64).to(value.device)
-            if jitter
-            else 0.0
-        )
-        return value * (1 + (2 * noise - 1) * jitter) if jitter else value
+        exact = value.to(WIDE[value.dtype])
+        if jitter:
+            noise = torch.rand(value.shape, generator=generator, dtype=torch.float64).to(value.device)
+            exact = exact * (1 + (2 * noise - 1) * jitter)
+        made = torch.empty_strided(value.shape, value.stride(), dtype=exact.dtype, device=value.device)
+        return fill(made, exact)
 
     torch.manual_seed(0)
     try:
@@ -174,17 +189,23 @@ def in_float64(function: Any, given: dict[str, Any], jitter: float = 0.0) -> dic
         return None
 
 
-def allowance(right: Any, exact: Any, shaken: Any, reach: float) -> tuple[float, float] | None:
-    """What rounding explains: at most, and on average; `reach` numbers go into one."""
-    if right is None or exact is None or not right.is_floating_point():
+def allowance(right: Any, exact: Any, shaken: Any, reach: float) -> Any:
+    """What rounding explains: at most, and on average; `reach` numbers go into one.
+
+    Of integers and truth values, which elements: those that come out otherwise in float64, or when shaken.
+    """
+    if right is None or exact is None:
         return None
-    r, e = right.detach().cpu().double(), exact.detach().cpu().double().reshape(right.shape)
-    s = e if shaken is None else shaken.detach().cpu().double().reshape(right.shape)
+    if not (right.is_floating_point() or right.is_complex()):
+        others = [part.reshape(right.shape) for part in (exact, shaken) if part is not None]
+        return sum((part != right for part in others), torch.zeros_like(right, dtype=torch.bool)).cpu()
+    r, e = numbers(right), numbers(exact.reshape(right.shape))
+    s = e if shaken is None else numbers(shaken.reshape(right.shape))
     fine = torch.isfinite(r) & torch.isfinite(e) & torch.isfinite(s)
     if not bool(fine.any()):
         return None
     r, e, s = r[fine], e[fine], s[fine]
-    compute = torch.finfo(torch.float32 if right.dtype.itemsize < 4 else right.dtype)
+    compute = torch.finfo(torch.float32 if right.dtype in WIDE else torch.float64)
     parts = [(r - e).abs(), (s - e).abs(), compute.eps * math.sqrt(reach) * e.abs()]
     most = 8 * sum(float(part.max()) for part in parts) + compute.tiny
     usual = 4 * sum(float(rms(part)) for part in parts) + compute.tiny
@@ -193,17 +214,22 @@ def allowance(right: Any, exact: Any, shaken: Any, reach: float) -> tuple[float,
 
 def difference(made: torch.Tensor, other: torch.Tensor, exact: Any, allowed: Any) -> str:
     """What is wrong with `made`, more than rounding explains; `exact` is `other`, or better."""
-    made, other = made.detach().cpu(), other.detach().cpu().reshape(made.shape)
     if made.dtype != other.dtype:
         return f"it is {made.dtype} and should be {other.dtype}"
+    if made.numel() != other.numel():
+        return f"it has the shape {list(made.shape)} and should have {list(other.shape)}"
+    made, other = made.detach().cpu(), other.detach().cpu().reshape(made.shape)
     if not (made.is_floating_point() or made.is_complex()):
         wrong = made != other
+        if allowed is not None:
+            wrong &= ~allowed.reshape(made.shape)
         return told(made, other, wrong) if bool(wrong.any()) else ""
-    if made.is_complex() or allowed is None:
-        loose = {torch.float16: 1e-3, torch.bfloat16: 1.6e-2, torch.float64: 1e-7}.get(made.dtype, 1.3e-6)
-        wrong = ~torch.isclose(made, other, rtol=loose, atol=1e-5 if loose < 1e-3 else loose, equal_nan=True)
+    m, o = numbers(made), numbers(other)
+    if allowed is None:
+        loose = LOOSE.get(made.dtype, 1.3e-6)
+        wrong = ~torch.isclose(m, o, rtol=loose, atol=1e-5 if loose < 1e-3 else loose, equal_nan=True)
         return told(made, other, wrong) if bool(wrong.any()) else ""
-    m, o, e = made.double(), other.double(), exact.detach().cpu().double().reshape(made.shape)
+    e = numbers(exact.reshape(made.shape))
     odd = (torch.isnan(m) != torch.isnan(o)) | (
         (torch.isinf(m) | torch.isinf(o)) & (m != o) & ~torch.isnan(m)
     )
@@ -217,16 +243,22 @@ def difference(made: torch.Tensor, other: torch.Tensor, exact: Any, allowed: Any
     return told(made, other, gap > min(most, usual))
 
 
+def numbers(tensor: torch.Tensor) -> torch.Tensor:
+    """Floats of 64 bits; two for a complex number."""
+    tensor = tensor.detach().cpu()
+    if tensor.is_complex():
+        return torch.view_as_real(tensor.to(torch.complex128).resolve_conj())
+    return tensor.double()
+
+
 def rms(value: torch.Tensor) -> Any:
     return value.square().mean().sqrt()
 
 
 def told(made: torch.Tensor, right: torch.Tensor, wrong: torch.Tensor) -> str:
-    gap = (
-        (made.to(torch.float64) - right.to(torch.float64)).abs()
-        if not made.is_complex()
-        else (made - right).abs()
-    )
+    gap = (numbers(made) - numbers(right)).abs()
+    if made.is_complex():
+        gap, wrong = gap.sum(-1), wrong.any(-1)
     gap = torch.where(wrong, torch.nan_to_num(gap, nan=math.inf), -1.0)
     place = [int(n) for n in torch.unravel_index(gap.argmax(), made.shape)] if made.dim() else []
     one, other = made[tuple(place)].item(), right[tuple(place)].item()
@@ -258,9 +290,9 @@ def check(
             print(f"note: eager cannot be computed here: {type(error).__name__}: {error}")
         eps = max(
             (
-                torch.finfo(torch.float32 if v.dtype.itemsize < 4 else v.dtype).eps
+                torch.finfo(torch.float32 if v.dtype in WIDE else torch.float64).eps
                 for v in found.values()
-                if v.is_floating_point()
+                if v.is_floating_point() or v.is_complex()
             ),
             default=0,
         )
@@ -301,12 +333,13 @@ def check(
         print(said if wrong else f"ok   {name}: as recorded, but for rounding")
     for name, value in (right or {}).items():
         best = value if of(exact, name) is None else of(exact, name)
-        wrong = difference(made[name].reshape(value.shape), value, best, limits[name])
+        own = made[name].reshape(value.shape) if made[name].numel() == value.numel() else made[name]
+        wrong = difference(own, value, best, limits[name])
         problems += bool(wrong)
         said = f"FAIL {name}, beside eager: {wrong}"
         print(said if wrong else f"ok   {name}: as eager computes it, but for rounding")
     if not recorded and not right:
-        print("nothing to compare it with: neither its results nor its FX nodes were recorded")
+        print("nothing to compare it with: neither its results nor its FX nodes can be used here")
         return 2
     print("FAILED" if problems else "passed")
     return 1 if problems else 0

@@ -22,7 +22,7 @@ def write(script: Script, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         if script.tensors:
             beside.write_bytes(safetensors_of(script.tensors))
-        path.write_text(script.text)
+        path.write_text(script.text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}") from None
     return path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 _TENSOR = re.compile(r"^(?P<dtype>[a-z]\w*)\[(?P<shape>[^\]]*)\]")
@@ -17,6 +18,12 @@ _UNREPEATABLE = (
     "triton_kernel_wrapper",
     "bernoulli",
 )
+_OPERATOR = re.compile(r" = torch\.ops\.(?P<space>\w+)\.(?P<name>\w+)")
+_VIEWS = {
+    "_conj", "_neg_view", "_reshape_alias", "alias", "as_strided", "detach", "diagonal", "expand", "permute",
+    "real", "reshape", "select", "slice", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind",
+    "unfold", "unsqueeze", "view", "view_as_complex", "view_as_real",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +35,25 @@ class FxLine:
     needs: tuple[str, ...]
     shape: tuple[str, ...] | None = None  # as annotated: sizes may be symbols
 
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """What it may write to: names of operators that write end with an underscore; others' are unknown."""
+        operator = _OPERATOR.search(self.code)
+        if operator is None or not self.needs:
+            return ()
+        if operator["space"] in ("aten", "prims"):
+            return self.needs[:1] if operator["name"].endswith("_") else ()
+        return self.needs
+
+    @property
+    def viewed(self) -> str:
+        """The node whose memory this one is a view of."""
+        operator = _OPERATOR.search(self.code)
+        if operator is None or not self.needs:
+            return ""
+        is_view = operator["name"] in _VIEWS or operator["name"].endswith("_")
+        return self.needs[0] if is_view else ""
+
 
 @dataclass(slots=True)
 class FxText:
@@ -37,6 +63,16 @@ class FxText:
     symbols: dict[str, str] = field(default_factory=dict)  # by input that is a size: what it stands for
     lines: dict[str, FxLine] = field(default_factory=dict)
     results: tuple[str, ...] = ()  # "" for what is no node
+
+    def memory_of(self, name: str) -> str:
+        """The first node in whose memory the value of a node lies."""
+        while name in self.lines and (viewed := self.lines[name].viewed):
+            name = viewed
+        return name
+
+    def is_written(self, name: str) -> bool:
+        """Whether some line writes to an input, or to a part of it."""
+        return any(self.memory_of(each) == name for line in self.lines.values() for each in line.writes)
 
     def last_write(self, name: str) -> str:
         """The node that an input which the graph changes is copied from, or nothing."""
@@ -85,16 +121,23 @@ def _read_statement(statement: ast.stmt, found: FxText) -> None:
         target, value = statement.targets[0].id, statement.value
     elif isinstance(statement, ast.Expr):
         target, value = "", statement.value
+    elif isinstance(statement, ast.AugAssign | ast.Assign):  # x += y and x[i] = y: as Dynamo traced them
+        needs = tuple(dict.fromkeys(_names(statement)))
+        name = f"line{statement.lineno}"
+        found.lines[name] = FxLine(name, ast.unparse(statement), needs)
+        return
     else:
         return
     if value is None or (isinstance(value, ast.Constant) and value.value is None):
         return  # what is freed
-    needs = tuple(
-        dict.fromkeys(n.id for n in ast.walk(value) if isinstance(n, ast.Name) and n.id not in _KNOWN)
-    )
+    needs = tuple(dict.fromkeys(_names(value)))
     code = f"{target} = {ast.unparse(value)}" if target else ast.unparse(value)
     name = target or f"line{statement.lineno}"
     found.lines[name] = FxLine(name, code, needs, _shape(said))
+
+
+def _names(tree: ast.AST) -> list[str]:
+    return [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id not in _KNOWN]
 
 
 def _said(annotation: ast.expr | None) -> str:
@@ -124,13 +167,27 @@ def _is_unrepeatable(code: str) -> bool:
     return "self." in code or any(word in code for word in _UNREPEATABLE)
 
 
+def _writes_before_reads(graph: FxText, done: Collection[str], wanted: str) -> list[str]:
+    """Lines that are not among `done`, and write to memory that one of those reads later."""
+    found: list[str] = []
+    reads: set[str] = set()  # memory that is read from here on
+    is_before = False
+    for line in reversed(graph.lines.values()):
+        is_before = is_before or line.name == wanted
+        if line.name in done:
+            reads |= {graph.memory_of(need) for need in line.needs}
+        elif is_before and any(graph.memory_of(name) in reads for name in line.writes):
+            found.append(line.name)
+    return found
+
+
 def slice_of(graph: FxText, wanted: str, given: frozenset[str]) -> Slice:
-    """The lines that compute `wanted` from nodes that are given."""
+    """The lines that compute `wanted` from nodes that are given, and those that write to what they read."""
     done: dict[str, None] = {}
     used: dict[str, None] = {}
     missing: dict[str, None] = {}
     todo = [(wanted, False)]
-    while todo:
+    while todo or (todo := [(name, False) for name in _writes_before_reads(graph, done, wanted)]):
         name, ready = todo.pop()
         if ready:
             done[name] = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..run import KernelCall
 from ..run.errors import RunError
+from .composing import raw
 from .sizes import learn, value_of
 
 _BUILD = '''
@@ -52,8 +53,8 @@ def gcu_launch(call: KernelCall, names: dict[int, str]) -> tuple[list[str], list
         "import ctypes",
         f"FLAGS = {list(FLAGS)!r}",
         f"# Choreo:\n{_commented(call.source)}",
-        f"CPP = r'''{translation.cpp}'''",
-        f"HEADER = r'''{HEADER.read_text()}'''",
+        f"CPP = {raw(translation.cpp)}",
+        f"HEADER = {raw(HEADER.read_text())}",
         _BUILD.strip(),
     ]
     lines = [

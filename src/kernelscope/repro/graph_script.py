@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,8 +12,8 @@ from ..events import Graph
 from ..run import KernelCall, StoredRun
 from ..run.errors import RunError
 from ..run.run import is_graph
-from ..stages.graphs import StagedGraph
-from .composing import Script, docstring, ending, laid_out, rule, settings, tables
+from ..stages.graphs import NoSuchStage, StagedGraph
+from .composing import Script, docstring, ending, laid_out, rule, settings, switches, tables
 from .eager_part import GraphNames, sizes_of_execution, whole
 from .fx_text import FxText, read_fx
 from .held_values import Tensors, Value, calls_around, values_of_call
@@ -37,6 +38,7 @@ def graph_script(run: StoredRun, which: str, imports: Sequence[str] = (), stage:
             inputs.setdefault(known.renamed[variable], value)
     symbols = sizes_of_execution(calls_around(run, first), known)
     name, text = _reference(staged, known.text, stage)
+    _check_names(name, text)
     given, numbers = _given(known, text, inputs, symbols, tensors, notes)
     recorded = _recorded(known, text, wrapper, left, symbols, tensors)
     random = [line.name for line in text.lines.values() if _draws(line.code)]
@@ -51,12 +53,13 @@ def graph_script(run: StoredRun, which: str, imports: Sequence[str] = (), stage:
         docstring(
             f"Graph {graph.name} of a recorded run, compiled anew: its stage {name!r}.", run.info.versions
         ),
-        *[f"import {module}" for module in imports],
+        *[f"import {module}" for module in (*imports, *_modules(text))],
+        *switches(run, first),
         *settings(changed, notes),
         rule(f"the graph, as Inductor's stage {name!r} has it"),
         f"def graph({', '.join([*given, *numbers])}):",
         *[f"    {line.code}" for line in text.lines.values()],
-        "    return {" + ", ".join(f"'result_{i}': {n}" for i, n in enumerate(text.results) if n) + "}",
+        "    return {" + ", ".join(f"{key!r}: {n}" for key, n in _results(text, given).items()) + "}",
         f"SIZES = {numbers!r}",
         "def eager(**given):",
         "    with torch.no_grad():",
@@ -115,10 +118,36 @@ def _reference(staged: StagedGraph, post_grad: FxText, stage: str) -> tuple[str,
 
 
 def _readable(staged: StagedGraph, name: str) -> FxText:
-    text = read_fx(staged.stage(name).text)
+    try:
+        text = read_fx(staged.stage(name).text)
+    except NoSuchStage as error:
+        raise RunError(str(error)) from None
     if not text.lines or not text.results:
         raise RunError(f"the stage {name} of graph {staged.name} cannot be read as a program")
     return text
+
+
+def _results(text: FxText, given: Mapping[str, dict[str, Any]]) -> dict[str, str]:
+    """What the graph returns, and what it leaves in inputs that it changes."""
+    found = {f"result_{i}": name for i, name in enumerate(text.results) if name}
+    return found | {f"{name} after": name for name, about in given.items() if about["role"] == "inout"}
+
+
+def _modules(text: FxText) -> list[str]:
+    code = "\n".join(line.code for line in text.lines.values())
+    return [name for name in ("math", "operator") if re.search(rf"\b{name}\.", code)]
+
+
+def _check_names(stage: str, text: FxText) -> None:
+    """What only the program has cannot be in a script of torch alone."""
+    known = {*text.inputs, *text.lines, *dir(builtins)}
+    for line in text.lines.values():
+        strange = [name for name in line.needs if name not in known]
+        if "self." in line.code or "triton_kernel_wrapper" in line.code or strange:
+            raise RunError(
+                f"the stage {stage} has a line that needs more than torch and the inputs of the graph:\n"
+                f"  {line.code}\nTake one of its kernels alone (--call N), or another stage (--stage NAME)"
+            )
 
 
 def _same_inputs(text: FxText, post_grad: FxText) -> bool:
@@ -144,13 +173,19 @@ def _given(
     given: dict[str, dict[str, Any]] = {}
     numbers: dict[str, int] = {}
     theirs = [name for name in known.text.inputs if name not in known.text.symbols]
-    for own, variable in zip([n for n in text.inputs if n not in text.symbols], theirs, strict=True):
+    ours = [name for name in text.inputs if name not in text.symbols]
+    if len(ours) != len(theirs):
+        raise RunError(
+            f"this stage takes {len(ours)} tensors, and the compiled graph {len(theirs)}: only those "
+            "were saved; leave --stage out to have one that takes the same"
+        )
+    for own, variable in zip(ours, theirs, strict=True):
         value = inputs.get(variable)
         if value is None or whole(own, variable, variable, value.spec, known, symbols) == "":
             given[own] = _unread(known, variable, symbols, notes)
             continue
         spec = value.spec
-        role = "inout" if known.text.last_write(variable) else "in"
+        role = "inout" if known.text.is_written(variable) else "in"
         given[own] = {"role": role, "dtype": spec.dtype, "shape": spec.shape, "stride": spec.stride}
         given[own]["saved"] = tensors.add(value.file, own)
         layout = known.layouts.get(variable)
@@ -173,13 +208,15 @@ def _unread(known: GraphNames, variable: str, symbols: Mapping[str, int], notes:
     shape, stride = (values_of(part, symbols) for part in layout) if layout else (None, None)
     if shape is None or stride is None:
         raise RunError(f"the input {variable} of the graph was read by no kernel, so it was not saved")
-    notes.append(f"no kernel reads {variable} as a whole, so it was not saved: here it is random")
+    if 0 not in shape:
+        notes.append(f"no kernel reads {variable} as a whole, so it was not saved: here it is random")
     dtype = known.dtypes.get(variable, "float32")
     low, high = (-4.0, 4.0) if "float" in dtype else (0, 1)
+    place = known.devices.get(variable, "cpu")
     return {
         "role": "in", "dtype": dtype, "shape": shape, "stride": stride, "seed": 0, "min": low, "max": high,
         "mean": 0.0, "std": 1.0,
-    }  # fmt: skip
+    } | ({"device": place} if place != "cpu" else {})  # fmt: skip
 
 
 def _recorded(

@@ -101,14 +101,14 @@ def _by_statistics(call: KernelCall, i: int, notes: list[str]) -> dict[str, Any]
             f"call {call.index}, {call.kernel_name}, has no saved {arg.name}: record its inputs with\n"
             "  kernelscope run --values save --stages your_script.py"
         )
+    if not stats.numel:
+        return {}
     notes.append(f"{arg.name} is generated from its recorded statistics: its values were not saved")
-    finite = {k: getattr(stats, k) for k in ("min", "max", "mean", "std")}
-    if any(v != v or abs(v) == float("inf") for v in finite.values()):
-        raise RunError(
-            f"call {call.index}: {arg.name} has NaN or infinity in it, so its statistics do not suffice; "
-            "record it with --values save"
-        )
-    return finite | {"seed": i}
+    # None where no element is finite.
+    finite = {k: getattr(stats, k) or 0.0 for k in ("min", "max", "mean", "std")}
+    counts = {"0": stats.zeros, "nan": stats.nan, "inf": stats.pos_inf, "-inf": stats.neg_inf}
+    special = {value: count for value, count in counts.items() if count}
+    return finite | {"seed": i} | ({"special": special} if special else {})
 
 
 def place_in_memory(call: KernelCall, given: dict[str, dict[str, Any]], names: dict[int, str]) -> None:

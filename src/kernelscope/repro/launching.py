@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from keyword import iskeyword
+from typing import Any
 
 from ..run import KernelCall
 from ..run.errors import RunError
@@ -65,16 +68,37 @@ def _of_wrapper(call: KernelCall, names: dict[int, str]) -> Launching:
 
 def _of_operator(call: KernelCall, names: dict[int, str]) -> Launching:
     """An eager operator: by the names of its schema."""
-    parts = []
+    parts: dict[str, str] = {}
+    lists: dict[str, list[str]] = {}
     for i, (arg, value) in enumerate(zip(call.arguments, call.args, strict=True)):
         if arg.returned:
             continue
-        if not arg.name.isidentifier():
-            raise RunError(
-                f"call {call.index}, {call.kernel_name}: {arg.name} is part of a list; not supported"
-            )
-        parts.append(f"{arg.name}={names[i] if arg.tensor is not None else repr(value)}")
-    return Launching([], [f"returned = torch.ops.{call.kernel_name}({', '.join(parts)})"], Wrapper(""))
+        text = names[i] if arg.tensor is not None else _written(call, arg.name, value)
+        name, bracket, _ = arg.name.partition("[")  # tensors[0] is the first in the list `tensors`
+        if not name.isidentifier():
+            raise RunError(f"call {call.index}, {call.kernel_name}: {arg.name} is a part of a tensor")
+        if bracket:
+            lists.setdefault(name, []).append(text)
+            text = f"[{', '.join(lists[name])}]"
+        parts[name] = text
+    given = ", ".join(f"{n}={v}" if not iskeyword(n) else f"**{{{n!r}: {v}}}" for n, v in parts.items())
+    space, name, *overload = call.kernel_name.split(".")
+    operator = f"torch.ops.{space}.{name}" + "".join(f".{part}" for part in overload if not iskeyword(part))
+    operator = next((f"getattr({operator}, {part!r})" for part in overload if iskeyword(part)), operator)
+    return Launching([], [f"returned = {operator}({given})"], Wrapper(""))
+
+
+def _written(call: KernelCall, name: str, value: Any) -> str:
+    """An argument that is no tensor; dtypes, layouts and the like were recorded by their names."""
+    if isinstance(value, str) and re.fullmatch(r"torch\.\w+", value):
+        return value
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(_written(call, name, each) for each in value)}]"
+    if isinstance(value, str) and re.fullmatch(r"<[^<>]*>", value):
+        raise RunError(
+            f"call {call.index}, {call.kernel_name}: {name} is {value}, which cannot be written down"
+        )
+    return repr(value)
 
 
 def _of_user(call: KernelCall, names: dict[int, str]) -> Launching:

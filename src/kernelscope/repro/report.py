@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..events import Finding
 from ..run import KernelCall, StoredRun
 from ..run.crash import crash_in
 from .composing import SHARED, rule
 
 _MOST_FINDINGS = 20
+_MOST_WALKED = 100_000  # calls
 _MOST_SOURCE = 20_000  # characters of a kernel
 
 
@@ -26,10 +28,16 @@ class Shown:
     reduced: dict[str, Any] = field(default_factory=dict)  # of a reduced one: result.json
 
 
-def report(run: StoredRun, call: KernelCall | None, shown: Sequence[Shown]) -> str:
+def findings_of(run: StoredRun) -> list[Finding]:
+    """Also what the values show, unless that would take long."""
+    return run.findings if len(run) <= _MOST_WALKED else run.noted_findings()
+
+
+def report(run: StoredRun, call: KernelCall | None, shown: Sequence[Shown], notes: Sequence[str] = ()) -> str:
     parts = [
         f"# {_title(run, call, shown)}",
         *_verdict(run, call, shown),
+        *notes,
         *[line for each in shown for line in _script(each)],
         *_expected(shown),
         *(_kernel(call) if call is not None else []),
@@ -54,7 +62,7 @@ def _verdict(run: StoredRun, call: KernelCall | None, shown: Sequence[Shown]) ->
     lines = []
     crash = crash_in(run.path)
     if crash is not None:
-        lines.append(f"The program died:\n\n```\n{crash.text()}\n```")
+        lines.append(f"The program died:\n\n{_fenced(crash.text())}")
     for each in shown:
         if each.reduced:
             before, after = each.reduced.get("nodes_before"), each.reduced.get("nodes")
@@ -63,12 +71,23 @@ def _verdict(run: StoredRun, call: KernelCall | None, shown: Sequence[Shown]) ->
         lines.append(f"The kernel computes `{call.origin}`.")
     if call is not None and call.error:
         lines.append(f"Its launch raised `{call.error}`.")
-    findings = run.noted_findings()[:_MOST_FINDINGS]
+    findings = findings_of(run)
     if findings:
-        lines.append("\n".join(["Noticed while it ran:", "", *(f"- {finding}" for finding in findings)]))
+        told = [f"- {finding}" for finding in findings[:_MOST_FINDINGS]]
+        more = len(findings) - len(told)
+        told += [f"- … and {more} more"] if more else []
+        lines.append("\n".join(["Noticed while it ran:", "", *told]))
     if not lines and not any(s.status == 1 for s in shown):
         lines.append("Nothing in this run tells what is wrong; say here what you expected.")
     return ["## What is wrong", *lines] if lines else []
+
+
+def _fenced(text: str, language: str = "") -> str:
+    """As a block of code, whatever is in it."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}{language}\n{text}\n{fence}"
 
 
 def _script(shown: Shown) -> list[str]:
@@ -77,7 +96,7 @@ def _script(shown: Shown) -> list[str]:
     files = ", ".join(f"`{name}`" for name in shown.files)
     end = f"# … and the part that compares, in {shown.name}" if rest else ""
     return [f"## To reproduce\n\nRun `python {shown.name}` (attached: {files}). Its part that matters:",
-            f"```python\n{own.strip()}\n{end}\n```"]  # fmt: skip
+            _fenced(f"{own.strip()}\n{end}", "python")]  # fmt: skip
 
 
 def _expected(shown: Sequence[Shown]) -> list[str]:
@@ -94,7 +113,7 @@ def _expected(shown: Sequence[Shown]) -> list[str]:
         if fine:
             found.append("As it should be:\n\n" + "\n".join(f"- {line}" for line in fine))
         if not wrong and not fine:
-            said = f"```\n{each.printed[-2000:]}\n```"
+            said = _fenced(each.printed[-2000:].strip())
             found.append(f"## Actual\n\nThe script ended with status {each.status}:\n\n{said}")
     return found
 
@@ -116,7 +135,7 @@ def _kernel(call: KernelCall) -> list[str]:
     if call.source:
         language = "cpp" if call.kind in ("cpp", "gcu") else "python"
         source = call.source.strip()[:_MOST_SOURCE]
-        lines.append(f"<details><summary>Source</summary>\n\n```{language}\n{source}\n```\n\n</details>")
+        lines.append(f"<details><summary>Source</summary>\n\n{_fenced(source, language)}\n\n</details>")
     return lines
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from keyword import iskeyword
 
 _KERNELS = "async_compile"
 _VIEW = "reinterpret_tensor"
@@ -197,14 +198,14 @@ def _first_name(node: ast.expr) -> str:
     return next((n.id for n in ast.walk(node) if isinstance(n, ast.Name) and n.id != _VIEW), "")
 
 
-def uniquely(names: Sequence[str], taken: Mapping[str, object] | None = None) -> list[str]:
+def uniquely(names: Sequence[str], taken: Collection[str] = ()) -> list[str]:
     """Names that can be variables of a script, each once."""
     made: list[str] = []
     for name in names:
         plain = re.sub(r"\W", "_", name) or "value"
-        plain = f"_{plain}" if plain[0].isdigit() else plain
+        plain = f"_{plain}" if plain[0].isdigit() else f"{plain}_" if iskeyword(plain) else plain
         number, each = 2, plain
-        while each in made or (taken is not None and each in taken):
+        while each in made or each in taken:
             each, number = f"{plain}_{number}", number + 1
         made.append(each)
     return made
