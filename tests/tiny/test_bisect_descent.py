@@ -15,6 +15,7 @@ from kernelscope.bisection.journal import FILE, Journal
 from kernelscope.bisection.result import BisectResult
 from kernelscope.bisection.settings import (
     AXES,
+    EVERY_KERNEL,
     FAILED,
     KILLED,
     PASSED,
@@ -185,6 +186,34 @@ def test_a_pass_is_named_where_kernels_do_not_explain_it() -> None:
     assert result.workaround == ("torch._inductor.config.disabled_passes = 'p4'",)
     assert names(result, "backend") == ["inductor"]
     assert "kernel" in result.innocent
+
+
+def test_a_wrong_graph_is_looked_at_without_building_kernels() -> None:
+    """All kernels replaced, it fails: so passes are tried that way, and the one that is found for real."""
+    result, compiler = bisected(lambda off, b: b == "" and "post_grad_passes/p4" not in off)
+    tried = [t for t in compiler.trials if t.names("pass")]
+    assert all(t.replaces_all for t in tried[:-1])
+    assert tried[-1] == Settings(frozenset([Switch("pass", "post_grad_passes/p4")]))
+    assert Settings(frozenset([EVERY_KERNEL])) not in compiler.trials  # known: all of them were off
+    # Such a trial is compiled for itself: without its kernels it will not do for another.
+    assert tried[0].of_compiler == tried[0]
+    assert result.workaround == ("torch._inductor.config.disabled_passes = 'p4'",)
+
+
+def test_a_kernel_that_is_wrong_beside_a_pass_is_not_hidden_by_it() -> None:
+    def fails(off: set[str], backend: str) -> bool:
+        has_kernel = "k7" not in off and "*" not in off
+        return backend == "" and ("post_grad_passes/p4" not in off or has_kernel)
+
+    result, _ = bisected(fails)
+    assert names(result, "pass") == ["post_grad_passes/p4"]
+    assert any("kernels fail too" in note for note in result.notes)
+    assert not result.workaround or "disabled_passes" not in result.workaround[0]
+
+
+def test_a_right_graph_is_never_tried_without_its_kernels() -> None:
+    _, compiler = bisected(lambda off, b: b == "" and "k7" not in off, axes=AXES)
+    assert not any(t.replaces_all for t in compiler.trials)
 
 
 def test_a_backend_before_inductor_is_named() -> None:

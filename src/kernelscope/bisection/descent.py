@@ -14,9 +14,10 @@ from ..run.errors import RunError
 from .config_choices import CAUTIOUS, INDUCTOR
 from .result import BisectResult, Cause, workaround_of
 from .search import On, drive, find_causes
-from .settings import AXES, FAILED, PASSED, Outcome, Settings, Switch
+from .settings import AXES, EVERY_KERNEL, FAILED, PASSED, Outcome, Settings, Switch
 from .trials import Trials
 
+_OF_GRAPH = ("pass", "decomposition")  # what changes the graph before it is lowered
 _BACKENDS = ("aot_eager_decomp_partition", "aot_eager")
 
 
@@ -34,6 +35,7 @@ class Descent:
         self._is_quick = not axes  # stop at the finest axis that explains it
         self._wants_workaround = workaround
         self._ahead: dict[str, int] = {}  # by axis that is still to come: trials at most
+        self._without_kernels: frozenset[Switch] = frozenset()  # off where the graph itself is looked at
         self.result = BisectResult()
 
     @property
@@ -105,7 +107,13 @@ class Descent:
 
     def _look_for_kernels(self, first: Outcome) -> None:
         kernels = self._of("kernel")
-        self._explain("kernel", kernels, guess=_named(first, kernels))
+        if self._explain("kernel", kernels, guess=_named(first, kernels)) or not kernels:
+            return
+        replaced = Settings(frozenset(kernels))
+        if self._trials.is_known(replaced) and self._trials.fails(replaced, ""):
+            # The graph is wrong, whatever becomes of it: what is done to it can be tried without building it.
+            self._without_kernels = frozenset([EVERY_KERNEL])
+            self._trials.know(Settings(self._without_kernels), as_of=replaced)
 
     def _look_behind_kernels(self) -> None:
         """The graph is right: what the kernels are made of."""
@@ -151,6 +159,7 @@ class Descent:
             del self._ahead[axis]
             changed = [i for i, s in enumerate(switches) if axis == "config" and s.name not in CAUTIOUS]
             base = self._harmless(rest) if axis == "config" else frozenset[Switch]()
+            base |= self._without_kernels if axis in _OF_GRAPH else frozenset()
             if self._explain(axis, switches, guess=changed, base=base) and axis in stop:
                 break
         self._ahead = {}
@@ -223,8 +232,13 @@ class Descent:
             self.result.innocent[axis] = f"it still fails with all {len(switches)} off"
             return False
         cured = Settings(frozenset(switches[i] for i in found.cure))
-        if self._trials.outcome(cured, f"{axis}: only the cause off").kind != PASSED:
-            self.result.innocent[axis] = f"nothing can be said: {', '.join(sorted(others))}"
+        after = self._trials.outcome(cured, f"{axis}: only the cause off")
+        if after.kind != PASSED and EVERY_KERNEL in base and self._trials.fails(cured, ""):
+            self.result.notes.append(
+                f"{axis}: with the cause off, kernels fail too: when it is mended, bisect once more"
+            )
+        elif after.kind != PASSED:
+            self.result.innocent[axis] = f"nothing can be said: {', '.join(sorted(others | {str(after)}))}"
             return False
         if others:
             self.result.notes.append(f"{axis}: some trials ended in another way: {', '.join(sorted(others))}")

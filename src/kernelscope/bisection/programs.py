@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ..determinism.state import Generators, State
+from .kept_classes import KeptClasses
 
 
 class ScriptFailed(Exception):
@@ -26,6 +27,7 @@ class Script:
         self._words = words
         self._code: CodeType | None = None
         self._main = ModuleType("__main__")
+        self._classes = KeptClasses(vars(self._main))
         self._generators, self._cwd, self._modules = Generators(), os.getcwd(), set(sys.modules)
 
     def __call__(self) -> dict[str, Any]:
@@ -58,7 +60,8 @@ class Script:
             del names[name]  # Dynamo's own names, which compiled code needs, begin with two underscores
         self._main.__file__ = script
         sys.modules["__main__"] = self._main
-        exec(self._code, names)
+        with self._classes.kept():
+            exec(self._code, names)
         return names
 
     def _forget(self) -> None:

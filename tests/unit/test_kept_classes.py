@@ -1,0 +1,109 @@
+"""A script that is run again makes the same classes, so that what Dynamo compiled for them is found."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.fx import GraphModule
+
+from kernelscope.bisection.conditions import Predicate
+from kernelscope.bisection.engine import Engine
+from kernelscope.bisection.programs import Script
+from kernelscope.bisection.settings import FAILED, Settings
+
+SCRIPT = """
+from dataclasses import dataclass
+from torch import nn
+import torch
+
+class Base(nn.Module):
+    times = 2
+    {more}
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+class Model(Base):
+    def forward(self, x):
+        return self.linear(x).relu() * self.times
+
+def local():
+    class Inner:
+        pass
+    return Inner
+
+@dataclass
+class Plan:
+    layers: int = 1
+
+first, second = local(), local()
+plan = Plan(3)
+model = torch.compile(Model(), backend="{backend}")
+y = model(torch.ones(2, 4))
+was, Model.times, Model.added = Model.times, 5, True
+"""
+
+
+def script(folder: Path, more: str = "", backend: str = "eager") -> Script:
+    path = folder / "program.py"
+    path.write_text(SCRIPT.format(more=more, backend=backend))
+    return Script([str(path)])
+
+
+def test_a_class_stays_the_same_and_is_as_it_was(tmp_path: Path) -> None:
+    program = script(tmp_path)
+    before = dict(program())
+    after = program()
+    assert after["Model"] is before["Model"]
+    assert after["was"] == 2
+    assert (after["first"], after["second"]) == (before["first"], before["second"])
+    assert after["first"] is not after["second"]
+    assert after["plan"] == before["plan"]
+    assert __build_class__ is sys.modules["builtins"].__build_class__
+
+
+def test_a_class_with_something_that_can_change_is_made_anew(tmp_path: Path) -> None:
+    program = script(tmp_path, more="seen = []")
+    before = dict(program())
+    after = program()
+    assert after["Base"] is not before["Base"]
+    assert after["Model"] is not before["Model"]  # its base is another one
+    assert after["Base"].seen == []
+
+
+@pytest.mark.parametrize(("more", "compiles_again"), [("", False), ("seen = []", True)])
+def test_every_run_is_compiled(
+    tmp_path: Path, more: str, compiles_again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More often than Dynamo compiles one function again."""
+    ran: list[int] = []
+    compiled: list[GraphModule] = []
+
+    def backend(module: GraphModule, inputs: list[Any]) -> Any:
+        compiled.append(module)
+
+        def run(*given: Any) -> Any:
+            ran.append(len(compiled))
+            return module(*given)
+
+        return run
+
+    registry = torch._dynamo.backends.registry
+    monkeypatch.setitem(registry._COMPILER_FNS, "kept_classes_test", backend)
+    monkeypatch.setitem(registry._BACKENDS, "kept_classes_test", None)
+    runs = torch._dynamo.config.recompile_limit + 4
+    engine = Engine(
+        script(tmp_path, more, "kept_classes_test"), Predicate(lambda names: True), tmp_path / "caches"
+    )
+    (tmp_path / "caches").mkdir()
+    try:
+        outcomes = [engine.run(Settings()) for _ in range(runs)]
+    finally:
+        engine.close()
+    assert [outcome.kind for outcome in outcomes] == [FAILED] * runs
+    assert len(ran) == runs
+    assert len(compiled) == (runs if compiles_again else 1)
