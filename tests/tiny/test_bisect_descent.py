@@ -163,6 +163,7 @@ def test_the_search_may_stop_at_the_cause() -> None:
     result = Descent(trials, "check", workaround=False).run(3)
     assert names(result, "kernel") == ["k7 (0, line 7)"]
     assert all(t.of_compiler == Settings() for t in compiler.trials)
+    assert "work round" not in str(result)
 
 
 def test_kernels_that_fail_only_together_are_both_named() -> None:
@@ -220,6 +221,15 @@ def test_a_kernel_that_is_wrong_beside_a_pass_is_not_hidden_by_it() -> None:
 def test_a_right_graph_is_never_tried_without_its_kernels() -> None:
     _, compiler = bisected(lambda off, b: b == "" and "k7" not in off, axes=AXES)
     assert not any(t.replaces_all for t in compiler.trials)
+
+
+def test_the_exception_that_is_looked_for_is_no_other_way_to_fail() -> None:
+    def fails(off: set[str], backend: str) -> bool | Outcome:
+        return backend == "" and "k7" not in off and Outcome(RAISED, "ScriptFailed: it exited with 1")
+
+    result, _ = bisected(fails, condition="exception")
+    assert names(result, "kernel") == ["k7 (0, line 7)"]
+    assert not any("another way" in note for note in result.notes)
 
 
 def test_a_backend_before_inductor_is_named() -> None:

@@ -14,7 +14,7 @@ from ..run.errors import RunError
 from .config_choices import CAUTIOUS, INDUCTOR
 from .result import BisectResult, Cause, workaround_of
 from .search import On, drive, find_causes
-from .settings import AXES, EVERY_KERNEL, FAILED, PASSED, Outcome, Settings, Switch
+from .settings import AXES, EVERY_KERNEL, PASSED, Outcome, Settings, Switch
 from .trials import Trials
 
 _OF_GRAPH = ("pass", "decomposition")  # what changes the graph before it is lowered
@@ -66,6 +66,7 @@ class Descent:
 
     def _finished(self) -> BisectResult:
         result, trials = self.result, self._trials
+        result.sought_workaround = self._wants_workaround
         result.trials, result.resumed, result.seconds = trials.count, trials.resumed, trials.seconds
         result.failed, result.runs = trials.failed, trials.runs
         result.repeats, result.confidence = trials.repeats, trials.confidence
@@ -218,9 +219,10 @@ class Descent:
 
         def fails(on: On) -> bool:
             outcome = self._trials.outcome(settings(on), f"{axis}: {len(switches) - len(on)} off")
-            if outcome.kind not in (PASSED, FAILED):
+            is_failure = self._trials.fails(settings(on), axis)
+            if outcome.kind != PASSED and not is_failure:
                 others.add(str(outcome).partition("\n")[0])
-            return self._trials.fails(settings(on), axis)
+            return is_failure
 
         none = frozenset[int]()
         if len(self._axes) > 1 and not fails(none) and others:
