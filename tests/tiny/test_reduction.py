@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,13 @@ WRONG = Failure("kernel", "wrong-kernel", "cpp", operators=frozenset({"add", "si
 
 
 @given(st.integers(1, 60), st.data())
+def test_who_waits_for_a_search_does_without_torch() -> None:
+    """The child loads it; loading it twice would take as long as several trials."""
+    names = "kernelscope.cli.reducing, kernelscope.cli.bisect, kernelscope.bisection.workers"
+    code = f"import sys, {names}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
 def test_one_cause_is_found_in_few_trials(n: int, data: st.DataObject) -> None:
     cause, asked = data.draw(st.integers(0, n - 1)), []
 
