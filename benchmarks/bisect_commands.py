@@ -25,7 +25,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))  # a machine that cannot install still measures
 
 import _report
-from _measure import machine, versions
+from _measure import machine, of_children, versions
 
 PAGE = _report.ROOT / "docs" / "bisect.md"
 SCRIPT = Path(__file__).parent / "_faulty.py"
@@ -53,40 +53,39 @@ FAULTS = [
 ]
 
 
-def run(words: list[str], fault: Fault) -> tuple[float, str]:
-    """Seconds, and what it printed."""
+def run(words: list[str], fault: Fault) -> tuple[dict[str, float], str]:
+    """How long it took, and what it printed."""
     with tempfile.TemporaryDirectory() as name:
         variables = os.environ | {
             "PYTHONPATH": str(_report.ROOT / "src"),
             "TORCHINDUCTOR_CACHE_DIR": f"{name}/cache",
         }
-        start = time.perf_counter()
+        start, used = time.perf_counter(), of_children()
         done = subprocess.run(
             [*words, str(SCRIPT), fault.name], cwd=name, env=variables, capture_output=True, text=True
         )
-        seconds = time.perf_counter() - start
+        taken = {"seconds": time.perf_counter() - start, "processor": of_children() - used}
     if done.returncode:
         raise SystemExit(f"{' '.join(words)}: status {done.returncode}\n{done.stdout}{done.stderr}")
-    return seconds, done.stdout
+    return taken, done.stdout
 
 
 def stock(fault: Fault) -> dict[str, Any]:
-    seconds, said = run(STOCK, fault)
+    taken, said = run(STOCK, fault)
     runs = len(re.findall(r"^(?:right|wrong)$", said, re.MULTILINE))
     last = re.search(r"Bisection complete: .*?subsystem=(\S+), .*debug_info=(.*)\)", said)
     told = " ".join(part.strip("'\"") for part in last.groups()) if last else said.strip().splitlines()[-1]
-    return {"said": told, "runs": runs, "seconds": seconds, "found": fault.stock in told}
+    return {"said": told, "runs": runs, "found": fault.stock in told} | taken
 
 
 def ours(fault: Fault, *options: str) -> dict[str, Any]:
-    seconds, said = run([*OURS, *options], fault)
+    taken, said = run([*OURS, *options], fault)
     result = json.loads(said)
     cause = result["cause"]
     told = f"{cause['axis']} " + ", ".join(switch["name"] for switch in cause["switches"])
     return {
-        "said": told, "runs": result["trials"], "seconds": seconds, "found": fault.ours in told,
-        "workaround": result["workaround"],
-    }  # fmt: skip
+        "said": told, "runs": result["trials"], "found": fault.ours in told, "workaround": result["workaround"],
+    } | taken  # fmt: skip
 
 
 def measure(fault: Fault) -> dict[str, Any]:
@@ -98,6 +97,7 @@ def measure(fault: Fault) -> dict[str, Any]:
         "stock": theirs,
         "ratio": theirs["seconds"] / quick["seconds"],
         "ratio_with_workaround": theirs["seconds"] / whole["seconds"],
+        "ratio_of_processor": theirs["processor"] / quick["processor"],
     }
 
 
@@ -105,12 +105,13 @@ def markdown(result: dict[str, Any]) -> str:
     lines = [
         "- both run the same script and go by its exit status; empty caches, the same precompiled headers; "
         "time from the start of the command to its end",
+        "- of the processor: seconds of all its processes, which other work on the machine changes less",
         f"- machine: {result['machine']}",
         f"- versions: {result['versions']}",
         "",
         "| fault | `compiler_bisector run` | processes | `kernelscope bisect --no-workaround` | runs "
-        "| faster | and to a workaround |",
-        "|---|---|---|---|---|---|---|",
+        "| faster | of the processor | and to a workaround |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for row in result["rows"]:
         stock, ours, whole = row["stock"], row["ours"], row["with_workaround"]
@@ -118,15 +119,18 @@ def markdown(result: dict[str, Any]) -> str:
         lines.append(
             f"| {row['fault']} | {stock['said']}{missed}, {stock['seconds']:.0f} s | {stock['runs']} "
             f"| {ours['said']}, {ours['seconds']:.0f} s | {ours['runs']} | {row['ratio']:.1f}× "
+            f"| {stock['processor']:.0f} s, {ours['processor']:.0f} s: {row['ratio_of_processor']:.1f}× "
             f"| {whole['seconds']:.0f} s, {row['ratio_with_workaround']:.1f}× |"
         )
     both = [row["ratio"] for row in result["rows"] if row["stock"]["found"] and row["ours"]["found"]]
+    used = [row["ratio_of_processor"] for row in result["rows"] if row["stock"]["found"]]
     counts = [sum(row[who]["found"] for row in result["rows"]) for who in ("ours", "stock")]
     lines += ["", f"kernelscope named {counts[0]} of {len(result['rows'])}, CompilerBisector {counts[1]}."]
     if both:
         lines[-1] += (
             f" Where both did, it was {min(both):.1f}× to {max(both):.1f}× faster, in the median "
-            f"{statistics.median(both):.1f}× (promised: {LEAST:.0f}×)."
+            f"{statistics.median(both):.1f}× (promised: {LEAST:.0f}×), and took {min(used):.1f} to "
+            f"{max(used):.1f} times less of the processor."
         )
     return "\n".join(lines)
 

@@ -18,7 +18,6 @@ from kernelscope.run.errors import RunError
 WRONG = Failure("kernel", "wrong-kernel", "cpp", operators=frozenset({"add", "sin", "mul"}))
 
 
-@given(st.integers(1, 60), st.data())
 def test_who_waits_for_a_search_does_without_torch() -> None:
     """The child loads it; loading it twice would take as long as several trials."""
     names = "kernelscope.cli.reducing, kernelscope.cli.bisect, kernelscope.bisection.workers"
@@ -26,6 +25,7 @@ def test_who_waits_for_a_search_does_without_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
+@given(st.integers(1, 60), st.data())
 def test_one_cause_is_found_in_few_trials(n: int, data: st.DataObject) -> None:
     cause, asked = data.draw(st.integers(0, n - 1)), []
 
