@@ -84,8 +84,11 @@ def ours(fault: Fault, *options: str) -> dict[str, Any]:
     cause = result["cause"]
     told = f"{cause['axis']} " + ", ".join(switch["name"] for switch in cause["switches"])
     return {
-        "said": told, "runs": result["trials"], "found": fault.ours in told, "workaround": result["workaround"],
-    } | taken  # fmt: skip
+        "said": told,
+        "runs": result["trials"],
+        "found": fault.ours in told,
+        "workaround": result["workaround"],
+    } | taken
 
 
 def measure(fault: Fault) -> dict[str, Any]:
