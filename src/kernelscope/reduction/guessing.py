@@ -9,6 +9,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
+import torch._functorch.config as functorch_config
+import torch._inductor.config as inductor_config
 from torch.fx import Graph, GraphModule, Node
 
 from .candidates import Candidate, constant_of, copied, work_of
@@ -53,7 +55,11 @@ def _inputs_first(graph: Graph) -> Graph:
 def wrong_nodes(made: Candidate, values: Mapping[str, Any]) -> list[str]:
     """The names of those that do not compute what eager does; none if it cannot be compiled."""
     try:
-        results = run_compiled(made)
+        with (
+            inductor_config.patch(fx_graph_cache=False, fx_graph_remote_cache=False),
+            functorch_config.patch(enable_autograd_cache=False),
+        ):  # keys of caches do not see what makes a compiler wrong
+            results = run_compiled(made)
     except Exception:
         return []
     finally:
