@@ -66,6 +66,28 @@ def test_a_class_stays_the_same_and_is_as_it_was(tmp_path: Path) -> None:
     assert __build_class__ is sys.modules["builtins"].__build_class__
 
 
+def test_modules_beside_the_script_are_executed_again_in_the_same_objects(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "__init__.py").write_text("from .layer import Layer\ncount = [0]\n")
+    (tmp_path / "parts" / "layer.py").write_text(
+        "from torch import nn\n\nclass Layer(nn.Module):\n    def forward(self, x):\n        return x.sin()\n"
+    )
+    (tmp_path / "program.py").write_text(
+        "import torch, parts\nparts.count[0] += 1\ncount = parts.count[0]\n"
+        "x = torch.compile(parts.Layer(), backend='eager')(torch.ones(2))\n"
+    )
+    program = Script([str(tmp_path / "program.py")])
+    first = dict(program())
+    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    second = program()
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == before, "compiled again"
+    assert first["count"] == second["count"] == 1, "what they keep begins anew"
+    assert second["parts"] is first["parts"]
+    assert second["parts"].Layer is first["parts"].Layer
+    assert "parts" not in sys.modules
+    assert not any(type(finder).__name__ == "KeptModules" for finder in sys.meta_path)
+
+
 def test_a_class_with_something_that_can_change_is_made_anew(tmp_path: Path) -> None:
     program = script(tmp_path, more="seen = []")
     before = dict(program())
