@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,21 @@ def test_modules_beside_the_script_are_executed_again_in_the_same_objects(tmp_pa
     assert second["parts"].Layer is first["parts"].Layer
     assert "parts" not in sys.modules
     assert not any(type(finder).__name__ == "KeptModules" for finder in sys.meta_path)
+
+
+def test_a_library_is_not_the_programs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it lies beside the script, as in a checkout of it: it keeps what it has."""
+    package = tmp_path / "some_library"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "late.py").write_text("state = []")
+    (tmp_path / "program.py").write_text("import some_library.late as late\nlate.state.append(1)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(sys.modules, "some_library", importlib.import_module("some_library"))
+    program = Script([str(tmp_path / "program.py")])
+    program()
+    assert program()["late"].state == [1, 1]
+    monkeypatch.delitem(sys.modules, "some_library.late")
 
 
 def test_a_class_with_something_that_can_change_is_made_anew(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ class KeptModules(MetaPathFinder):
     def __init__(self, is_own: Callable[[str], bool]) -> None:
         self._is_own = is_own
         self._kept: dict[str, _Loader] = {}
+        # Packages that are there before the program: we, and torch, wherever they were installed.
+        self._libraries = {name.partition(".")[0] for name in sys.modules}
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -37,6 +39,8 @@ class KeptModules(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        if fullname.partition(".")[0] in self._libraries:
+            return None
         found = PathFinder.find_spec(fullname, path, target)
         if (
             found is None
