@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import resource
 import statistics
 import sys
 import tempfile
@@ -163,6 +164,12 @@ def unwatched() -> Iterator[Count]:
 
 
 # -- what was measured on what --------------------------------------------------------------------------
+
+
+def of_children() -> float:
+    """Seconds of the processor, of all processes that were started and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def machine(device: str) -> str:

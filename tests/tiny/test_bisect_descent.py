@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kernelscope.bisection.descent import Descent
 from kernelscope.bisection.failing import Failure, signature
@@ -15,6 +18,7 @@ from kernelscope.bisection.journal import FILE, Journal
 from kernelscope.bisection.result import BisectResult
 from kernelscope.bisection.settings import (
     AXES,
+    EVERY_KERNEL,
     FAILED,
     KILLED,
     PASSED,
@@ -60,8 +64,10 @@ SWITCHES = [
 class Compiler:
     """Fails if `fails(off, backend)` says so, where `off` are names."""
 
-    def __init__(self, fails: Callable[[set[str], str], bool | Outcome]) -> None:
-        self._fails = fails
+    def __init__(
+        self, fails: Callable[[set[str], str], bool | Outcome], switches: list[Switch] = SWITCHES
+    ) -> None:
+        self._fails, self._switches = fails, switches
         self.trials: list[Settings] = []
 
     def run(self, settings: Settings, *, discover: bool = False) -> Outcome:
@@ -76,7 +82,7 @@ class Compiler:
         return Outcome(FAILED, "wrong", CULPRIT) if said else Outcome(PASSED)
 
     def found(self) -> list[Switch]:
-        return SWITCHES
+        return self._switches
 
 
 def bisected(
@@ -87,8 +93,9 @@ def bisected(
     folder: Path | None = None,
     runs: int = 3,
     message: str = "",
+    switches: list[Switch] = SWITCHES,
 ) -> tuple[BisectResult, Compiler]:
-    compiler = Compiler(fails)
+    compiler = Compiler(fails, switches)
     trials = Trials(
         compiler, Journal(folder, {"command": ["x"]}), Failure(condition, message),
         confidence=0.99, progress=lambda *told: None,
@@ -156,6 +163,7 @@ def test_the_search_may_stop_at_the_cause() -> None:
     result = Descent(trials, "check", workaround=False).run(3)
     assert names(result, "kernel") == ["k7 (0, line 7)"]
     assert all(t.of_compiler == Settings() for t in compiler.trials)
+    assert "work round" not in str(result)
 
 
 def test_kernels_that_fail_only_together_are_both_named() -> None:
@@ -187,6 +195,43 @@ def test_a_pass_is_named_where_kernels_do_not_explain_it() -> None:
     assert "kernel" in result.innocent
 
 
+def test_a_wrong_graph_is_looked_at_without_building_kernels() -> None:
+    """All kernels replaced, it fails: so passes are tried that way, and the one that is found for real."""
+    result, compiler = bisected(lambda off, b: b == "" and "post_grad_passes/p4" not in off)
+    tried = [t for t in compiler.trials if t.names("pass")]
+    assert all(t.replaces_all for t in tried[:-1])
+    assert tried[-1] == Settings(frozenset([Switch("pass", "post_grad_passes/p4")]))
+    assert Settings(frozenset([EVERY_KERNEL])) not in compiler.trials  # known: all of them were off
+    # Such a trial is compiled for itself: without its kernels it will not do for another.
+    assert tried[0].of_compiler == tried[0]
+    assert result.workaround == ("torch._inductor.config.disabled_passes = 'p4'",)
+
+
+def test_a_kernel_that_is_wrong_beside_a_pass_is_not_hidden_by_it() -> None:
+    def fails(off: set[str], backend: str) -> bool:
+        has_kernel = "k7" not in off and "*" not in off
+        return backend == "" and ("post_grad_passes/p4" not in off or has_kernel)
+
+    result, _ = bisected(fails)
+    assert names(result, "pass") == ["post_grad_passes/p4"]
+    assert any("kernels fail too" in note for note in result.notes)
+    assert not result.workaround or "disabled_passes" not in result.workaround[0]
+
+
+def test_a_right_graph_is_never_tried_without_its_kernels() -> None:
+    _, compiler = bisected(lambda off, b: b == "" and "k7" not in off, axes=AXES)
+    assert not any(t.replaces_all for t in compiler.trials)
+
+
+def test_the_exception_that_is_looked_for_is_no_other_way_to_fail() -> None:
+    def fails(off: set[str], backend: str) -> bool | Outcome:
+        return backend == "" and "k7" not in off and Outcome(RAISED, "ScriptFailed: it exited with 1")
+
+    result, _ = bisected(fails, condition="exception")
+    assert names(result, "kernel") == ["k7 (0, line 7)"]
+    assert not any("another way" in note for note in result.notes)
+
+
 def test_a_backend_before_inductor_is_named() -> None:
     result, compiler = bisected(lambda off, b: b not in ("eager", "aot_eager") and "aten.d3" not in off)
     assert names(result, "backend") == ["aot_eager_decomp_partition"]
@@ -199,6 +244,37 @@ def test_one_axis_alone_keeps_to_its_bound() -> None:
     assert names(result, "kernel") == ["k7 (0, line 7)"]
     searched = [t for t in compiler.trials if not t.backend][1:]  # the first is the second run of the program
     assert len(searched) <= 5 + 2 + 1  # ⌈log₂ 20⌉ + 2, and that switching it off alone helps
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n - 1))))
+def test_among_many_switches_few_trials_name_the_cause(given: tuple[int, int]) -> None:
+    """The whole way, with journal and trials: ⌈log₂ n⌉ + 2, and one to show that switching it off helps."""
+    n, planted = given
+    result, compiler = bisected(
+        lambda off, b: f"k{planted}" not in off, axes=("kernel",), runs=2, condition="shadow",
+        switches=[Switch("kernel", f"k{i}") for i in range(n)],
+    )  # fmt: skip
+    assert names(result, "kernel") == [f"k{planted}"]
+    searched = compiler.trials[1:]  # without the second run of the unchanged program
+    assert len(searched) <= math.ceil(math.log2(n)) + 2 + 1
+    assert len(set(searched)) == len(searched)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(2, 400).flatmap(
+        lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1), min_size=2, max_size=2))
+    )
+)
+def test_two_switches_that_fail_only_together_are_both_named(given: tuple[int, set[int]]) -> None:
+    n, planted = given
+    result, _ = bisected(
+        lambda off, b: not {f"k{i}" for i in planted} & off, axes=("kernel",), condition="shadow",
+        switches=[Switch("kernel", f"k{i}") for i in range(n)],
+    )  # fmt: skip
+    assert set(names(result, "kernel")) == {f"k{i}" for i in planted}
+    assert result.causes["kernel"].together
 
 
 # -- bad input ---------------------------------------------------------------------------------------------

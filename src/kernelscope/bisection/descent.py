@@ -14,9 +14,10 @@ from ..run.errors import RunError
 from .config_choices import CAUTIOUS, INDUCTOR
 from .result import BisectResult, Cause, workaround_of
 from .search import On, drive, find_causes
-from .settings import AXES, FAILED, PASSED, Outcome, Settings, Switch
+from .settings import AXES, EVERY_KERNEL, PASSED, Outcome, Settings, Switch
 from .trials import Trials
 
+_OF_GRAPH = ("pass", "decomposition")  # what changes the graph before it is lowered
 _BACKENDS = ("aot_eager_decomp_partition", "aot_eager")
 
 
@@ -34,6 +35,7 @@ class Descent:
         self._is_quick = not axes  # stop at the finest axis that explains it
         self._wants_workaround = workaround
         self._ahead: dict[str, int] = {}  # by axis that is still to come: trials at most
+        self._without_kernels: frozenset[Switch] = frozenset()  # off where the graph itself is looked at
         self.result = BisectResult()
 
     @property
@@ -64,6 +66,7 @@ class Descent:
 
     def _finished(self) -> BisectResult:
         result, trials = self.result, self._trials
+        result.sought_workaround = self._wants_workaround
         result.trials, result.resumed, result.seconds = trials.count, trials.resumed, trials.seconds
         result.failed, result.runs = trials.failed, trials.runs
         result.repeats, result.confidence = trials.repeats, trials.confidence
@@ -105,7 +108,13 @@ class Descent:
 
     def _look_for_kernels(self, first: Outcome) -> None:
         kernels = self._of("kernel")
-        self._explain("kernel", kernels, guess=_named(first, kernels))
+        if self._explain("kernel", kernels, guess=_named(first, kernels)) or not kernels:
+            return
+        replaced = Settings(frozenset(kernels))
+        if self._trials.is_known(replaced) and self._trials.fails(replaced, ""):
+            # The graph is wrong, whatever becomes of it: what is done to it can be tried without building it.
+            self._without_kernels = frozenset([EVERY_KERNEL])
+            self._trials.know(Settings(self._without_kernels), as_of=replaced)
 
     def _look_behind_kernels(self) -> None:
         """The graph is right: what the kernels are made of."""
@@ -151,6 +160,7 @@ class Descent:
             del self._ahead[axis]
             changed = [i for i, s in enumerate(switches) if axis == "config" and s.name not in CAUTIOUS]
             base = self._harmless(rest) if axis == "config" else frozenset[Switch]()
+            base |= self._without_kernels if axis in _OF_GRAPH else frozenset()
             if self._explain(axis, switches, guess=changed, base=base) and axis in stop:
                 break
         self._ahead = {}
@@ -209,9 +219,10 @@ class Descent:
 
         def fails(on: On) -> bool:
             outcome = self._trials.outcome(settings(on), f"{axis}: {len(switches) - len(on)} off")
-            if outcome.kind not in (PASSED, FAILED):
+            is_failure = self._trials.fails(settings(on), axis)
+            if outcome.kind != PASSED and not is_failure:
                 others.add(str(outcome).partition("\n")[0])
-            return self._trials.fails(settings(on), axis)
+            return is_failure
 
         none = frozenset[int]()
         if len(self._axes) > 1 and not fails(none) and others:
@@ -223,8 +234,13 @@ class Descent:
             self.result.innocent[axis] = f"it still fails with all {len(switches)} off"
             return False
         cured = Settings(frozenset(switches[i] for i in found.cure))
-        if self._trials.outcome(cured, f"{axis}: only the cause off").kind != PASSED:
-            self.result.innocent[axis] = f"nothing can be said: {', '.join(sorted(others))}"
+        after = self._trials.outcome(cured, f"{axis}: only the cause off")
+        if after.kind != PASSED and EVERY_KERNEL in base and self._trials.fails(cured, ""):
+            self.result.notes.append(
+                f"{axis}: with the cause off, kernels fail too: when it is mended, bisect once more"
+            )
+        elif after.kind != PASSED:
+            self.result.innocent[axis] = f"nothing can be said: {', '.join(sorted(others | {str(after)}))}"
             return False
         if others:
             self.result.notes.append(f"{axis}: some trials ended in another way: {', '.join(sorted(others))}")

@@ -21,6 +21,7 @@ from ..probes.bus import BUS
 from ..probes.compile_settings import NO_CACHES, ForcedSettings, defaults_of_changed, values_of
 from ..probes.compiler_switches import CompilerSwitches
 from ..probes.fx_stages import FxStages
+from ..probes.lazy_kernels import LazyKernels
 from ..probes.lowering import LoweredGraph, Lowerings
 from ..probes.patching import MovedTarget
 from ..run.errors import RunError
@@ -46,6 +47,7 @@ class Engine:
         self._open: ExitStack | None = None
         self._settings: Settings | None = None  # of what is compiled now
         self._session: EagerSession | None = None
+        self._compiles_each_time = False  # the program, also if it is run again
         self._tell: Tell = lambda switch: None
 
     def run(self, settings: Settings, tell: Tell | None = None) -> Outcome:
@@ -54,10 +56,15 @@ class Engine:
         start = perf_counter()
         try:
             wants_session = self._condition.judges or tell is not None or _is_of_run_time(settings)
-            self._prepare(settings.of_compiler, wants_session=wants_session)
+            is_rerun = self._prepare(settings.of_compiler, wants_session=wants_session)
+            if is_rerun and self._compiles_each_time:
+                torch._dynamo.reset()
+            graphs = _graphs_compiled()
             if self._session is not None:
                 self._session.begin(settings.names("kernel"), settings.names("execution"))
             outcome = self._condition.check(self._program, self._session)
+            # Left alone, Dynamo would give up after some runs, and what runs in eager does not fail.
+            self._compiles_each_time |= is_rerun and _graphs_compiled() > graphs
         except RunError:
             raise
         except MovedTarget as moved:  # ours, not the program's
@@ -76,12 +83,13 @@ class Engine:
         if opened is not None:
             opened.close()
 
-    def _prepare(self, settings: Settings, *, wants_session: bool) -> None:
+    def _prepare(self, settings: Settings, *, wants_session: bool) -> bool:
+        """Whether what is compiled will do."""
         is_enough = self._session is not None or not wants_session
         # Switches that count graphs would count on if the program compiles again: it has to start anew.
         is_counted = any(switch.axis in _COUNTED for switch in settings.off)
         if settings == self._settings and is_enough and not is_counted:
-            return
+            return True
         self.close()
         with ExitStack() as stack:
             stack.callback(torch._dynamo.reset)
@@ -93,10 +101,13 @@ class Engine:
             _install(stack, ForcedSettings([*forced, *NO_CACHES]))
             off = {axis: settings.names(axis) for axis in AXES}
             _install(stack, CompilerSwitches(off, settings.backend, self._met))
+            if settings.replaces_all:
+                _install(stack, LazyKernels())
             if wants_session:
                 self._session = self._attach(stack)
             self._open = stack.pop_all()
         self._settings = settings
+        return False
 
     def _attach(self, stack: ExitStack) -> EagerSession:
         session = EagerSession(self._met, judges=self._condition.judges)
@@ -147,6 +158,12 @@ _NOT_ABOUT_RESULTS = (
 
 def _is_of_run_time(settings: Settings) -> bool:
     return any(switch.axis in AT_RUN_TIME for switch in settings.off)
+
+
+def _graphs_compiled() -> int:
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])
 
 
 def _install(stack: ExitStack, probe: Any) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 
 from ..determinism.state import Generators, State
+from .kept_classes import KeptClasses
+from .kept_modules import KeptModules, clear
 
 
 class ScriptFailed(Exception):
@@ -26,21 +28,23 @@ class Script:
         self._words = words
         self._code: CodeType | None = None
         self._main = ModuleType("__main__")
-        self._generators, self._cwd, self._modules = Generators(), os.getcwd(), set(sys.modules)
+        self._classes = KeptClasses(vars(self._main))
+        self._generators, self._cwd = Generators(), os.getcwd()
+        self._modules = KeptModules(self._is_own)
 
     def __call__(self) -> dict[str, Any]:
         self._generators.put_back()
         os.chdir(self._cwd)
         argv, path, main = sys.argv, sys.path[:], sys.modules["__main__"]
         try:
-            return self._execute()
+            with self._modules.kept():
+                return self._execute()
         except SystemExit as end:
             if end.code not in (None, 0):
                 raise ScriptFailed(f"it exited with {end.code}") from None
             return {}
         finally:
             sys.argv, sys.path[:], sys.modules["__main__"] = argv, path, main
-            self._forget()
 
     def _execute(self) -> dict[str, Any]:
         if self._words[0] == "-m":
@@ -54,20 +58,17 @@ class Script:
             # Once: the functions in it stay the same for Dynamo, which then finds what it has compiled.
             self._code = compile(Path(script).read_bytes(), script, "exec", dont_inherit=True)
         names = vars(self._main)
-        for name in [name for name in names if not name.startswith("__")]:
-            del names[name]  # Dynamo's own names, which compiled code needs, begin with two underscores
+        clear(names)
         self._main.__file__ = script
         sys.modules["__main__"] = self._main
-        exec(self._code, names)
+        with self._classes.kept():
+            exec(self._code, names)
         return names
 
-    def _forget(self) -> None:
+    def _is_own(self, file: str) -> bool:
         """The program's own modules load again, with whatever state they keep; libraries stay."""
         here = (str(Path(self._words[0]).resolve().parent) + os.sep, self._cwd + os.sep)
-        for name in set(sys.modules) - self._modules:
-            file = getattr(sys.modules[name], "__file__", None) or ""
-            if file.startswith(here) and "site-packages" not in file and "torchinductor" not in file:
-                del sys.modules[name]
+        return file.startswith(here) and "site-packages" not in file and "torchinductor" not in file
 
 
 class Function:

@@ -44,6 +44,7 @@ class BisectResult:
     causes: dict[str, Cause] = field(default_factory=dict)  # by axis
     failure: str = ""  # of the unchanged program
     workaround: tuple[str, ...] = ()  # lines of Python, tried
+    sought_workaround: bool = True
     innocent: dict[str, str] = field(default_factory=dict)  # by axis: why it explains nothing
     notes: list[str] = field(default_factory=list)
     problem: str = ""  # why nothing was found

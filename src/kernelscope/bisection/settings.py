@@ -36,6 +36,10 @@ class Switch:
         return cls(str(told["axis"]), str(told["name"]), told.get("value"), dict(told.get("info", {})))
 
 
+# All launches, also of kernels that the unchanged program does not have.
+EVERY_KERNEL = Switch("kernel", "*")
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """All that is different from the program as it is."""
@@ -52,9 +56,14 @@ class Settings:
 
     @property
     def of_compiler(self) -> Settings:
-        """The part that changes which code is generated."""
-        kept = frozenset(switch for switch in self.off if switch.axis not in AT_RUN_TIME)
+        """The part that changes which code is generated, or built."""
+        kept = frozenset(s for s in self.off if s.axis not in AT_RUN_TIME or s == EVERY_KERNEL)
         return Settings(kept, self.backend)
+
+    @property
+    def replaces_all(self) -> bool:
+        """Whether every kernel is replaced by eager, so that none has to be built."""
+        return EVERY_KERNEL in self.off
 
     def to_json(self) -> dict[str, Any]:
         return {

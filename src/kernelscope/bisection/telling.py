@@ -27,7 +27,7 @@ def _lines(result: BisectResult) -> Iterator[str]:
             yield f"  {'also':<10} {other}"
     for i, text in enumerate(result.workaround):
         yield f"  {'work round' if not i else '':<10} {text}"
-    if cause is not None and not result.workaround:
+    if cause is not None and not result.workaround and result.sought_workaround:
         yield "  work round no setting that was tried helps"
     for axis, why in result.innocent.items():
         yield f"  {'not':<10} {axis}: {why}"

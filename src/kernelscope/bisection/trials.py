@@ -83,6 +83,13 @@ class Trials:
 
     # -- with something switched off -------------------------------------------------------------------
 
+    def is_known(self, settings: Settings) -> bool:
+        return settings in self._known
+
+    def know(self, settings: Settings, as_of: Settings) -> None:
+        """Both are the same program: what came of one trial is what comes of the other."""
+        self._known[settings] = self._known[as_of]
+
     def fails(self, settings: Settings, what: str) -> bool:
         return self._failure.is_met_by(self.outcome(settings, what))
 

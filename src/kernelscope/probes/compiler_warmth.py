@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from .lazy_kernels import LazyKernels
+
 
 def warm_compiler() -> None:
     """Compile one small function of fake tensors: imports, tables of patterns, what the C++ compiler can."""
@@ -24,9 +26,14 @@ def warm_compiler() -> None:
         from torch._subclasses.fake_tensor import FakeTensorMode
 
         module = torch.fx.symbolic_trace(lambda x: x.sin().sum(0))
-        with FakeTensorMode(), torch.no_grad():
-            example = torch.empty(8, 8)
-            compile_fx(module, [example])
+        kernels = LazyKernels()  # none of them is launched, so g++ need not run for them
+        kernels.install()
+        try:
+            with FakeTensorMode(), torch.no_grad():
+                example = torch.empty(8, 8)
+                compile_fx(module, [example])
+        finally:
+            kernels.remove()
     torch._dynamo.reset()
 
 

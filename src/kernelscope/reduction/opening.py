@@ -46,13 +46,13 @@ def reduce(
         raise NothingToReduce(
             "the check fails for a graph that computes nothing, too: it does not depend on the graph"
         )
-    return reduce_from(starts, failure, trials, nodes)
+    return reduce_from(starts, failure, trials, nodes, guess=check is None)
 
 
 def reduce_captured(captured: Captured, trials: Trials) -> Reduction:
     if captured.failure is None:
         raise NothingToReduce(captured.nothing)
-    return reduce_from(captured.starts, captured.failure, trials, captured.nodes)
+    return reduce_from(captured.starts, captured.failure, trials, captured.nodes, guess=True)
 
 
 def _as_check(check: Callable[[Candidate], Any]) -> Check:

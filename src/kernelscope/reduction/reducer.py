@@ -9,7 +9,8 @@ from ..run.errors import RunError
 from .candidates import Candidate, part_of, removable, values_of
 from .ddmin import ddmin
 from .failures import Failure
-from .shrinking import shrink
+from .guessing import apart, wrong_nodes
+from .shrinking import shrink, smallest
 from .trials import Trials
 
 
@@ -38,11 +39,24 @@ class NothingToReduce(RunError):
 
 
 def reduce_from(
-    starts: Sequence[Candidate], failure: Failure | None, trials: Trials, nodes_before: int = 0
+    starts: Sequence[Candidate],
+    failure: Failure | None,
+    trials: Trials,
+    nodes_before: int = 0,
+    *,
+    guess: bool = False,
 ) -> Reduction:
-    """Begin with the first of `starts` that fails as the program did; without it, that fails at all."""
+    """Begin with the first of `starts` that fails as the program did; without it, that fails at all.
+
+    guess  look first for a node that is wrong by itself: values have to tell
+    """
     if not starts:
         raise NothingToReduce("there is no compiled graph to reduce")
+    if guess and failure is not None and failure.kind == "kernel" and trials.repeats == 1:
+        single = _guessed(starts[0], failure, trials)
+        if single is not None:
+            nodes = max(nodes_before, *(c.size for c in starts))
+            return _reduction(single, trials, nodes)
     start, wanted = _beginning(starts, failure, trials)
     _confirm(start, wanted, trials)
     nodes_before = max(nodes_before, *(c.size for c in starts))
@@ -58,10 +72,39 @@ def reduce_from(
     names = removable(start)
     kept = ddmin(names, fails) if len(names) > 1 else names
     smaller = part(kept) if len(kept) < len(names) else None
-    smallest = shrink(smaller or start, lambda c: trials.fails_as(wanted, c))
-    found = trials.outcome(smallest)
-    assert isinstance(found, Failure)
-    return Reduction(smallest, found, nodes_before, trials.journal.trials, trials.seconds)
+    found = shrink(smaller or start, lambda c: trials.fails_as(wanted, c))
+    return _reduction(found, trials, nodes_before)
+
+
+def _reduction(candidate: Candidate, trials: Trials, nodes_before: int) -> Reduction:
+    failure = trials.outcome(candidate)
+    assert isinstance(failure, Failure)
+    return Reduction(candidate, failure, nodes_before, trials.journal.trials, trials.seconds)
+
+
+def _guessed(start: Candidate, wanted: Failure, trials: Trials) -> Candidate | None:
+    """One node that fails alone as the program did, and does so twice."""
+    names = removable(start)
+    if len(names) < 2 or start.differentiates:
+        return None
+    values = values_of(start)
+    together = apart(start, names, values)
+    if together is None:
+        return None
+    for name in trials.look(together, lambda made: wrong_nodes(made, values))[:2]:
+        alone = part_of(start, {name}, values)
+        least = smallest(alone) if alone is not None else None
+        if alone is None:
+            continue
+        if least is not None and trials.fails_as(wanted, least):
+            found = least
+        elif trials.fails_as(wanted, alone):
+            found = shrink(alone, lambda c: trials.fails_as(wanted, c))
+        else:
+            continue
+        _confirm(found, wanted, trials)
+        return found
+    return None
 
 
 def _beginning(

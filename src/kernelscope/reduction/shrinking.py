@@ -18,6 +18,9 @@ _SMALL = (1, 2, 3, 4, 8, 16, 32, 64)
 
 def shrink(candidate: Candidate, fails: Callable[[Candidate], bool]) -> Candidate:
     """Keep every change after which it fails in the same way; what does not run in eager is not tried."""
+    least = smallest(candidate)
+    if least is not None and fails(least):
+        return least
     for changes in (_dtypes, _shapes, _values):
         for change in list(changes(candidate)):
             made = change(candidate)
@@ -27,6 +30,15 @@ def shrink(candidate: Candidate, fails: Callable[[Candidate], bool]) -> Candidat
 
 
 Change = Callable[[Candidate], "Candidate | None"]
+
+
+def smallest(candidate: Candidate) -> Candidate | None:
+    """Every change at once: nothing smaller is ever tried. None if that does not run, or changes nothing."""
+    made: Candidate | None = candidate
+    changes: list[Change] = [*_dtypes(candidate), partial(_cut_all, sizes=_sizes(candidate))]
+    for change in [*changes, *_ones(candidate)]:
+        made = (change(made) or made) if made is not None else None
+    return made if made is not None and made is not candidate and _runs(made) else None
 
 
 def _dtypes(candidate: Candidate) -> Iterator[Change]:
@@ -46,14 +58,18 @@ def _recast(candidate: Candidate, dtype: torch.dtype) -> Candidate:
 
 def _shapes(candidate: Candidate) -> Iterator[Change]:
     """All sizes at once; then each that is left, everywhere, from the smallest on."""
-    sizes = {n for v in candidate.inputs if isinstance(v, torch.Tensor) for n in v.shape if n > 1}
-    ordered = sorted(sizes, reverse=True)
+    ordered = _sizes(candidate)
     if len(ordered) > 1:
         yield partial(_cut_all, sizes=ordered)
     for size in ordered:
         for small in _SMALL:
             if small < size:
                 yield partial(_cut, size=size, small=small)
+
+
+def _sizes(candidate: Candidate) -> list[int]:
+    sizes = {n for v in candidate.inputs if isinstance(v, torch.Tensor) for n in v.shape if n > 1}
+    return sorted(sizes, reverse=True)
 
 
 def _cut_all(candidate: Candidate, sizes: list[int]) -> Candidate | None:
@@ -92,6 +108,12 @@ def _compact(value: Any, like: Any) -> Any:
     back = [order.index(dim) for dim in range(value.dim())]
     dense = value.detach().permute(order).contiguous().permute(back)
     return dense.clone().requires_grad_(like.requires_grad)
+
+
+def _ones(candidate: Candidate) -> Iterator[Change]:
+    for place, value in enumerate(candidate.inputs):
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel():
+            yield partial(_changed, place=place, how="ones", change=torch.ones_like)
 
 
 def _values(candidate: Candidate) -> Iterator[Change]:

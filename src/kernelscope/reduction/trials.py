@@ -72,6 +72,21 @@ class Trials:
         self.journal.end(candidate.key, failure, taken)
         return failure
 
+    def look(self, candidate: Candidate, at: Callable[[Candidate], list[str]]) -> list[str]:
+        """Runs what is no part of the search; nothing is learnt of one that does not come back."""
+        known = self.journal.outcome(candidate.key)
+        if known is not None and not known.is_over:
+            return []
+        began = time.monotonic()
+        self.journal.begin(candidate.key, candidate.size)
+        found = at(candidate)
+        taken = time.monotonic() - began
+        self.count += 1
+        self.seconds += taken
+        self.journal.end(candidate.key, None, taken)
+        self.tell(f"trial {self.journal.trials}: {candidate.size} nodes, each by itself: {len(found)} wrong")
+        return found
+
     def fails_as(self, wanted: Failure, candidate: Candidate) -> bool:
         found = self.outcome(candidate)
         same = isinstance(found, Failure) and wanted.is_same(found)

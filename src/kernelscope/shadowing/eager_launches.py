@@ -20,6 +20,7 @@ from .result import ShadowResult
 from .session import Session
 from .units import Output, Unit
 
+EVERY = "*"  # in place of a kernel's name
 Tell = Callable[[str, str, dict[str, Any]], None]  # "kernel" or "execution", its name, what is known of it
 
 
@@ -80,7 +81,8 @@ class EagerSession(Session):
 
     def _replaces(self, launch: Launch, execution: Execution) -> bool:
         return (
-            self._name_of(launch) in self._off
+            EVERY in self._off
+            or self._name_of(launch) in self._off
             or self._names.get(launch.graph_call, "") in self._off_executions
         )
 

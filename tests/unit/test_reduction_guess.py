@@ -1,0 +1,100 @@
+"""Where reduce looks first: each node by itself, and everything as small as it goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._inductor.config
+from torch.fx import symbolic_trace
+
+import kernelscope
+from kernelscope.reduction.candidates import Candidate, of_module, removable, values_of
+from kernelscope.reduction.failures import Failure
+from kernelscope.reduction.guessing import apart, wrong_nodes
+from kernelscope.reduction.journal import Journal
+from kernelscope.reduction.reducer import reduce_from
+from kernelscope.reduction.shrinking import smallest
+from kernelscope.reduction.trials import Trials
+
+
+class Program(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.full((8,), 3.0))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+        a = torch.sin(x) + y
+        values, places = torch.max(a * self.scale, 1)
+        return torch.relu(a).sum(1) * values, places
+
+
+def start() -> Candidate:
+    torch.manual_seed(0)
+    return of_module(symbolic_trace(Program()), [torch.randn(6, 8), torch.randn(6, 8)])
+
+
+def test_each_node_has_inputs_of_its_own() -> None:
+    whole = start()
+    values = values_of(whole)
+    made = apart(whole, removable(whole), values)
+    assert made is not None
+    assert {"sin", "add", "relu", "mul", "sum_1"} <= set(made.names)
+    results = made.module(*made.inputs)
+    assert all(torch.equal(r, values[n]) for n, r in zip(made.names, results, strict=True))
+    placeholders = [n for n in made.module.graph.nodes if n.op == "placeholder"]
+    assert all(len(n.users) == 1 for n in placeholders)
+    assert list(made.module.graph.nodes)[: len(placeholders)] == placeholders
+
+
+def test_nothing_smaller_is_tried_than_all_at_once() -> None:
+    least = smallest(start())
+    assert least is not None
+    assert [tuple(v.shape) for v in least.inputs] == [(1, 1), (1, 1), (1,)]
+    assert all(torch.equal(v, torch.ones_like(v)) for v in least.inputs)
+    assert smallest(least) is None
+
+
+def test_the_wrong_node_is_seen_and_a_right_graph_has_none() -> None:
+    whole = start()
+    values = values_of(whole)
+    made = apart(whole, removable(whole), values)
+    assert made is not None
+    with torch._inductor.utils.fresh_cache():
+        with torch._inductor.config.patch({"cpp.inject_relu_bug_TESTING_ONLY": "accuracy"}):
+            assert wrong_nodes(made, values) == ["relu"]
+        with torch._inductor.config.patch({"cpp.inject_relu_bug_TESTING_ONLY": "compile_error"}):
+            assert wrong_nodes(made, values) == []
+
+
+def test_a_wrong_guess_costs_a_trial_and_nothing_else(tmp_path: Path) -> None:
+    """The failure needs two nodes: the guess finds no single one, and the search does."""
+    wanted = Failure("kernel", "wrong-kernel", "cpp", operators=frozenset({"sin", "relu"}))
+
+    def check(candidate: Candidate) -> Failure | None:
+        found = {getattr(n.target, "__name__", "") for n in candidate.module.graph.nodes}
+        return wanted if {"sin", "relu"} <= found else None
+
+    journal = Journal(tmp_path / "journal.jsonl")
+    found = reduce_from([start()], wanted, Trials(check, journal), guess=True)
+    assert found.nodes == 2
+
+
+def test_a_planted_fault_takes_few_trials() -> None:
+    def program() -> None:
+        with torch._inductor.config.patch({"cpp.inject_relu_bug_TESTING_ONLY": "accuracy"}):
+            torch.compile(lambda x, y: ((x.sin() + y) * 1.5).relu().cos() - y)(x, y)
+
+    x, y = torch.randn(8, 16), torch.randn(8, 16)
+    told: list[str] = []
+    with (
+        torch._inductor.utils.fresh_cache(),
+        torch._inductor.config.patch({"cpp.inject_relu_bug_TESTING_ONLY": "accuracy"}),
+    ):
+        found = kernelscope.reduce(program, tell=told.append)
+    assert found.nodes == 1
+    assert "relu" in found.candidate.code
+    assert found.candidate.inputs[0].shape == (1, 1)
+    assert "each by itself: 1 wrong" in told[0]
+    assert found.trials == 2  # all nodes apart, and the wrong one
