@@ -129,6 +129,7 @@ def take_over_printer(given: argparse.Namespace) -> None:
 
 def value_settings_of(given: argparse.Namespace) -> ValueSettings:
     from .values.conditions import parse_watch
+    from .values.kernel_filter import globs_of
 
     for watch in given.stop_on:
         parse_watch(watch)
@@ -136,7 +137,7 @@ def value_settings_of(given: argparse.Namespace) -> ValueSettings:
         prints=given.print_values,
         names=given.print_names,
         saves=given.save_values or (bool(given.save_to) and not given.stop_on),
-        kernels=tuple(glob for each in given.values_of for glob in each.split(",")),
+        kernels=globs_of(given.values_of),
         folder=given.save_to,
         watches=tuple(given.stop_on),
         exact=given.exact or given.values != "off",

@@ -529,5 +529,5 @@ def test_operators_looked_up_at_run_time() -> None:
     assert "aten.linalg_inv_ex.default" in names
     assert all(call.post_hashes for call in run)
     [pairs] = [call for call in run if "pair" in call.kernel_name]
-    assert pairs.arg_names == ["xs[0]", "xs[1]", "result0", "result1"]
+    assert list(pairs.arg_names) == ["xs[0]", "xs[1]", "result0", "result1"]
     assert pairs.pre_hashes[0] == pairs.pre_hashes[1] == fingerprint(X[1:]).bits

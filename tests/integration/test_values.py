@@ -162,14 +162,6 @@ with kernelscope.values.observe("3", ops="all"):
 
 
 @pytest.mark.slow
-def test_a_graph_without_a_python_wrapper_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    torch._dynamo.reset()
-    with torch._inductor.config.patch(cpp_wrapper=True), observe("2", stream=io.StringIO()):
-        torch.compile(lambda x: x.sin() + 1)(torch.ones(3))
-    assert "has no Python wrapper" in capsys.readouterr().err
-
-
-@pytest.mark.slow
 def test_levels_set_in_code(tmp_path: Path) -> None:
     done = child("-m", "kernelscope", "run", str(SCRIPT), "code", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -234,5 +226,27 @@ def test_replacing_by_eagers_result(
     assert not torch.allclose(wrong, function(x))
     assert torch.allclose(right, function(x))
     assert "no kernel matched 'nothing_like_it'" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="give a function, or 'eager'"), replace("a", "lazy"):
+    with pytest.raises(ValueError, match="give a function, a tensor, or 'eager'"), replace("a", "lazy"):
         pass
+
+
+def test_eager_in_the_place_of_what_kernels_return() -> None:
+    """Of an operator with two results, in an execution that is replaced as a whole: as bisect does it."""
+    from kernelscope.shadowing.eager_launches import EagerSession
+    from kernelscope.shadowing.opening import listening
+
+    torch._dynamo.reset()
+    told: list[tuple[str, str]] = []
+    session = EagerSession(lambda kind, name, about: told.append((kind, name)), judges=False)
+    x = torch.randn(4, 4)
+    function = torch.compile(lambda x: torch.topk(x.exp(), 2)[0] + 1)
+    with listening(session):
+        bare = function(x)
+        session.begin(frozenset(), frozenset({"0"}))
+        replaced = function(x)
+    torch._dynamo.reset()
+    assert torch.allclose(bare, replaced)
+    assert len({name for kind, name in told if kind == "kernel"}) == 3
+    assert session._launches.replaced == 3  # type: ignore[attr-defined]
+    assert not session._launches.failures  # type: ignore[attr-defined]
+    assert not session.result.unchecked

@@ -206,6 +206,8 @@ def test_bad_settings(tmp_path: Path) -> None:
         pass
     with pytest.raises(ValueError, match="needs a condition"), watch():
         pass
+    with pytest.raises(TypeError, match="a name or several, not 3"), observe("2", kernels=3):  # type: ignore[arg-type]
+        pass
 
 
 @pytest.mark.parametrize(
@@ -214,6 +216,7 @@ def test_bad_settings(tmp_path: Path) -> None:
         ("nun", "did you mean nan"),
         ("max>", "max>1e4"),
         ("max>high", "'high' is no number"),
+        ("max>nan", "write nan alone"),
         ("mix>3", "did you mean m"),
         ("nan@", "CONDITION@KERNEL"),
         ("nan@a@b@c", "CONDITION@KERNEL"),
@@ -315,6 +318,22 @@ def test_what_changed_is_what_was_written_to() -> None:
     with watch("changed", on_hit="note", ops="all") as hits:
         torch.add(x, 1, out=x)
     assert [(hit.kernel, hit.arg) for hit in hits] == [("aten.add.out", "out")]
+
+
+@pytest.mark.parametrize("typed", ["quit", ""])
+def test_the_debugger(
+    typed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`continue` goes on; `quit`, or the end of what is typed, ends the block."""
+    x = torch.tensor([1.0, -1.0])
+    monkeypatch.setattr("sys.stdin", io.StringIO("p hit.kernel, hit.inputs\ncontinue\n"))
+    with watch("nan@*log*", on_hit="pdb", ops="all") as hits:
+        x.log().add(1)
+    assert [hit.kernel for hit in hits] == ["aten.log.default"]
+    assert f"('aten.log.default', {{'self': {x}}})" in capsys.readouterr().out
+    monkeypatch.setattr("sys.stdin", io.StringIO(typed and f"{typed}\n"))
+    with pytest.raises(WatchHit, match=r"aten\.log\.default"), watch("nan", on_hit="pdb", ops="all"):
+        x.log()
 
 
 def test_a_function_that_fails() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable
@@ -88,6 +89,8 @@ def parse_watch(text: str) -> Condition:
         bound = float(number)
     except ValueError:
         raise ValueError(f"cannot watch {text!r}: {number!r} is no number") from None
+    if math.isnan(bound):
+        raise ValueError(f"cannot watch {text!r}: nothing is more, less or equal to nan; write nan alone")
     return Condition(text, measure, order, bound, kernel, arg)
 
 

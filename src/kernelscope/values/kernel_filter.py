@@ -12,6 +12,14 @@ from ..events import Kernel
 _SHIM = re.compile(r"aoti_torch_(?:cpu_|cuda_|xpu_|mps_|aten_)?(\w+)$")
 
 
+def globs_of(given: str | Iterable[str]) -> tuple[str, ...]:
+    """From "a,b", or several of these."""
+    several = [given] if isinstance(given, str) else given
+    if not isinstance(several, Iterable) or not all(isinstance(each, str) for each in several):
+        raise TypeError(f"kernels are given by a name or several, not {given!r}")
+    return tuple(glob.strip() for each in several for glob in each.split(",") if glob.strip())
+
+
 class KernelFilter:
     """Globs, whatever the case; none lets all through. Keeps what it saw, to say what would have matched."""
 

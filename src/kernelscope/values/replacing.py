@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 import torch
 
-from ..config import Config, strict_from_environment, strings
+from ..config import Config, strict_from_environment
 from ..events import Call
 from ..fingerprint.hashes import quiet
 from ..probes.bus import BUS
 from ..probes.launch import Launch
 from ..recording import Recording
-from .kernel_filter import KernelFilter
+from .kernel_filter import KernelFilter, globs_of
 from .moments import AFTER, seen
 
 Arguments = dict[str, Any]  # by the kernel's name for it: tensors as the launch found them, and numbers
@@ -95,7 +95,7 @@ def replace(
         with kernelscope.replace("cpp_fused_gelu_0", lambda args: F.gelu(args["in_ptr0"])):
             loss = model(x)
     """
-    wanted = KernelFilter(strings(kernel))
+    wanted = KernelFilter(globs_of(kernel))
     if isinstance(function, str):
         if function != "eager":
             raise ValueError(f"replace({kernel!r}, {function!r}): give a function, a tensor, or 'eager'")

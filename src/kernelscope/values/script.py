@@ -16,6 +16,7 @@ from ..probes.patching import MovedTarget
 from ..probes.stock_printer import StockPrinter
 from ..recording import Recording
 from ..run.errors import RunError
+from .kernel_filter import globs_of
 from .levels import level_of
 from .session import ValueSession, has_gpu, settings_of_level
 from .watching import Hit
@@ -92,7 +93,7 @@ class _SetInCode:
     def __call__(self, level: str, kernels: str) -> None:
         """Without a level, it is the kernels that are set."""
         said = "torch._inductor.config.aot_inductor.debug_intermediate_value_printer"
-        globs = tuple(name.strip() for name in kernels.split(",") if name.strip())
+        globs = globs_of(kernels)
         if level:
             self._level = level_of(level, said)
         else:

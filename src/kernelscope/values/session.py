@@ -12,7 +12,7 @@ from typing import TextIO
 
 import torch
 
-from ..config import Config, ValueSettings, strict_from_environment, strings
+from ..config import Config, ValueSettings, strict_from_environment
 from ..events import Finding
 from ..fingerprint.fingerprinter import Fingerprinter
 from ..probes.bus import BUS
@@ -22,7 +22,7 @@ from ..run import Run, folder
 from ..run.errors import RunError
 from .conditions import parse_watch
 from .files import FileSaver, ValueFiles
-from .kernel_filter import KernelFilter
+from .kernel_filter import KernelFilter, globs_of
 from .late_watch import LateWatch, can_watch_late
 from .levels import IntermediateValueDebuggingLevel, level_of
 from .numbers import MOST_SHOWN
@@ -179,7 +179,7 @@ def observe(
     level = level_of(level)
     if folder is not None and level not in ("0", "1"):
         raise ValueError(f"observe({level!r}, folder={str(folder)!r}): only level 1 saves files")
-    settings = settings_of_level(level, _globs(kernels), "" if folder is None else str(folder))
+    settings = settings_of_level(level, globs_of(kernels), "" if folder is None else str(folder))
     recording = _recording("stats" if settings.prints else "off", ops, path)
     with _open(recording, lambda: ValueSession(recording, settings, most_shown=most_shown, stream=stream)):
         yield recording.run
@@ -220,7 +220,7 @@ def watch(
     for text in texts:
         parse_watch(text)
     settings = ValueSettings(
-        kernels=_globs(kernels),
+        kernels=globs_of(kernels),
         folder="" if folder is None else str(folder),
         watches=tuple(texts),
         exact=exact or on_hit == "pdb" or not has_gpu(),
@@ -293,7 +293,3 @@ def _recording(values: str, ops: str, path: str | Path | None) -> Recording:
 def _take_statistics(recording: Recording) -> None:
     if recording.hasher is None or not recording.hasher.has_stats:
         recording.take_values_with(Fingerprinter(level="stats"))
-
-
-def _globs(given: str | Sequence[str]) -> tuple[str, ...]:
-    return tuple(glob for each in strings(given) for glob in each.split(","))

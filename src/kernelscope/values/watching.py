@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bdb
 import pdb
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -234,8 +235,12 @@ def stop_in_python(hit: Hit) -> None:
 def enter_debugger(hit: Hit) -> None:
     """With `hit` at hand, and the program's own frames above."""
     print(f"kernelscope: {hit}", file=sys.stderr)
-    with BUS.mute():
-        pdb.Pdb(nosigint=True).set_trace()
+    try:
+        with BUS.mute():
+            pdb.Pdb(nosigint=True).set_trace()
+            _ = hit  # it stops here; `up` leads to the program, `continue` goes on, `quit` ends the block
+    except bdb.BdbQuit:
+        raise WatchHit(hit) from None
 
 
 def as_finding(hit: Hit) -> Finding:
