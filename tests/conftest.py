@@ -20,7 +20,7 @@ PATCH_TARGETS = [
     ("torch._inductor.codecache", "CppWrapperCodeCache", ("load_pybinding_async",)),
     ("torch._inductor.codecache", "AotCodeCompiler", ("compile",)),
     ("torch.export.pt2_archive._package", "AOTICompiledModel", ("__call__",)),
-    ("torch._inductor.async_compile", "AsyncCompile", ("wait",)),
+    ("torch._inductor.async_compile", "AsyncCompile", ("cpp_pybinding", "wait")),
     ("torch._inductor.graph", "GraphLowering", ("codegen", "save_output_code", "_compile_to_module")),
     (
         "torch.fx.passes.graph_transform_observer",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,13 +14,6 @@ from kernelscope.reduction.journal import CRASHED, TIMED_OUT, Journal, mark, und
 from kernelscope.run.errors import RunError
 
 WRONG = Failure("kernel", "wrong-kernel", "cpp", operators=frozenset({"add", "sin", "mul"}))
-
-
-def test_who_waits_for_a_search_does_without_torch() -> None:
-    """The child loads it; loading it twice would take as long as several trials."""
-    names = "kernelscope.cli.reducing, kernelscope.cli.bisect, kernelscope.bisection.workers"
-    code = f"import sys, {names}; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 @given(st.integers(1, 60), st.data())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +100,10 @@ def test_a_planted_fault_takes_few_trials() -> None:
     assert found.candidate.inputs[0].shape == (1, 1)
     assert "each by itself: 1 wrong" in told[0]
     assert found.trials == 2  # all nodes apart, and the wrong one
+
+
+def test_who_waits_for_a_search_does_without_torch() -> None:
+    """The child loads it; loading it twice would take as long as several trials."""
+    names = "kernelscope.cli.reducing, kernelscope.cli.bisect, kernelscope.bisection.workers"
+    code = f"import sys, {names}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -12,20 +12,40 @@ from typing import Any
 
 from .patching import Patch
 
-_BINDING = "torch._inductor.async_compile:AsyncCompile.cpp_pybinding"
+_COMPILE = "torch._inductor.async_compile:AsyncCompile"
 
 
 class LazyKernels:
-    """The probe: C++ kernels of graphs that are compiled while it is installed are built at first launch."""
+    """The probe: C++ kernels of graphs that are compiled while it is installed are built at first launch.
+
+    These graphs are of no use any more when it is removed.
+    """
 
     def __init__(self) -> None:
-        self._patch = Patch(_BINDING, _around)
+        self._namespaces: list[dict[str, Any]] = []  # of generated modules
+        self._patches = [
+            Patch(f"{_COMPILE}.cpp_pybinding", _around_binding),
+            Patch(f"{_COMPILE}.wait", self._around_wait),
+        ]
 
     def install(self) -> None:
-        self._patch.install()
+        for patch in self._patches:
+            patch.install()
 
     def remove(self) -> None:
-        self._patch.remove()
+        for patch in reversed(self._patches):
+            patch.remove()
+        for names in self._namespaces:
+            for name in [name for name, value in names.items() if isinstance(value, LazyKernel)]:
+                del names[name]
+        self._namespaces.clear()
+
+    def _around_wait(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def wait(compiling: Any, names: dict[str, Any]) -> Any:
+            self._namespaces.append(names)
+            return original(compiling, names)
+
+        return wait
 
 
 class LazyKernel:
@@ -42,7 +62,7 @@ class LazyKernel:
         return self._built(*args)
 
 
-def _around(original: Callable[..., Any]) -> Callable[..., Any]:
+def _around_binding(original: Callable[..., Any]) -> Callable[..., Any]:
     def cpp_pybinding(compiling: Any, argtypes: list[str], source: str) -> LazyKernel:
         return LazyKernel(partial(original, compiling, argtypes, source))
 

@@ -1,0 +1,66 @@
+"""Kernels that are built when they are launched, and those that never are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch._inductor.codecache import CppPythonBindingsCodeCache
+from torch._inductor.utils import fresh_cache
+
+import kernelscope
+from kernelscope.probes.lazy_kernels import LazyKernels
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The sources that the C++ compiler was asked for."""
+    asked: list[str] = []
+    original = CppPythonBindingsCodeCache.load_pybinding_async.__func__
+
+    def load(cls: type, argtypes: list[str], source: str, *args: object, **kwargs: object) -> object:
+        asked.append(source)
+        return original(cls, argtypes, source, *args, **kwargs)
+
+    monkeypatch.setattr(CppPythonBindingsCodeCache, "load_pybinding_async", classmethod(load))
+    with fresh_cache():
+        yield asked
+    torch._dynamo.reset()
+
+
+def test_a_kernel_is_built_at_its_first_launch(built: list[str]) -> None:
+    x = torch.randn(8, 8)
+    probe = LazyKernels()
+    probe.install()
+    try:
+        compiled = torch.compile(lambda x: x.sin() + 1)
+        assert torch.allclose(compiled(x), x.sin() + 1)
+        assert torch.allclose(compiled(x), x.sin() + 1)
+    finally:
+        probe.remove()
+    assert len(built) == 1
+
+
+def test_a_wrong_pass_is_looked_for_without_building_kernels(built: list[str]) -> None:
+    """Once for the program as it is, and once to see that it passes without the pass."""
+
+    def sums_to_differences(graph: torch.fx.Graph) -> None:
+        for node in graph.nodes:
+            if node.target is torch.ops.aten.add.Tensor:
+                node.target = torch.ops.aten.sub.Tensor
+
+    x = torch.randn(8, 8)
+    config = {"post_grad_custom_post_pass": sums_to_differences}
+    with torch._inductor.config.patch(config):
+        result = kernelscope.bisect(
+            lambda: torch.compile(lambda x: (x.sin() + x).exp())(x),
+            fails=lambda y: not torch.allclose(y, (x.sin() + x).exp()),
+            compile=False,
+            workaround=False,
+        )
+    assert result.cause is not None
+    assert [switch.name for switch in result.cause.switches] == [
+        "post_grad_passes/post_grad_custom_post_pass"
+    ]
+    assert len(set(built)) == 2, "the kernel with the fault, and without"
