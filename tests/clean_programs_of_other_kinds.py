@@ -373,7 +373,7 @@ def statistics_with_several_results() -> None:
             x.logcumsumexp(0), x.quantile(0.3, 1), torch.var_mean(x, (0, 1))[0], x.argsort(1), x.nansum(0),
         )  # fmt: skip
 
-    run(forward, leaf(31, 37))
+    run(forward, torch.randn(31, 37))
 
 
 @program
