@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 import torch._dynamo.compiled_autograd
-import torch._dynamo.config
 import torch._inductor.config
 import torch.nn.utils.parametrizations
 import torch.utils.checkpoint
@@ -76,19 +75,6 @@ def checkpointed_blocks() -> None:
         return torch.utils.checkpoint.checkpoint(second, x, use_reentrant=False)
 
     run(forward, leaf(2, 6, 16))
-
-
-@program
-def recurrent_layers_and_attention() -> None:
-    lstm, gru = nn.LSTM(8, 8, batch_first=True), nn.GRU(8, 8, batch_first=True, bidirectional=True)
-    attention = nn.MultiheadAttention(16, 4, batch_first=True)
-
-    def forward(x: torch.Tensor) -> torch.Tensor:
-        hidden, _ = gru(lstm(x)[0])
-        return attention(hidden, hidden, hidden)[0]
-
-    with torch._dynamo.config.patch(allow_rnn=True):
-        run(forward, leaf(2, 5, 8))
 
 
 @program
@@ -269,21 +255,6 @@ def lengths_that_change() -> None:
         compiled(torch.randn(batch, length, 16)).square().mean().backward()
 
 
-@program
-def scans() -> None:
-    from torch._higher_order_ops.scan import scan
-
-    def forward(x: torch.Tensor, start: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        def step(carry: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            new = (carry * 0.9 + x).tanh()
-            return new, new.exp()
-
-        return scan(step, start, x)
-
-    with torch.no_grad():
-        run(forward, torch.randn(4, 6), torch.zeros(6))
-
-
 class Scaled(torch.autograd.Function):
     """A gradient of its own, which is not that of what it computes."""
 
@@ -388,7 +359,7 @@ def nothing_and_single_numbers() -> None:
             x.expand(2, 5, 3) * s,
         )
 
-    run(forward, leaf(5, 3), torch.zeros(0, 3), leaf())
+    run(forward, leaf(5, 3), torch.zeros(0, 3), torch.tensor(0.7, requires_grad=True))
 
 
 @program
@@ -402,7 +373,7 @@ def statistics_with_several_results() -> None:
             x.logcumsumexp(0), x.quantile(0.3, 1), torch.var_mean(x, (0, 1))[0], x.argsort(1), x.nansum(0),
         )  # fmt: skip
 
-    run(forward, leaf(31, 37))
+    run(forward, torch.randn(31, 37))
 
 
 @program

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch._inductor.config
+from tests import clean_programs_of_other_kinds  # noqa: F401  # adds them
 from tests.clean_programs import NOT_CHECKED, PROGRAMS
 from torch._inductor.utils import fresh_cache
 
@@ -19,11 +20,12 @@ import kernelscope
 from kernelscope import ShadowResult
 
 SAMPLE = {"pieces_and_joins", "updates_in_place", "argmax_and_ties", "dynamic_shapes", "random_numbers"}
-SAMPLE |= {"writes_to_views_of_inputs", "operators_that_write_to_their_arguments"}
+SAMPLE |= {"writes_to_views_of_inputs", "operators_that_write_to_their_arguments", "loops"}
 JUDGED_WHOLLY = {
     "writes_to_views_of_inputs", "operators_that_write_to_their_arguments", "inputs_that_are_overwritten",
     "unfinished_buffers", "scatters_by_a_library", "transforms_within_transforms", "lists_updated_in_place",
-    "weights_used_twice", "nearly_one", "operators_that_return_lists",
+    "weights_used_twice", "nearly_one", "operators_that_return_lists", "branches", "loops",
+    "branches_with_gradients", "a_branch_in_a_loop",
 }  # fmt: skip
 RELU_BUG = {"cpp.inject_relu_bug_TESTING_ONLY": "accuracy"}  # adds one, in C++ kernels
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..run.call import KernelCall
+from ..run.call import KernelCall, same_hash
 from .divergence import DIFFERENT_CONFIG, DIFFERENT_KERNEL
 from .verdicts import launch_settings, other_code, unlike
 
@@ -35,11 +35,16 @@ def judge_gap(a: list[KernelCall], b: list[KernelCall]) -> OtherResult | None:
     """The call of the first run whose result the second does not have, if that is certain.
 
     Another fusion keeps other intermediate values; that is no difference as long as what the coarser side
-    left is among what the finer side left. Certain is: both read something in common, and left nothing.
+    left is among what the finer side left. Certain is: both read something in common, and left nothing, or
+    left other values of one FX node.
     """
     read_a, left_a = read_and_left(a)
     read_b, left_b = read_and_left(b)
-    if not left_a or not left_b or not read_a & read_b or left_a.keys() & left_b.keys():
+    if not left_a or not left_b or not read_a & read_b:
+        return None
+    if (found := _other_value_of_a_node(a, b)) is not None:
+        return found
+    if left_a.keys() & left_b.keys():
         return None
     for call, position in left_a.values():  # the first that can be compared; what is inside a fusion cannot
         for other, at in reversed(left_b.values()):
@@ -47,6 +52,32 @@ def judge_gap(a: list[KernelCall], b: list[KernelCall]) -> OtherResult | None:
                 return OtherResult(call, position, other, at)
     call, position = next(iter(left_a.values()))
     return OtherResult(call, position, b[0], None)
+
+
+def _other_value_of_a_node(a: list[KernelCall], b: list[KernelCall]) -> OtherResult | None:
+    of_a, of_b = _by_node(a), _by_node(b)
+    for node, (call, position) in of_a.items():
+        other, at = of_b.get(node, (None, -1))
+        if other is None or _form(other, at) != _form(call, position):
+            continue
+        if not same_hash(call.post_hashes[position], other.post_hashes[at]):
+            return OtherResult(call, position, other, at)
+    return None
+
+
+def _by_node(calls: list[KernelCall]) -> dict[Any, tuple[KernelCall, int]]:
+    """Who left the value of which FX node, where; of runs with stages."""
+    found: dict[Any, tuple[KernelCall, int]] = {}
+    for call in calls:
+        graph = call.graph
+        staged = call._run.stages_of(graph)
+        if staged is None or graph is None:
+            continue
+        for i in sorted(call.modified_args):
+            node = staged.held.get(call.wrapper_names[i])
+            if node is not None and i in call.post_hashes:
+                found[graph.compile_id, graph.direction, node] = call, i
+    return found
 
 
 def _form(call: KernelCall, position: int) -> Any:

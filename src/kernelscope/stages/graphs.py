@@ -111,6 +111,12 @@ class StagedGraph:
             found = max(above, key=lambda pair: pair[0])[1] if above else None
         return found
 
+    @cached_property
+    def held(self) -> dict[str, str]:
+        """By buffer: the node of the post-grad graph whose value it holds in the end."""
+        listed = (self.part("dag") or {}).get("buffers", ())
+        return {each["name"]: each["node"] for each in listed if each.get("node")}
+
     @property
     def refusals(self) -> list[Refusal]:
         """Pairs that were considered for one kernel and refused, with the reason."""
