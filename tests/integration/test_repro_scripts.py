@@ -98,6 +98,7 @@ def check_scripts(path: Path, only_torch: OnlyTorch, *, graphs: bool) -> int:
     return len(made)
 
 
+@pytest.mark.timeout(900)
 def test_programs_that_are_hard_to_write_down(tmp_path: Path, only_torch: OnlyTorch) -> None:
     torch._dynamo.reset()
     torch.manual_seed(0)
