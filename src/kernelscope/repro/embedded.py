@@ -337,6 +337,10 @@ def check(
         return 1
     made = found | returned
     problems = 0
+    for name, about in given.items():
+        if about.get("unwritten") and not shared(name, given):
+            problems += 1
+            print(f"FAIL {name}: it is to be read, and nobody had written to that memory; here it holds NaN")
     for name, value in before.items():
         if not same_bits(value, made[name]):
             problems += 1
