@@ -114,6 +114,7 @@ def test_sizes_are_numbers_and_nothing_else() -> None:
     known = {"s0": 4}
     assert value_of("2*s0 + 1", known) == 9
     assert value_of("s0//3", known) == 1
+    assert value_of("s0**2 + 1", known) == 17
     assert value_of(7, known) == 7
     for text in ("s1", "s0/0", "__import__('os')", "s0.bit_length()", "9**9**9", "[1]", "(", "s0//0"):
         assert value_of(text, known) is None

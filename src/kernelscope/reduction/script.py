@@ -11,6 +11,7 @@ import torch
 from ..probes.compile_settings import changed_settings
 from ..repro.composing import Script, docstring, ending, laid_out, rule, settings, tables
 from ..run.tensors import SavedTensor
+from .candidates import Candidate, copied
 from .reducer import Reduction
 
 _FEW = 64  # elements that are written into the script itself
@@ -29,6 +30,8 @@ def reduced_script(reduction: Reduction, name: str = "reduced") -> Script:
     values = dict(zip(names, candidate.inputs, strict=True))
     tensors: dict[str, SavedTensor] = {}
     given = {n: _given(n, v, tensors) for n, v in values.items() if isinstance(v, torch.Tensor)}
+    for changed in _changed(candidate, names):
+        given[changed]["role"] = "inout"
     numbers = {n: v for n, v in values.items() if not isinstance(v, torch.Tensor)}
     leaves = [n for n, v in values.items() if isinstance(v, torch.Tensor) and v.requires_grad]
     foreign = sorted(_foreign(candidate.module))
@@ -79,6 +82,23 @@ def _running(leaves: list[str], *, dynamic: bool) -> list[str]:
         "def eager(**given):\n    return differentiated(graph, given)",
         "def launch(**given):\n    return differentiated(compiled, given)",
     ]
+
+
+def _changed(candidate: Candidate, names: list[str]) -> list[str]:
+    """The inputs that the graph writes to: a part of one may begin between a buffer and what fills it."""
+    inputs = [copied(v) for v in candidate.inputs]
+    try:
+        with torch.no_grad():
+            candidate.module(*inputs)
+    except Exception:  # then it fails in the script, too
+        return []
+    pairs = zip(names, candidate.inputs, inputs, strict=True)
+    return [n for n, a, b in pairs if isinstance(a, torch.Tensor) and not _same_bits(a, b)]
+
+
+def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    one, other = (t.detach().cpu().contiguous().flatten().view(torch.uint8) for t in (a, b))
+    return torch.equal(one, other)
 
 
 def _given(name: str, value: torch.Tensor, tensors: dict[str, SavedTensor]) -> dict[str, Any]:

@@ -155,7 +155,8 @@ def _own_inputs(
     found: dict[str, str] = {}
     for i, arg in enumerate(call.arguments):
         role = call.roles[i]
-        if arg.tensor is None or not arg.wrapper_name or role == "out":
+        # One that is only read may be memory that the launch itself fills first, under another name.
+        if arg.tensor is None or not arg.wrapper_name or role == "out" or i in call.uninitialised:
             continue
         node = graph.before_renaming(arg.wrapper_name) if role == "inout" else ""
         variable = arg.wrapper_name

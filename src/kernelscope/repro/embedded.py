@@ -124,6 +124,31 @@ def litter(found: dict[str, Any]) -> None:
     del pieces
 
 
+@contextlib.contextmanager
+def filled_memory() -> Any:
+    """What a compiled graph allocates holds NaN at first, for the same reason."""
+    guards = torch._C._dynamo.guards
+    names = [name for name in ("_empty_strided_cpu", "_empty_strided_cuda") if hasattr(guards, name)]
+    plain = {name: getattr(guards, name) for name in names}
+
+    def filling(allocate: Any) -> Any:
+        def empty(*given: Any) -> torch.Tensor:
+            made: torch.Tensor = allocate(*given)
+            whole = torch.empty(0, dtype=torch.uint8, device=made.device).set_(made.untyped_storage())
+            whole.fill_(0xFF)
+            return made
+
+        return empty
+
+    for name in names:
+        setattr(guards, name, filling(plain[name]))
+    try:
+        yield
+    finally:
+        for name in names:
+            setattr(guards, name, plain[name])
+
+
 def named(returned: Any, names: list[str], given: list[Any]) -> dict[str, Any]:
     """The tensors that a launch returned, but for those that it was given."""
     flat = torch.utils._pytree.tree_leaves(returned)
@@ -304,13 +329,18 @@ def check(
     torch.manual_seed(0)
     litter(found)
     try:
-        returned = launch(**{n: t for n, t in found.items() if n not in context})
+        with filled_memory():
+            returned = launch(**{n: t for n, t in found.items() if n not in context})
     except Exception as error:
         traceback.print_exc()
         print(f"FAIL the launch raised {type(error).__name__}")
         return 1
     made = found | returned
     problems = 0
+    for name, about in given.items():
+        if about.get("unwritten") and not shared(name, given):
+            problems += 1
+            print(f"FAIL {name}: it is to be read, and nobody had written to that memory; here it holds NaN")
     for name, value in before.items():
         if not same_bits(value, made[name]):
             problems += 1

@@ -89,6 +89,8 @@ def about_argument(call: KernelCall, i: int, name: str, tensors: Tensors, notes:
     files = tensors.run.saved_tensors(call.index)
     if (i, "before") in files:
         made["saved"] = tensors.add(files[i, "before"], f"{name} before")
+    elif i in call.uninitialised and call.roles[i] == "in" and 0 not in spec.shape:
+        made["unwritten"] = True
     elif i not in call.uninitialised and call.roles[i] != "out":
         made |= _by_statistics(call, i, notes)
     return made

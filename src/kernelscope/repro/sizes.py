@@ -12,6 +12,9 @@ _OPERATORS: dict[type, Callable[[int, int], int]] = {
     ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
+    ast.Pow: lambda base, exponent: (
+        base**exponent if 0 <= exponent <= 8 and abs(base) < 1 << 24 else _LARGEST
+    ),
 }
 _LARGEST = 1 << 48
 
