@@ -54,6 +54,23 @@ def hashes(run: Run) -> list[tuple[str, dict[int, object], dict[int, object]]]:
     return [(c.kernel_name, c.pre_hashes, c.post_hashes) for c in run.calls]
 
 
+def test_a_conjugate_is_no_version_of_what_it_views() -> None:
+    function = torch.compile(lambda z, w: z * w + z.conj())
+    z, w = (torch.randn(8, dtype=torch.complex64) for _ in range(2))
+    function(z, w)
+    with kernelscope.record(values="hash") as once:
+        for _ in range(3):
+            function(z, w)
+    with kernelscope.record(values="hash", verify="reread") as always:
+        for _ in range(3):
+            function(z, w)
+    assert hashes(once) == hashes(always)
+    plain, conjugate = fingerprint(z).bits, fingerprint(z.conj()).bits
+    seen = {bits for call in once.calls for bits in (call.pre_hashes or {}).values()}
+    assert plain != conjugate
+    assert {plain, conjugate} <= seen
+
+
 def test_once_equals_always(step: Callable[[], None]) -> None:
     with kernelscope.record(values="hash") as once:
         step()

@@ -168,6 +168,7 @@ class Fingerprinter:
             with quiet():
                 for row, tensor in enumerate(tensors, first):
                     if not done[row - first]:
+                        self.taken_the_long_way += 1
                         hashes.sum_into(tensor, log.sum_entry(row))
                         if stats_ops.has_numbers(tensor.dtype):
                             stats_ops.stats_into(tensor, log.stats_entry(row))

@@ -54,8 +54,8 @@ class Versions:
         known = self._slots(span)
         taken: dict[int, Slot] = {}
         missing: list[int] = []
-        for i, (version, _) in tensors.items():
-            slot = None if reread or known is None else known.get(version)
+        for i, (version, tensor) in tensors.items():
+            slot = None if reread or known is None or _is_lazy(tensor) else known.get(version)
             if slot is None:
                 missing.append(i)
             else:
@@ -63,7 +63,7 @@ class Versions:
         if missing:
             for i, slot in self._read(missing, tensors).items():
                 taken[i] = slot
-                if known is not None:
+                if known is not None and not _is_lazy(tensors[i][1]):
                     known[tensors[i][0]] = slot
         return taken
 
@@ -81,3 +81,8 @@ class Versions:
         except NotFingerprintable:  # memory that was there when the site was described has been freed
             there = [i for i in wanted if why_not(tensors[i][1]) is None]
             return dict(zip(there, self.hasher.take([tensors[i][1] for i in there]), strict=True))
+
+
+def _is_lazy(tensor: torch.Tensor) -> bool:
+    """Whether its elements are not what its memory holds: a conjugate or negation that nobody has written."""
+    return tensor.is_conj() or tensor.is_neg()
