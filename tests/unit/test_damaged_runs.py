@@ -51,7 +51,8 @@ MUTATE: list[Mutation] = [flip, flip, flip, cut, overwrite, overwrite, repeat, f
 WORDS = (["show"], ["show", "--json"], ["show", "--call", "5"], ["show", "--crash"], ["ls"],
          ["show", "--sort", "time"], ["stages"], ["stages", "--json"], ["stages", "--fusion"],
          ["stages", "--graph", "0/0", "--sections"], ["stages", "--kernel", "*"],
-         ["query", "SELECT * FROM call"], ["pack"])  # fmt: skip
+         ["query", "SELECT * FROM call"], ["pack"], ["report", "--json"], ["export", "--json", "-o", "-"],
+         ["export", "--perfetto", "-o", "-"], ["export", "--dot", "-o", "-"])  # fmt: skip
 
 
 @pytest.fixture(scope="module")
