@@ -86,7 +86,7 @@ def fuzz(pristine: Path, tmp_path: Path, count: int, capsys: pytest.CaptureFixtu
         words = rng.choice(WORDS)
         where = {"ls": str(tmp_path), "query": None}.get(words[0], str(run))
         given = [*words, where] if where else ["query", str(run), words[1]]
-        given += ["-o", str(tmp_path / f"{number}.zip")] if words == ["pack"] else []
+        given += ["-o", str(tmp_path / f"{number}.zip")] if words[0] in ("pack", "report") else []
         status = main(given)
         said = capsys.readouterr()
         assert status in (0, 2), given

@@ -270,6 +270,17 @@ def test_an_empty_run_and_no_matching_call(form: str, sample: StoredRun, tmp_pat
 
 
 @pytest.mark.parametrize("form", FORMS)
+def test_a_run_without_a_call(form: str, tmp_path: Path) -> None:
+    if form == "parquet":
+        pytest.importorskip("pyarrow")
+    (tmp_path / "empty.kscope").mkdir()
+    Writer(tmp_path / "empty.kscope", info()).close()
+    for number, run in enumerate((kernelscope.load(tmp_path / "empty.kscope"), Run(info()))):
+        assert export(run, form, tmp_path / f"{number}") == 0
+        assert (tmp_path / f"{number}").exists()
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_nothing_is_overwritten(form: str, sample: StoredRun, tmp_path: Path) -> None:
     if form == "parquet":
         pytest.importorskip("pyarrow")
