@@ -104,3 +104,13 @@ def test_two_tensors_have_one_scale_and_no_difference_is_lost() -> None:
     everywhere = difference(saved(a), saved(a + 1))
     assert everywhere is not None
     assert (everywhere["apart"]["low"], cells(everywhere["apart"]).min()) == (0.0, 254)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_neighbouring_numbers_look_different(kind: str) -> None:
+    a = np.array([0.0091498], kind)
+    form = difference(saved(a), saved(np.nextafter(a, a * 2)))
+    assert form is not None
+    [worst] = form["worst"]
+    assert worst["a"] != worst["b"]
+    assert np.array(worst["a"], kind) == a[0]
