@@ -25,7 +25,8 @@ RECORD = ("--stages", "--values", "save", "--time")
 
 def kernelscope(folder: Path, *words: str) -> None:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("TORCH", "OMP", "MKL"))}
-    environment = kept | {"PYTHONPATH": str(ROOT / "src")}
+    # One thread: with more, the gradient of an embedding is not the same each time, and that comes first.
+    environment = kept | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-m", "kernelscope", *words], cwd=folder, env=environment, check=True)
 
 

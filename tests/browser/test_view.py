@@ -130,6 +130,13 @@ def test_only_get(server: Any) -> None:
         assert ask(server, f"/{server.token}/", method=method)[0] == 501
 
 
+def test_a_slow_client_keeps_nobody_waiting(server: Any) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as slow:
+        slow.sendall(f"GET /{server.token}/ HTTP/1.1\r\nHost: 127.0".encode())  # and no more
+        assert ask(server, f"/{server.token}/")[0] == 200
+        assert ask(server, f"/{server.token}/api/a/about")[0] == 200
+
+
 def test_headers(server: Any) -> None:
     _, _, headers = ask(server, f"/{server.token}/")
     assert headers["X-Frame-Options"] == "DENY"
@@ -241,6 +248,12 @@ def test_live(page: Page, tmp_path: Path) -> None:
         record(5, 3)
         expect(page.locator(".toolbar .count")).to_have_text("12 calls")
         expect(page.locator('.row[aria-posinset="12"]')).to_contain_text("cpp_fused_3")
+        page.keyboard.press("4")
+        told = page.locator(".timeline-page .toolbar .quiet").first
+        expect(told).to_contain_text("in view")
+        before = told.inner_text()
+        record(2, 3)
+        expect(told).not_to_have_text(before)  # of a longer run
         page.keyboard.press("1")
         writer.close()
         expect(page.locator(".live")).to_be_hidden()

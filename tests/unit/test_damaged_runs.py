@@ -51,7 +51,8 @@ MUTATE: list[Mutation] = [flip, flip, flip, cut, overwrite, overwrite, repeat, f
 WORDS = (["show"], ["show", "--json"], ["show", "--call", "5"], ["show", "--crash"], ["ls"],
          ["show", "--sort", "time"], ["stages"], ["stages", "--json"], ["stages", "--fusion"],
          ["stages", "--graph", "0/0", "--sections"], ["stages", "--kernel", "*"],
-         ["query", "SELECT * FROM call"], ["pack"])  # fmt: skip
+         ["query", "SELECT * FROM call"], ["pack"], ["report", "--json"], ["export", "--json", "-o", "-"],
+         ["export", "--perfetto", "-o", "-"], ["export", "--dot", "-o", "-"])  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +86,7 @@ def fuzz(pristine: Path, tmp_path: Path, count: int, capsys: pytest.CaptureFixtu
         words = rng.choice(WORDS)
         where = {"ls": str(tmp_path), "query": None}.get(words[0], str(run))
         given = [*words, where] if where else ["query", str(run), words[1]]
-        given += ["-o", str(tmp_path / f"{number}.zip")] if words == ["pack"] else []
+        given += ["-o", str(tmp_path / f"{number}.zip")] if words[0] in ("pack", "report") else []
         status = main(given)
         said = capsys.readouterr()
         assert status in (0, 2), given

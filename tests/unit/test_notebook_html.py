@@ -88,13 +88,17 @@ def test_a_run_and_a_call(tmp_path: Path) -> None:
     ):
         assert shown in page.text
     assert f"#{run.calls[0].post_hashes[1]:016x}"[:9] in page.text
+    assert str(run.calls[2].post_stats[1]) in Page(run.calls[2]._repr_html_()).text
+    assert "changed" not in page.text
     assert sum("RuntimeError: no" in Page(c._repr_html_()).text for c in run.calls) == 1
 
 
 def test_results() -> None:
     page = Page(divergence("word")._repr_html_())
-    for shown in ("inputs-differ", "call 3 / 4", "2 of 3 later calls differ", "word"):
+    for shown in ("inputs-differ", "call 3 / 4", "2 of 3 later calls differ", "word", "came fromword"):
         assert shown in page.text
+    assert "shapewordword" in page.text  # as it is, where no hash is meant
+    assert "values#00000000#00000000" in page.text
     assert "no divergence" in Page(Divergence(compared=Compared("a", "b", 5, 5, 5))._repr_html_()).text
     result = ShadowResult()
     assert "nothing to judge" in Page(result._repr_html_()).text
@@ -103,7 +107,7 @@ def test_results() -> None:
     result.add(culprit("word"))
     result.leave_out("k", "a", "because")
     page = Page(result._repr_html_())
-    for shown in ("1 wrong", "wrong-kernel", "word", "k a: because"):
+    for shown in ("1 wrong", "wrong-kernel", "word", "k a: because", "max_absnan"):
         assert shown in page.text
 
 

@@ -72,7 +72,7 @@ def sample(tmp_path: Path) -> StoredRun:
 
 def test_calls_a_call_and_its_source(sample: StoredRun) -> None:
     async def driver(app: RunApp, pilot: Pilot[None]) -> None:
-        await sees(app, pilot, "40 calls of 3 kernels in 1 graph", "model.py:11")
+        await sees(app, pilot, "40 calls of 3 kernels in 1 graph", "model.py:11", "1.50 µs", "raised")
         await pilot.press("down", "down", "enter")
         await sees(app, pilot, "call 2  [cpp] extern_kernels.mm", "in_ptr0 = arg0_1")
         assert isinstance(app.screen, CallPage)

@@ -46,7 +46,8 @@ class _Trace:
         self._run = run
         self._file = file
         self._compiled = list(compile_slices(run.stages, run.compiled))
-        self._zero = min(run.info.monotonic_ns, *_starts(run), *(each.start for each in self._compiled))
+        starts = [run.info.monotonic_ns, *_starts(run), *(each.start for each in self._compiled)]
+        self._zero = min(starts)
         self._flows = Flows() if flows else None
         self._flow_ids = 0
         self._tracks: dict[tuple[str, str, int], int] = {}  # tid by what it shows, device, stream or thread

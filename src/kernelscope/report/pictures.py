@@ -113,6 +113,7 @@ def difference(a: SavedTensor, b: SavedTensor) -> Form | None:
         apart = np.where(same, 0.0, np.abs(x - y))
         apart = np.where(np.isnan(apart), np.inf, apart)
     worst = np.argsort(-apart, kind="stable")[:_MOST]
+    digits = 17 if "F64" in (a.dtype, b.dtype) else 9  # as many as tell any two of them apart
     finite = np.concatenate([x[np.isfinite(x)], y[np.isfinite(y)]])
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
     return {
@@ -122,7 +123,8 @@ def difference(a: SavedTensor, b: SavedTensor) -> Form | None:
         "worst": [
             {
                 "at": [int(n) for n in np.unravel_index(int(i), a.shape)],
-                "a": shown(x[i].item()), "b": shown(y[i].item()), "apart": shown(apart[i].item()),
+                "a": shown(x[i].item(), digits), "b": shown(y[i].item(), digits),
+                "apart": shown(apart[i].item()),
             }
             for i in worst.tolist()
             if apart[i]
@@ -130,6 +132,6 @@ def difference(a: SavedTensor, b: SavedTensor) -> Form | None:
     }  # fmt: skip
 
 
-def shown(value: float) -> float | str:
+def shown(value: float, digits: int = 7) -> float | str:
     """JSON has no word for what is not finite."""
-    return float(f"{value:.7g}") if math.isfinite(value) else repr(value)
+    return float(f"{value:.{digits}g}") if math.isfinite(value) else repr(value)

@@ -56,6 +56,8 @@ def test_a_trace_has_a_slice_for_each_call(sample: StoredRun, tmp_path: Path) ->
             assert slice.end - slice.start == call._call.duration_ns
     assert trace.about["uuid"] == sample.info.uuid
     assert [s.name for s in trace.of("graph")] == ["graph 0_forward (forward)"]
+    [failed] = [s for s in calls if "error" in s.args]
+    assert failed.args["error"] == "RuntimeError: no"
     [mark] = trace.instants
     assert (mark["name"], mark["args"]) == ("undeclared-write: something", {"call": 3})
     assert trace.tracks[mark["pid"], mark["tid"]] == "findings"  # where it takes no arrow from its call
@@ -154,6 +156,15 @@ def test_parquet_has_what_the_run_has(sample: StoredRun, tmp_path: Path) -> None
         assert (row["index"], row["kernel_name"], row["step"]) == (call.index, call.kernel_name, call.step)
         assert row["duration_ns"] == (None if call.time is None else call._call.duration_ns)
         assert (row["file"], row["line"]) == (call.origin.file, call.origin.line)  # type: ignore[union-attr]
+        assert (row["grid"], row["phase"], row["error"]) == ([1, 2, 3], call.phase, call.error or None)
+        assert (row["thread"], row["start_ns"], row["device"]) == (7, call._call.start_ns, "cpu")
+        arguments = [each for each in tables["arguments"] if each["call"] == call.index]
+        for i, each in enumerate(arguments[:2]):
+            known = call.pre_hashes.get(i), call.post_hashes.get(i)
+            assert (each["before"], each["after"]) == tuple(h if h is None else f"{h:016x}" for h in known)
+            assert (each["dtype"], each["shape"], each["stride"]) == ("float32", [8, 64], [64, 1])
+            assert (each["storage"], each["epoch"], each["offset"]) == call.storages.get(i, (None,) * 3)
+            assert (each["stats_before"] is None) == (i not in call.pre_stats)
     first = [row for row in tables["arguments"] if row["call"] == 0]
     assert [row["role"] for row in first] == ["in", "out", "scalar", "scalar"]
     assert [row["value"] for row in first] == [None, None, "512", "0.5"]
@@ -182,7 +193,11 @@ def test_json_is_what_show_prints(
     for exported_call, call in zip(document["calls"], shown["calls"], strict=True):
         assert exported_call.items() >= call.items()
     assert {k["id"] for k in document["kernels"]} == {c["kernel"] for c in document["calls"]}
+    assert [call["start_ns"] for call in document["calls"]] == [c._call.start_ns for c in sample.calls]
     assert document["findings"][0]["message"] == "something"
+    told = [(f["kind"], f["message"], f["call"]) for f in document["findings"]]
+    assert told == [(f.kind, f.message, f.call if f.call >= 0 else None) for f in sample.findings]
+    assert "nan" in {kind for kind, _, _ in told}  # not only what was noted
     assert document["stages"][0]["name"] == "0/0 forward"
     assert document["incidents"][0]["kind"] == "graph-break"
 
@@ -196,6 +211,25 @@ def test_dot_is_a_graph_of_sites(tmp_path: Path) -> None:
     assert len(cluster.get_nodes()) == 50
     found = {(e.get_source(), e.get_destination()) for e in graph.get_edges()}
     assert found == {(f"site_{i}", f"site_{(i + d) % 50}") for i in range(50) for d in (1, 2)}
+
+
+def test_graphviz_draws_it(tmp_path: Path, hostile: StoredRun) -> None:
+    """Graphviz itself: its reader, its layout, its pictures."""
+    graphviz = pytest.importorskip("pygraphviz")
+    run = kernelscope.load(write_long_run(tmp_path / "long.kscope", 100))
+    export(run, "dot", tmp_path / "g.dot")
+    graph = graphviz.AGraph(str(tmp_path / "g.dot"))
+    assert len(graph.nodes()) == 50
+    [cluster] = graph.subgraphs()
+    assert cluster.graph_attr["label"] == "graph 0 0_forward (forward)"
+    assert graph.get_node("site_3").attr["label"] == "cpp_fused_relu_3\\ncpp  model.py:3  2 calls"
+    assert graph.get_node("site_3").attr["fillcolor"] == "#cfe2f3"
+    assert graph.get_edge("site_3", "site_4").attr["label"] == "b ×2"
+    assert graph.draw(format="svg", prog="dot").count(b'class="node"') == 50
+    export(hostile, "dot", tmp_path / "h.dot")
+    drawn = graphviz.AGraph(str(tmp_path / "h.dot")).draw(format="svg", prog="dot").decode()
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in drawn
+    assert "<script" not in drawn
 
 
 # -- what all have in common -----------------------------------------------------------------------------
@@ -230,6 +264,20 @@ def test_an_empty_run_and_no_matching_call(form: str, sample: StoredRun, tmp_pat
         pytest.importorskip("pyarrow")
     assert export(sample, form, tmp_path / "none", wanted=Wanted(kernel=("no_such*",))) == 0
     assert export(sample, form, tmp_path / "some", wanted=Wanted(kernel=("extern*",), first=3, limit=4)) == 4
+    assert export(sample, form, tmp_path / "backward", wanted=Wanted(phase="backward")) == 0
+    assert export(sample, form, tmp_path / "step", wanted=Wanted(step=5)) == 0
+    assert export(sample, form, tmp_path / "kind", wanted=Wanted(kind=("triton",))) == 0
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_run_without_a_call(form: str, tmp_path: Path) -> None:
+    if form == "parquet":
+        pytest.importorskip("pyarrow")
+    (tmp_path / "empty.kscope").mkdir()
+    Writer(tmp_path / "empty.kscope", info()).close()
+    for number, run in enumerate((kernelscope.load(tmp_path / "empty.kscope"), Run(info()))):
+        assert export(run, form, tmp_path / f"{number}") == 0
+        assert (tmp_path / f"{number}").exists()
 
 
 @pytest.mark.parametrize("form", FORMS)

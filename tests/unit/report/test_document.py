@@ -15,9 +15,11 @@ from tests.sample_runs import write_sample
 from kernelscope.report.answers import Answers, NotAsked
 from kernelscope.report.comparison import Comparison
 from kernelscope.report.document import RunDocument
+from kernelscope.report.facts import missing
 from kernelscope.report.file import data, write
 from kernelscope.report.rows import Wanted, indices
 from kernelscope.report.sources import Sources
+from kernelscope.report.values import picture_of
 from kernelscope.run import load
 from kernelscope.run.errors import RunError
 from kernelscope.stages.records import Stage
@@ -69,6 +71,43 @@ def test_findings_first_the_grave(document: RunDocument) -> None:
     assert [f["level"] for f in found] == sorted(
         (f["level"] for f in found), key=["grave", "odd", "note"].index
     )
+
+
+def test_findings_of_a_kind_have_an_end(document: RunDocument, monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = document.findings()
+    assert everything["left_out"] == {}
+    assert (everything["looked_at"], everything["of"]) == (40, 40)
+    assert "nan" in {f["kind"] for f in everything["found"]}  # not only what was noted
+    monkeypatch.setattr("kernelscope.report.noticed._MOST", 0)
+    found = document.findings()
+    assert found["found"] == []
+    assert sum(found["left_out"].values()) == len(everything["found"])
+
+
+def test_what_is_missing_is_not_what_is_there() -> None:
+    nothing = dict.fromkeys(("stages", "hashes", "stats", "tensors", "times"), False)
+    assert [m["what"] for m in missing(nothing, 4, "x.py")] == list(nothing)
+    kept = [m["what"] for m in missing(nothing | {"hashes": True, "tensors": True}, 4, "x.py")]
+    assert kept == ["stages", "times"]  # statistics are computed from what was kept
+    assert [m["how"] for m in missing(nothing, 0, "x.py")] == ["kernelscope run --ops all x.py"]
+
+
+def test_files_outside_of_the_run(document: RunDocument, tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("secret")
+    for file in ("../outside", "../../outside", str(tmp_path / "outside"), ".hidden"):
+        assert picture_of(document.run, file) == {"error": f"{file} is no saved tensor of this run"}
+
+
+def test_neighbours_are_searched_for_among_many(tmp_path: Path) -> None:
+    document = RunDocument(load(write_long_run(tmp_path / "long.kscope", 5000)))
+    assert document.call(2500)["searched"] == [1500, 3500]
+    assert document.call(10)["searched"][0] == 0
+    assert document.call(2500)["producers"] == {0: (2498, 2, False), 1: (2499, 2, False)}
+
+
+def test_sites_know_their_graph(document: RunDocument) -> None:
+    sites = document.sites()["sites"]
+    assert {site["graph"] for site in sites.values()} == {0}
 
 
 def test_the_launch_links_line_node_and_kernel(document: RunDocument) -> None:
@@ -129,6 +168,15 @@ class TestSources:
         file.write_text("secret = 1\n\n")
         assert self.sources(document, file, 2, "") == [[2, None]]
 
+    def test_a_file_that_is_too_large(
+        self, document: RunDocument, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("kernelscope.report.sources._LARGEST", 10)
+        file = tmp_path / "model.py"
+        file.write_text("y = x.relu()\n")
+        assert self.sources(document, file, 1, "y = x.relu()") == [[1, "y = x.relu()"]]
+        assert len(self.sources(document, file, 1, "y = x.relu()")) == 1
+
     def test_numbers_without_end(self, document: RunDocument, tmp_path: Path) -> None:
         text = f"        # File: {tmp_path}/model.py:{'9' * 5000} in forward, code: x\n"
         document.run._compiled = [Stage(1, "post_grad", "python", text)]
@@ -147,6 +195,9 @@ def test_timeline_counts_every_call(tmp_path: Path) -> None:
     binned = document.timeline(None, None, 100)
     assert sum(count for _, _, _, count, _, _ in binned["bins"]) == 10_000
     assert len(binned["bins"]) == 100
+    lanes = {(stream, thread) for stream, thread, *_ in binned["bins"]}
+    assert lanes == {(0, 7)}
+    assert {busy for *_, busy, _ in binned["bins"]} == {None}  # nothing was measured
     part = document.timeline(1_000_000, 1_999_000, 100)
     assert [row[0] for row in part["calls"]] == list(range(1000, 2000))
 

@@ -75,3 +75,42 @@ def test_the_worst_elements_first() -> None:
 
 def test_other_shapes_are_not_subtracted() -> None:
     assert difference(saved(np.zeros(3)), saved(np.zeros(4))) is None
+
+
+def test_statistics_are_those_of_the_finite_elements() -> None:
+    array = np.array([1.0, 2.0, 6.0, np.nan, np.inf, -np.inf, -np.inf, 0.0])
+    form = picture(saved(array))
+    assert form is not None
+    finite = array[np.isfinite(array)]
+    assert form["stats"] == {
+        "numel": 8, "min": 0.0, "max": 6.0, "mean": pytest.approx(finite.mean()),
+        "std": pytest.approx(finite.std()), "nan": 1, "pos_inf": 1, "neg_inf": 2, "zeros": 1,
+    }  # fmt: skip
+
+
+def test_two_tensors_have_one_scale_and_no_difference_is_lost() -> None:
+    """One element among very many: its cell stands out, because a cell is the worst of its elements."""
+    a = np.zeros((200, 200))
+    a[0, 0] = 4.0
+    b = a.copy()
+    b[150, 31] = 1.0
+    form = difference(saved(a), saved(b))
+    assert form is not None
+    assert [form[key]["low"] for key in ("a", "b")] == [0.0, 0.0]
+    assert [form[key]["high"] for key in ("a", "b")] == [4.0, 4.0]
+    apart = cells(form["apart"])
+    assert (form["apart"]["low"], form["apart"]["high"]) == (0.0, 1.0)
+    assert (apart == 254).sum() == 1
+    everywhere = difference(saved(a), saved(a + 1))
+    assert everywhere is not None
+    assert (everywhere["apart"]["low"], cells(everywhere["apart"]).min()) == (0.0, 254)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_neighbouring_numbers_look_different(kind: str) -> None:
+    a = np.array([0.0091498], kind)
+    form = difference(saved(a), saved(np.nextafter(a, a * 2)))
+    assert form is not None
+    [worst] = form["worst"]
+    assert worst["a"] != worst["b"]
+    assert np.array(worst["a"], kind) == a[0]

@@ -39,7 +39,7 @@ async function call(root, params, app) {
     replace(source, el('div.pane-bar', null, el('span.quiet', null, plural(text.split('\n').length, 'line')), copyButton(text, 'the source')), pane.element);
     pane.setLines(codeLines(text.replace(/^\n/, ''), () => []), kernel.kind);
     pane.element.style.height = `${Math.min(pane.lines.length + 1, 34) * LINE_HEIGHT}px`;
-    return { close: () => pane.close(), ...steps, list: pane.list };
+    return { close: () => pane.close(), ...steps };
   }
   return steps;
 }

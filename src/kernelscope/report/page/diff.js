@@ -105,7 +105,7 @@ function tensor(each, d, names) {
       el('div', null, el('h4', null, name), heatMap(heat, `Heat map: ${name}`)))),
     el('table.worst', null, el('caption', null, 'The worst elements'),
       el('thead', null, el('tr', null, ['At', names[0], names[1], 'Apart'].map((n, at) => el(at ? 'th.n' : 'th', { scope: 'col' }, n)))),
-      el('tbody', null, each.worst.map((w) => el('tr', null, el('td', null, el('code', null, `[${w.at.join(', ')}]`)), [w.a, w.b, w.apart].map((v) => el('td.n', null, number(v))))))),
+      el('tbody', null, each.worst.map((w) => el('tr', null, el('td', null, el('code', null, `[${w.at.join(', ')}]`)), [String(w.a), String(w.b), number(w.apart)].map((text) => el('td.n', null, text)))))),
     errors?.histogram.length ? el('p.quiet', null, 'ulp apart: ', errors.histogram.map((h) => `${h.ulp}: ${count(h.elements)}`).join(' · ')) : null);
 }
 
