@@ -51,11 +51,12 @@ def screen_text(app: RunApp) -> str:
 
 
 async def sees(app: RunApp, pilot: Pilot[None], *texts: str) -> str:
-    """Waits for what is to be seen: a slow machine draws late."""
+    """Waits for what is to be seen, on however many lines: a slow machine draws late."""
     for _ in range(200):
         await pilot.pause(0.02)
         seen = screen_text(app)
-        if all(text in seen for text in texts):
+        in_a_line = " ".join(seen.split())
+        if all(text in seen or text in in_a_line for text in texts):
             return seen
     raise AssertionError(f"{texts} are not all in\n{screen_text(app)}")
 

@@ -134,7 +134,7 @@ class Timeline {
 
   axis(context, height) {
     const span = this.end - this.begin;
-    const step = [1, 2, 5].map((n) => n * 10 ** Math.floor(Math.log10(span / 5))).filter((n) => span / n <= 9)[0] || span;
+    const step = [1, 2, 5, 10].map((n) => n * 10 ** Math.floor(Math.log10(span / 5))).filter((n) => span / n <= 9)[0];
     context.fillStyle = this.colour('soft');
     context.strokeStyle = this.colour('line');
     context.beginPath();
