@@ -46,8 +46,10 @@ clean: ## remove build output and tool caches; .venv and recorded runs stay
 # One shell, so that all processes share one compile cache: empty at the start (a test must not pass
 # thanks to yesterday's cache), shared within (its precompiled headers are slow to build), then gone.
 # TMPDIR, because Inductor keeps those headers below it, wherever TORCHINDUCTOR_CACHE_DIR points.
-# Two processes, because a compilation keeps one core busy; what the second one says comes at the end.
+# Two processes at a time, because a compilation keeps one core busy; what the second one says comes at the end.
 
+BESIDE     := $(wildcard tests/integration/test_[a-r]*.py)
+AFTERWARDS := $(wildcard tests/integration/test_[s-z]*.py)
 MARKS      := not slow
 BENCHMARKS :=
 test-all: MARKS      := slow or not slow
@@ -58,10 +60,11 @@ define run-tests
 export TMPDIR="$$cache" TORCHINDUCTOR_CACHE_DIR="$$cache/inductor" TRITON_CACHE_DIR="$$cache/triton"; \
 set -x; \
 $(BIN)/python -m pytest -m "$(MARKS)" tests/tiny; \
-$(BIN)/python -m pytest -m "$(MARKS)" tests/integration >"$$cache/integration.txt" 2>&1 & beside=$$!; \
+$(BIN)/python -m pytest -m "$(MARKS)" $(BESIDE) >"$$cache/integration.txt" 2>&1 & beside=$$!; \
 passed=true; \
 $(BIN)/python -m pytest -m "$(MARKS)" $(wildcard tests/unit tests/gcu tests/gpu tests/browser) || passed=false; \
 $(BIN)/python -m pytest -m "$(MARKS)" tests/interpreted || passed=false; \
+$(BIN)/python -m pytest -m "$(MARKS)" $(AFTERWARDS) || passed=false; \
 wait $$beside || passed=false; \
 cat "$$cache/integration.txt"; \
 $$passed; \
