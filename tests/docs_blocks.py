@@ -20,8 +20,6 @@ STARTS = re.compile(r"kernelscope (run|shadow|determinism|bisect|reduce)\b|^pyth
 REFUSED = {"kernelscope stages --kernel 'triton_*'": "there is no kernel 'triton_*'"}
 # Executed by tests/integration/test_guide.py, which knows what each block must do.
 ELSEWHERE = {"guide.md": ("python",)}
-# Commands that a test can run only with a program that fails; the tests of bisect and reduce have such.
-ILLUSTRATED = ("bisect.md", "repro.md")
 # Each kernel of the first goes through g++; what the second runs, shadow.md runs too.
 SLOW = ("gcu.md", "questions/differs-from-eager.md")
 

@@ -20,7 +20,6 @@ import torch
 from tests.docs_blocks import (
     AFTERWARDS,
     DOCS,
-    ILLUSTRATED,
     PAGES,
     PRELUDE,
     PRELUDES,
@@ -224,7 +223,7 @@ def test_every_question_has_a_page() -> None:
 def test_commands_are_in_blocks_that_are_run() -> None:
     """A block without a language is not executed, and so must not be one of commands."""
     for page in PAGES:
-        for block in all_blocks(page) if page not in ILLUSTRATED else ():
+        for block in all_blocks(page):
             if block.language not in ("sh", "python"):
                 assert not re.search(r"^kernelscope \w", block.text, re.M), f"{page}:{block.line}"
 
