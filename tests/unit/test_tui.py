@@ -205,12 +205,12 @@ def test_a_damaged_run_is_one_sentence(sample: StoredRun) -> None:
         await sees(app, pilot, "call 5  [cpp]")
         damage()
         await pilot.press("n")
-        await sees(app, pilot, "is damaged and cannot be read")
+        await sees(app, pilot, "is damaged and cannot be read in full")
         await pilot.press("escape")
         await sees(app, pilot, "model.py:11")
 
     async def look(app: RunApp, pilot: Pilot[None]) -> None:
-        await sees(app, pilot, "is damaged and cannot be read")
+        await sees(app, pilot, "is damaged and cannot be read in full")
         await pilot.press("enter", "s")  # no call is there
 
     drive(kernelscope.load(sample.path), walk)

@@ -15,7 +15,7 @@ class RunApp(App[None]):
     ENABLE_COMMAND_PALETTE = False
     CSS = """
     #about, #title { height: 1; padding: 0 1; background: $panel; color: $foreground; text-style: bold }
-    #said { height: 1; padding: 0 1; color: $warning }
+    #said { height: auto; min-height: 1; max-height: 3; padding: 0 1; color: $warning }
     Input { border: none; height: 1; padding: 0 1 }
     #calls { height: 1fr }
     #body { padding: 0 1; height: auto }
