@@ -1,10 +1,10 @@
 """How long it takes to a cause in one process: `kernelscope.bisect` and torch's CompilerBisector.
 
 python benchmarks/bisection.py            print the table
-python benchmarks/bisection.py --check    exit status 1 if a cause is not found, or later than by stock
+python benchmarks/bisection.py --check    exit status 1 below the promised 5×
 
-The same faults and the same check, in a process that is warm. What is promised, five times as fast, is
-promised of the commands: bisect_commands.py measures these.
+The same faults and the same check, in a process that is warm. There ours is one compilation, most of it g++,
+so that it is hard to be five times as fast; bisect_commands.py measures the commands.
 
 (Not bisect.py: beside the other benchmarks that would stand in for Python's own module of this name.)
 """
@@ -37,7 +37,7 @@ from _measure import machine, versions
 import kernelscope
 
 PAGE = _report.ROOT / "docs" / "bisect.md"
-LEAST = 1.0  # × as fast, where both find the cause
+LEAST = 5.0  # × faster, where both find the cause
 
 
 def network(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -204,8 +204,8 @@ def markdown(result: dict[str, Any]) -> str:
         "",
         f"kernelscope named {found} of {len(result['rows'])}, CompilerBisector "
         f"{sum(row['stock_found'] for row in result['rows'])}. Where both did, on small programs, it was "
-        f"{min(both):.1f}× to {max(both):.1f}× faster, in the median {statistics.median(both):.1f}×: "
-        "the promise of five times is for the commands.",
+        f"{min(both):.1f}× to {max(both):.1f}× faster, in the median {statistics.median(both):.1f}× "
+        f"(promised: {LEAST:.0f}×).",
     ]
     return "\n".join(lines)
 
@@ -217,7 +217,7 @@ def broken(result: dict[str, Any]) -> list[str]:
     for row in result["rows"]:
         both = row["stock_found"] and row["we_found"] and row["is_small"]
         if both and row["ratio"] < LEAST:
-            found.append(f"{row['fault']}: {row['ratio']:.1f}× as fast as stock, not even {LEAST}×")
+            found.append(f"{row['fault']}: {row['ratio']:.1f}× faster than stock, promised {LEAST}×")
     return found
 
 
