@@ -12,16 +12,12 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from kernelscope.fingerprint import cpu
-from kernelscope.fingerprint.launcher import Launcher, Prepared
+from kernelscope.fingerprint.launcher import LAUNCH_KERNEL, Launcher, Prepared
 
-NUMBERS = ctypes.POINTER(ctypes.POINTER(ctypes.c_int64))
-LAUNCH = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_size_t, *[ctypes.c_uint] * 7, ctypes.c_size_t, NUMBERS, ctypes.c_size_t
-)
 CONTEXT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_size_t))
 TWO = [
-    Prepared(1, 2, 128, 0, (7, 0, 0), ((1, 0, 8),), ((2, 0, 0),)),
-    Prepared(2, 3, 128, 16, (7, 0, 0), ((1, 0, 16),), ((2, 1, 0),)),
+    Prepared(1, 2, 128, 0, False, (7, 0, 0), ((1, 0, 8),), ((2, 0, 0),)),
+    Prepared(2, 3, 128, 16, True, (7, 0, 0), ((1, 0, 16),), ((2, 1, 0),)),
 ]
 
 
@@ -32,13 +28,14 @@ class Driver:
         self.launched: list[tuple[int, ...]] = []
         self.errors: list[int] = []
         self.context = 1
-        self._functions = LAUNCH(self._launch), CONTEXT(self._current)
+        self._functions = LAUNCH_KERNEL(self._launch), CONTEXT(self._current)
         launch, context = (ctypes.cast(f, ctypes.c_void_p).value or 0 for f in self._functions)
         self.functions = launch, context
 
-    def _launch(self, function: int, *rest: Any) -> int:
-        programs, *_, shared, stream, places, _ = rest
-        self.launched.append((function, programs, shared, stream, *(places[i][0] for i in range(5))))
+    def _launch(self, config: Any, function: int, places: Any, extra: Any) -> int:
+        given = config[0]
+        numbers = (places[i][0] for i in range(5))
+        self.launched.append((function, given.grid[0], given.shared, given.stream, given.count, *numbers))
         return self.errors.pop(0) if self.errors else 0
 
     def _current(self, found: Any) -> int:
@@ -80,8 +77,8 @@ def setting(launcher: Launcher) -> Setting:
 def test_each_launch_gets_its_numbers(setting: Setting) -> None:
     setting.flush(setting.execution, setting.a, setting.b)
     assert setting.driver.launched == [
-        (1, 2, 0, 55, 7, 1008, setting.a.data_ptr(), 0, 0),
-        (2, 3, 16, 55, 7, 1016, setting.b.data_ptr(), 0, 0),
+        (1, 2, 0, 55, 0, 7, 1008, setting.a.data_ptr(), 0, 0),
+        (2, 3, 16, 55, 1, 7, 1016, setting.b.data_ptr(), 0, 0),
     ]
     assert setting.chunk.writes == 2
     assert not setting.careful
@@ -117,11 +114,13 @@ def test_a_launch_that_the_driver_refuses(setting: Setting) -> None:
 
 
 def test_what_does_not_fit_together(launcher: Launcher, setting: Setting) -> None:
-    missing = Prepared(1, 1, 1, 0, (1,), ((1, 0, 0),), ())
+    missing = Prepared(1, 1, 1, 0, False, (1,), ((1, 0, 0),), ())
     with pytest.raises(ValueError, match="does not have"):
         launcher.flush((1, 1), [missing], print, print, stream=1, counted=())
     with pytest.raises(ValueError, match="more numbers"):
-        launcher.flush((1, 1), [Prepared(1, 1, 1, 0, (1,) * 65, (), ())], print, print, stream=1, counted=())
+        launcher.flush(
+            (1, 1), [Prepared(1, 1, 1, 0, False, (1,) * 65, (), ())], print, print, stream=1, counted=()
+        )
 
 
 def test_it_is_freed(launcher: Launcher) -> None:

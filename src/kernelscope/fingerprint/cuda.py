@@ -205,6 +205,18 @@ def _compiled(kernel: Any, numbers: list[int], **constants: Any) -> Any:
     return kernel.warmup(*numbers, **constants, grid=(1,), num_warps=_WARPS)
 
 
+@cache
+def may_start_early(device: int) -> bool:
+    """Whether the device can start a kernel while the one before it is ending."""
+    return torch.version.cuda is not None and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+def compiled_early(device: int, kernel: Any, numbers: list[int], **constants: Any) -> Any:
+    """The kernel for this device, started early where that can be: it waits for the one before it itself."""
+    with torch.cuda.device(device):
+        return _compiled(kernel, numbers, **constants, launch_pdl=may_start_early(device))
+
+
 def _launch(kernel: Any, programs: int, stream: int, args: tuple[Any, ...]) -> None:
     kernel.run(programs, 1, 1, stream, kernel.function, kernel.packed_metadata, None, None, None, *args)
 

@@ -27,6 +27,15 @@ _TRANSPOSED_NUMBERS = [
 ]
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def wait_for_the_one_before(EARLY: tl.constexpr) -> None:
+    """First thing in a kernel that may start EARLY: the kernel in front of it may still be writing."""
+    if EARLY:
+        tl.inline_asm_elementwise(
+            "griddepcontrol.wait; mov.u32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1
+        )
+
+
 @triton.jit
 def mix(h):  # type: ignore[no-untyped-def]  # Triton reads annotations as code
     h = h * _FIRST

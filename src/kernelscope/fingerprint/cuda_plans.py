@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
-import torch
-
 from . import cuda
 from .cuda import Layout
 from .launcher import Prepared, prepared
@@ -48,6 +46,7 @@ class Contiguous:
         kernel = _flat_kernel(device)
         run, function, metadata = kernel.run, kernel.function, kernel.packed_metadata
         programs, places, numbers = self._programs, self._places, self._numbers
+        how = cuda._BLOCK, cuda.may_start_early(device)
         alone = [part.bind(0, device) for part in self._alone]
 
         def flush(execution: Execution, *addresses: int) -> None:
@@ -60,7 +59,7 @@ class Contiguous:
                 for one in alone:
                     one(execution, *addresses)
                 return
-            run(programs, 1, 1, stream, function, metadata, None, None, None, log, *given, cuda._BLOCK)
+            run(programs, 1, 1, stream, function, metadata, None, None, None, log, *given, *how)
             chunk.writes += 1  # counted after the write is enqueued
 
         return flush
@@ -82,7 +81,7 @@ class Together:
         self._alone = [Alone(p, r, n) for p, r, n in zip(places, rows, layouts, strict=True)]
         self._alone += [Alone(p, *swapped[r]) for p, r in zip(places, rows, strict=True) if r in swapped]
         kinds = [_numbers(layout)[0] for layout in layouts]
-        self._how = _how(max([*kinds, cuda_plan_kernel.BOTH if swapped.keys() & rows else 0]))
+        self._last = _last(max([*kinds, cuda_plan_kernel.BOTH if swapped.keys() & rows else 0]))
         self._programs = 0
         ends: list[int] = []
         entries: list[int] = []
@@ -105,16 +104,16 @@ class Together:
         self._unused = (0,) * unused
 
     def prepare(self, table: int, device: int) -> Prepared | None:
-        kernel = _kernel(device, self._how["LAST"])
+        kernel = _kernel(device, self._last)
         numbers = [table, 0, *(0 for _ in self._places), *self._unused]
         of_tensors = [(2 + i, place, 0) for i, place in enumerate(self._places)]
         return prepared(kernel, self._programs, numbers, [(1, 0, 0)], of_tensors)
 
     def bind(self, table: int, device: int) -> Flush:
-        kernel = _kernel(device, self._how["LAST"])
+        kernel = _kernel(device, self._last)
         run, function, metadata = kernel.run, kernel.function, kernel.packed_metadata
         programs, places = self._programs, self._places
-        rest = (*self._unused, *self._how.values())
+        rest = (*self._unused, *_how(device, self._last).values())
         is_all = places == tuple(range(len(places)))
         alone = [part.bind(0, device) for part in self._alone]
 
@@ -220,29 +219,34 @@ def _numbers(layout: Layout) -> list[int]:
     return [cuda_plan_kernel.STRIDED, *numbers] if numbers is not None else []
 
 
-def _how(last: int) -> dict[str, int]:
-    """For layouts up to this one; the kernel is compiled for few such sets."""
+def _last(layout: int) -> int:
+    """The last layout that a kernel for this one knows; it is compiled for few such sets."""
     from .cuda_plan_kernel import BOTH, STRIDED
 
-    last = BOTH if last <= BOTH else STRIDED
-    return {"BLOCK": cuda._BLOCK, "ROWS": cuda._TILE_ROWS, "WORDS": cuda._TILE_WORDS, "LAST": last}
+    return BOTH if layout <= BOTH else STRIDED
+
+
+def _how(device: int, last: int) -> dict[str, int]:
+    how = {"BLOCK": cuda._BLOCK, "ROWS": cuda._TILE_ROWS, "WORDS": cuda._TILE_WORDS, "LAST": last}
+    return how | {"EARLY": cuda.may_start_early(device)}
 
 
 @cache
 def _kernel(device: int, last: int) -> Any:
     from . import cuda_plan_kernel
 
-    with torch.cuda.device(device):
-        numbers = [0] * (2 + cuda_plan_kernel.TENSORS_AT_ONCE)
-        how = _how(last)
-        registers = _REGISTERS["both" if last == cuda_plan_kernel.BOTH else "all"]
-        return cuda._compiled(cuda_plan_kernel.planned, numbers, **how, maxnreg=registers)
+    numbers = [0] * (2 + cuda_plan_kernel.TENSORS_AT_ONCE)
+    registers = _REGISTERS["both" if last == cuda_plan_kernel.BOTH else "all"]
+    return cuda.compiled_early(
+        device, cuda_plan_kernel.planned, numbers, **_how(device, last), maxnreg=registers
+    )
 
 
 @cache
 def _flat_kernel(device: int) -> Any:
     from .cuda_plan_kernel import FLAT_AT_ONCE, planned_flat
 
-    with torch.cuda.device(device):
-        numbers = [0] * (1 + 4 * FLAT_AT_ONCE)
-        return cuda._compiled(planned_flat, numbers, BLOCK=cuda._BLOCK, maxnreg=_REGISTERS["flat"])
+    how = {"BLOCK": cuda._BLOCK, "EARLY": cuda.may_start_early(device)}
+    return cuda.compiled_early(
+        device, planned_flat, [0] * (1 + 4 * FLAT_AT_ONCE), **how, maxnreg=_REGISTERS["flat"]
+    )

@@ -16,8 +16,20 @@
 
 namespace {
 
-using LaunchKernel = int (*)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*,
-                             void**, void**);
+// As the driver declares CUlaunchAttribute and CUlaunchConfig.
+struct Attribute {
+    int id, unused;
+    int value[16];
+};
+struct Config {
+    unsigned grid[3], block[3], shared;
+    void* stream;
+    Attribute* attributes;
+    unsigned count;
+};
+constexpr int kMayStartEarly = 6;  // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+
+using LaunchKernel = int (*)(const Config*, void*, void**, void**);  // cuLaunchKernelEx
 using CurrentContext = int (*)(void**);
 
 constexpr Py_ssize_t kMostNumbers = 64;  // of one launch
@@ -33,6 +45,7 @@ struct Filled {
 struct Launch {
     void* function;
     unsigned programs, threads, shared;
+    int early;  // it may start before the kernel in front of it has ended, for which it waits itself
     std::vector<int64_t> numbers;
     std::vector<Filled> of_execution, of_tensors;
 };
@@ -125,10 +138,12 @@ PyObject* flush(PyObject* object, PyObject* const* args, size_t nargsf, PyObject
         if (!fill(launch, execution, addresses, count, numbers)) return nullptr;
         const size_t given = launch.numbers.size();
         numbers[given] = numbers[given + 1] = 0;
+        Attribute early{kMayStartEarly, 0, {1}};
+        const Config config{{launch.programs, 1, 1}, {launch.threads, 1, 1}, launch.shared,
+                            reinterpret_cast<void*>(stream), &early, launch.early ? 1u : 0u};
         int result;
         Py_BEGIN_ALLOW_THREADS
-        result = self->launch(launch.function, launch.programs, 1, 1, launch.threads, 1, 1, launch.shared,
-                              reinterpret_cast<void*>(stream), places, nullptr);
+        result = self->launch(&config, launch.function, places, nullptr);
         Py_END_ALLOW_THREADS
         if (result) return PyObject_CallFunction(self->failed, "Oi", execution, result);
     }
@@ -154,8 +169,8 @@ bool read_filled(PyObject* given, size_t numbers, std::vector<Filled>* into) {
 bool read_launch(PyObject* given, Launch* into) {
     unsigned long long function;
     PyObject *numbers, *of_execution, *of_tensors;
-    if (!PyArg_ParseTuple(given, "KIIIO!O!O!", &function, &into->programs, &into->threads, &into->shared,
-                          &PyTuple_Type, &numbers, &PyTuple_Type, &of_execution, &PyTuple_Type, &of_tensors))
+    if (!PyArg_ParseTuple(given, "KIIIpO!O!O!", &function, &into->programs, &into->threads, &into->shared,
+                          &into->early, &PyTuple_Type, &numbers, &PyTuple_Type, &of_execution, &PyTuple_Type, &of_tensors))
         return false;
     into->function = reinterpret_cast<void*>(function);
     if (PyTuple_GET_SIZE(numbers) > kMostNumbers) {
@@ -198,7 +213,7 @@ int clear(PyObject* object) {  // `modes`, `carefully` and `failed` are called u
     return 0;
 }
 
-// Flush(cuLaunchKernel, cuCtxGetCurrent, stream, counted, launches, modes, carefully, failed)
+// Flush(cuLaunchKernelEx, cuCtxGetCurrent, stream, counted, launches, modes, carefully, failed)
 PyObject* make(PyTypeObject* type, PyObject* args, PyObject*) {
     unsigned long long launch, context;
     Py_ssize_t stream;

@@ -31,6 +31,7 @@ class Prepared(NamedTuple):
     programs: int
     threads: int
     shared: int
+    early: bool  # it may start before the kernel in front of it has ended, for which it waits itself
     numbers: tuple[int, ...]
     of_execution: tuple[Filled, ...]
     of_tensors: tuple[Filled, ...]
@@ -46,7 +47,7 @@ def prepared(
     """None for a Triton kernel that wants more than a plain launch with these numbers."""
     about = kernel.metadata
     types = [t for t in kernel.src.signature.values() if t != "constexpr"]
-    extras = ("global_scratch_size", "profile_scratch_size", "launch_pdl", "launch_cooperative_grid")
+    extras = ("global_scratch_size", "profile_scratch_size", "launch_cooperative_grid")
     if about.num_ctas != 1 or any(getattr(about, name, 0) for name in extras):
         return None
     if len(types) != len(numbers) or not {"i32", "i64"} >= set(types):
@@ -56,10 +57,34 @@ def prepared(
         programs,
         _THREADS_OF_A_WARP * about.num_warps,
         about.shared,
+        bool(getattr(about, "launch_pdl", False)),
         tuple(numbers),
         tuple(of_execution),
         tuple(of_tensors),
     )
+
+
+class LaunchConfig(ctypes.Structure):
+    """As the driver declares it."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_size_t),
+        ("attributes", ctypes.c_void_p),
+        ("count", ctypes.c_uint),
+    )
+
+
+# cuLaunchKernelEx: configuration, function, where each of its numbers is, what else
+LAUNCH_KERNEL = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    ctypes.POINTER(LaunchConfig),
+    ctypes.c_size_t,
+    ctypes.POINTER(ctypes.POINTER(ctypes.c_int64)),
+    ctypes.c_void_p,
+)
 
 
 class Launcher:
@@ -92,8 +117,8 @@ class Launcher:
     ) -> Callable[..., None]:
         """The launches as one function of an execution and tensors.
 
-        `functions` are the addresses of cuLaunchKernel and cuCtxGetCurrent; `stream` and `counted` tell where
-        in the execution the stream is, and what counts its writes.
+        `functions` are the addresses of cuLaunchKernelEx and cuCtxGetCurrent; `stream` and `counted` tell
+        where in the execution the stream is, and what counts its writes.
         """
         modes = torch._C._len_torch_function_stack
         made: Callable[..., None] = self._module.Flush(
@@ -104,31 +129,26 @@ class Launcher:
     def computes(self) -> bool:
         """Whether a launch gets the numbers that it should."""
         seen: list[tuple[int, ...]] = []
-        number = ctypes.POINTER(ctypes.c_int64)
 
-        def launch(function, x, y, z, tx, ty, tz, shared, stream, places, extra):  # type: ignore[no-untyped-def]
-            seen.append((function, x, tx, shared, stream, *(places[i][0] for i in range(5))))
+        def launch(config, function, places, extra):  # type: ignore[no-untyped-def]
+            given = config[0]
+            numbers = (places[i][0] for i in range(5))
+            seen.append(
+                (function, given.grid[0], given.block[0], given.shared, given.stream, given.count, *numbers)
+            )
             return 0
 
         def context(found):  # type: ignore[no-untyped-def]
             found[0] = 1
             return 0
 
-        word = ctypes.c_uint
-        of_launch = ctypes.CFUNCTYPE(
-            ctypes.c_int,
-            ctypes.c_size_t,
-            *[word] * 7,
-            ctypes.c_size_t,
-            ctypes.POINTER(number),
-            ctypes.c_void_p,
-        )(launch)
+        of_launch = LAUNCH_KERNEL(launch)
         of_context = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_size_t))(context)
         addresses = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in (of_launch, of_context)]
         chunk, unusual = _Chunk(), []
         flush = self.flush(
             (addresses[0], addresses[1]),
-            [Prepared(11, 12, 13, 14, (1, 2, 3), ((1, 0, 5),), ((2, 1, 0),))],
+            [Prepared(11, 12, 13, 14, True, (1, 2, 3), ((1, 0, 5),), ((2, 1, 0),))],
             lambda *given: unusual.append(given),
             lambda execution, error: None,
             stream=1,
@@ -136,7 +156,7 @@ class Launcher:
         )
         flush((100, 7, chunk), _At(64), _At(128))
         flush((100, 7, chunk), _At(64), _At(129))
-        expected = (11, 12, 13, 14, 7, 1, 105, 128, 0, 0)
+        expected = (11, 12, 13, 14, 7, 1, 1, 105, 128, 0, 0)
         return seen == [expected] and chunk.writes == 1 and len(unusual) == 1
 
 
@@ -191,7 +211,7 @@ def _of_the_driver() -> tuple[int, int]:
     try:
         driver = ctypes.CDLL("libcuda.so.1")
         found = [
-            ctypes.cast(f, ctypes.c_void_p).value for f in (driver.cuLaunchKernel, driver.cuCtxGetCurrent)
+            ctypes.cast(f, ctypes.c_void_p).value for f in (driver.cuLaunchKernelEx, driver.cuCtxGetCurrent)
         ]
     except (OSError, AttributeError) as error:
         raise EngineError(f"the CUDA driver cannot be called: {error}") from error
