@@ -25,9 +25,9 @@ KERNELS = [
     ("transposed", {"WIDTH": 2, "ROWS": 64, "WORDS": 16}),
     ("transposed", {"WIDTH": 8, "ROWS": 64, "WORDS": 16}),
     ("transposed", {"WIDTH": 2, "ROWS": 32, "WORDS": 16, "PAIRED": True}),
-    ("planned", {"BLOCK": 512, "ROWS": 32, "WORDS": 16, "LAST": cuda_plan_kernel.FLAT}),
-    ("planned", {"BLOCK": 512, "ROWS": 32, "WORDS": 16, "LAST": cuda_plan_kernel.BOTH}),
-    ("planned", {"BLOCK": 512, "ROWS": 32, "WORDS": 16, "LAST": cuda_plan_kernel.STRIDED}),
+    ("planned", {"BLOCK": 512, "ROWS": 32, "WORDS": 16, "LAST": cuda_plan_kernel.FLAT, "HOPPER": True}),
+    ("planned", {"BLOCK": 512, "ROWS": 32, "WORDS": 16, "LAST": cuda_plan_kernel.BOTH, "HOPPER": True}),
+    ("planned", {"BLOCK": 512, "ROWS": 32, "WORDS": 16, "LAST": cuda_plan_kernel.STRIDED, "HOPPER": True}),
 ]
 
 
@@ -48,7 +48,7 @@ def test_compiles_for_hopper(name: str, constants: dict[str, Any]) -> None:
     assert "red.global" in ptx or "atom.global" in ptx
 
 
-FLAT = {"MISALIGNED": False, "BLOCK": cuda_stats._BLOCK, "ROW": 9}
+FLAT = {"MISALIGNED": False, "BLOCK": cuda_stats._BLOCK, "ROW": 9, "HOPPER": True, "LATER": False}
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,13 @@ def test_statistics_compile_for_hopper(dtypes: list[str]) -> None:
     )
     assert "ld.global.cg" in ptx, "and not from its own cache"
     assert ".ftz" not in ptx, "subnormal numbers count"
+    assert "griddepcontrol.wait" in ptx, "started early, it waits for what it reads"
 
 
 @pytest.mark.parametrize(("dtype", "width"), [("float32", 4), ("complex128", 8), ("float8_e5m2", 1)])
 def test_strided_statistics_compile_for_hopper(dtype: str, width: int) -> None:
     code = DTYPE_CODES[dtype]
-    ptx = compiled(cuda_stats_kernels.strided, {"KIND": code, "WIDTH": width, "DIMS": 3, **STRIDED})
+    how = {"KIND": code, "WIDTH": width, "DIMS": 3, **STRIDED, "ROW": 9, "HOPPER": False, "LATER": True}
+    ptx = compiled(cuda_stats_kernels.strided, how)
     assert f"ld.global.b{8 * width}" in ptx
-    if width != 8:
-        ptx = compiled(cuda_stats_kernels.transposed, {"KIND": code, "ROWS": 32, "WORDS": 8})
-        assert f"ld.global.b{8 * width}" in ptx
+    assert "griddepcontrol" not in ptx

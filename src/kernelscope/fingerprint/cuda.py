@@ -123,6 +123,7 @@ class Layout:
     """How a tensor's elements lie, and what the kernels want to know about it."""
 
     def __init__(self, shape: Sequence[int], stride: Sequence[int], itemsize: int) -> None:
+        self._shape, self._stride = tuple(shape), tuple(stride)
         self.itemsize = itemsize
         self.nbytes = math.prod(shape) * itemsize
         self.dims = dims = _collapsed(shape, stride)
@@ -137,6 +138,19 @@ class Layout:
         if self.is_transposed and itemsize == 2:
             _, apart, rows, _, _, outer_stride, _ = self.transposed_numbers
             self.is_paired = rows % 2 == apart % 4 == outer_stride % 4 == 0
+
+    @property
+    def in_memory_order(self) -> Layout:
+        """The same elements as they come in memory, whatever the order of the dimensions."""
+        dims = sorted(zip(self._stride, self._shape, strict=True), reverse=True)
+        repeated = [dim for dim in dims if not dim[0]]  # outermost, so that runs of memory stay together
+        stride, shape = zip(*repeated, *(dim for dim in dims if dim[0]), strict=True) if dims else ((), ())
+        return Layout(shape, stride, self.itemsize)
+
+    @property
+    def fills_memory(self) -> bool:
+        """Whether its elements lie side by side, in whatever order."""
+        return self.in_memory_order.is_flat
 
     @property
     def transposed_numbers(self) -> tuple[int, ...]:
@@ -200,21 +214,15 @@ def _index_type(nbytes: int) -> Any:
     return tl.uint32 if nbytes < 1 << 31 else tl.int64
 
 
-def _compiled(kernel: Any, numbers: list[int], **constants: Any) -> Any:
+def _compiled(kernel: Any, numbers: list[int], *, num_warps: int = _WARPS, **constants: Any) -> Any:
     """The kernel for the current device; among the constants may be options of the compiler."""
-    return kernel.warmup(*numbers, **constants, grid=(1,), num_warps=_WARPS)
+    return kernel.warmup(*numbers, **constants, grid=(1,), num_warps=num_warps)
 
 
 @cache
-def may_start_early(device: int) -> bool:
-    """Whether the device can start a kernel while the one before it is ending."""
+def is_hopper(device: int) -> bool:
+    """Whether the device can start a kernel early and has packed numbers, as Hopper and its successors do."""
     return torch.version.cuda is not None and torch.cuda.get_device_capability(device) >= (9, 0)
-
-
-def compiled_early(device: int, kernel: Any, numbers: list[int], **constants: Any) -> Any:
-    """The kernel for this device, started early where that can be: it waits for the one before it itself."""
-    with torch.cuda.device(device):
-        return _compiled(kernel, numbers, **constants, launch_pdl=may_start_early(device))
 
 
 def _launch(kernel: Any, programs: int, stream: int, args: tuple[Any, ...]) -> None:

@@ -28,12 +28,21 @@ _TRANSPOSED_NUMBERS = [
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def wait_for_the_one_before(EARLY: tl.constexpr) -> None:
-    """First thing in a kernel that may start EARLY: the kernel in front of it may still be writing."""
-    if EARLY:
+def wait_for_the_one_before(HOPPER: tl.constexpr) -> None:
+    """First thing in a kernel that may have been started early: the one before it may still be writing."""
+    if HOPPER:
         tl.inline_asm_elementwise(
             "griddepcontrol.wait; mov.u32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1
         )
+
+
+@triton.jit
+def unfolded(product, programs):  # type: ignore[no-untyped-def]
+    """The product, as a number that a loop adds: the compiler would multiply once more in every round.
+
+    It does not know that there are fewer programs than 2⁴⁰.
+    """
+    return product ^ (programs >> 40).to(tl.uint64)
 
 
 @triton.jit
@@ -74,7 +83,8 @@ def flat_sum(address, nbytes, program, programs, BLOCK: tl.constexpr):  # type: 
     lanes = 2 * tl.arange(0, LANES)[:, None] + tl.arange(0, 2)[None, :]
     step = programs * BLOCK
     keys = (program * BLOCK + lanes + 1).to(tl.uint64) * _POSITION
-    key_step = step.to(tl.uint64) * _POSITION  # so that the loop adds where the definition multiplies
+    # So that the loop adds where the definition multiplies.
+    key_step = unfolded(step.to(tl.uint64) * _POSITION, programs)
     total = tl.zeros([LANES], tl.uint64)
     blocks = words // BLOCK
     for start in range(program * BLOCK, blocks * BLOCK, step):

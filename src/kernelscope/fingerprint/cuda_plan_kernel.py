@@ -43,7 +43,7 @@ _TRANSPOSED_4 = tl.constexpr(TRANSPOSED_4)
 def planned(
     table: tl.int64, log: tl.int64, p0: tl.int64, p1: tl.int64, p2: tl.int64, p3: tl.int64,
     BLOCK: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr, LAST: tl.constexpr,
-    EARLY: tl.constexpr,
+    HOPPER: tl.constexpr,
 ) -> None:  # fmt: skip
     """Up to four tensors at addresses p, multiples of 8, as the table describes them.
 
@@ -61,7 +61,7 @@ def planned(
     local = program - tl.load(entry + 3)
     programs = tl.load(entry + 4)
     sum = tl.zeros([1], tl.uint64)
-    wait_for_the_one_before(EARLY)
+    wait_for_the_one_before(HOPPER)
     if layout == _FLAT:
         sum += flat_sum(address, nbytes, local, programs, BLOCK)
         if (local == 0) & (nbytes % 8 > 0):
@@ -120,7 +120,7 @@ def planned_flat(
     p5: tl.int64, n5: tl.int64, e5: tl.int64, r5: tl.int64,
     p6: tl.int64, n6: tl.int64, e6: tl.int64, r6: tl.int64,
     p7: tl.int64, n7: tl.int64, e7: tl.int64, r7: tl.int64,
-    BLOCK: tl.constexpr, EARLY: tl.constexpr,
+    BLOCK: tl.constexpr, HOPPER: tl.constexpr,
 ) -> None:  # fmt: skip
     """Up to eight contiguous tensors of n bytes at addresses p, multiples of 8.
 
@@ -143,7 +143,7 @@ def planned_flat(
     if program >= e6:
         address, nbytes, first, end, row = p7, n7, e6, e7, r7
     local = program - first
-    wait_for_the_one_before(EARLY)
+    wait_for_the_one_before(HOPPER)
     sum = flat_sum(address, nbytes, local, end - first, BLOCK)
     if (local == 0) & (nbytes % 8 > 0):
         sum += tail(address, nbytes)

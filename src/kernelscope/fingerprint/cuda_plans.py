@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
+
+import torch
 
 from . import cuda
 from .cuda import Layout
@@ -15,9 +17,22 @@ _REGISTERS = {"flat": 48, "both": 72, "all": 48}
 _PROGRAMS_AT_MOST = 132 * 8  # of a tensor among others of all layouts: looking it up costs each of them
 _SWAPPED = 4  # elements of two bytes: so many by so many are read at once
 
-# Address of the first row, stream, piece of the log, slot of the first row.
-Execution: TypeAlias = tuple[int, int, Any, int]
+# Address of the first row, stream, piece of the log; then what statistics need; slot of the first row.
+Execution: TypeAlias = tuple[Any, ...]
 Flush: TypeAlias = Callable[..., None]  # given an execution and addresses
+
+
+class Part(Protocol):
+    """One launch of a flush."""
+
+    @property
+    def table(self) -> Sequence[int]:
+        """Numbers that have to be on the device."""
+
+    def prepare(self, table: int, device: int) -> Prepared | None:
+        """Nothing where it takes Python to launch it."""
+
+    def bind(self, table: int, device: int) -> Flush: ...
 
 
 class Contiguous:
@@ -40,17 +55,19 @@ class Contiguous:
 
     def prepare(self, table: int, device: int) -> Prepared | None:
         of_tensors = [(1 + 4 * i, place, 0) for i, place in enumerate(self._places)]
-        return prepared(_flat_kernel(device), self._programs, [0, *self._numbers], [(0, 0, 0)], of_tensors)
+        early = cuda.is_hopper(device)
+        numbers = [0, *self._numbers]
+        return prepared(_flat_kernel(device), self._programs, numbers, [(0, 0, 0)], of_tensors, early=early)
 
     def bind(self, table: int, device: int) -> Flush:
         kernel = _flat_kernel(device)
         run, function, metadata = kernel.run, kernel.function, kernel.packed_metadata
         programs, places, numbers = self._programs, self._places, self._numbers
-        how = cuda._BLOCK, cuda.may_start_early(device)
+        how = cuda._BLOCK, cuda.is_hopper(device)
         alone = [part.bind(0, device) for part in self._alone]
 
         def flush(execution: Execution, *addresses: int) -> None:
-            log, stream, chunk, _ = execution
+            log, stream, chunk, *_ = execution
             given, low_bits = numbers.copy(), 0
             for i, place in enumerate(places):
                 given[4 * i] = address = addresses[place]
@@ -107,7 +124,8 @@ class Together:
         kernel = _kernel(device, self._last)
         numbers = [table, 0, *(0 for _ in self._places), *self._unused]
         of_tensors = [(2 + i, place, 0) for i, place in enumerate(self._places)]
-        return prepared(kernel, self._programs, numbers, [(1, 0, 0)], of_tensors)
+        early = cuda.is_hopper(device)
+        return prepared(kernel, self._programs, numbers, [(1, 0, 0)], of_tensors, early=early)
 
     def bind(self, table: int, device: int) -> Flush:
         kernel = _kernel(device, self._last)
@@ -118,7 +136,7 @@ class Together:
         alone = [part.bind(0, device) for part in self._alone]
 
         def flush(execution: Execution, *addresses: int) -> None:
-            log, stream, chunk, _ = execution
+            log, stream, chunk, *_ = execution
             given = addresses if is_all and len(addresses) == len(places) else [addresses[p] for p in places]
             low_bits = 0
             for address in given:
@@ -150,7 +168,7 @@ class Alone:
         place, offset, layout, kernels = self._place, 8 * self._row, self._layout, cuda.engine(device)
 
         def flush(execution: Execution, *addresses: int) -> None:
-            log, stream, chunk, _ = execution
+            log, stream, chunk, *_ = execution
             if layout.is_flat:
                 batch = [addresses[place], layout.nbytes, layout.programs]
                 kernels.flat(batch, layout.programs, log + offset, stream)
@@ -162,12 +180,15 @@ class Alone:
 
 
 def parts_of_flush(
-    rows: Sequence[int], layouts: Sequence[Layout], swapped: Mapping[int, int]
-) -> Iterator[Contiguous | Together | Alone]:
-    """The launches that fingerprint the tensors of these rows, and the views that are read with them."""
+    wanted: Sequence[tuple[int, int]], layouts: Sequence[Layout], swapped: Mapping[int, int]
+) -> Iterator[Part]:
+    """The launches that hash the tensors of these rows, and the views that are read with them.
+
+    With each row comes the place of its tensor among those of the flush.
+    """
     from .cuda_plan_kernel import FLAT_AT_ONCE, TENSORS_AT_ONCE
 
-    wanted = [(place, row) for place, row in enumerate(rows) if layouts[row].nbytes]
+    wanted = [(place, row) for place, row in wanted if layouts[row].nbytes]
     if all(layouts[row].is_flat and row not in swapped for _, row in wanted):
         for i in range(0, len(wanted), FLAT_AT_ONCE):
             places, some = zip(*wanted[i : i + FLAT_AT_ONCE], strict=True)
@@ -228,7 +249,7 @@ def _last(layout: int) -> int:
 
 def _how(device: int, last: int) -> dict[str, int]:
     how = {"BLOCK": cuda._BLOCK, "ROWS": cuda._TILE_ROWS, "WORDS": cuda._TILE_WORDS, "LAST": last}
-    return how | {"EARLY": cuda.may_start_early(device)}
+    return how | {"HOPPER": cuda.is_hopper(device)}
 
 
 @cache
@@ -237,16 +258,15 @@ def _kernel(device: int, last: int) -> Any:
 
     numbers = [0] * (2 + cuda_plan_kernel.TENSORS_AT_ONCE)
     registers = _REGISTERS["both" if last == cuda_plan_kernel.BOTH else "all"]
-    return cuda.compiled_early(
-        device, cuda_plan_kernel.planned, numbers, **_how(device, last), maxnreg=registers
-    )
+    with torch.cuda.device(device):
+        return cuda._compiled(cuda_plan_kernel.planned, numbers, **_how(device, last), maxnreg=registers)
 
 
 @cache
 def _flat_kernel(device: int) -> Any:
     from .cuda_plan_kernel import FLAT_AT_ONCE, planned_flat
 
-    how = {"BLOCK": cuda._BLOCK, "EARLY": cuda.may_start_early(device)}
-    return cuda.compiled_early(
-        device, planned_flat, [0] * (1 + 4 * FLAT_AT_ONCE), **how, maxnreg=_REGISTERS["flat"]
-    )
+    how = {"BLOCK": cuda._BLOCK, "HOPPER": cuda.is_hopper(device)}
+    with torch.cuda.device(device):
+        numbers = [0] * (1 + 4 * FLAT_AT_ONCE)
+        return cuda._compiled(planned_flat, numbers, **how, maxnreg=_REGISTERS["flat"])

@@ -8,17 +8,20 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .cuda_kernels import wait_for_the_one_before
 from .cuda_numbers import count_of, is_fine, is_wide, number_in
 
 _INF = tl.constexpr(float("inf"))
-_NAN = tl.constexpr(float("nan"))
 _MOST = tl.constexpr((1 << 31) - 1)
+_LOWER = tl.constexpr((1 << 32) - 1)
 
 RECORD = 10  # float64 numbers of a record
 _RECORD = tl.constexpr(RECORD)
 COUNTERS = 8  # 64-bit words before the records
 _COUNTERS = tl.constexpr(COUNTERS)
-_MERGED_AT_ONCE = tl.constexpr(128)
+_MERGED_AT_ONCE = tl.constexpr(256)
+MERGE_ENTRY = 4
+_MERGE_ENTRY = tl.constexpr(MERGE_ENTRY)
 
 
 # --- running sums ---
@@ -26,9 +29,21 @@ _MERGED_AT_ONCE = tl.constexpr(128)
 
 @triton.jit  # type: ignore[untyped-decorator]
 def add_finite(  # type: ignore[no-untyped-def]
-    word, other, around, total, squares, sizes, low, high, zeros, KIND: tl.constexpr
+    word, other, around, total, squares, sizes, low, high, zeros, KIND: tl.constexpr, PACKED: tl.constexpr
 ):  # fmt: skip
-    """Words full of numbers that are finite, or else `sizes` becomes infinite or NaN."""
+    """Words full of numbers that are finite, or else `sizes` becomes infinite or NaN.
+
+    PACKED, `low` and `high` are as `pack` gives them.
+    """
+    if PACKED and count_of(KIND) == 8:
+        lower, upper = _as_float16(word, KIND)
+        total, squares, sizes, low, high, zeros = add_finite(
+            lower, lower, around, total, squares, sizes, low, high, zeros, 10, True
+        )
+        return add_finite(upper, upper, around, total, squares, sizes, low, high, zeros, 10, True)
+    if PACKED:
+        low, high, zeros = _two(word.to(tl.uint32), low, high, zeros, KIND)
+        low, high, zeros = _two((word >> 32).to(tl.uint32), low, high, zeros, KIND)
     for j in tl.static_range(count_of(KIND)):
         x = number_in(word, other, j, KIND, False)
         if KIND <= 3:
@@ -41,10 +56,112 @@ def add_finite(  # type: ignore[no-untyped-def]
             total += away
             squares += away * away
             sizes += tl.abs(wide)
-        low = tl.minimum(low, x)
-        high = tl.maximum(high, x)
-        zeros += (x == 0).to(tl.int32)
+        if not PACKED:
+            low = tl.minimum(low, x)
+            high = tl.maximum(high, x)
+            zeros += (x == 0).to(tl.int32)
     return total, squares, sizes, low, high, zeros
+
+
+@triton.constexpr_function  # type: ignore[untyped-decorator]
+def can_be_packed(kind: int) -> bool:
+    """Whether Hopper compares two such numbers at once: those of two bytes, and what fits into float16."""
+    return kind in (10, 11, 17, 18)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def pack(low, high, KIND: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Infinities, as `nothing_yet` begins with, two in a word of 32 bits."""
+    if KIND == 11:
+        infinity = 0x7F807F80
+    else:
+        infinity = 0x7C007C00
+    bits = low.to(tl.uint32, bitcast=True) * 0 + infinity
+    return bits, bits | 0x80008000
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def unpack(low, high, KIND: tl.constexpr):  # type: ignore[no-untyped-def]
+    HALF: tl.constexpr = 11 if KIND == 11 else 10
+    low = low.to(tl.uint64)
+    high = high.to(tl.uint64)
+    return (
+        tl.minimum(number_in(low, low, 0, HALF, False), number_in(low, low, 1, HALF, False)),
+        tl.maximum(number_in(high, high, 0, HALF, False), number_in(high, high, 1, HALF, False)),
+    )
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _as_float16(word, KIND: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Eight numbers of a byte as two words of four."""
+    if KIND == 17:
+        lower, upper = tl.inline_asm_elementwise(
+            """{
+            .reg .b16 a, b, c, d;
+            .reg .b32 e, f, g, h;
+            mov.b64 {a, b, c, d}, $2;
+            cvt.rn.f16x2.e4m3x2 e, a;
+            cvt.rn.f16x2.e4m3x2 f, b;
+            cvt.rn.f16x2.e4m3x2 g, c;
+            cvt.rn.f16x2.e4m3x2 h, d;
+            mov.b64 $0, {e, f};
+            mov.b64 $1, {g, h};
+            }""",
+            "=&l,=&l,l", [word], dtype=(tl.uint64, tl.uint64), is_pure=True, pack=1,
+        )  # fmt: skip
+    else:  # float8_e5m2 is the upper half of a float16
+        lower, upper = tl.inline_asm_elementwise(
+            """{
+            .reg .b32 a, b, e, f, g, h;
+            mov.b64 {a, b}, $2;
+            prmt.b32 e, a, 0, 0x1404;
+            prmt.b32 f, a, 0, 0x3424;
+            prmt.b32 g, b, 0, 0x1404;
+            prmt.b32 h, b, 0, 0x3424;
+            mov.b64 $0, {e, f};
+            mov.b64 $1, {g, h};
+            }""",
+            "=&l,=&l,l", [word], dtype=(tl.uint64, tl.uint64), is_pure=True, pack=1,
+        )  # fmt: skip
+    return lower, upper
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _two(pair, low, high, zeros, KIND: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Two numbers compared at once."""
+    if KIND == 10:
+        low, high, zeros = tl.inline_asm_elementwise(
+            """{
+            .reg .pred p, q;
+            .reg .b32 nothing;
+            mov.b32 nothing, 0;
+            min.f16x2 $0, $4, $3;
+            max.f16x2 $1, $5, $3;
+            setp.eq.f16x2 p|q, $3, nothing;
+            mov.b32 $2, $6;
+            @p add.s32 $2, $2, 1;
+            @q add.s32 $2, $2, 1;
+            }""",
+            "=&r,=&r,=&r,r,r,r,r", [pair, low, high, zeros],
+            dtype=(tl.uint32, tl.uint32, tl.int32), is_pure=True, pack=1,
+        )  # fmt: skip
+    else:
+        low, high, zeros = tl.inline_asm_elementwise(
+            """{
+            .reg .pred p, q;
+            .reg .b32 nothing;
+            mov.b32 nothing, 0;
+            min.bf16x2 $0, $4, $3;
+            max.bf16x2 $1, $5, $3;
+            setp.eq.bf16x2 p|q, $3, nothing;
+            mov.b32 $2, $6;
+            @p add.s32 $2, $2, 1;
+            @q add.s32 $2, $2, 1;
+            }""",
+            "=&r,=&r,=&r,r,r,r,r", [pair, low, high, zeros],
+            dtype=(tl.uint32, tl.uint32, tl.int32), is_pure=True, pack=1,
+        )  # fmt: skip
+    return low, high, zeros
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -90,7 +207,7 @@ def middle(around, unseen, word, other, valid, KIND: tl.constexpr):  # type: ign
                 x = number_in(word, other, j, KIND, True)
                 finite = (valid > j) & (tl.abs(x) < _INF)
                 found = tl.maximum(found, tl.where(finite, x.to(tl.float64), -_INF))
-            largest = tl.max(tl.ravel(found), 0)
+            largest = tl.max(found, 0)
             unseen = largest == -_INF
             around = tl.where(unseen, 0.0, largest)
     return around, unseen
@@ -112,36 +229,66 @@ def nothing_yet(zeros, KIND: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def record(  # type: ignore[no-untyped-def]
-    elements, around, total, squares, sizes, low, high, zeros, nan, pos, neg
+def _joined(  # type: ignore[no-untyped-def]
+    total, squares, sizes, low, high, few, many, hashed,
+    total_, squares_, sizes_, low_, high_, few_, many_, hashed_,
+):  # fmt: skip
+    return (
+        total + total_, squares + squares_, sizes + sizes_, tl.minimum(low, low_), tl.maximum(high, high_),
+        few + few_, many + many_, hashed + hashed_,
+    )  # fmt: skip
+
+
+@triton.jit
+def recorded(  # type: ignore[no-untyped-def]
+    elements, around, total, squares, sizes, low, high, zeros, nan, pos, neg, hashed
 ):
-    """What one program found, in float64: the mean, the squared distances from it, and the rest."""
-    nan = tl.sum(tl.ravel(nan).to(tl.int64), 0).to(tl.float64)
-    pos = tl.sum(tl.ravel(pos).to(tl.int64), 0).to(tl.float64)
-    neg = tl.sum(tl.ravel(neg).to(tl.int64), 0).to(tl.float64)
-    zeros = tl.sum(tl.ravel(zeros).to(tl.int64), 0).to(tl.float64)
+    """What one program found: the sum of the definition, and the record, in float64.
+
+    All lanes are joined at once, two counts in a word: each by itself would have to be waited for.
+    """
+    few = nan.to(tl.int64) | (zeros.to(tl.int64) << 32)
+    many = pos.to(tl.int64) | (neg.to(tl.int64) << 32)
+    total, squares, sizes, low, high, few, many, hashed = tl.reduce(
+        (total.to(tl.float64), squares.to(tl.float64), sizes.to(tl.float64), low, high, few, many, hashed),
+        0,
+        _joined,
+    )
+    nan = (few & _LOWER).to(tl.float64)
+    zeros = (few >> 32).to(tl.float64)
+    pos = (many & _LOWER).to(tl.float64)
+    neg = (many >> 32).to(tl.float64)
     finite = elements.to(tl.float64) - nan - pos - neg
     some = tl.maximum(finite, 1.0)
-    total = tl.sum(tl.ravel(total).to(tl.float64), 0)
     mean = around + total / some
-    squares = tl.maximum(tl.sum(tl.ravel(squares).to(tl.float64), 0) - total * (total / some), 0.0)
-    sizes = tl.sum(tl.ravel(sizes).to(tl.float64), 0)
-    low = tl.min(tl.ravel(low), 0).to(tl.float64)
-    high = tl.max(tl.ravel(high), 0).to(tl.float64)
-    return finite, mean, squares, sizes, low, high, nan, pos, neg, zeros
+    squares = tl.maximum(squares - total * (total / some), 0.0)
+    return hashed, (
+        finite,
+        mean,
+        squares,
+        sizes,
+        low.to(tl.float64),
+        high.to(tl.float64),
+        nan,
+        pos,
+        neg,
+        zeros,
+    )
 
 
 # --- records into rows ---
 
 
 @triton.jit
-def _write(row, finite, mean, squares, sizes, low, high, nan, pos, neg, zeros):  # type: ignore[no-untyped-def]
+def _write(row, found):  # type: ignore[no-untyped-def]
     """As `stats.ROW` has them."""
+    finite, mean, squares, sizes, low, high, nan, pos, neg, zeros = found
     some = finite > 0
-    tl.store(row, tl.where(some, low, _NAN))
-    tl.store(row + 1, tl.where(some, high, _NAN))
-    tl.store(row + 2, tl.where(some, mean, _NAN))
-    tl.store(row + 3, tl.where(some, tl.sqrt(squares / tl.maximum(finite, 1.0)), _NAN))
+    nothing = _INF - _INF  # NaN
+    tl.store(row, tl.where(some, low, nothing))
+    tl.store(row + 1, tl.where(some, high, nothing))
+    tl.store(row + 2, tl.where(some, mean, nothing))
+    tl.store(row + 3, tl.where(some, tl.sqrt(squares / tl.maximum(finite, 1.0)), nothing))
     tl.store(row + 4, sizes)
     tl.store(row + 5, nan)
     tl.store(row + 6, pos)
@@ -149,70 +296,93 @@ def _write(row, finite, mean, squares, sizes, low, high, nan, pos, neg, zeros): 
     tl.store(row + 8, zeros)
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def publish(  # type: ignore[no-untyped-def]
-    row, scratch, which, program, first, end, finite, mean, squares, sizes, low, high, nan, pos, neg, zeros
+    row, scratch, which, first, local, programs, found, LATER: tl.constexpr
 ):
-    """Leave the record of a program; the last of a tensor's programs merges them all."""
-    if end - first == 1:
-        _write(row, finite, mean, squares, sizes, low, high, nan, pos, neg, zeros)
+    """Leave the record of program `local` behind number `first`.
+
+    The last of a tensor's programs merges them all, unless they are merged LATER.
+    """
+    if programs == 1 and not LATER:
+        _write(row, found)
     else:
         records = scratch.to(tl.pointer_type(tl.float64)) + _COUNTERS
-        mine = records + program * _RECORD
-        tl.store(mine, finite)
-        tl.store(mine + 1, mean)
-        tl.store(mine + 2, squares)
-        tl.store(mine + 3, sizes)
-        tl.store(mine + 4, low)
-        tl.store(mine + 5, high)
-        tl.store(mine + 6, nan)
-        tl.store(mine + 7, pos)
-        tl.store(mine + 8, neg)
-        tl.store(mine + 9, zeros)
-        tl.debug_barrier()  # every thread's stores come before the counter
-        counter = scratch.to(tl.pointer_type(tl.int64)) + which
-        if tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu") == end - first - 1:
-            tl.debug_barrier()
-            _merge(row, records, first, end)
-            tl.store(counter, first * 0)  # for the next launch
+        mine = records + (first + local) * _RECORD
+        for i in tl.static_range(_RECORD):
+            tl.store(mine + i, found[i])
+        if not LATER:
+            tl.debug_barrier()  # every thread's stores come before the counter
+            counter = scratch.to(tl.pointer_type(tl.int64)) + which
+            if tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu") == programs - 1:
+                tl.debug_barrier()
+                _write(row, _merged(records, first, first + programs))
+                tl.store(counter, first * 0)  # for the next launch
+
+
+@triton.jit(do_not_specialize=["table", "rows", "scratch"])  # type: ignore[untyped-decorator]
+def merge(
+    table: tl.int64, rows: tl.int64, scratch: tl.int64, ROW: tl.constexpr, HOPPER: tl.constexpr
+) -> None:
+    """What was left for LATER. The table has of each tensor its first record, how many, and its rows:
+
+    its own, and that of a view with the same elements, or its own once more.
+    """
+    entry = table.to(tl.pointer_type(tl.int64)) + tl.program_id(0) * _MERGE_ENTRY
+    first, count, row, twin = tl.load(entry), tl.load(entry + 1), tl.load(entry + 2), tl.load(entry + 3)
+    wait_for_the_one_before(HOPPER)
+    records = scratch.to(tl.pointer_type(tl.float64)) + _COUNTERS
+    found = _merged(records, first, first + count)
+    all_rows = rows.to(tl.pointer_type(tl.float64))
+    _write(all_rows + row * ROW, found)
+    _write(all_rows + twin * ROW, found)
 
 
 @triton.jit
-def _merge(row, records, first, end):  # type: ignore[no-untyped-def]
-    lanes = tl.arange(0, _MERGED_AT_ONCE)
-    zero = tl.zeros([_MERGED_AT_ONCE], tl.float64)
-    finite, mean, squares, sizes, nan, pos, neg, zeros = zero, zero, zero, zero, zero, zero, zero, zero
-    low = tl.full([_MERGED_AT_ONCE], _INF, tl.float64)
-    high = -low
-    for start in range(first, end, _MERGED_AT_ONCE):
-        inside = start + lanes < end
-        at = records + (start + lanes) * _RECORD
-        # Not through the first cache, which knows nothing of what other programs wrote.
-        more = tl.load(at, mask=inside, other=0.0, cache_modifier=".cg")
-        its_mean = tl.load(at + 1, mask=inside, other=0.0, cache_modifier=".cg")
-        squares += tl.load(at + 2, mask=inside, other=0.0, cache_modifier=".cg")
-        sizes += tl.load(at + 3, mask=inside, other=0.0, cache_modifier=".cg")
-        low = tl.minimum(low, tl.load(at + 4, mask=inside, other=_INF, cache_modifier=".cg"))
-        high = tl.maximum(high, tl.load(at + 5, mask=inside, other=-_INF, cache_modifier=".cg"))
-        nan += tl.load(at + 6, mask=inside, other=0.0, cache_modifier=".cg")
-        pos += tl.load(at + 7, mask=inside, other=0.0, cache_modifier=".cg")
-        neg += tl.load(at + 8, mask=inside, other=0.0, cache_modifier=".cg")
-        zeros += tl.load(at + 9, mask=inside, other=0.0, cache_modifier=".cg")
-        both = finite + more
-        share = more / tl.maximum(both, 1.0)
-        apart = tl.where((finite > 0) & (more > 0), its_mean - mean, 0.0)
-        squares += apart * apart * (finite * share)
-        mean = tl.where(finite > 0, mean + apart * share, its_mean)
-        finite = both
-    # Around the largest mean of a lane, so that lanes that agree give exactly what they agree on.
-    count = tl.sum(finite, 0)
-    around = tl.max(tl.where(finite > 0, mean, -_INF), 0)
-    around = tl.where(count > 0, around, 0.0)
-    away = tl.where(finite > 0, mean - around, 0.0)
-    shift = tl.sum(finite * away, 0) / tl.maximum(count, 1.0)
-    away = tl.where(finite > 0, away - shift, 0.0)
-    all_squares = tl.sum(squares + finite * away * away, 0)
-    _write(
-        row, count, around + shift, all_squares, tl.sum(sizes, 0), tl.min(low, 0), tl.max(high, 0),
-        tl.sum(nan, 0), tl.sum(pos, 0), tl.sum(neg, 0), tl.sum(zeros, 0),
+def _both(  # type: ignore[no-untyped-def]
+    finite, mean, squares, sizes, low, high, nan, pos, neg, zeros,
+    finite_, mean_, squares_, sizes_, low_, high_, nan_, pos_, neg_, zeros_,
+):  # fmt: skip
+    """Two records as one."""
+    count = finite + finite_
+    share = finite_ / tl.maximum(count, 1.0)
+    apart = tl.where((finite > 0) & (finite_ > 0), mean_ - mean, 0.0)
+    return (
+        count, tl.where(finite > 0, mean + apart * share, mean_),
+        squares + squares_ + apart * apart * (finite * share), sizes + sizes_,
+        tl.minimum(low, low_), tl.maximum(high, high_), nan + nan_, pos + pos_, neg + neg_, zeros + zeros_,
     )  # fmt: skip
+
+
+@triton.jit
+def _merged(records, first, end):  # type: ignore[no-untyped-def]
+    lanes = tl.arange(0, _MERGED_AT_ONCE)
+    finite, mean, squares, sizes, low, high, nan, pos, neg, zeros = _loaded(records, first + lanes, end)
+    for start in range(first + _MERGED_AT_ONCE, end, _MERGED_AT_ONCE):
+        finite_, mean_, squares_, sizes_, low_, high_, nan_, pos_, neg_, zeros_ = _loaded(
+            records, start + lanes, end
+        )
+        finite, mean, squares, sizes, low, high, nan, pos, neg, zeros = _both(
+            finite, mean, squares, sizes, low, high, nan, pos, neg, zeros,
+            finite_, mean_, squares_, sizes_, low_, high_, nan_, pos_, neg_, zeros_,
+        )  # fmt: skip
+    return tl.reduce((finite, mean, squares, sizes, low, high, nan, pos, neg, zeros), 0, _both)
+
+
+@triton.jit
+def _loaded(records, which, end):  # type: ignore[no-untyped-def]
+    """Not through the first cache, which knows nothing of what other programs wrote."""
+    at = records + which * _RECORD
+    inside = which < end
+    return (
+        tl.load(at, mask=inside, other=0.0, cache_modifier=".cg"),
+        tl.load(at + 1, mask=inside, other=0.0, cache_modifier=".cg"),
+        tl.load(at + 2, mask=inside, other=0.0, cache_modifier=".cg"),
+        tl.load(at + 3, mask=inside, other=0.0, cache_modifier=".cg"),
+        tl.load(at + 4, mask=inside, other=_INF, cache_modifier=".cg"),
+        tl.load(at + 5, mask=inside, other=-_INF, cache_modifier=".cg"),
+        tl.load(at + 6, mask=inside, other=0.0, cache_modifier=".cg"),
+        tl.load(at + 7, mask=inside, other=0.0, cache_modifier=".cg"),
+        tl.load(at + 8, mask=inside, other=0.0, cache_modifier=".cg"),
+        tl.load(at + 9, mask=inside, other=0.0, cache_modifier=".cg"),
+    )

@@ -1,6 +1,7 @@
 """The CUDA engine of level "stats": bits and statistics of all contiguous tensors of a call in one launch.
 
-A kernel is compiled for each set of dtypes that comes along in one launch.
+Of other tensors the statistics are taken in the order of memory, and the bits as at level "hash". A kernel is
+compiled for each set of dtypes that comes along in one launch.
 """
 
 from __future__ import annotations
@@ -12,17 +13,19 @@ from typing import Any, TypeAlias
 import torch
 
 from . import cuda, hashes
+from .cuda import Layout
 from .definition import DTYPE_CODES
 from .log import Rows
 from .stats import NUMBERLESS, ROW_LENGTH
 
-_BLOCK = 256
+_BLOCK = 512
+_WARPS = 4
 # How many programs a tensor gets, and so in which order its numbers are added, depends on its size alone.
-_BYTES_A_PROGRAM = 8 * 8 * _BLOCK  # from here on it gets another …
-_PROGRAMS_AT_MOST = 132 * 5  # … up to here …
+_BYTES_A_PROGRAM = 4 * 8 * _BLOCK  # from here on it gets another …
+_PROGRAMS_AT_MOST = 132 * 4  # … up to here …
 _BYTES_AT_MOST = 4 << 20  # … unless one would then have more than this: sums of bytes must fit 32 bits
-_TILE_ROWS, _TILE_WORDS = 32, 8
-_TILES_AT_MOST = 2048
+AT_ONCE = 8  # tensors in a launch
+UNHASHED = 64  # added to a dtype code where the bits come from elsewhere
 
 CODES = {dtype: DTYPE_CODES[name] for dtype, name in hashes.DTYPE_NAMES.items() if name not in NUMBERLESS}
 
@@ -42,37 +45,38 @@ def accumulate(tensors: Sequence[torch.Tensor], log: Rows, first: int) -> list[b
             return accumulate(tensors, log, first)
     kernels = engine(device)
     stream = torch._C._cuda_getCurrentRawStream(device)
+
+    def places(programs: int) -> tuple[int, int, int]:
+        return log.address(first), log.stats_address(first), log.scratch(stream, programs)
+
     done: list[bool] = []
-    batch: list[int] = []
-    programs, row = 0, first
-    for position, tensor in enumerate(tensors):
-        nbytes = tensor.nbytes
-        address = hashes.address(tensor)
+    batch = Batch()
+    for row, tensor in enumerate(tensors):
         code = CODES.get(tensor.dtype, 0)
-        if not code:
-            done += cuda.accumulate([tensor], log.address(first + position), device)
-            nbytes = 0  # it keeps its place in the batch, with nothing to do there
-        elif tensor.is_conj() or tensor.is_neg():
+        if tensor.is_conj() or tensor.is_neg():
             done.append(False)
-            nbytes = 0
-        elif tensor.is_contiguous():
-            done.append(True)
+            continue
+        if not code or not tensor.is_contiguous():
+            done += cuda.accumulate([tensor], log.address(first + row), device)
         else:
-            layout = cuda.Layout(tensor.shape, tensor.stride(), tensor.element_size())
-            places = _places_in(log, first + position, stream)
-            done.append(kernels.strided(layout, address, code, places, stream))
-            nbytes = 0
-        programs += programs_for(nbytes)
-        batch += (address, nbytes, programs, code)
-        if len(batch) == 4 * kernels.at_once:
-            kernels.flat(batch, programs, _places_in(log, row, stream), stream)
-            row, batch, programs = first + position + 1, [], 0
-    kernels.flat(batch, programs, _places_in(log, row, stream), stream)
+            done.append(True)
+        if not code or not tensor.numel():
+            continue
+        address = hashes.address(tensor)
+        if tensor.is_contiguous():
+            batch.add(address, tensor.nbytes, code, row)
+        else:
+            layout = Layout(tensor.shape, tensor.stride(), tensor.element_size()).in_memory_order
+            if layout.is_flat:
+                batch.add(address, layout.nbytes, code + UNHASHED, row)
+            else:
+                done[-1] &= kernels.strided(layout, address, code, row, places, stream)
+        if len(batch.tensors) == AT_ONCE:
+            kernels.flat(batch, places, stream)
+            batch = Batch()
+    if batch.tensors:
+        kernels.flat(batch, places, stream)
     return done
-
-
-def _places_in(log: Rows, row: int, stream: int) -> Places:
-    return lambda programs: (log.address(row), log.stats_address(row), log.scratch(stream, programs))
 
 
 def programs_for(nbytes: int) -> int:
@@ -81,74 +85,108 @@ def programs_for(nbytes: int) -> int:
     return max(min(nbytes // _BYTES_A_PROGRAM, _PROGRAMS_AT_MOST), -(-nbytes // _BYTES_AT_MOST), 1)
 
 
-def programs_of(layout: cuda.Layout) -> int:
-    """Those that share the work on a tensor that has a launch of its own."""
-    programs = programs_for(layout.nbytes)
-    if layout.is_flat or not layout.is_transposed:
-        return programs
-    row_words, _, rows, _, count, _, _ = layout.transposed_numbers
-    tiles = count * -(-rows // _TILE_ROWS) * -(-row_words // _TILE_WORDS)
-    # Narrow tiles leave lanes idle, and the others must not get too much either.
-    return min(tiles, max(programs, -(-tiles // _TILES_AT_MOST)))
+def words_of_records(count: int) -> int:
+    from .cuda_records import COUNTERS, RECORD
+
+    return COUNTERS + RECORD * count
+
+
+class Batch:
+    """Tensors for one launch, as the kernel is told of them."""
+
+    def __init__(self) -> None:
+        # Address, bytes, programs up to its last, dtype code, row, first record.
+        self.tensors: list[list[int]] = []
+        self.programs = 0
+        self.kinds = 0
+
+    def add(self, address: int, nbytes: int, code: int, row: int, record: int | None = None) -> None:
+        first = self.programs if record is None else record
+        self.programs += programs_for(nbytes)
+        self.kinds |= 1 << code % UNHASHED
+        self.tensors.append([address, nbytes, self.programs, code, row, first])
+
+    def at(self, addresses: Sequence[int]) -> Batch:
+        """The same tensors elsewhere."""
+        moved = Batch()
+        moved.programs, moved.kinds = self.programs, self.kinds
+        moved.tensors = [[a, *rest] for a, (_, *rest) in zip(addresses, self.tensors, strict=True)]
+        return moved
+
+    @property
+    def numbers(self) -> list[int]:
+        unused = [0, 0, self.programs, 0, 0, 0] * (AT_ONCE - len(self.tensors))
+        return [n for tensor in self.tensors for n in tensor] + unused
 
 
 @cache
 def engine(device: int) -> _Engine:
-    return _Engine()
+    return _Engine(device)
 
 
 class _Engine:
     """The kernels, compiled for the current device when they are first needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: int) -> None:
+        from . import cuda_records
         from . import cuda_stats_kernels as kernels
 
-        self.at_once = kernels.TENSORS_AT_ONCE
-        self._flat = _compiler(kernels.flat, 3 + 4 * self.at_once)
-        self._strided = _compiler(kernels.strided, 17)
-        self._transposed = _compiler(kernels.transposed, 11)
+        self._hopper = cuda.is_hopper(device)
+        self._flat = _compiler(kernels.flat, 3 + 6 * AT_ONCE)
+        self._strided = _compiler(kernels.strided, 19)
+        self._merge = _compiler(cuda_records.merge, 3)
 
-    def flat(self, batch: list[int], programs: int, places: Places, stream: int) -> None:
-        """Of each tensor its address, bytes, last program + 1 and dtype code."""
-        if programs:
-            misaligned = any(
-                address % 8 for address, nbytes in zip(batch[::4], batch[1::4], strict=True) if nbytes
-            )
-            kernel, rest = self.flat_kernel(batch, programs, misaligned)
-            cuda._launch(kernel, programs, stream, (*places(programs), *batch, *rest))
+    def flat(self, batch: Batch, places: Places, stream: int, *, later: bool = False) -> None:
+        misaligned = any(tensor[0] % 8 for tensor in batch.tensors)
+        kernel, how = self.flat_kernel(batch, misaligned, later=later)
+        cuda._launch(kernel, batch.programs, stream, (*places(batch.programs), *batch.numbers, *how))
 
-    def flat_kernel(self, batch: list[int], programs: int, misaligned: bool) -> tuple[Any, list[int]]:
-        """The kernel for such a batch, and what it is given after it."""
-        kinds = 0
-        for nbytes, code in zip(batch[1::4], batch[3::4], strict=True):
-            kinds |= 1 << code if nbytes else 0
-        how = {"KINDS": kinds, "MISALIGNED": misaligned, "BLOCK": _BLOCK, "ROW": ROW_LENGTH}
-        unused = [0, 0, programs, 0] * (self.at_once - len(batch) // 4)
-        return self._flat(**how), [*unused, *how.values()]
+    def flat_kernel(self, batch: Batch, misaligned: bool, *, later: bool) -> tuple[Any, list[int]]:
+        """The kernel for such a batch, and the constants that Python has to give it."""
+        how = {"KINDS": batch.kinds, "MISALIGNED": misaligned, "BLOCK": _BLOCK, "ROW": ROW_LENGTH}
+        how |= {"HOPPER": self._hopper, "LATER": later}
+        return self._flat(**how), list(how.values())
 
-    def strided(self, layout: cuda.Layout, address: int, code: int, places: Places, stream: int) -> bool:
-        """One tensor that is not contiguous."""
-        nbytes, programs = layout.nbytes, programs_of(layout)
-        if not nbytes:
-            return True
-        if layout.is_transposed:
-            how = {"KIND": code, "ROWS": _TILE_ROWS, "WORDS": _TILE_WORDS}
-            args = (*places(programs), address, *layout.transposed_numbers, *how.values())
-            cuda._launch(self._transposed(**how), programs, stream, args)
-            return True
+    def strided(
+        self,
+        layout: Layout,
+        address: int,
+        code: int,
+        row: int,
+        places: Places,
+        stream: int,
+        *,
+        record: int = 0,
+        later: bool = False,
+    ) -> bool:
+        """The statistics of one tensor with gaps."""
+        found = self.strided_kernel(layout, address, code, later=later)
+        if found is None:
+            return False
+        kernel, programs, numbers, how = found
+        cuda._launch(kernel, programs, stream, (*places(programs), row, record, address, *numbers, *how))
+        return True
+
+    def strided_kernel(
+        self, layout: Layout, address: int, code: int, *, later: bool
+    ) -> tuple[Any, int, list[int], list[Any]] | None:
+        """The kernel for a tensor at this address or one like it; programs, numbers, constants for Python."""
         dims = layout.dims_in_bytes
         if len(dims) > cuda._DIMENSIONS:
-            return False
+            return None
         width = cuda._width(address, dims)
         (run, _), *outer = dims
-        numbers = [n for dim in [(run // width, width), *outer] for n in dim]
+        numbers = [layout.nbytes, *(n for dim in [(run // width, width), *outer] for n in dim)]
         numbers += (1, 0) * (cuda._DIMENSIONS - len(dims))
         how = {"KIND": code, "WIDTH": width, "DIMS": min(len(dims), 5)}
-        how |= {"NUMBER": cuda._index_type(nbytes), "BLOCK": _BLOCK}
-        args = (*places(programs), address, nbytes, *numbers, *how.values())
-        cuda._launch(self._strided(**how), programs, stream, args)
-        return True
+        how |= {"NUMBER": cuda._index_type(layout.nbytes), "BLOCK": _BLOCK, "ROW": ROW_LENGTH}
+        how |= {"HOPPER": self._hopper, "LATER": later}
+        return self._strided(**how), programs_for(layout.nbytes), numbers, list(how.values())
+
+    def merge_kernel(self) -> tuple[Any, list[Any]]:
+        how = {"ROW": ROW_LENGTH, "HOPPER": self._hopper}
+        return self._merge(**how), list(how.values())
 
 
 def _compiler(kernel: Any, numbers: int) -> Callable[..., Any]:
-    return cache(lambda **how: cuda._compiled(kernel, [0] * numbers, **how))
+    return cache(lambda **how: cuda._compiled(kernel, [0] * numbers, **how, num_warps=_WARPS))

@@ -1,127 +1,163 @@
-"""Planned fingerprints with statistics on a GPU: what is launched is known, up to the addresses."""
+"""Planned fingerprints with statistics on a GPU: what is launched is known, up to the addresses.
+
+The launches of a graph's execution leave records, and one at its end merges those of all tensors: nobody has
+to wait for the last program of each.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
 
-from . import cuda, cuda_stats
+from . import cuda, cuda_plans, cuda_stats
 from .cuda import Layout
-from .launcher import Prepared, prepared
-from .stats import ROW_LENGTH
+from .cuda_plans import Execution, Flush, Part
+from .launcher import Filled, Prepared, prepared
 
-# Addresses of the first sum, the first row of statistics and the scratch; stream; the two pieces of the log;
-# slot of the first row.
-Execution: TypeAlias = tuple[int, int, int, int, Any, Any, int]
-Flush: TypeAlias = Callable[..., None]
+# Where in an execution the kernels' first three numbers are: sums, rows of statistics, records.
+_PLACES: list[Filled] = [(0, 0, 0), (1, 3, 0), (2, 4, 0)]
 
 
-class _Flat:
-    """Contiguous tensors with neighbouring rows, in one launch."""
+class Records:
+    """Those of one execution, and which tensors they are of."""
 
-    def __init__(
-        self, places: Sequence[int], row: int, layouts: Sequence[Layout], codes: Sequence[int]
-    ) -> None:
-        self._places, self._row = tuple(places), row
-        self.programs = 0
-        self._rest: list[tuple[int, int, int]] = []
-        for layout, code in zip(layouts, codes, strict=True):
-            self.programs += cuda_stats.programs_for(layout.nbytes)
-            self._rest.append((layout.nbytes, self.programs, code))
+    def __init__(self) -> None:
+        self.count = 0
+        self._entries: list[int] = []
 
-    def prepare(self, device: int) -> Prepared | None:
-        template = [n for rest in self._rest for n in (0, *rest)]
-        kernel, unused = cuda_stats.engine(device).flat_kernel(template, self.programs, False)
-        most = sum(t != "constexpr" for t in kernel.src.signature.values())
-        numbers = [0, 0, 0, *template, *unused][:most]  # without the constants
-        of_execution = [(0, 0, 8 * self._row), (1, 1, 8 * ROW_LENGTH * self._row), (2, 2, 0)]
-        of_tensors = [(3 + 4 * i, place, 0) for i, place in enumerate(self._places)]
-        return prepared(kernel, self.programs, numbers, of_execution, of_tensors)
+    @property
+    def table(self) -> Sequence[int]:
+        return self._entries
 
-    def bind(self, device: int) -> Flush:
-        kernels, row, programs = cuda_stats.engine(device), self._row, self.programs
-        template = [n for rest in self._rest for n in (0, *rest)]
-        kernel, unused = kernels.flat_kernel(template, programs, False)
-        run, function, metadata = kernel.run, kernel.function, kernel.packed_metadata
-        before_sums, before_rows = 8 * row, 8 * ROW_LENGTH * row
-        places = list(zip(range(0, len(template), 4), self._places, strict=True))
+    def of(self, nbytes: int, row: int, twin: int) -> int:
+        """The first record of a tensor; the twin is the row of a view with the same elements, or the same."""
+        first, programs = self.count, cuda_stats.programs_for(nbytes)
+        self._entries += (first, programs, row, twin)
+        self.count += programs
+        return first
 
-        def flush(execution: Execution, *addresses: int) -> None:
-            sums, rows, scratch, stream, chunk, stats_chunk, _ = execution
-            batch, low_bits = template.copy(), 0
-            for position, place in places:
-                batch[position] = address = addresses[place]
-                low_bits |= address
-            there = (sums + before_sums, rows + before_rows, scratch)
-            if low_bits % 8:
-                kernels.flat(batch, programs, lambda programs: there, stream)
-            else:
-                run(
-                    programs, 1, 1, stream, function, metadata, None, None, None, *there, *batch, *unused
-                )  # fmt: skip
-            chunk.writes += 1  # counted after the write is enqueued
-            stats_chunk.writes += 1
+    def prepare(self, table: int, device: int) -> Prepared | None:
+        kernel, _ = cuda_stats.engine(device).merge_kernel()
+        places: list[Filled] = [(1, 3, 0), (2, 4, 0)]
+        return prepared(kernel, len(self.table) // 4, [table, 0, 0], places, [], early=cuda.is_hopper(device))
+
+    def bind(self, table: int, device: int) -> Flush:
+        kernel, how = cuda_stats.engine(device).merge_kernel()
+        programs = len(self.table) // 4
+
+        def flush(execution: Execution) -> None:
+            _, stream, _, rows, records, stats_chunk, *_ = execution
+            cuda._launch(kernel, programs, stream, (table, rows, records, *how))
+            stats_chunk.writes += 1  # counted after the write is enqueued
 
         return flush
 
 
-class _Alone:
-    """A tensor that is not contiguous, or has no numbers."""
+class _Together:
+    """Tensors without gaps, in one launch."""
 
-    def __init__(self, place: int, row: int, layout: Layout, code: int) -> None:
-        self._place, self._row, self._layout, self._code = place, row, layout, code
-        self.programs = cuda_stats.programs_of(layout)
+    table: Sequence[int] = ()
 
-    def prepare(self, device: int) -> None:
-        """Which kernel it is depends on the address."""
+    def __init__(self) -> None:
+        self.batch = cuda_stats.Batch()
+        self._places: list[int] = []  # among the addresses of the flush
 
-    def bind(self, device: int) -> Flush:
-        kernels, hashes = cuda_stats.engine(device), cuda.engine(device)
-        place, row, layout, code = self._place, self._row, self._layout, self._code
+    def add(self, place: int, nbytes: int, code: int, row: int, record: int) -> bool:
+        """Whether there is no room for another."""
+        self._places.append(place)
+        self.batch.add(0, nbytes, code, row, record)
+        return len(self._places) == cuda_stats.AT_ONCE
+
+    def prepare(self, table: int, device: int) -> Prepared | None:
+        kernel, _ = cuda_stats.engine(device).flat_kernel(self.batch, False, later=True)
+        numbers = [0, 0, 0, *self.batch.numbers]
+        of_tensors = [(3 + 6 * i, place, 0) for i, place in enumerate(self._places)]
+        early = cuda.is_hopper(device)
+        return prepared(kernel, self.batch.programs, numbers, _PLACES, of_tensors, early=early)
+
+    def bind(self, table: int, device: int) -> Flush:
+        kernels, batch, places = cuda_stats.engine(device), self.batch, self._places
 
         def flush(execution: Execution, *addresses: int) -> None:
-            sums, rows, scratch, stream, chunk, stats_chunk, _ = execution
-            address = addresses[place]
-            there = (sums + 8 * row, rows + 8 * ROW_LENGTH * row, scratch)
-            if code:
-                done = kernels.strided(layout, address, code, lambda programs: there, stream)
-            elif layout.is_flat:
-                done = True
-                batch = [address, layout.nbytes, layout.programs]
-                hashes.flat(batch, layout.programs, there[0], stream)
-            else:
-                done = hashes.strided(layout, address, there[0], stream)
+            sums, stream, chunk, rows, records, *_ = execution
+            here = batch.at([addresses[place] for place in places])
+            kernels.flat(here, lambda programs: (sums, rows, records), stream, later=True)
+            chunk.writes += 1
+
+        return flush
+
+
+class _WithGaps:
+    """The statistics of one tensor."""
+
+    table: Sequence[int] = ()
+
+    def __init__(self, place: int, layout: Layout, code: int, row: int, record: int) -> None:
+        self._place, self._layout, self._code = place, layout, code
+        self._row, self._record = row, record
+
+    def prepare(self, table: int, device: int) -> Prepared | None:
+        found = cuda_stats.engine(device).strided_kernel(self._layout, 0, self._code, later=True)
+        if found is None:
+            return None
+        kernel, programs, numbers, _ = found
+        given = [0, 0, 0, self._row, self._record, 0, *numbers]
+        of_tensors = [(5, self._place, 0)]
+        return prepared(kernel, programs, given, _PLACES, of_tensors, early=cuda.is_hopper(device))
+
+    def bind(self, table: int, device: int) -> Flush:
+        kernels, place, row, record = cuda_stats.engine(device), self._place, self._row, self._record
+        layout, code = self._layout, self._code
+
+        def flush(execution: Execution, *addresses: int) -> None:
+            sums, stream, chunk, rows, records, *_ = execution
+            done = kernels.strided(
+                layout,
+                addresses[place],
+                code,
+                row,
+                lambda programs: (sums, rows, records),
+                stream,
+                record=record,
+                later=True,
+            )
             if not done:
                 raise ValueError(f"{len(layout.dims)} dimensions that do not collapse")
             chunk.writes += 1
-            stats_chunk.writes += 1
 
         return flush
 
 
 def parts_of_flush(
-    rows: Sequence[int], layouts: Sequence[Layout], codes: Sequence[int]
-) -> Iterator[_Flat | _Alone]:
-    """The launches that fingerprint the tensors of these rows; `codes` has 0 where a dtype has no numbers."""
-    from .cuda_stats_kernels import TENSORS_AT_ONCE
+    rows: Sequence[int],
+    layouts: Sequence[Layout],
+    codes: Sequence[int],
+    views: Mapping[int, int],
+    records: Records,
+) -> Iterator[Part]:
+    """The launches that fingerprint the tensors of these rows; `codes` has 0 where a dtype has no numbers.
 
-    together: list[int] = []  # places
-
-    def finished() -> Iterator[_Flat]:
-        if together:
-            own = [rows[place] for place in together]
-            yield _Flat(together, own[0], [layouts[row] for row in own], [codes[row] for row in own])
-            together.clear()
-
+    `views` has rows of views that have the same elements as their tensors, and so the same statistics.
+    """
+    together = _Together()
+    hashed: list[tuple[int, int]] = []  # those whose bits take a launch of their own
     for place, row in enumerate(rows):
-        layout = layouts[row]
+        layout, code, twin = layouts[row], codes[row], views.get(row, row)
         if not layout.nbytes:
-            yield from finished()
-        elif not (layout.is_flat and codes[row]):
-            yield from finished()
-            yield _Alone(place, row, layout, codes[row])
+            continue
+        if not (layout.is_flat and code):
+            hashed.append((place, row))
+        if twin != row:
+            hashed.append((place, twin))
+        if not code:
+            continue
+        in_memory, record = layout.in_memory_order, records.of(layout.nbytes, row, twin)
+        if in_memory.is_flat:
+            kind = code if layout.is_flat else code + cuda_stats.UNHASHED
+            if together.add(place, layout.nbytes, kind, row, record):
+                yield together
+                together = _Together()
         else:
-            if together and (rows[together[-1]] + 1 != row or len(together) == TENSORS_AT_ONCE):
-                yield from finished()
-            together.append(place)
-    yield from finished()
+            yield _WithGaps(place, in_memory, code, row, record)
+    if together.batch.tensors:
+        yield together
+    yield from cuda_plans.parts_of_flush(hashed, layouts, {})

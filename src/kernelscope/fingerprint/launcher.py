@@ -43,11 +43,14 @@ def prepared(
     numbers: Sequence[int],
     of_execution: Sequence[Filled],
     of_tensors: Sequence[Filled],
+    *,
+    early: bool = False,
 ) -> Prepared | None:
     """None for a Triton kernel that wants more than a plain launch with these numbers."""
+    kernel.run  # noqa: B018  # loads it
     about = kernel.metadata
     types = [t for t in kernel.src.signature.values() if t != "constexpr"]
-    extras = ("global_scratch_size", "profile_scratch_size", "launch_cooperative_grid")
+    extras = ("global_scratch_size", "profile_scratch_size", "launch_pdl", "launch_cooperative_grid")
     if about.num_ctas != 1 or any(getattr(about, name, 0) for name in extras):
         return None
     if len(types) != len(numbers) or not {"i32", "i64"} >= set(types):
@@ -57,7 +60,7 @@ def prepared(
         programs,
         _THREADS_OF_A_WARP * about.num_warps,
         about.shared,
-        bool(getattr(about, "launch_pdl", False)),
+        early,
         tuple(numbers),
         tuple(of_execution),
         tuple(of_tensors),

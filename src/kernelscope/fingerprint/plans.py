@@ -15,7 +15,8 @@ import torch
 from ..events import TensorSpec
 from . import cpu, cuda, cuda_stats, cuda_stats_plans, stats_ops
 from .cuda import Layout
-from .cuda_plans import can_be_swapped, parts_of_flush
+from .cuda_plans import Part, can_be_swapped, parts_of_flush
+from .cuda_stats_plans import Records
 from .definition import mix
 from .fingerprinter import Fingerprinter, Slot, salt
 from .launcher import Prepared, quick
@@ -33,6 +34,7 @@ class Plan(Protocol):
     """The fingerprints of one graph, taken by one fingerprinter."""
 
     flushes: list[Callable[..., None]]  # given an execution, and tensors with the addresses of its own
+    end: Callable[..., None] | None  # given an execution that has ended, or was broken off
 
     def begin(self) -> tuple[tuple[Any, ...], Slot]:
         """Reserve the rows of one execution: what its flushes are given, and the slot of the first row.
@@ -42,12 +44,17 @@ class Plan(Protocol):
 
 
 def in_one_pass(hasher: Fingerprinter, tensor: TensorSpec, view: TensorSpec) -> bool:
-    """Whether a plan can fingerprint a tensor and a view that begins where it does, reading memory once."""
-    is_plain = hasher.kinds == ("bits",) and not hasher.has_stats
-    if not is_plain or tensor.dtype != view.dtype or not tensor.device.startswith("cuda"):
+    """Whether a plan need not read a view that begins where a tensor does once more.
+
+    Bits of both come from one pass where the kernel can; statistics of the same elements are the same.
+    """
+    plannable = hasher.kinds == ("bits",) and tensor.dtype == view.dtype and tensor.device.startswith("cuda")
+    if not plannable:
         return False
     size = getattr(torch, tensor.dtype).itemsize
     flat, swapped = Layout(tensor.shape, tensor.stride, size), Layout(view.shape, view.stride, size)
+    if hasher.has_stats:
+        return flat.nbytes == swapped.nbytes and flat.fills_memory and swapped.fills_memory
     return can_be_swapped(flat, swapped)
 
 
@@ -71,22 +78,35 @@ def plan(
     dtypes = [getattr(torch, spec.dtype) for spec in tensors]
     layouts = [Layout(s.shape, s.stride, d.itemsize) for s, d in zip(tensors, dtypes, strict=True)]
     salts = array("Q", [salt(d, layout.nbytes) for d, layout in zip(dtypes, layouts, strict=True)])
-    made: _HostPlan | _CudaPlan | _CudaStatsPlan
+    made: _HostPlan | _CudaPlan
     if device.type == "cpu" and hasher.has_stats:
         raise CannotPlan("statistics on the CPU take longer than looking")
     if device.type == "cpu":
         made = _HostPlan(hasher, tensors, layouts, salts, flushes)
-    elif device.type == "cuda" and hasher.has_stats:
-        made = _CudaStatsPlan(hasher, device, dtypes, layouts, salts, flushes)
-    elif device.type == "cuda":
-        made = _CudaPlan(hasher, device, layouts, salts, flushes, swapped)
-    else:
+    elif device.type != "cuda":
         raise CannotPlan(f"the tensors are on {device}")
+    elif hasher.has_stats:
+        codes = [cuda_stats.CODES.get(dtype, 0) for dtype in dtypes]
+        records = Records()
+        parts = [
+            list(cuda_stats_plans.parts_of_flush(rows, layouts, codes, swapped, records)) for rows in flushes
+        ]
+        numels = [
+            layout.nbytes // dtype.itemsize if stats_ops.has_numbers(dtype) else NO_NUMBERS
+            for layout, dtype in zip(layouts, dtypes, strict=True)
+        ]
+        made = _CudaPlan(hasher, device, salts, parts, numels, records)
+    else:
+        parts = [list(parts_of_flush(list(enumerate(rows)), layouts, swapped)) for rows in flushes]
+        made = _CudaPlan(hasher, device, salts, parts)
     for i, rows in enumerate(flushes):
         read = [row for row in rows if layouts[row].nbytes]
         written = read + [swapped[row] for row in read if row in swapped]
         guarded = _guarded(made.flushes[i], hasher, written, len(read), failed)
         made.flushes[i] = made.quickly(i, *guarded)
+    if made.end is not None:
+        rows = [row for row, layout in enumerate(layouts) if layout.nbytes]
+        made.end = made.quickly(-1, *_guarded(made.end, hasher, rows, 0, failed))
     return made
 
 
@@ -145,6 +165,7 @@ class _HostPlan:
             engine.sum_of(spec.shape, spec.stride, layout.itemsize, layout.is_flat)
             for spec, layout in zip(tensors, layouts, strict=True)
         ]
+        self.end: Flush | None = None
         self.flushes = [self._flush([(row, sums[row], salts[row]) for row in rows]) for rows in flushes]
 
     def quickly(self, flush: int, carefully: Flush, refused: Callable[[Any, int], None]) -> Flush:
@@ -165,39 +186,37 @@ class _HostPlan:
         return flush
 
 
-class _OnDevice:
+class _CudaPlan:
     """Rows in the log of a GPU."""
 
-    def __init__(self, hasher: Fingerprinter, device: torch.device, salts: array[int]) -> None:
-        if reason := cuda.available():
-            raise CannotPlan(reason)
-        self._hasher = hasher
-        self._salts = salts
-        self._device = device.index
-        self._number, self._log = hasher.log_of(device)
-        if len(salts) > self._log.rows_at_once:
-            raise CannotPlan(f"{len(salts)} fingerprints in one graph are too many")
-
-
-class _CudaPlan(_OnDevice):
     def __init__(
         self,
         hasher: Fingerprinter,
         device: torch.device,
-        layouts: Sequence[Layout],
         salts: array[int],
-        flushes: Flushes,
-        swapped: Mapping[int, int],
+        flushes: Sequence[Sequence[Part]],
+        numels: Sequence[int] = (),
+        records: Records | None = None,
     ) -> None:
-        super().__init__(hasher, device, salts)
-        parts = [list(parts_of_flush(rows, layouts, swapped)) for rows in flushes]
-        numbers = [n for flush in parts for part in flush for n in part.table] or [0]
+        if reason := cuda.available():
+            raise CannotPlan(reason)
+        self._hasher = hasher
+        self._salts = salts
+        self._numels = numels
+        self._records = records
+        self._idle: dict[int, list[torch.Tensor]] = {}  # by stream, memory for records
+        self._device = device.index
+        self._number, self._log = hasher.log_of(device)
+        if len(salts) > self._log.rows_at_once:
+            raise CannotPlan(f"{len(salts)} fingerprints in one graph are too many")
+        end: Sequence[Part] = [records] if records is not None and records.count else []
+        numbers = [n for flush in (*flushes, end) for part in flush for n in part.table] or [0]
         self._table, self._ready = self._log.on_device(numbers)
         self._streams = {torch._C._cuda_getCurrentRawStream(self._device)}
         at = self._table.data_ptr()
         self.flushes: list[Flush] = []
         self._launches: list[list[Prepared | None]] = []
-        for flush in parts:
+        for flush in (*flushes, end):
             bound, launches = [], []
             for part in flush:
                 bound.append(part.bind(at, self._device))
@@ -205,66 +224,51 @@ class _CudaPlan(_OnDevice):
                 at += 8 * len(part.table)
             self.flushes.append(_one_after_another(bound))
             self._launches.append(launches)
+        last = self.flushes.pop()
+        self.end = last if end else None
 
     def quickly(self, flush: int, carefully: Flush, refused: Callable[[Any, int], None]) -> Flush:
-        return _quickly(self._launches[flush], carefully, refused, stream=1, counted=(2,))
+        """Through C++ where every launch of the flush is one that can be prepared."""
+        launches = self._launches[flush]
+        known = [launch for launch in launches if launch is not None]
+        if not known or len(known) < len(launches):
+            return carefully
+        counted = 5 if self._launches[flush] is self._launches[-1] and self.end is not None else 2
+        return quick(known, carefully, refused, stream=1, counted=(counted,))
 
     def begin(self) -> tuple[tuple[Any, ...], Slot]:
         stream = torch._C._cuda_getCurrentRawStream(self._device)
         if stream not in self._streams:
             torch.cuda.current_stream(self._device).wait_event(self._ready)
             self._streams.add(stream)
-        row = self._hasher.reserve_on_device(self._log, self._salts, stream)
-        slot = self._hasher.slot(self._number, row)
-        return (self._log.address(row), stream, self._log.chunk(row), slot), slot
-
-
-class _CudaStatsPlan(_OnDevice):
-    def __init__(
-        self,
-        hasher: Fingerprinter,
-        device: torch.device,
-        dtypes: Sequence[torch.dtype],
-        layouts: Sequence[Layout],
-        salts: array[int],
-        flushes: Flushes,
-    ) -> None:
-        super().__init__(hasher, device, salts)
-        codes = [cuda_stats.CODES.get(dtype, 0) for dtype in dtypes]
-        self._numels = [
-            layout.nbytes // dtype.itemsize if stats_ops.has_numbers(dtype) else NO_NUMBERS
-            for layout, dtype in zip(layouts, dtypes, strict=True)
-        ]
-        parts = [list(cuda_stats_plans.parts_of_flush(rows, layouts, codes)) for rows in flushes]
-        self._programs = max((part.programs for flush in parts for part in flush), default=0)
-        self.flushes = [_one_after_another([part.bind(self._device) for part in flush]) for flush in parts]
-        self._launches = [[part.prepare(self._device) for part in flush] for flush in parts]
-
-    def quickly(self, flush: int, carefully: Flush, refused: Callable[[Any, int], None]) -> Flush:
-        return _quickly(self._launches[flush], carefully, refused, stream=3, counted=(4, 5))
-
-    def begin(self) -> tuple[tuple[Any, ...], Slot]:
-        log, stream = self._log, torch._C._cuda_getCurrentRawStream(self._device)
+        log = self._log
         row = self._hasher.reserve_on_device(log, self._salts, stream, self._numels)
         slot = self._hasher.slot(self._number, row)
-        scratch = log.scratch(stream, self._programs)
-        places = (log.address(row), log.stats_address(row), scratch, stream)
-        return (*places, log.chunk(row), log.stats_chunk(row), slot), slot
+        execution: tuple[Any, ...] = (log.address(row), stream, log.chunk(row))
+        if self._records is not None:
+            room = self._room(stream)
+            execution += (log.stats_address(row), room.address, log.stats_chunk(row), room)
+        return (*execution, slot), slot
+
+    def _room(self, stream: int) -> _Room:
+        assert self._records is not None
+        idle = self._idle.setdefault(stream, [])
+        try:
+            memory = idle.pop()
+        except IndexError:  # of executions at the same time, each has its own
+            memory = self._log.zeros(cuda_stats.words_of_records(self._records.count), torch.float64)
+        return _Room(memory, idle)
 
 
-def _quickly(
-    launches: Sequence[Prepared | None],
-    carefully: Flush,
-    refused: Callable[[Any, int], None],
-    *,
-    stream: int,
-    counted: tuple[int, ...],
-) -> Flush:
-    """Through C++ where every launch of the flush is one that can be prepared."""
-    known = [launch for launch in launches if launch is not None]
-    if not known or len(known) < len(launches):
-        return carefully
-    return quick(known, carefully, refused, stream=stream, counted=counted)
+class _Room:
+    """Memory for the records of one execution; the next on its stream may have it, behind this one."""
+
+    def __init__(self, memory: torch.Tensor, idle: list[torch.Tensor]) -> None:
+        self._memory, self._idle = memory, idle
+        self.address = memory.data_ptr()
+
+    def __del__(self) -> None:
+        self._idle.append(self._memory)
 
 
 def _one_after_another(parts: list[Flush]) -> Flush:

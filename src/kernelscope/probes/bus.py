@@ -35,6 +35,7 @@ class _ThreadState(threading.local):
     muted = 0  # the recorder's own work, autotuning, compilation
     graph_call = -1
     execution: Any = None  # of a graph whose fingerprints are planned
+    end: Callable[..., None] | None = None  # what it is given to when it has ended
     in_graph = 0
     backward = False
     optimizer = 0

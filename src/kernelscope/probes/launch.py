@@ -173,6 +173,10 @@ class GraphPlan(Protocol):
     @property
     def flushes(self) -> Sequence[Callable[..., None]]: ...
 
+    @property
+    def end(self) -> Callable[..., None] | None:
+        """Called with an execution when it has ended, or was broken off."""
+
     def begin(self, graph_call: int) -> Any:
         """What the flushes of this execution are given."""
 

@@ -19,6 +19,7 @@ class PlannedGraph:
 
     def __init__(self, made: Plan, run: Run) -> None:
         self.flushes = made.flushes
+        self.end = made.end
         self._plan = made
         self._first_slots = run.first_slots
 

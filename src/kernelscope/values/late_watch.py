@@ -249,6 +249,8 @@ class LateWatch:
 class ScanPlan:
     """Looks at what the launches of a graph leave, given nothing but where it lies."""
 
+    end: Callable[..., None] | None = None
+
     def __init__(
         self,
         watch: LateWatch,
