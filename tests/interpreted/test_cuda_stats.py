@@ -7,9 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import triton.language as tl
+from tests.interpreted.test_cuda_engine import InterpretedEngine as HashingEngine
+from tests.interpreted.test_planned_fingerprints import InterpretedKernel
 from tests.stats_reference import assert_close, reference, sample
 
-from kernelscope.fingerprint import cuda, cuda_records, cuda_stats, cuda_stats_kernels
+from kernelscope.fingerprint import (
+    cuda,
+    cuda_plan_kernel,
+    cuda_plans,
+    cuda_records,
+    cuda_stats,
+    cuda_stats_kernels,
+    cuda_stats_plans,
+)
 from kernelscope.fingerprint.definition import MASK64, reference_sum
 from kernelscope.fingerprint.log import SCRATCH_COUNTERS, SCRATCH_RECORD, DeviceLog
 from kernelscope.fingerprint.stats import ROW_LENGTH, Stats
@@ -21,10 +32,10 @@ class InterpretedEngine(cuda_stats._Engine):
     """The same kernels, launched by the interpreter."""
 
     def __init__(self) -> None:
-        self.at_once = cuda_stats_kernels.TENSORS_AT_ONCE
+        self._hopper = False
         self._flat = lambda **how: cuda_stats_kernels.flat
         self._strided = lambda **how: cuda_stats_kernels.strided
-        self._transposed = lambda **how: cuda_stats_kernels.transposed
+        self._merge = lambda **how: cuda_records.merge
 
 
 class HostMemory(DeviceLog):
@@ -40,12 +51,16 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
         kernel[(programs,)](*args)
 
     monkeypatch.setattr(cuda_stats, "engine", lambda device: InterpretedEngine())
+    monkeypatch.setattr(cuda, "engine", lambda device: HashingEngine())
     monkeypatch.setattr(cuda, "_launch", launch)
+    monkeypatch.setattr(cuda, "is_hopper", lambda device: False)
+    planned, flat = map(InterpretedKernel, (cuda_plan_kernel.planned, cuda_plan_kernel.planned_flat))
+    monkeypatch.setattr(cuda_plans, "_kernel", lambda device, last: planned)
+    monkeypatch.setattr(cuda_plans, "_flat_kernel", lambda device: flat)
+    monkeypatch.setattr(cuda_records, "_MERGED_AT_ONCE", tl.constexpr(8))  # each takes the interpreter long
     monkeypatch.setattr(cuda_stats, "_BLOCK", 32)
     monkeypatch.setattr(cuda_stats, "_BYTES_A_PROGRAM", 512)
     monkeypatch.setattr(cuda_stats, "_PROGRAMS_AT_MOST", 3)
-    monkeypatch.setattr(cuda_stats, "_TILE_ROWS", 4)
-    monkeypatch.setattr(cuda_stats, "_TILE_WORDS", 2)
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0, raising=False)
 
@@ -87,6 +102,9 @@ def layouts(base: torch.Tensor) -> list[torch.Tensor]:
         base[:96].view(8, 12)[:, 2:10],
         base[:96].view(2, 6, 8).transpose(1, 2),
         base[:96].view(2, 4, 3, 4)[:, ::2, 1:, ::3],
+        base[:96].view(2, 4, 3, 4).permute(3, 1, 0, 2),
+        base[:96].view(12, 8)[:, :4].t(),
+        base[:6].view(2, 3, 1).expand(2, 3, 5),
         base[:0],
         base[5],
     ]
@@ -142,6 +160,45 @@ def test_many_dtypes_in_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(launches) == 3
 
 
+class Chunk:
+    writes = 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8, torch.complex128], ids=str)
+def test_as_planned(dtype: torch.dtype) -> None:
+    """Several launches leave records, one at the end merges them; views have the numbers of their tensors."""
+    base = sample(dtype, 97 * 6, wild=True)
+    tensors = [*layouts(base[:97]), base, base[:96].view(8, 12).t(), base[: 97 * 4].view(97, 4)]
+    views = {len(tensors) - 1: len(tensors)}  # the last, and the same transposed
+    tensors.append(tensors[-1].t())
+    described = [cuda.Layout(t.shape, t.stride(), t.itemsize) for t in tensors]
+    records, rows = cuda_stats_plans.Records(), range(len(tensors) - 1)
+    codes = [cuda_stats.CODES[dtype]] * len(tensors)
+    flushes = [
+        list(cuda_stats_plans.parts_of_flush(some, described, codes, views, records))
+        for some in (rows[:5], rows[5:])
+    ]
+    room = torch.zeros(cuda_stats.words_of_records(records.count), dtype=torch.float64)
+    log = HostMemory()
+    log.reserve([0] * len(tensors), [t.numel() for t in tensors])
+    chunks = Chunk(), Chunk()
+    execution = (log.address(0), 0, chunks[0], log.stats_address(0), room.data_ptr(), chunks[1], None, 0)
+    for flush, places in zip(flushes, (rows[:5], rows[5:]), strict=True):
+        for part in flush:
+            table = torch.tensor(part.table, dtype=torch.int64)
+            part.bind(table.data_ptr(), 0)(execution, *(tensors[i].data_ptr() for i in places))
+    table = torch.tensor(records.table, dtype=torch.int64)
+    records.bind(table.data_ptr(), 0)(execution)
+    assert chunks[0].writes
+    assert chunks[1].writes == 1
+    looked_at = measured(tensors)
+    for i, tensor in enumerate(tensors):
+        if tensor.numel():
+            stats = Stats.from_row(log.stats_entry(i).tolist(), tensor.numel())
+            assert (int(log.sum_entry(i)) & MASK64, stats) == looked_at[i]
+    assert looked_at[-1][1] == looked_at[-2][1]
+
+
 def test_numberless_dtypes_are_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[torch.Tensor]] = []
     monkeypatch.setattr(cuda, "accumulate", lambda tensors, log, device: seen.append(tensors) or [True])
@@ -174,7 +231,6 @@ def test_programs_depend_on_the_size_alone(monkeypatch: pytest.MonkeyPatch) -> N
     nbytes = 140 << 30
     in_a_lane = nbytes / cuda_stats.programs_for(nbytes) / cuda_stats._BLOCK
     assert in_a_lane * 255**2 < 2**31
-    assert cuda_stats._TILES_AT_MOST * 8 * 255**2 < 2**31
 
 
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if d.itemsize == 1 and d != torch.bool], ids=str)

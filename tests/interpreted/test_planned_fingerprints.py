@@ -38,6 +38,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_plans, "_flat_kernel", lambda device: flat)
     monkeypatch.setattr(cuda, "engine", lambda device: InterpretedEngine())
     monkeypatch.setattr(cuda, "_launch", launch)
+    monkeypatch.setattr(cuda, "is_hopper", lambda device: False)
     for name, value in {
         "_BLOCK": 32, "_WORDS_A_PROGRAM": 64, "_PROGRAMS_AT_MOST": 3, "_TILE_ROWS": 4, "_TILE_WORDS": 2,
     }.items():  # fmt: skip
@@ -53,7 +54,7 @@ def sums(tensors: list[torch.Tensor], views: dict[int, int] | None = None) -> li
     """`views` are read in the same pass as others, by their places."""
     views = views or {}
     rows = [i for i in range(len(tensors)) if i not in views.values()]
-    parts = list(cuda_plans.parts_of_flush(rows, layouts(tensors), views))
+    parts = list(cuda_plans.parts_of_flush(list(enumerate(rows)), layouts(tensors), views))
     tables = [torch.tensor(part.table, dtype=torch.int64) for part in parts]
     log = torch.zeros(len(tensors), dtype=torch.int64)
     chunk = Chunk()

@@ -29,7 +29,7 @@ def scanned(
     flag = torch.zeros(1, dtype=torch.int32)
     found = [scan.piece_of(tensor) for tensor in tensors]
     batch, programs = scan.packed([piece for piece, _ in found])
-    scan_kernel.scan[(programs,)](rows.data_ptr(), flag.data_ptr(), wanted, *batch, block)
+    scan_kernel.scan[(programs,)](rows.data_ptr(), flag.data_ptr(), wanted, *batch, block, False)
     return rows.view(-1, scan.ROW).tolist(), bool(flag)
 
 

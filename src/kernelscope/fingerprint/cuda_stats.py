@@ -20,6 +20,7 @@ from .stats import NUMBERLESS, ROW_LENGTH
 
 _BLOCK = 512
 _WARPS = 4
+_REGISTERS = 128  # so that as many programs fit on the device
 # How many programs a tensor gets, and so in which order its numbers are added, depends on its size alone.
 _BYTES_A_PROGRAM = 4 * 8 * _BLOCK  # from here on it gets another …
 _PROGRAMS_AT_MOST = 132 * 4  # … up to here …
@@ -189,4 +190,6 @@ class _Engine:
 
 
 def _compiler(kernel: Any, numbers: int) -> Callable[..., Any]:
-    return cache(lambda **how: cuda._compiled(kernel, [0] * numbers, **how, num_warps=_WARPS))
+    return cache(
+        lambda **how: cuda._compiled(kernel, [0] * numbers, **how, num_warps=_WARPS, maxnreg=_REGISTERS)
+    )

@@ -154,9 +154,10 @@ def _share(  # type: ignore[no-untyped-def]
     if PACKED:
         low, high = pack(low, high, KIND)
     for tile in range(local, tiles, programs):
-        here += step
-        inside = here * 0 + tile + programs < tiles
-        next_word, next_other = _piece(address, here, inside, layout, KIND, MISALIGNED, WIDTH, DIMS, NUMBER)
+        coming = tl.minimum(tile + programs, tiles - 1) * BLOCK + lanes  # after the last, something
+        next_word, next_other = _piece(
+            address, coming, lanes >= 0, layout, KIND, MISALIGNED, WIDTH, DIMS, NUMBER
+        )
         if HASH:
             hashed += mix(word ^ keys)
             if KIND == 16:
@@ -179,10 +180,13 @@ def _share(  # type: ignore[no-untyped-def]
         total, squares, sizes, low, high, zeros, nan, pos, neg = add_checked(
             word, other, valid, around, total, squares, sizes, low, high, zeros, nan, pos, neg, KIND
         )
+    hash_sum, found = recorded(
+        elements, around, total, squares, sizes, low, high, zeros, nan, pos, neg, hashed
+    )
     if KIND > 3:
-        trusted = (tl.sum(sizes, 0) < _INF) & (tl.abs(around) < _INF)
+        trusted = (found[3] < _INF) & (tl.abs(around) < _INF)
         if KIND == 17:
-            trusted = trusted & (tl.max(high, 0) < E4M3_BEYOND) & (tl.min(low, 0) > -E4M3_BEYOND)
+            trusted = trusted & (found[5] < E4M3_BEYOND) & (found[4] > -E4M3_BEYOND)
         if not trusted:
             total, squares, sizes, low, high, zeros, nan, pos, neg = nothing_yet(
                 tl.zeros([BLOCK], tl.int32), KIND
@@ -198,7 +202,10 @@ def _share(  # type: ignore[no-untyped-def]
                 total, squares, sizes, low, high, zeros, nan, pos, neg = add_checked(
                     word, other, valid, around, total, squares, sizes, low, high, zeros, nan, pos, neg, KIND
                 )
-    return recorded(elements, around, total, squares, sizes, low, high, zeros, nan, pos, neg, hashed)
+            _again, found = recorded(
+                elements, around, total, squares, sizes, low, high, zeros, nan, pos, neg, hashed
+            )
+    return hash_sum, found
 
 
 @triton.jit(do_not_specialize=_FLAT_NUMBERS)  # type: ignore[untyped-decorator]

@@ -111,7 +111,8 @@ class DeviceScan:
                 of_tensors = [(3 + 2 * i, place, 0) for i, (place, _) in enumerate(some)]
                 kernel = _compiled(self.device.index)
                 at = 8 * ROW * (row + start)
-                made.append(prepared(kernel, programs, numbers, [(0, 0, at)], of_tensors))
+                early = cuda.is_hopper(self.device.index)
+                made.append(prepared(kernel, programs, numbers, [(0, 0, at)], of_tensors, early=early))
         return made
 
     def address(self, row: int) -> int:
@@ -203,17 +204,14 @@ def launch(device: int, programs: int, stream: int, args: tuple[int, ...]) -> No
         with torch.cuda.device(device):
             launch(device, programs, stream, args)
             return
-    kernel = _compiled(device)
-    kernel.run(
-        programs, 1, 1, stream, kernel.function, kernel.packed_metadata, None, None, None, *args, BLOCK
-    )  # fmt: skip
+    cuda._launch(_compiled(device), programs, stream, (*args, BLOCK, cuda.is_hopper(device)))
 
 
 @cache
 def _compiled(device: int) -> Any:
     from .scan_kernel import scan
 
-    return cuda._compiled(scan, [0] * (3 + 2 * AT_ONCE), BLOCK=BLOCK)
+    return cuda._compiled(scan, [0] * (3 + 2 * AT_ONCE), BLOCK=BLOCK, HOPPER=cuda.is_hopper(device))
 
 
 def prepare(device: torch.device) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .cuda_kernels import wait_for_the_one_before
+
 TENSORS_AT_ONCE = 8
 # Kinds: how wide an element is, and which of its bits are all ones in what is not finite.
 F32, F16, BF16, F64, E5M2, E4M3 = range(6)
@@ -69,7 +71,7 @@ def scan(
     p0: tl.int64, a0: tl.int64, p1: tl.int64, a1: tl.int64, p2: tl.int64, a2: tl.int64,
     p3: tl.int64, a3: tl.int64, p4: tl.int64, a4: tl.int64, p5: tl.int64, a5: tl.int64,
     p6: tl.int64, a6: tl.int64, p7: tl.int64, a7: tl.int64,
-    BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr, HOPPER: tl.constexpr,
 ) -> None:  # fmt: skip
     """Up to eight tensors at addresses p, multiples of 8. About each, in a: from its lowest bit on
 
@@ -101,6 +103,7 @@ def scan(
     base = address.to(tl.pointer_type(tl.uint64))
     lanes = tl.arange(0, BLOCK)
     local = program - first
+    wait_for_the_one_before(HOPPER)
     found = tl.zeros([BLOCK], tl.uint64)
     for start in range(local * BLOCK, words, programs * BLOCK):
         at = start + lanes
