@@ -6,6 +6,7 @@ A trial that ends the child is an outcome, too: another child goes on from the j
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import subprocess
 import sys
@@ -77,13 +78,12 @@ def _search(words: list[str], folder: Path, journal: Path, args: argparse.Namesp
 def _wait(child: subprocess.Popen[bytes], journal: Path, timeout: int) -> str:
     """How it ended."""
     try:
-        while child.poll() is None:
+        while not _has_ended(child):
             trial = underway(journal)
             if trial is not None and time.time() - trial[1] > timeout:
                 child.kill()
                 child.wait()
                 return TIMED_OUT
-            time.sleep(_LOOK)
     except KeyboardInterrupt:
         child.kill()
         child.wait()
@@ -91,6 +91,12 @@ def _wait(child: subprocess.Popen[bytes], journal: Path, timeout: int) -> str:
         raise
     status = child.returncode
     return f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+
+
+def _has_ended(child: subprocess.Popen[bytes]) -> bool:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(_LOOK)
+    return child.returncode is not None
 
 
 def _tell(result: dict[str, Any], *, as_json: bool) -> int:

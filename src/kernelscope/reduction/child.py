@@ -2,55 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 
-from ..repro.files import write
-from ..run.errors import RunError
-from ..shadowing.child import start
-from .capture import capture
-from .journal import Journal
-from .opening import reduce_captured
-from .progress import Progress
-from .script import reduced_script
-from .trials import Trials, shadow_check
+from ..quick_start import importing, leave
 
 
 def main(argv: list[str]) -> int:
+    with importing():
+        from ..probes.cpp_readiness import CppReadiness
+
+        readiness = CppReadiness()
+        readiness.install()
+        from ..probes.compiler_warmth import load_compiler
+        from .searching import search
+
+        load_compiler()
     split = argv.index("--")
-    folder, repeats, words = Path(argv[0]), int(argv[1]), argv[split + 1 :]
-    began = time.monotonic()
     try:
-        captured = capture(lambda: _run(words))
-        progress = Progress(captured.nodes)
-        trials = Trials(shadow_check, Journal(folder / "journal.jsonl", resume=True), repeats, progress.tell)
-        progress.trials = trials
-        found = reduce_captured(captured, trials)
-        progress.end()
-        path = write(reduced_script(found), folder)
-    except RunError as error:
-        (folder / "result.json").write_text(json.dumps({"problem": str(error)}))
-        return 2
-    told = {
-        "script": str(path),
-        "failure": str(found.failure),
-        "nodes_before": found.nodes_before,
-        "nodes": found.nodes,
-        "trials": found.trials,
-        "seconds": round(time.monotonic() - began, 2),
-        "code": found.candidate.code,
-    }
-    (folder / "result.json").write_text(json.dumps(told))
-    return 0
-
-
-def _run(words: list[str]) -> None:
-    with suppress(SystemExit):  # how a script ends
-        start(words)
+        return search(Path(argv[0]), int(argv[1]), argv[split + 1 :])
+    finally:
+        readiness.remove()
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))

@@ -1,0 +1,50 @@
+"""A script is run up to its failure, and then its graphs are tried: what the process of `kernelscope reduce` does."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from ..repro.files import write
+from ..run.errors import RunError
+from ..shadowing.child import start
+from .capture import capture
+from .journal import Journal
+from .opening import reduce_captured
+from .progress import Progress
+from .script import reduced_script
+from .trials import Trials, shadow_check
+
+
+def search(folder: Path, repeats: int, words: list[str]) -> int:
+    """The process's exit status; what was found is in `result.json`."""
+    began = time.monotonic()
+    try:
+        captured = capture(lambda: _run(words))
+        progress = Progress(captured.nodes)
+        trials = Trials(shadow_check, Journal(folder / "journal.jsonl", resume=True), repeats, progress.tell)
+        progress.trials = trials
+        found = reduce_captured(captured, trials)
+        progress.end()
+        path = write(reduced_script(found), folder)
+    except RunError as error:
+        (folder / "result.json").write_text(json.dumps({"problem": str(error)}))
+        return 2
+    told = {
+        "script": str(path),
+        "failure": str(found.failure),
+        "nodes_before": found.nodes_before,
+        "nodes": found.nodes,
+        "trials": found.trials,
+        "seconds": round(time.monotonic() - began, 2),
+        "code": found.candidate.code,
+    }
+    (folder / "result.json").write_text(json.dumps(told))
+    return 0
+
+
+def _run(words: list[str]) -> None:
+    with suppress(SystemExit):  # how a script ends
+        start(words)
