@@ -1,13 +1,14 @@
-"""Leaves the C++ compiler alone until a kernel is launched.
+"""Does not wait for the C++ compiler until a kernel is launched.
 
 Inductor builds all kernels of a graph before its first execution. Where launches are replaced by something
-else, most of that is for nothing.
+else, most of that is for nothing; and where there is other work to do, that can be done meanwhile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from inspect import currentframe
 from typing import Any
 
 from .patching import Patch
@@ -67,3 +68,45 @@ def _around_binding(original: Callable[..., Any]) -> Callable[..., Any]:
         return LazyKernel(partial(original, compiling, argtypes, source))
 
     return cpp_pybinding
+
+
+class AwaitedKernels:
+    """The probe: C++ kernels are built at once, in threads, and waited for at their first launch.
+
+    idle  is called instead of waiting, before the first launch that would have to wait
+
+    Where Inductor has no threads, or where Dynamo goes on without a graph that cannot be compiled, nothing is
+    done otherwise than without it.
+    """
+
+    def __init__(self, idle: Callable[[], None]) -> None:
+        self._idle: Callable[[], None] | None = idle
+        self._patch = Patch(f"{_COMPILE}.cpp_pybinding", self._around)
+
+    def install(self) -> None:
+        self._patch.install()
+
+    def remove(self) -> None:
+        self._idle = None
+        self._patch.remove()
+
+    def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        import torch._dynamo.config as dynamo_config
+
+        def cpp_pybinding(compiling: Any, argtypes: list[str], source: str) -> Any:
+            made = original(compiling, argtypes, source)
+            can_wait = hasattr(made, "result") and not dynamo_config.suppress_errors
+            return LazyKernel(partial(self._wait, made)) if can_wait else made
+
+        return cpp_pybinding
+
+    def _wait(self, made: Any) -> Any:
+        idle, self._idle = self._idle, None
+        if idle is not None:
+            idle()
+        try:
+            return made.result()
+        except Exception as error:  # as it would have been raised while the graph was compiled
+            from torch._inductor.exc import InductorError
+
+            raise InductorError(error, currentframe()).with_traceback(error.__traceback__) from None

@@ -14,6 +14,8 @@ from ..shadowing.opening import shadow
 from ..shadowing.session import Wrong
 from .candidates import Candidate, copied, of_module, part_of, work_of
 from .failures import Failure, of_culprit, of_exception
+from .foresight import Foresight
+from .guessing import Singles
 
 
 class _Enough(BaseException):
@@ -28,6 +30,7 @@ class Captured:
     starts: list[Candidate] = field(default_factory=list)
     nodes: int = 0  # of the graph that failed
     nothing: str = ""  # why there is no failure
+    singles: Singles | None = None  # of the graph, compiled already
 
 
 def capture(program: Callable[[], Any]) -> Captured:
@@ -39,11 +42,16 @@ def capture(program: Callable[[], Any]) -> Captured:
         found.starts, found.nodes = _starts(what, traced.current)
         raise _Enough
 
-    traced = TracedGraphs()
+    traced, foresight = TracedGraphs(), Foresight()
     traced.install()
     try:
         with shadow(wrong=wrong) as result:
-            program()
+            foresight.install()
+            try:
+                program()
+            finally:
+                foresight.remove()
+                found.singles = foresight.singles
         if traced.current is not None:  # for a check of the user's own
             found.starts = _of_traced(traced.current)
         found.nothing = (

@@ -35,24 +35,26 @@ def reduce(
     judge = shadow_check if check is None else _as_check(check)
     trials = Trials(judge, Journal(journal, resume=resume), repeats, tell)
     if isinstance(program, Candidate):
-        starts, failure, nodes = [program], None, program.size
+        starts, failure, nodes, singles = [program], None, program.size, None
     else:
         captured = capture(program)
         if captured.failure is None and check is None:
             raise NothingToReduce(captured.nothing)
-        starts, nodes = captured.starts, captured.nodes
+        starts, nodes, singles = captured.starts, captured.nodes, captured.singles
         failure = captured.failure if check is None else None
     if check is not None and judge(nothing()) is not None:
         raise NothingToReduce(
             "the check fails for a graph that computes nothing, too: it does not depend on the graph"
         )
-    return reduce_from(starts, failure, trials, nodes, guess=check is None)
+    return reduce_from(starts, failure, trials, nodes, guess=check is None, singles=singles)
 
 
 def reduce_captured(captured: Captured, trials: Trials) -> Reduction:
     if captured.failure is None:
         raise NothingToReduce(captured.nothing)
-    return reduce_from(captured.starts, captured.failure, trials, captured.nodes, guess=True)
+    return reduce_from(
+        captured.starts, captured.failure, trials, captured.nodes, guess=True, singles=captured.singles
+    )
 
 
 def _as_check(check: Callable[[Candidate], Any]) -> Check:
