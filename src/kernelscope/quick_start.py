@@ -1,7 +1,8 @@
 """How a process that is going to compile starts and ends without delay. Needs no torch.
 
-Importing the compiler makes objects by the hundred thousand, all of which stay. A garbage collector that looks through
-them while they are made, in each compilation, and again when the process ends, takes as long as several trials.
+Importing the compiler makes objects by the hundred thousand, all of which stay. A garbage collector that
+looks through them while they are made, in each compilation and again when the process ends takes as long as
+several trials.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..reduction.journal import CRASHED, TIMED_OUT, mark, underway
+from ..reduction.journal import CRASHED, JOURNAL, RESULTS, TIMED_OUT, mark, underway
 from ..run.errors import RunError
 from .shadow import script_words
 
@@ -25,7 +25,7 @@ _LOOK = 0.2  # seconds
 def reduce(args: argparse.Namespace) -> int:
     words = script_words(args, "reduce")
     folder = Path(args.output or f"{_stem(words)}-reduced")
-    journal = folder / "journal.jsonl"
+    journal = folder / JOURNAL
     if args.repeats < 1:
         raise RunError("--repeats 0: each graph has to be tried at least once")
     if folder.exists() and not args.resume:
@@ -36,7 +36,7 @@ def reduce(args: argparse.Namespace) -> int:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{folder} cannot be made: {error.strerror}") from None
-    for name in ("result.json", "reduced.py", "reduced.safetensors"):
+    for name in RESULTS:
         (folder / name).unlink(missing_ok=True)
     journal.touch()
     result = _search(words, folder, journal, args)

@@ -36,10 +36,7 @@ class LazyKernels:
     def remove(self) -> None:
         for patch in reversed(self._patches):
             patch.remove()
-        for names in self._namespaces:
-            for name in [name for name, value in names.items() if isinstance(value, LazyKernel)]:
-                del names[name]
-        self._namespaces.clear()
+        _let_go(self._namespaces)
 
     def _around_wait(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def wait(compiling: Any, names: dict[str, Any]) -> Any:
@@ -52,15 +49,27 @@ class LazyKernels:
 class LazyKernel:
     """Stands in the wrapper in place of a kernel that nobody has launched yet."""
 
+    __slots__ = ("_build", "built")
+
     def __init__(self, build: Callable[[], Any]) -> None:
         self._build = build
-        self._built: Any = None
+        self.built: Any = None
 
     def __call__(self, *args: Any) -> Any:
-        if self._built is None:
+        if self.built is None:
             made = self._build()
-            self._built = made.result() if hasattr(made, "result") else made  # compiled in a thread
-        return self._built(*args)
+            self.built = made.result() if hasattr(made, "result") else made  # compiled in a thread
+        return self.built(*args)
+
+
+def _let_go(namespaces: list[dict[str, Any]]) -> None:
+    """Kernels in place of what stands for them; nothing in place of those that nobody has waited for."""
+    for names in namespaces:
+        for name in [name for name, value in names.items() if isinstance(value, LazyKernel)]:
+            kernel = names.pop(name)
+            if kernel.built is not None:
+                names[name] = kernel.built
+    namespaces.clear()
 
 
 def _around_binding(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,37 +82,61 @@ def _around_binding(original: Callable[..., Any]) -> Callable[..., Any]:
 class AwaitedKernels:
     """The probe: C++ kernels are built at once, in threads, and waited for at their first launch.
 
-    idle  is called instead of waiting, before the first launch that would have to wait
+    idle  is called once, instead of waiting, before the first of these launches
 
     Where Inductor has no threads, or where Dynamo goes on without a graph that cannot be compiled, nothing is
-    done otherwise than without it.
+    done otherwise than without it. What is compiled outlasts its removal, up to `let_go`.
     """
 
-    def __init__(self, idle: Callable[[], None]) -> None:
-        self._idle: Callable[[], None] | None = idle
-        self._patch = Patch(f"{_COMPILE}.cpp_pybinding", self._around)
+    def __init__(self, idle: Callable[[], None] | None = None) -> None:
+        self._idle = idle
+        self._is_idle = False  # what is compiled now is of somebody else
+        self._namespaces: list[dict[str, Any]] = []
+        self._patches = [
+            Patch(f"{_COMPILE}.cpp_pybinding", self._around_binding),
+            Patch(f"{_COMPILE}.wait", self._around_wait),
+        ]
 
     def install(self) -> None:
-        self._patch.install()
+        for patch in self._patches:
+            patch.install()
 
     def remove(self) -> None:
         self._idle = None
-        self._patch.remove()
+        for patch in reversed(self._patches):
+            patch.remove()
 
-    def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def let_go(self) -> None:
+        """Graphs with kernels that were never launched are of no use any more."""
+        _let_go(self._namespaces)
+
+    def _around_binding(self, original: Callable[..., Any]) -> Callable[..., Any]:
         import torch._dynamo.config as dynamo_config
 
         def cpp_pybinding(compiling: Any, argtypes: list[str], source: str) -> Any:
             made = original(compiling, argtypes, source)
-            can_wait = hasattr(made, "result") and not dynamo_config.suppress_errors
+            is_future = hasattr(made, "result") and not self._is_idle
+            can_wait = is_future and not dynamo_config.suppress_errors
             return LazyKernel(partial(self._wait, made)) if can_wait else made
 
         return cpp_pybinding
 
+    def _around_wait(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def wait(compiling: Any, names: dict[str, Any]) -> Any:
+            if not self._is_idle:
+                self._namespaces.append(names)
+            return original(compiling, names)
+
+        return wait
+
     def _wait(self, made: Any) -> Any:
         idle, self._idle = self._idle, None
         if idle is not None:
-            idle()
+            self._is_idle = True
+            try:
+                idle()
+            finally:
+                self._is_idle = False
         try:
             return made.result()
         except Exception as error:  # as it would have been raised while the graph was compiled

@@ -32,6 +32,10 @@ class Captured:
     nothing: str = ""  # why there is no failure
     singles: Singles | None = None  # of the graph, compiled already
 
+    def close(self) -> None:
+        if self.singles is not None:
+            self.singles.close()
+
 
 def capture(program: Callable[[], Any]) -> Captured:
     """Run it under `shadow`, up to the first thing that is wrong."""

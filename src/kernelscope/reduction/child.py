@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 from ..quick_start import importing, leave
+from .journal import JOURNAL, RESULTS
+
+SURE = "--sure"  # nothing is assumed about the C++ compiler
 
 
 def main(argv: list[str]) -> int:
+    split = argv.index("--")
+    folder, repeats, options, words = Path(argv[0]), int(argv[1]), argv[2:split], argv[split + 1 :]
     with importing():
         from ..probes.cpp_readiness import CppReadiness
 
-        readiness = CppReadiness()
+        readiness = CppReadiness(assume=SURE not in options)
         readiness.install()
         from ..probes.compiler_warmth import load_compiler
         from .searching import search
 
         load_compiler()
-    split = argv.index("--")
-    try:
-        return search(Path(argv[0]), int(argv[1]), argv[split + 1 :])
-    finally:
-        readiness.remove()
+    journal = folder / JOURNAL
+    known = journal.stat().st_size
+    status = search(folder, repeats, words)
+    if not readiness.was_right():
+        # Then other code was tried than the program runs, and all of that counts for nothing.
+        os.truncate(journal, known)
+        for name in RESULTS:
+            (folder / name).unlink(missing_ok=True)
+        module = ["-m", "kernelscope.reduction.child"]
+        os.execv(sys.executable, [sys.executable, *module, str(folder), str(repeats), SURE, "--", *words])
+    readiness.remove()
+    return status
 
 
 if __name__ == "__main__":

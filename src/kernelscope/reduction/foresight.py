@@ -25,7 +25,8 @@ class Foresight:
     def __init__(self) -> None:
         self.singles: Singles | None = None
         self._modules: list[GraphModule] = []
-        self._hooks = (Lowerings(self._lowered), AwaitedKernels(self._look_ahead))
+        self._kernels = AwaitedKernels(self._look_ahead)
+        self._hooks = (Lowerings(self._lowered), self._kernels)
 
     def install(self) -> None:
         for hook in self._hooks:
@@ -34,15 +35,16 @@ class Foresight:
     def remove(self) -> None:
         for hook in reversed(self._hooks):
             hook.remove()
+        self._kernels.let_go()
 
     def _lowered(self, graph: LoweredGraph) -> None:
         self._modules.append(graph.module)
 
     def _look_ahead(self) -> None:
         """In the middle of the program's first launch, and not to be seen by it."""
-        singles = ahead_of(self._modules)
-        if singles is not None:
-            with _apart(), suppress(Exception):  # it is compiled once more if it is wanted, and then tells why not
+        with _apart(), suppress(Exception):  # then it is compiled when it is wanted
+            singles = ahead_of(self._modules)
+            if singles is not None:
                 singles.compile()
                 self.singles = singles
 

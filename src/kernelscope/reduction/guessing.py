@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch._functorch.config as functorch_config
@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
+from ..probes.lazy_kernels import AwaitedKernels
 from .candidates import Candidate, constant_of, copied, removable, work_of
 
 _NEAR = 1e-3  # of the largest: this only chooses what is tried first
@@ -43,6 +44,7 @@ class Singles:
         self._dynamic = dynamic
         self._sorts = {single.sort: single for single in reversed(singles)}
         self._compiled: Callable[..., Any] | None = None
+        self._kernels = AwaitedKernels()
 
     @property
     def key(self) -> str:
@@ -57,13 +59,22 @@ class Singles:
     def compile(self) -> None:
         """The C++ compiler may still be at work when this returns."""
         module = self._module()
-        with _uncached(), torch.no_grad():
-            if self._dynamic:
-                self._compiled = torch.compile(module, dynamic=True)
-                return
-            with FakeTensorMode():
-                inputs = [_like(v) for single in self._sorts.values() for v in single.given]
-            self._compiled = compile_fx(module, inputs)
+        if self._dynamic:
+            self._compiled = torch.compile(module, dynamic=True)
+            return
+        with FakeTensorMode():
+            inputs = [_like(v) for single in self._sorts.values() for v in single.given]
+        self._kernels.install()
+        try:
+            with _uncached(), torch.no_grad():
+                self._compiled = cast(Callable[..., Any], compile_fx(module, inputs))
+        finally:
+            self._kernels.remove()
+
+    def close(self) -> None:
+        """It is not called any more."""
+        self._compiled = None
+        self._kernels.let_go()
 
     def wrong(self, singles: Sequence[Single], values: Mapping[str, Any]) -> list[str]:
         """The names of those that do not compute what eager does; none if it cannot be compiled."""
@@ -136,7 +147,10 @@ def _is_fixed(value: Any) -> bool:
 
 
 def _sort(node: Node, given: Sequence[Any]) -> str:
-    looks = {n: f"<{place} {_look_of(v)}>" for place, (n, v) in enumerate(zip(node.all_input_nodes, given, strict=True))}
+    looks = {
+        n: f"<{place} {_look_of(v)}>"
+        for place, (n, v) in enumerate(zip(node.all_input_nodes, given, strict=True))
+    }
     args, kwargs = map_arg((node.args, node.kwargs), lambda n: _Text(looks[n]))
     return f"{node.target} {args} {kwargs}"
 

@@ -84,9 +84,7 @@ def _reduction(candidate: Candidate, trials: Trials, nodes_before: int) -> Reduc
     return Reduction(candidate, failure, nodes_before, trials.journal.trials, trials.seconds)
 
 
-def _guessed(
-    start: Candidate, wanted: Failure, trials: Trials, ready: Singles | None
-) -> Candidate | None:
+def _guessed(start: Candidate, wanted: Failure, trials: Trials, ready: Singles | None) -> Candidate | None:
     """One node that fails alone as the program did, and does so twice."""
     if len(removable(start)) < 2 or start.differentiates:
         return None
@@ -96,7 +94,11 @@ def _guessed(
         return None
     is_ready = ready is not None and not start.dynamic and ready.has(nodes)
     singles = ready if ready is not None and is_ready else Singles(nodes, dynamic=start.dynamic)
-    for name in trials.look(singles.key, len(nodes), lambda: singles.wrong(nodes, values))[:2]:
+    try:
+        wrong = trials.look(singles.key, len(nodes), lambda: singles.wrong(nodes, values))
+    finally:
+        singles.close()
+    for name in wrong[:2]:
         alone = part_of(start, {name}, values)
         least = smallest(alone) if alone is not None else None
         if alone is None:

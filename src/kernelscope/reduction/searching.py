@@ -1,4 +1,4 @@
-"""A script is run up to its failure, and then its graphs are tried: what the process of `kernelscope reduce` does."""
+"""What the process of `kernelscope reduce` does: it runs a script up to its failure, and tries its graphs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..repro.files import write
 from ..run.errors import RunError
 from ..shadowing.child import start
 from .capture import capture
-from .journal import Journal
+from .journal import JOURNAL, Journal
 from .opening import reduce_captured
 from .progress import Progress
 from .script import reduced_script
@@ -24,7 +24,7 @@ def search(folder: Path, repeats: int, words: list[str]) -> int:
     try:
         captured = capture(lambda: _run(words))
         progress = Progress(captured.nodes)
-        trials = Trials(shadow_check, Journal(folder / "journal.jsonl", resume=True), repeats, progress.tell)
+        trials = Trials(shadow_check, Journal(folder / JOURNAL, resume=True), repeats, progress.tell)
         progress.trials = trials
         found = reduce_captured(captured, trials)
         progress.end()
