@@ -37,8 +37,11 @@ class Captured:
             self.singles.close()
 
 
-def capture(program: Callable[[], Any]) -> Captured:
-    """Run it under `shadow`, up to the first thing that is wrong."""
+def capture(program: Callable[[], Any], meanwhile: Callable[[], None] = lambda: None) -> Captured:
+    """Run it under `shadow`, up to the first thing that is wrong.
+
+    meanwhile  is called while the C++ compiler is at work, if ever
+    """
     found = Captured()
 
     def wrong(what: Wrong) -> None:
@@ -46,7 +49,7 @@ def capture(program: Callable[[], Any]) -> Captured:
         found.starts, found.nodes = _starts(what, traced.current)
         raise _Enough
 
-    traced, foresight = TracedGraphs(), Foresight()
+    traced, foresight = TracedGraphs(), Foresight(meanwhile)
     traced.install()
     try:
         with shadow(wrong=wrong) as result:

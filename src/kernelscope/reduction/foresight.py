@@ -6,7 +6,7 @@ If one of these kernels turns out to be wrong, that is the next thing that is as
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import torch
@@ -22,7 +22,9 @@ from .guessing import Singles, ahead_of
 class Foresight:
     """A probe for the time in which the program runs; `singles` is what it has made of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        """`meanwhile` does what else can be done while the C++ compiler is at work."""
+        self._meanwhile = meanwhile
         self.singles: Singles | None = None
         self._modules: list[GraphModule] = []
         self._kernels = AwaitedKernels(self._look_ahead)
@@ -47,6 +49,7 @@ class Foresight:
             if singles is not None:
                 singles.compile()
                 self.singles = singles
+        self._meanwhile()
 
 
 @contextmanager

@@ -7,14 +7,13 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from ..repro.files import write
 from ..run.errors import RunError
 from ..shadowing.child import start
 from .capture import capture
 from .journal import JOURNAL, Journal
 from .opening import reduce_captured
 from .progress import Progress
-from .script import reduced_script
+from .reducer import Reduction
 from .trials import Trials, shadow_check
 
 
@@ -22,13 +21,13 @@ def search(folder: Path, repeats: int, words: list[str]) -> int:
     """The process's exit status; what was found is in `result.json`."""
     began = time.monotonic()
     try:
-        captured = capture(lambda: _run(words))
+        captured = capture(lambda: _run(words), _load_writing)
         progress = Progress(captured.nodes)
         trials = Trials(shadow_check, Journal(folder / JOURNAL, resume=True), repeats, progress.tell)
         progress.trials = trials
         found = reduce_captured(captured, trials)
         progress.end()
-        path = write(reduced_script(found), folder)
+        path = _write(found, folder)
     except RunError as error:
         (folder / "result.json").write_text(json.dumps({"problem": str(error)}))
         return 2
@@ -43,6 +42,18 @@ def search(folder: Path, repeats: int, words: list[str]) -> int:
     }
     (folder / "result.json").write_text(json.dumps(told))
     return 0
+
+
+def _load_writing() -> None:
+    """What is needed in the end takes a while to load."""
+    from . import script  # noqa: F401
+
+
+def _write(found: Reduction, folder: Path) -> Path:
+    from ..repro.files import write
+    from .script import reduced_script
+
+    return write(reduced_script(found), folder)
 
 
 def _run(words: list[str]) -> None:
