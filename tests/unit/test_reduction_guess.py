@@ -11,11 +11,12 @@ from typing import Any
 import torch
 import torch._inductor.config
 from torch.fx import symbolic_trace
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import kernelscope
 from kernelscope.reduction.candidates import Candidate, of_module, values_of
 from kernelscope.reduction.failures import Failure
-from kernelscope.reduction.guessing import Single, Singles, singles_of
+from kernelscope.reduction.guessing import Single, Singles, ahead_of, singles_of
 from kernelscope.reduction.journal import Journal
 from kernelscope.reduction.reducer import reduce_from
 from kernelscope.reduction.shrinking import smallest
@@ -75,6 +76,28 @@ def test_nodes_of_one_sort_are_compiled_once_and_each_is_looked_at() -> None:
     singles.close()
     assert singles.has(nodes[:3])
     assert not Singles(nodes[:1]).has(nodes)
+
+
+def test_what_was_compiled_ahead_is_asked_about_a_part_of_it() -> None:
+    """Products are left out; what nobody asks about is given zeros, which are places in a table, too."""
+
+    def program(x: torch.Tensor, table: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        return (table[places] @ x).relu().sin() + x.expand(4, 8, 8)
+
+    inputs = [torch.randn(8, 8), torch.randn(100, 8), torch.randint(100, (4, 8))]
+    traced = make_fx(program, tracing_mode="fake")(*inputs)
+    ahead = ahead_of([traced])
+    assert ahead is not None
+    whole = of_module(traced, inputs)
+    values = values_of(whole)
+    nodes = singles_of(whole, values)
+    assert not ahead.has(nodes), "a product"
+    part = [single for single in nodes if single.node.name in ("relu", "sin")]
+    assert ahead.has(part)
+    with closing(ahead), torch._inductor.utils.fresh_cache():
+        with torch._inductor.config.patch({"cpp.inject_relu_bug_TESTING_ONLY": "accuracy"}):
+            ahead.compile()
+        assert ahead.wrong(part, values) == ["relu"]
 
 
 def test_nothing_smaller_is_tried_than_all_at_once() -> None:

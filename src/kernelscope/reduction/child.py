@@ -26,7 +26,11 @@ def main(argv: list[str]) -> int:
         load_compiler()
     journal = folder / JOURNAL
     known = journal.stat().st_size
-    status = search(folder, repeats, words)
+    try:
+        status = search(folder, repeats, words)
+    except Exception:
+        if readiness.was_right():
+            raise
     if not readiness.was_right():
         # Then other code was tried than the program runs, and all of that counts for nothing.
         os.truncate(journal, known)

@@ -44,7 +44,7 @@ class Foresight:
 
     def _look_ahead(self) -> None:
         """In the middle of the program's first launch, and not to be seen by it."""
-        with _apart(), suppress(Exception):  # then it is compiled when it is wanted
+        with suppress(Exception), _apart():  # then it is compiled when it is wanted
             singles = ahead_of(self._modules)
             if singles is not None:
                 singles.compile()
@@ -56,7 +56,13 @@ class Foresight:
 def _apart() -> Iterator[None]:
     state, numbers = torch.get_rng_state(), random.getstate()
     try:
-        with BUS.mute(), _disable_current_modes(), torch._C.DisableTorchFunction():
+        with (
+            BUS.mute(),
+            _disable_current_modes(),
+            torch._C.DisableTorchFunction(),
+            torch.autocast("cpu", enabled=False),
+            torch.autocast("cuda", enabled=False),
+        ):
             yield
     finally:
         torch.set_rng_state(state)

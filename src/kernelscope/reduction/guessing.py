@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -18,6 +18,7 @@ from torch._inductor.compile_fx import compile_fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
+from torch.utils.flop_counter import flop_registry
 
 from ..probes.lazy_kernels import AwaitedKernels
 from .candidates import Candidate, constant_of, copied, removable, work_of
@@ -78,7 +79,10 @@ class Singles:
 
     def wrong(self, singles: Sequence[Single], values: Mapping[str, Any]) -> list[str]:
         """The names of those that do not compute what eager does; none if it cannot be compiled."""
-        by_sort = {sort: [s for s in singles if s.sort == sort] or [one] for sort, one in self._sorts.items()}
+        by_sort = {
+            sort: [s for s in singles if s.sort == sort] or [_of_zeros(one)]
+            for sort, one in self._sorts.items()
+        }
         found: set[str] = set()
         try:
             if self._compiled is None:
@@ -124,7 +128,8 @@ def ahead_of(modules: Sequence[GraphModule]) -> Singles | None:
     """Those of graphs that nobody has run yet; None where these are too few, or too many."""
     singles: list[Single] = []
     for module in modules:
-        names = removable(Candidate(module, []))
+        nodes = {node.name for node in module.graph.nodes if not _is_heavy(node)}
+        names = nodes.intersection(removable(Candidate(module, [])))
         singles += _singles(module, names, lambda node: node.meta.get("val"), numbers=False)
     made = Singles(singles)
     return made if len(singles) > 1 and len(made) <= _MOST_AHEAD else None
@@ -141,6 +146,11 @@ def _singles(module: GraphModule, names: Collection[str], look: Look, *, numbers
     return found
 
 
+def _is_heavy(node: Node) -> bool:
+    """A product or a convolution: ATen computes it, and it would be computed here for nothing."""
+    return getattr(node.target, "overloadpacket", None) in flop_registry
+
+
 def _is_fixed(value: Any) -> bool:
     """A tensor of sizes that are numbers."""
     return isinstance(value, torch.Tensor) and all(isinstance(n, int) for n in value.shape)
@@ -152,7 +162,7 @@ def _sort(node: Node, given: Sequence[Any]) -> str:
         for place, (n, v) in enumerate(zip(node.all_input_nodes, given, strict=True))
     }
     args, kwargs = map_arg((node.args, node.kwargs), lambda n: _Text(looks[n]))
-    return f"{node.target} {args} {kwargs}"
+    return f"{node.op} {node.target} {args} {kwargs}"
 
 
 class _Text(str):
@@ -166,6 +176,17 @@ def _look_of(value: Any) -> str:
     if not isinstance(value, torch.Tensor):
         return type(value).__name__
     return f"{value.dtype} {tuple(value.shape)} {tuple(value.stride())} {value.device}"
+
+
+def _of_zeros(single: Single) -> Single:
+    """One that nobody asks about has to be given something all the same; zeros are also indices."""
+    return replace(single, given=tuple(_zeros(v) if _is_fixed(v) else v for v in single.given))
+
+
+def _zeros(like: torch.Tensor) -> torch.Tensor:
+    length = 1 + sum((n - 1) * step for n, step in zip(like.shape, like.stride(), strict=True))
+    memory = torch.zeros(max(length, 0), dtype=like.dtype, device=like.device)
+    return memory.as_strided(tuple(like.shape), tuple(like.stride()))
 
 
 def _like(value: torch.Tensor) -> torch.Tensor:

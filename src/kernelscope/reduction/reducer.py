@@ -86,7 +86,7 @@ def _reduction(candidate: Candidate, trials: Trials, nodes_before: int) -> Reduc
 
 def _guessed(start: Candidate, wanted: Failure, trials: Trials, ready: Singles | None) -> Candidate | None:
     """One node that fails alone as the program did, and does so twice."""
-    if len(removable(start)) < 2 or start.differentiates:
+    if len(removable(start)) < 2:
         return None
     values = values_of(start)
     nodes = singles_of(start, values)

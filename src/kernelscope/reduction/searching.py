@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -57,5 +58,9 @@ def _write(found: Reduction, folder: Path) -> Path:
 
 
 def _run(words: list[str]) -> None:
-    with suppress(SystemExit):  # how a script ends
-        start(words)
+    here = os.getcwd()
+    try:
+        with suppress(SystemExit):  # how a script ends
+            start(words)
+    finally:
+        os.chdir(here)  # the folder for the results is meant from here
