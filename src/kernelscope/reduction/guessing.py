@@ -138,7 +138,7 @@ def ahead_of(modules: Sequence[GraphModule]) -> Singles | None:
 def _singles(module: GraphModule, names: Collection[str], look: Look, *, numbers: bool) -> list[Single]:
     found = []
     for node in work_of(module):
-        given = [look(n) for n in node.all_input_nodes]
+        given = [_dense(look(n)) for n in node.all_input_nodes]
         if node.name not in names or not isinstance(look(node), torch.Tensor):
             continue
         if all(_is_fixed(v) or (numbers and isinstance(v, int | float)) for v in given):
@@ -178,19 +178,20 @@ def _look_of(value: Any) -> str:
     return f"{value.dtype} {tuple(value.shape)} {tuple(value.stride())} {value.device}"
 
 
+def _dense(value: Any) -> Any:
+    """As a part of a graph is given it, too: in memory without gaps."""
+    if not _is_fixed(value) or torch.empty_like(value).stride() == value.stride():
+        return value
+    return value.detach().clone()
+
+
 def _of_zeros(single: Single) -> Single:
     """One that nobody asks about has to be given something all the same; zeros are also indices."""
-    return replace(single, given=tuple(_zeros(v) if _is_fixed(v) else v for v in single.given))
-
-
-def _zeros(like: torch.Tensor) -> torch.Tensor:
-    length = 1 + sum((n - 1) * step for n, step in zip(like.shape, like.stride(), strict=True))
-    memory = torch.zeros(max(length, 0), dtype=like.dtype, device=like.device)
-    return memory.as_strided(tuple(like.shape), tuple(like.stride()))
+    return replace(single, given=tuple(_like(v).zero_() if _is_fixed(v) else v for v in single.given))
 
 
 def _like(value: torch.Tensor) -> torch.Tensor:
-    """A fake one, where fakes are made."""
+    """Of the same sort; a fake one, where fakes are made."""
     return torch.empty_strided(
         tuple(value.shape), tuple(value.stride()), dtype=value.dtype, device=value.device
     )
