@@ -10,7 +10,7 @@ from torch._inductor.codecache import CppPythonBindingsCodeCache
 from torch._inductor.utils import fresh_cache
 
 import kernelscope
-from kernelscope.probes.lazy_kernels import LazyKernels
+from kernelscope.probes.lazy_kernels import AwaitedKernels, LazyKernels
 
 
 @pytest.fixture
@@ -42,8 +42,9 @@ def test_a_kernel_is_built_at_its_first_launch(built: list[str]) -> None:
     assert len(built) == 1
 
 
-def test_a_wrong_pass_is_looked_for_without_building_kernels(built: list[str]) -> None:
-    """Once for the program as it is, and once to see that it passes without the pass."""
+@pytest.mark.parametrize("workaround", [False, True])
+def test_a_wrong_pass_is_looked_for_without_building_kernels(built: list[str], workaround: bool) -> None:
+    """Once for the program as it is; who wants a workaround also sees it pass for real without the pass."""
 
     def sums_to_differences(graph: torch.fx.Graph) -> None:
         for node in graph.nodes:
@@ -57,10 +58,49 @@ def test_a_wrong_pass_is_looked_for_without_building_kernels(built: list[str]) -
             lambda: torch.compile(lambda x: (x.sin() + x).exp())(x),
             fails=lambda y: not torch.allclose(y, (x.sin() + x).exp()),
             compile=False,
-            workaround=False,
+            workaround=workaround,
         )
     assert result.cause is not None
     assert [switch.name for switch in result.cause.switches] == [
         "post_grad_passes/post_grad_custom_post_pass"
     ]
-    assert len(set(built)) == 2, "the kernel with the fault, and without"
+    assert bool(result.workaround) == workaround
+    assert len(set(built)) == (2 if workaround else 1), "the kernel with the fault, and without"
+    assert any("eager in place of the kernels" in note for note in result.notes) != workaround
+
+
+def test_what_there_is_to_do_is_done_before_a_kernel_is_waited_for(built: list[str]) -> None:
+    done: list[int] = []
+    probe = AwaitedKernels(lambda: done.append(len(built)))
+    with torch._inductor.config.patch(compile_threads=2):
+        probe.install()
+        try:
+            compiled = torch.compile(lambda x: x.sin() + 1)
+            assert torch.allclose(compiled(x := torch.randn(8, 8)), x.sin() + 1)
+            assert torch.allclose(torch.compile(lambda x: x.cos() + 1)(x), x.cos() + 1)
+        finally:
+            probe.remove()
+    assert done == [1], "once, when the first kernel was asked for"
+    assert torch.allclose(compiled(x), x.sin() + 1), "what was compiled stays"
+    probe.let_go()
+    assert torch.allclose(compiled(x), x.sin() + 1), "with the kernels themselves"
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_kernel_that_cannot_be_built_is_an_error_of_the_compiler(built: list[str], threads: int) -> None:
+    from torch._dynamo.exc import BackendCompilerFailed
+
+    options = {"compile_threads": threads, "cpp.inject_relu_bug_TESTING_ONLY": "compile_error"}
+    probe = AwaitedKernels(lambda: None)
+    with torch._inductor.config.patch(options):
+        probe.install()
+        try:
+            with pytest.raises(BackendCompilerFailed, match="CppCompileError"):
+                torch.compile(lambda x: x.relu())(torch.randn(8, 8))
+            with torch._dynamo.config.patch(suppress_errors=True):
+                torch._dynamo.reset()
+                x = torch.randn(8, 8)
+                assert torch.equal(torch.compile(lambda x: x.relu())(x), x.relu())
+        finally:
+            probe.remove()
+            probe.let_go()

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch._inductor.config
 from torch.fx import symbolic_trace
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import kernelscope
-from kernelscope.reduction.candidates import Candidate, of_module, removable, values_of
+from kernelscope.reduction.candidates import Candidate, of_module, values_of
 from kernelscope.reduction.failures import Failure
-from kernelscope.reduction.guessing import apart, wrong_nodes
+from kernelscope.reduction.guessing import Single, Singles, ahead_of, singles_of
 from kernelscope.reduction.journal import Journal
 from kernelscope.reduction.reducer import reduce_from
 from kernelscope.reduction.shrinking import smallest
@@ -40,14 +42,62 @@ def start() -> Candidate:
 def test_each_node_has_inputs_of_its_own() -> None:
     whole = start()
     values = values_of(whole)
-    made = apart(whole, removable(whole), values)
-    assert made is not None
-    assert {"sin", "add", "relu", "mul", "sum_1"} <= set(made.names)
-    results = made.module(*made.inputs)
-    assert all(torch.equal(r, values[n]) for n, r in zip(made.names, results, strict=True))
-    placeholders = [n for n in made.module.graph.nodes if n.op == "placeholder"]
+    nodes = singles_of(whole, values)
+    assert {"sin", "add", "relu", "mul", "sum_1"} <= {single.node.name for single in nodes}
+    module = Singles(nodes)._module()
+    results = module(*[v for single in reversed(nodes) for v in single.given])
+    expected = [values[single.node.name] for single in reversed(nodes)]
+    assert all(torch.equal(r, v) for r, v in zip(results, expected, strict=True))
+    placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     assert all(len(n.users) == 1 for n in placeholders)
-    assert list(made.module.graph.nodes)[: len(placeholders)] == placeholders
+    assert list(module.graph.nodes)[: len(placeholders)] == placeholders
+
+
+def wrong(nodes: list[Single], values: dict[str, Any]) -> list[str]:
+    with closing(Singles(nodes)) as singles:
+        return singles.wrong(nodes, values)
+
+
+def alike(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Two sines, a sum of two and one of the same twice, a product with 2 and one with 3."""
+    return ((x.sin() + y).sin() * 2 + y.t().t()) * 3 + (y + y)
+
+
+def test_nodes_of_one_sort_are_compiled_once_and_each_is_looked_at() -> None:
+    torch.manual_seed(0)
+    whole = of_module(symbolic_trace(alike), [torch.randn(4, 4), torch.randn(4, 4)])
+    values = values_of(whole)
+    nodes = singles_of(whole, values)
+    singles = Singles(nodes)
+    # t twice, on tensors of other strides; three sums are of one sort.
+    assert (len(nodes), len(singles)) == (10, 7)
+    values["sin_1"] = values["sin_1"] + 1
+    assert singles.wrong(nodes, values) == ["sin_1"]
+    singles.close()
+    assert singles.has(nodes[:3])
+    assert not Singles(nodes[:1]).has(nodes)
+
+
+def test_what_was_compiled_ahead_is_asked_about_a_part_of_it() -> None:
+    """Products are left out; what nobody asks about is given zeros, which are places in a table, too."""
+
+    def program(x: torch.Tensor, table: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        return (table[places] @ x).relu().sin() + x.expand(4, 8, 8)
+
+    inputs = [torch.randn(8, 8), torch.randn(100, 8), torch.randint(100, (4, 8))]
+    traced = make_fx(program, tracing_mode="fake")(*inputs)
+    ahead = ahead_of([traced])
+    assert ahead is not None
+    whole = of_module(traced, inputs)
+    values = values_of(whole)
+    nodes = singles_of(whole, values)
+    assert not ahead.has(nodes), "a product"
+    part = [single for single in nodes if single.node.name in ("relu", "sin")]
+    assert ahead.has(part)
+    with closing(ahead), torch._inductor.utils.fresh_cache():
+        with torch._inductor.config.patch({"cpp.inject_relu_bug_TESTING_ONLY": "accuracy"}):
+            ahead.compile()
+        assert ahead.wrong(part, values) == ["relu"]
 
 
 def test_nothing_smaller_is_tried_than_all_at_once() -> None:
@@ -61,13 +111,12 @@ def test_nothing_smaller_is_tried_than_all_at_once() -> None:
 def test_the_wrong_node_is_seen_and_a_right_graph_has_none() -> None:
     whole = start()
     values = values_of(whole)
-    made = apart(whole, removable(whole), values)
-    assert made is not None
+    nodes = singles_of(whole, values)
     with torch._inductor.utils.fresh_cache():
         with torch._inductor.config.patch({"cpp.inject_relu_bug_TESTING_ONLY": "accuracy"}):
-            assert wrong_nodes(made, values) == ["relu"]
+            assert wrong(nodes, values) == ["relu"]
         with torch._inductor.config.patch({"cpp.inject_relu_bug_TESTING_ONLY": "compile_error"}):
-            assert wrong_nodes(made, values) == []
+            assert wrong(nodes, values) == []
 
 
 def test_a_wrong_guess_costs_a_trial_and_nothing_else(tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ class Descent:
         if not found:
             self.result.innocent[axis] = f"it still fails with all {len(switches)} off"
             return False
-        cured = Settings(frozenset(switches[i] for i in found.cure))
+        cured = self._cured(base, frozenset(switches[i] for i in found.cure))
         after = self._trials.outcome(cured, f"{axis}: only the cause off")
         if after.kind != PASSED and EVERY_KERNEL in base and self._trials.fails(cured, ""):
             self.result.notes.append(
@@ -246,6 +246,15 @@ class Descent:
             self.result.notes.append(f"{axis}: some trials ended in another way: {', '.join(sorted(others))}")
         self.result.causes[axis] = _cause(axis, switches, found.causes)
         return True
+
+    def _cured(self, base: frozenset[Switch], cure: frozenset[Switch]) -> Settings:
+        """Nothing but the cause off, for real; who wants no way round it knows enough without."""
+        if EVERY_KERNEL not in base or self._wants_workaround:
+            return Settings(cure)
+        self.result.notes.append(
+            "that it passes without the cause was seen with eager in place of the kernels"
+        )
+        return Settings(base | cure)
 
     def _find_workaround(self) -> None:
         """The settings that help; the finest way to switch it off where no setting does."""

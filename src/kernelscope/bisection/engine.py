@@ -42,7 +42,7 @@ class Engine:
     ) -> None:
         self._prints_errors = prints_errors
         self._program, self._condition, self._caches = program, condition, caches
-        self._binaries = Binaries(caches / "binaries")
+        self._binaries = Binaries(caches / "binaries", _cache_folder())
         self._cache: Path | None = None
         self._open: ExitStack | None = None
         self._settings: Settings | None = None  # of what is compiled now
@@ -96,7 +96,7 @@ class Engine:
             torch._dynamo.reset()
             stack.enter_context(_fresh_cache(self._caches))
             self._cache = _cache_folder()
-            self._binaries.put_into(self._cache)
+            _install(stack, self._binaries.probe())
             forced = [(*split(name), value) for name, value in settings.configs.items()]
             _install(stack, ForcedSettings([*forced, *NO_CACHES]))
             off = {axis: settings.names(axis) for axis in AXES}

@@ -8,12 +8,19 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..probes.compiler_warmth import is_forkable, warm_compiler
-from .child import serve
+from ..quick_start import importing
 
 
 def main(job: dict[str, Any]) -> None:
-    warm_compiler()
+    with importing():  # and so a child's garbage collector does not copy all of it
+        from ..probes.compiler_warmth import is_forkable, warm_compiler
+        from ..probes.cpp_readiness import CppReadiness
+        from . import child  # noqa: F401  # for those that are forked
+
+        readiness = CppReadiness(assume=False)
+        readiness.install()
+        warm_compiler()
+        readiness.remove()  # and its threads have ended
     _say({"forkable": is_forkable()})
     for line in sys.stdin:
         request = json.loads(line)
@@ -28,6 +35,8 @@ def main(job: dict[str, Any]) -> None:
 
 
 def _be_child(job: dict[str, Any], request: dict[str, str]) -> NoReturn:
+    from .child import serve
+
     status = 1
     try:
         os.setsid()  # so that it is killed with all that it has started, and Ctrl-C is not for it

@@ -6,6 +6,7 @@ A trial that ends the child is an outcome, too: another child goes on from the j
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..reduction.journal import CRASHED, TIMED_OUT, mark, underway
+from ..reduction.journal import CRASHED, JOURNAL, RESULTS, TIMED_OUT, mark, underway
 from ..run.errors import RunError
 from .shadow import script_words
 
@@ -24,7 +25,7 @@ _LOOK = 0.2  # seconds
 def reduce(args: argparse.Namespace) -> int:
     words = script_words(args, "reduce")
     folder = Path(args.output or f"{_stem(words)}-reduced")
-    journal = folder / "journal.jsonl"
+    journal = folder / JOURNAL
     if args.repeats < 1:
         raise RunError("--repeats 0: each graph has to be tried at least once")
     if folder.exists() and not args.resume:
@@ -35,7 +36,7 @@ def reduce(args: argparse.Namespace) -> int:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{folder} cannot be made: {error.strerror}") from None
-    for name in ("result.json", "reduced.py", "reduced.safetensors"):
+    for name in RESULTS:
         (folder / name).unlink(missing_ok=True)
     journal.touch()
     result = _search(words, folder, journal, args)
@@ -77,13 +78,12 @@ def _search(words: list[str], folder: Path, journal: Path, args: argparse.Namesp
 def _wait(child: subprocess.Popen[bytes], journal: Path, timeout: int) -> str:
     """How it ended."""
     try:
-        while child.poll() is None:
+        while not _has_ended(child):
             trial = underway(journal)
             if trial is not None and time.time() - trial[1] > timeout:
                 child.kill()
                 child.wait()
                 return TIMED_OUT
-            time.sleep(_LOOK)
     except KeyboardInterrupt:
         child.kill()
         child.wait()
@@ -91,6 +91,12 @@ def _wait(child: subprocess.Popen[bytes], journal: Path, timeout: int) -> str:
         raise
     status = child.returncode
     return f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+
+
+def _has_ended(child: subprocess.Popen[bytes]) -> bool:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(_LOOK)
+    return child.returncode is not None
 
 
 def _tell(result: dict[str, Any], *, as_json: bool) -> int:

@@ -10,6 +10,7 @@ from torch._guards import CompileContext
 
 from kernelscope import config
 
+from ..late_modules import loaded
 from .compile_graph import Compilation, compile_graph
 from .debug_tracer import Trace, current_config
 from .executor import CompiledGraph
@@ -86,3 +87,6 @@ class Inner:
         if direction == "backward" or len(given) != len(self._names):
             return {}
         return dict(zip(given, self._names, strict=True))
+
+
+loaded(__name__)

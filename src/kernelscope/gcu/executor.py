@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
+from ..late_modules import loaded
 from .kernels import Kernel
 from .program import Program
 from .sizes import Size, symbols_in
@@ -222,3 +223,6 @@ class Result:
     """An output that is in a slot."""
 
     slot: int
+
+
+loaded(__name__)

@@ -37,6 +37,12 @@ def warm_compiler() -> None:
     torch._dynamo.reset()
 
 
+def load_compiler() -> None:
+    """What the first compilation would import, and nothing more."""
+    import torch._inductor.compile_fx
+    import torch._inductor.fx_passes.joint_graph  # noqa: F401
+
+
 def is_forkable() -> bool:
     """Whether this process has only one thread, and no device that a forked child could not use."""
     import torch

@@ -6,6 +6,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+from ..late_modules import never_mind, when_loaded
+
 _ABSENT = object()
 
 
@@ -58,12 +60,16 @@ class Patch:
 
     def __init__(self, path: str, make: Callable[[Any], Any]) -> None:
         self._path = path
+        self._module = path.partition(":")[0]
         self._make = make
         self._holder: Any = None
         self._name = ""
         self._original: Any = _ABSENT
 
     def install(self) -> None:
+        when_loaded(self._module, self._replace)
+
+    def _replace(self) -> None:
         holder, self._name = resolve(self._path)
         # An inherited attribute is not in the holder's own dict: removing ours uncovers it again.
         self._original = vars(holder).get(self._name, _ABSENT)
@@ -71,6 +77,7 @@ class Patch:
         self._holder = holder
 
     def remove(self) -> None:
+        never_mind(self._module, self._replace)
         if self._holder is None:
             return
         if self._original is _ABSENT:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,7 +27,6 @@ class Candidate:
     inputs: list[Any]
     dynamic: bool = False
     note: str = ""  # what was done to the values of its inputs
-    names: list[str] = field(default_factory=list)
 
     @property
     def size(self) -> int:

@@ -14,6 +14,8 @@ from ..shadowing.opening import shadow
 from ..shadowing.session import Wrong
 from .candidates import Candidate, copied, of_module, part_of, work_of
 from .failures import Failure, of_culprit, of_exception
+from .foresight import Foresight
+from .guessing import Singles
 
 
 class _Enough(BaseException):
@@ -28,10 +30,18 @@ class Captured:
     starts: list[Candidate] = field(default_factory=list)
     nodes: int = 0  # of the graph that failed
     nothing: str = ""  # why there is no failure
+    singles: Singles | None = None  # of the graph, compiled already
+
+    def close(self) -> None:
+        if self.singles is not None:
+            self.singles.close()
 
 
-def capture(program: Callable[[], Any]) -> Captured:
-    """Run it under `shadow`, up to the first thing that is wrong."""
+def capture(program: Callable[[], Any], meanwhile: Callable[[], None] = lambda: None) -> Captured:
+    """Run it under `shadow`, up to the first thing that is wrong.
+
+    meanwhile  is called while the C++ compiler is at work, if ever
+    """
     found = Captured()
 
     def wrong(what: Wrong) -> None:
@@ -39,11 +49,16 @@ def capture(program: Callable[[], Any]) -> Captured:
         found.starts, found.nodes = _starts(what, traced.current)
         raise _Enough
 
-    traced = TracedGraphs()
+    traced, foresight = TracedGraphs(), Foresight(meanwhile)
     traced.install()
     try:
         with shadow(wrong=wrong) as result:
-            program()
+            foresight.install()
+            try:
+                program()
+            finally:
+                foresight.remove()
+                found.singles = foresight.singles
         if traced.current is not None:  # for a check of the user's own
             found.starts = _of_traced(traced.current)
         found.nothing = (

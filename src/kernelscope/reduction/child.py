@@ -2,55 +2,45 @@
 
 from __future__ import annotations
 
-import json
+import os
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 
-from ..repro.files import write
-from ..run.errors import RunError
-from ..shadowing.child import start
-from .capture import capture
-from .journal import Journal
-from .opening import reduce_captured
-from .progress import Progress
-from .script import reduced_script
-from .trials import Trials, shadow_check
+from ..quick_start import importing, leave
+from .journal import JOURNAL, RESULTS
+
+SURE = "--sure"  # nothing is assumed about the C++ compiler
 
 
 def main(argv: list[str]) -> int:
     split = argv.index("--")
-    folder, repeats, words = Path(argv[0]), int(argv[1]), argv[split + 1 :]
-    began = time.monotonic()
+    folder, repeats, options, words = Path(argv[0]), int(argv[1]), argv[2:split], argv[split + 1 :]
+    with importing():
+        from ..probes.cpp_readiness import CppReadiness
+
+        readiness = CppReadiness(assume=SURE not in options)
+        readiness.install()
+        from ..probes.compiler_warmth import load_compiler
+        from .searching import search
+
+        load_compiler()
+    journal = folder / JOURNAL
+    known = journal.stat().st_size
     try:
-        captured = capture(lambda: _run(words))
-        progress = Progress(captured.nodes)
-        trials = Trials(shadow_check, Journal(folder / "journal.jsonl", resume=True), repeats, progress.tell)
-        progress.trials = trials
-        found = reduce_captured(captured, trials)
-        progress.end()
-        path = write(reduced_script(found), folder)
-    except RunError as error:
-        (folder / "result.json").write_text(json.dumps({"problem": str(error)}))
-        return 2
-    told = {
-        "script": str(path),
-        "failure": str(found.failure),
-        "nodes_before": found.nodes_before,
-        "nodes": found.nodes,
-        "trials": found.trials,
-        "seconds": round(time.monotonic() - began, 2),
-        "code": found.candidate.code,
-    }
-    (folder / "result.json").write_text(json.dumps(told))
-    return 0
-
-
-def _run(words: list[str]) -> None:
-    with suppress(SystemExit):  # how a script ends
-        start(words)
+        status = search(folder, repeats, words)
+    except Exception:
+        if readiness.was_right():
+            raise
+    if not readiness.was_right():
+        # Then other code was tried than the program runs, and all of that counts for nothing.
+        os.truncate(journal, known)
+        for name in RESULTS:
+            (folder / name).unlink(missing_ok=True)
+        module = ["-m", "kernelscope.reduction.child"]
+        os.execv(sys.executable, [sys.executable, *module, str(folder), str(repeats), SURE, "--", *words])
+    readiness.remove()
+    return status
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))

@@ -16,6 +16,8 @@ from ..run.errors import RunError
 from .failures import Failure
 
 CRASHED, TIMED_OUT = "crashed", "timed out"
+JOURNAL = "journal.jsonl"
+RESULTS = ("result.json", "reduced.py", "reduced.safetensors")  # what stands beside it in the end
 
 
 @dataclass(frozen=True, slots=True)

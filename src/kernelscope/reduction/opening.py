@@ -35,24 +35,33 @@ def reduce(
     judge = shadow_check if check is None else _as_check(check)
     trials = Trials(judge, Journal(journal, resume=resume), repeats, tell)
     if isinstance(program, Candidate):
-        starts, failure, nodes = [program], None, program.size
-    else:
-        captured = capture(program)
-        if captured.failure is None and check is None:
-            raise NothingToReduce(captured.nothing)
-        starts, nodes = captured.starts, captured.nodes
-        failure = captured.failure if check is None else None
-    if check is not None and judge(nothing()) is not None:
-        raise NothingToReduce(
-            "the check fails for a graph that computes nothing, too: it does not depend on the graph"
-        )
-    return reduce_from(starts, failure, trials, nodes, guess=check is None)
+        if check is not None:
+            _confirm_dependence(judge)
+        return reduce_from([program], None, trials, program.size, guess=check is None)
+    captured = capture(program)
+    if check is None:
+        return reduce_captured(captured, trials)
+    captured.close()
+    _confirm_dependence(judge)
+    return reduce_from(captured.starts, None, trials, captured.nodes)
 
 
 def reduce_captured(captured: Captured, trials: Trials) -> Reduction:
-    if captured.failure is None:
-        raise NothingToReduce(captured.nothing)
-    return reduce_from(captured.starts, captured.failure, trials, captured.nodes, guess=True)
+    try:
+        if captured.failure is None:
+            raise NothingToReduce(captured.nothing)
+        return reduce_from(
+            captured.starts, captured.failure, trials, captured.nodes, guess=True, singles=captured.singles
+        )
+    finally:
+        captured.close()
+
+
+def _confirm_dependence(judge: Check) -> None:
+    if judge(nothing()) is not None:
+        raise NothingToReduce(
+            "the check fails for a graph that computes nothing, too: it does not depend on the graph"
+        )
 
 
 def _as_check(check: Callable[[Candidate], Any]) -> Check:

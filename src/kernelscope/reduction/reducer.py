@@ -9,7 +9,7 @@ from ..run.errors import RunError
 from .candidates import Candidate, part_of, removable, values_of
 from .ddmin import ddmin
 from .failures import Failure
-from .guessing import apart, wrong_nodes
+from .guessing import Singles, singles_of
 from .shrinking import shrink, smallest
 from .trials import Trials
 
@@ -45,15 +45,17 @@ def reduce_from(
     nodes_before: int = 0,
     *,
     guess: bool = False,
+    singles: Singles | None = None,
 ) -> Reduction:
     """Begin with the first of `starts` that fails as the program did; without it, that fails at all.
 
-    guess  look first for a node that is wrong by itself: values have to tell
+    guess    look first for a node that is wrong by itself: values have to tell
+    singles  of these nodes, and maybe more, that are compiled already
     """
     if not starts:
         raise NothingToReduce("there is no compiled graph to reduce")
     if guess and failure is not None and failure.kind == "kernel" and trials.repeats == 1:
-        single = _guessed(starts[0], failure, trials)
+        single = _guessed(starts[0], failure, trials, singles)
         if single is not None:
             nodes = max(nodes_before, *(c.size for c in starts))
             return _reduction(single, trials, nodes)
@@ -82,16 +84,21 @@ def _reduction(candidate: Candidate, trials: Trials, nodes_before: int) -> Reduc
     return Reduction(candidate, failure, nodes_before, trials.journal.trials, trials.seconds)
 
 
-def _guessed(start: Candidate, wanted: Failure, trials: Trials) -> Candidate | None:
+def _guessed(start: Candidate, wanted: Failure, trials: Trials, ready: Singles | None) -> Candidate | None:
     """One node that fails alone as the program did, and does so twice."""
-    names = removable(start)
-    if len(names) < 2 or start.differentiates:
+    if len(removable(start)) < 2:
         return None
     values = values_of(start)
-    together = apart(start, names, values)
-    if together is None:
+    nodes = singles_of(start, values)
+    if not nodes:
         return None
-    for name in trials.look(together, lambda made: wrong_nodes(made, values))[:2]:
+    is_ready = ready is not None and not start.dynamic and ready.has(nodes)
+    singles = ready if ready is not None and is_ready else Singles(nodes, dynamic=start.dynamic)
+    try:
+        wrong = trials.look(singles.key, len(nodes), lambda: singles.wrong(nodes, values))
+    finally:
+        singles.close()
+    for name in wrong[:2]:
         alone = part_of(start, {name}, values)
         least = smallest(alone) if alone is not None else None
         if alone is None:

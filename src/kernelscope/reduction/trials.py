@@ -72,19 +72,19 @@ class Trials:
         self.journal.end(candidate.key, failure, taken)
         return failure
 
-    def look(self, candidate: Candidate, at: Callable[[Candidate], list[str]]) -> list[str]:
+    def look(self, key: str, size: int, at: Callable[[], list[str]]) -> list[str]:
         """Runs what is no part of the search; nothing is learnt of one that does not come back."""
-        known = self.journal.outcome(candidate.key)
+        known = self.journal.outcome(key)
         if known is not None and not known.is_over:
             return []
         began = time.monotonic()
-        self.journal.begin(candidate.key, candidate.size)
-        found = at(candidate)
+        self.journal.begin(key, size)
+        found = at()
         taken = time.monotonic() - began
         self.count += 1
         self.seconds += taken
-        self.journal.end(candidate.key, None, taken)
-        self.tell(f"trial {self.journal.trials}: {candidate.size} nodes, each by itself: {len(found)} wrong")
+        self.journal.end(key, None, taken)
+        self.tell(f"trial {self.journal.trials}: {size} nodes, each by itself: {len(found)} wrong")
         return found
 
     def fails_as(self, wanted: Failure, candidate: Candidate) -> bool:

@@ -1,0 +1,29 @@
+"""Modules of ours that are heavy and seldom used: what is to happen when one of them has been loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+LATE = ("kernelscope.gcu.backend", "kernelscope.gcu.executor")  # each says at its end that it is `loaded`
+_loaded: set[str] = set()
+_waiting: dict[str, list[Callable[[], None]]] = {}
+
+
+def when_loaded(module: str, do: Callable[[], None]) -> None:
+    """At once, if it is not one of these or is there already."""
+    if module not in LATE or module in _loaded:
+        do()
+    else:
+        _waiting.setdefault(module, []).append(do)
+
+
+def never_mind(module: str, do: Callable[[], None]) -> None:
+    waiting = _waiting.get(module, [])
+    if do in waiting:
+        waiting.remove(do)
+
+
+def loaded(module: str) -> None:
+    _loaded.add(module)
+    for do in _waiting.pop(module, []):
+        do()

@@ -1,0 +1,98 @@
+"""Asks the C++ compiler beforehand, in threads, what Inductor asks it before the first kernel of a process.
+
+That is whether the processor's vector instructions can be used (a program is compiled, linked and loaded) and
+which precompiled header fits. It takes seconds, in which Python can go on importing, tracing and lowering.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Lock, Thread, current_thread
+from typing import Any
+
+from .patching import Patch
+
+_ISA = "torch._inductor.cpu_vec_isa:VecISA"
+_CODE = "torch._inductor.codecache"
+_SOURCE = "// at::vec:: any kernel"  # that is vectorised, by the looks of it
+
+
+class CppReadiness:
+    """The probe: while it is installed, nothing is asked twice.
+
+    assume  who asks before it is known is told that the instructions can be used, as they nearly always
+            can, and `was_right` tells in the end; without it, who asks waits
+    """
+
+    def __init__(self, *, assume: bool) -> None:
+        self._assumes = assume
+        self._assumed: set[tuple[str, ...]] = set()
+        self._checks: dict[tuple[str, ...], bool] = {}
+        self._locks = (Lock(), Lock())
+        self._patches = [
+            Patch(f"{_ISA}.check_build", self._around_check),
+            Patch(f"{_CODE}:_precompile_header", self._around_header),
+        ]
+        self._checker = Thread(target=self._check, name="kernelscope-isa", daemon=True)
+        self._others = [Thread(target=self._find_header, name="kernelscope-header", daemon=True)]
+
+    def install(self) -> None:
+        for patch in self._patches:  # and with them loads all that the threads need
+            patch.install()
+        for thread in (self._checker, *self._others):
+            thread.start()
+
+    def remove(self) -> None:
+        for thread in (self._checker, *self._others):
+            thread.join()
+        for patch in reversed(self._patches):
+            patch.remove()
+
+    def was_right(self) -> bool:
+        """Whether all that was assumed is so; waits until that is known."""
+        self._checker.join()
+        return all(self._checks.get(key, False) for key in self._assumed)
+
+    def _around_check(self, original: Callable[..., bool]) -> Callable[..., bool]:
+        from torch._inductor import cpu_vec_isa
+
+        def check_build(isa: Any, code: str) -> bool:
+            # The compiler's version is in it: a program may choose another one.
+            asked = cpu_vec_isa._get_isa_dry_compile_fingerprint(isa.build_arch_flags())
+            key = (str(isa), code, asked)
+            if self._may_assume(key):
+                self._assumed.add(key)
+                return True
+            with self._locks[0]:
+                if key not in self._checks:
+                    self._checks[key] = original(isa, code)
+                return self._checks[key]
+
+        return check_build
+
+    def _may_assume(self, key: tuple[str, ...]) -> bool:
+        is_under_way = self._checker.is_alive() and current_thread() is not self._checker
+        return self._assumes and is_under_way and key not in self._checks
+
+    def _around_header(self, original: Callable[..., str]) -> Callable[..., str]:
+        def precompile_header(*args: Any, **kwargs: Any) -> str:
+            with self._locks[1]:  # it remembers, but not what another thread is about to know
+                return original(*args, **kwargs)
+
+        return precompile_header
+
+    # What cannot be asked in a thread cannot be asked by Inductor either, which then says so.
+
+    def _check(self) -> None:
+        from torch._inductor import cpu_vec_isa
+
+        with suppress(Exception):
+            for isa in cpu_vec_isa.valid_vec_isa_list.__wrapped__():
+                isa.check_build(cpu_vec_isa.VecISA._avx_code)
+
+    def _find_header(self) -> None:
+        from torch._inductor import codecache
+
+        with suppress(Exception):
+            codecache.CppPythonBindingsCodeCache.load_async(_SOURCE, submit_fn=lambda build: None)

@@ -1,0 +1,69 @@
+"""While the C++ compiler builds the program's kernels: the single nodes of its graph are compiled, too.
+
+If one of these kernels turns out to be wrong, that is the next thing that is asked. Python would only wait.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import torch
+from torch.fx import GraphModule
+from torch.utils._python_dispatch import _disable_current_modes
+
+from ..probes.bus import BUS
+from ..probes.lazy_kernels import AwaitedKernels
+from ..probes.lowering import LoweredGraph, Lowerings
+from .guessing import Singles, ahead_of
+
+
+class Foresight:
+    """A probe for the time in which the program runs; `singles` is what it has made of it."""
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        """`meanwhile` does what else can be done while the C++ compiler is at work."""
+        self._meanwhile = meanwhile
+        self.singles: Singles | None = None
+        self._modules: list[GraphModule] = []
+        self._kernels = AwaitedKernels(self._look_ahead)
+        self._hooks = (Lowerings(self._lowered), self._kernels)
+
+    def install(self) -> None:
+        for hook in self._hooks:
+            hook.install()
+
+    def remove(self) -> None:
+        for hook in reversed(self._hooks):
+            hook.remove()
+        self._kernels.let_go()
+
+    def _lowered(self, graph: LoweredGraph) -> None:
+        self._modules.append(graph.module)
+
+    def _look_ahead(self) -> None:
+        """In the middle of the program's first launch, and not to be seen by it."""
+        with suppress(Exception), _apart():  # then it is compiled when it is wanted
+            singles = ahead_of(self._modules)
+            if singles is not None:
+                singles.compile()
+                self.singles = singles
+        self._meanwhile()
+
+
+@contextmanager
+def _apart() -> Iterator[None]:
+    state, numbers = torch.get_rng_state(), random.getstate()
+    try:
+        with (
+            BUS.mute(),
+            _disable_current_modes(),
+            torch._C.DisableTorchFunction(),
+            torch.autocast("cpu", enabled=False),
+            torch.autocast("cuda", enabled=False),
+        ):
+            yield
+    finally:
+        torch.set_rng_state(state)
+        random.setstate(numbers)

@@ -1,0 +1,113 @@
+"""What the C++ compiler is asked before anybody needs to know, and what is done about a wrong assumption."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch._inductor import codecache, cpu_vec_isa
+from torch._inductor.utils import fresh_cache
+
+from kernelscope.probes.cpp_readiness import CppReadiness
+
+SCRIPT = """
+import torch
+import torch._inductor.config as config
+config.cpp.inject_relu_bug_TESTING_ONLY = "accuracy"
+torch.manual_seed(0)
+torch.compile(lambda x: x.sin().relu() + 1)(torch.randn(8, 16))
+"""
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The instruction sets for which something was really compiled."""
+    found: list[str] = []
+    original = cpu_vec_isa.VecISA.check_build
+
+    def check(isa: cpu_vec_isa.VecISA, code: str) -> bool:
+        found.append(str(isa))
+        return original(isa, code)
+
+    monkeypatch.setattr(cpu_vec_isa.VecISA, "check_build", check)
+    with fresh_cache():
+        yield found
+    torch._dynamo.reset()
+
+
+def test_it_is_asked_once_and_remembered(asked: list[str]) -> None:
+    before = vars(cpu_vec_isa.VecISA)["check_build"], codecache._precompile_header
+    probe = CppReadiness(assume=False)
+    probe.install()
+    try:
+        answers = {
+            str(isa): isa.check_build(cpu_vec_isa.VecISA._avx_code)
+            for isa in cpu_vec_isa.valid_vec_isa_list.__wrapped__()
+        }
+        assert probe.was_right()
+    finally:
+        probe.remove()
+    assert len(asked) == len(set(asked))
+    assert set(answers) <= set(asked)
+    assert before == (vars(cpu_vec_isa.VecISA)["check_build"], codecache._precompile_header)
+
+
+def test_an_assumption_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks while the check is under way need not wait; that it was wrong is known in the end."""
+    import threading
+
+    isas = cpu_vec_isa.valid_vec_isa_list()
+    if not isas:
+        pytest.skip("this processor has no vector instructions that Inductor knows")
+    may_end = threading.Event()
+    monkeypatch.setattr(cpu_vec_isa.VecISA, "check_build", lambda isa, code: may_end.wait(60) and False)
+    # On x86 the list itself is made by checking.
+    monkeypatch.setattr(cpu_vec_isa.valid_vec_isa_list, "__wrapped__", lambda: isas, raising=False)
+    probe = CppReadiness(assume=True)
+    probe.install()
+    try:
+        assert isas[0].check_build(cpu_vec_isa.VecISA._avx_code) is True
+        may_end.set()
+        assert not probe.was_right()
+        assert isas[0].check_build(cpu_vec_isa.VecISA._avx_code) is False
+    finally:
+        may_end.set()
+        probe.remove()
+
+
+@pytest.mark.slow
+def test_a_search_with_a_wrong_assumption_begins_anew(tmp_path: Path) -> None:
+    """A compiler that cannot do what is checked for: no kernel is vectorised, as without the assumption."""
+    real = shutil.which("g++")
+    assert real is not None
+    compiler = tmp_path / "g++"
+    compiler.write_text(
+        f'#!/bin/sh\nfor word; do case "$word" in *.cpp)\n'
+        f'  if grep -q __avx_chk_kernel "$word"; then sleep 6; exit 1; fi;; esac; done\nexec {real} "$@"\n'
+    )
+    compiler.chmod(0o755)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    cache = tmp_path / "cache"
+    environment = os.environ | {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "TORCHINDUCTOR_CACHE_DIR": str(cache),
+    }
+    words = [sys.executable, "-m", "kernelscope", "reduce", "--json", "script.py"]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["nodes"] == 1
+    journal = (tmp_path / "script-reduced" / "journal.jsonl").read_text().splitlines()
+    ended = [line for line in journal if json.loads(line)["what"] == "end"]
+    assert len(ended) == told["trials"], "nothing is left of the first search"
+    sources = [path.read_text() for path in cache.glob("*/*.main.cpp")]
+    assert any("at::vec::Vectorized" in text for text in sources), "the assumption was used"
+    script = tmp_path / "script-reduced" / "reduced.py"
+    assert subprocess.run([sys.executable, script], env=environment, capture_output=True).returncode == 1
