@@ -61,12 +61,11 @@ def record(fault: Fault, path: Path) -> kernelscope.ShadowResult:
 def script_of(path: Path, result: kernelscope.ShadowResult) -> Script:
     run, culprit = kernelscope.load(path), result.culprit
     assert culprit is not None
-    if culprit.verdict == "wrong-stage":
+    if culprit.verdict in ("wrong-stage", "wrong-result"):
         return graph_script(run, run.graphs[0].name)
     file, _, line = culprit.wrapper.rpartition(":")
-    [call] = [
-        c for c in run.calls if Path(c.wrapper_line[0]) == Path(file) and c.wrapper_line[1] == int(line)
-    ]
+    call = run.calls[culprit.index]
+    assert (Path(call.wrapper_line[0]), call.wrapper_line[1]) == (Path(file), int(line))
     imports = [CORPUS] if "kernelscope_faults" in call.kernel_name else []
     return call_script(run, call.index, imports)
 

@@ -110,6 +110,8 @@ def _of_traced(traced: TracedGraph) -> list[Candidate]:
     inputs = traced.real if traced.real is not None else [_generated(v) for v in traced.example]
     if any(v is None for v in inputs):
         return []
+    if not traced.differentiates:
+        inputs = [v.detach() if isinstance(v, torch.Tensor) else v for v in inputs]
     dynamic = any(isinstance(v, int | torch.SymInt) for v in traced.example)
     try:
         return [of_module(traced.module, inputs, dynamic=dynamic)]
