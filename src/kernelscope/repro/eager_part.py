@@ -10,7 +10,7 @@ from ..events import TensorSpec
 from ..run import KernelCall, StoredRun
 from ..stages.graphs import StagedGraph
 from .fx_text import FxLine, FxText, read_fx, slice_of
-from .held_values import Tensors, Value, values_before
+from .held_values import Tensors, Value, about_value, values_before
 from .sizes import learn, value_of, values_of
 from .wrapper_parts import LaunchText, Wrapper
 
@@ -57,6 +57,11 @@ class GraphNames:
             name = self.renamed[name]
         return str(self.nodes.get(name, ""))
 
+    def named_later(self, name: str) -> str:
+        """The node of what an operator returned: `buf2 = buf1`, where only `buf2` is a buffer of a node."""
+        later = [new for new, old in self.renamed.items() if old == name]
+        return next((self.nodes[new] for new in later if new in self.nodes), "")
+
     def before_renaming(self, name: str) -> str:
         """What memory that goes on under a new name still holds."""
         return self.held(self.renamed[name]) if name in self.renamed else ""
@@ -69,8 +74,9 @@ def eager_part(
     wrapper: Wrapper,
     launch: LaunchText,
     tensors: Tensors,
+    held: Mapping[str, TensorSpec],
 ) -> EagerPart | None:
-    """None where the run has no stages of the graph."""
+    """None where the run has no stages of the graph; `held` are variables that the script has by name."""
     staged = run.stages_of(call.graph)
     if staged is None or "post_grad" not in staged.stages:
         return None
@@ -79,6 +85,9 @@ def eager_part(
     around = values_before(run, call, wrapper)
     part.symbols = _symbols(call, graph, around)
     own = _own_inputs(call, names, graph, part.symbols)
+    for name, spec in held.items():
+        if (node := graph.held(name)) and (text := whole(name, name, node, spec, graph, part.symbols)):
+            own.setdefault(node, text)
     others = {graph.held(n): (n, v) for n, v in around.items() if graph.held(n) not in ("", *own)}
     needed: dict[str, None] = {}
     for argument, node in outputs.items():
@@ -111,11 +120,8 @@ def _bind(
         part.bind.append(f"{node} = {own[node]}")
     elif node in others:
         name, value = others[node]
-        variable, spec = f"value_of_{name}", value.spec
-        part.context[variable] = {
-            "role": "context", "dtype": spec.dtype, "shape": spec.shape, "stride": spec.stride,
-            "saved": tensors.add(value.file, variable),
-        } | ({"device": spec.device} if spec.device != "cpu" else {})  # fmt: skip
+        variable = f"value_of_{name}"
+        part.context[variable] = {"role": "context"} | about_value(value, variable, tensors)
         part.bind.append(f"{node} = {variable}")
     elif node in graph.text.symbols:
         number = value_of(graph.text.symbols[node], part.symbols)
@@ -138,7 +144,7 @@ def _outputs(
             variable = launch.items.get(place, "") if launch.items else launch.target
         else:
             variable = arg.wrapper_name
-        node = graph.nodes.get(variable, "")
+        node = graph.nodes.get(variable, "") or (graph.named_later(variable) if arg.returned else "")
         if node in graph.text.inputs:
             node = graph.text.last_write(node)
         if node in graph.text.lines:

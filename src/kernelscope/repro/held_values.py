@@ -51,6 +51,23 @@ def values_before(run: StoredRun, call: KernelCall, wrapper: Wrapper) -> dict[st
     return found
 
 
+def value_of_variable(run: StoredRun, call: KernelCall, wrapper: Wrapper, name: str) -> Value | None:
+    """What a variable of the wrapper held before this launch.
+
+    What was kept for the backward graph has the same name in the forward graph, which may have read it.
+    """
+    found = values_before(run, call, wrapper).get(name)
+    graph = call.graph
+    if found is not None or graph is None or graph.direction != "backward":
+        return found
+    pair = graph.name.rpartition("_")[0]
+    for each in run.select(first=max(0, call.index - _NEAR), limit=min(call.index, _NEAR)):
+        of = each.graph
+        if of is not None and of.direction == "forward" and of.name.rpartition("_")[0] == pair:
+            found = dict(values_of_call(run, each, "before", Wrapper(of.source))).get(name, found)
+    return found
+
+
 def calls_around(run: StoredRun, call: KernelCall) -> list[KernelCall]:
     """All calls of the same execution of its graph."""
     if call.graph_call is None:
@@ -72,6 +89,14 @@ def values_of_call(
         name = targets.get(returned.index(i), "") if arg.returned else arg.wrapper_name
         if name:
             yield name, Value(files[i, moment], arg.tensor)
+
+
+def about_value(value: Value, name: str, tensors: Tensors) -> dict[str, Any]:
+    """How a script makes a tensor that was saved."""
+    spec = value.spec
+    made: dict[str, Any] = {"dtype": spec.dtype, "shape": spec.shape, "stride": spec.stride}
+    made["saved"] = tensors.add(value.file, name)
+    return made | ({"device": spec.device} if spec.device != "cpu" else {})
 
 
 def about_argument(call: KernelCall, i: int, name: str, tensors: Tensors, notes: list[str]) -> dict[str, Any]:
