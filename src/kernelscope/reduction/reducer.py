@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..run.errors import RunError
-from .candidates import Candidate, part_of, removable, values_of
+from .candidates import Candidate, comparable, part_of, removable, values_of
 from .ddmin import ddmin
 from .failures import Failure
 from .guessing import apart, wrong_nodes
@@ -84,7 +84,7 @@ def _reduction(candidate: Candidate, trials: Trials, nodes_before: int) -> Reduc
 
 def _guessed(start: Candidate, wanted: Failure, trials: Trials) -> Candidate | None:
     """One node that fails alone as the program did, and does so twice."""
-    names = removable(start)
+    names = comparable(start)
     if len(names) < 2 or start.differentiates:
         return None
     values = values_of(start)

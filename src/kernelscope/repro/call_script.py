@@ -9,7 +9,7 @@ from ..analysis.random_operators import draws
 from ..events import TensorSpec
 from ..run import KernelCall, StoredRun
 from ..run.errors import RunError
-from .composing import Script, docstring, ending, laid_out, rule, switches, tables
+from .composing import Script, docstring, draws_by_seed, ending, laid_out, rule, switches, tables
 from .eager_part import EagerPart, eager_part
 from .held_values import Tensors, about_argument, about_value, place_in_memory, value_of_variable
 from .launching import Launching, launching
@@ -112,9 +112,9 @@ def _text(
         *[f"    {line}" for line in launch.lines],
         f"    return {result}",
     ]
-    eager = "None"
+    eager, draws_numbers = "None", False
     if part is not None and part.outputs:
-        eager = "eager"
+        eager, draws_numbers = "eager", any(draws_by_seed(line.code) for line in part.lines)
         blocks += [
             rule("what it should compute: the nodes of the FX graph"),
             f"def eager({', '.join(given)}):",
@@ -123,4 +123,4 @@ def _text(
             "    return {" + ", ".join(f"{k!r}: {v}" for k, v in part.outputs.items()) + "}",
         ]
     blocks += tables(given, recorded, notes)
-    return laid_out([*blocks, *ending(eager, launch.first)])
+    return laid_out([*blocks, *ending(eager, launch.first, draws=draws_numbers)])

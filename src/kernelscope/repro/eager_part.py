@@ -32,18 +32,24 @@ class EagerPart:
 class GraphNames:
     """What the stages of one graph tell about its variables."""
 
-    def __init__(self, staged: StagedGraph, wrapper: Wrapper) -> None:
+    def __init__(self, staged: StagedGraph, wrapper: Wrapper, function: str = "call") -> None:
+        """Of the graph, or of the body of a branch or loop that is this function of the wrapper."""
         dag = staged.part("dag") or {}
         stage = staged.stages.get("post_grad")
-        self.text: FxText = read_fx(stage.text if stage is not None else "")
-        listed = [*dag.get("inputs", ()), *dag.get("buffers", ())]
+        bodies = dag.get("bodies", {})
+        body = function if function in bodies else ""
+        self.text: FxText = read_fx(stage.text if stage is not None else "", body)
+        inputs = [*dag.get("inputs", ()), *(each for given in bodies.values() for each in given)]
+        listed = [*inputs, *dag.get("buffers", ())]
         self.layouts = {b["name"]: (b["shape"], b.get("stride", [])) for b in listed}
         self.devices = {b["name"]: str(b.get("scope", "cpu")) for b in listed}
         self.dtypes = {b["name"]: b["dtype"].removeprefix("torch.") for b in listed}
-        self.nodes = {b["name"]: b["node"] for b in listed if b.get("node")}
-        self.nodes |= {name: name for name in self.text.inputs}
+        own = [b for b in listed if b.get("body", "") == body]
+        self.nodes = {b["name"]: b["node"] for b in own if b.get("node")}
+        names = [b["name"] for b in bodies[body]] if body else list(self.text.inputs)
+        self.nodes |= dict(zip(names, self.text.inputs, strict=False))
         self.renamed = wrapper.renamed()
-        results = wrapper.results()
+        results = wrapper.results(body or "call")
         if len(results) == len(self.text.results):  # what the wrapper returns is the value of that node
             for variable, node in zip(results, self.text.results, strict=True):
                 if variable and node:
@@ -80,7 +86,7 @@ def eager_part(
     staged = run.stages_of(call.graph)
     if staged is None or "post_grad" not in staged.stages:
         return None
-    graph, part = GraphNames(staged, wrapper), EagerPart()
+    graph, part = GraphNames(staged, wrapper, wrapper.function_at(call.wrapper_line[1])), EagerPart()
     outputs = _outputs(call, names, graph, launch, part)
     around = values_before(run, call, wrapper)
     part.symbols = _symbols(call, graph, around)
