@@ -41,7 +41,8 @@ class Drawn(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is torch.ops.prims.inductor_random.default:
             if kwargs.get("align_dtype") is not None:
                 raise NotImplementedError("numbers that are drawn as eager does")
-            return self.random(*args, kwargs.get("offset", 0))
+            size, seed, mode = args
+            return self.floats(size, seed, mode, kwargs.get("offset", 0))
         if func is torch.ops.prims.inductor_randint.default:
             low, high, size, seed = args
             words = self.words(size, seed, kwargs.get("offset", 0))
@@ -51,7 +52,7 @@ class Drawn(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return (rest + low).reshape(size).to(seed.device)
         return func(*args, **kwargs)
 
-    def random(self, size: Any, seed: torch.Tensor, mode: str, offset: int) -> torch.Tensor:
+    def floats(self, size: Any, seed: torch.Tensor, mode: str, offset: int) -> torch.Tensor:
         on_cpu, words = seed.device.type == "cpu", self.words(size, seed, offset)
         one, other = (self.uniform(word, on_cpu) for word in words[:2])
         if mode == "rand":
