@@ -89,7 +89,8 @@ def _is_tensor(node: Node) -> bool:
 def _of_unit(wrong: Wrong, dynamic: bool) -> list[Candidate]:
     """With the values that the launch was really given."""
     assert wrong.module is not None
-    values = {node.name: copied(value) for node, value in wrong.given.items()}
+    # Not to be differentiated: the graph is the forward or the backward one already.
+    values = {node.name: _plain(value) for node, value in wrong.given.items()}
     whole = Candidate(wrong.module, [], dynamic)
     for node in wrong.order:  # as placeholders, only what is given has a value; what is computed needs none
         values.setdefault(node.name, node.meta.get("val"))
@@ -106,12 +107,16 @@ def _of_unit(wrong: Wrong, dynamic: bool) -> list[Candidate]:
     return [made] if made is not None else []
 
 
+def _plain(value: Any) -> Any:
+    return copied(value.detach()) if isinstance(value, torch.Tensor) else value
+
+
 def _of_traced(traced: TracedGraph) -> list[Candidate]:
     inputs = traced.real if traced.real is not None else [_generated(v) for v in traced.example]
     if any(v is None for v in inputs):
         return []
     if not traced.differentiates:
-        inputs = [v.detach() if isinstance(v, torch.Tensor) else v for v in inputs]
+        inputs = [_plain(v) for v in inputs]
     dynamic = any(isinstance(v, int | torch.SymInt) for v in traced.example)
     try:
         return [of_module(traced.module, inputs, dynamic=dynamic)]
