@@ -45,6 +45,7 @@ class TracedGraphs:
             if not isinstance(model, GraphModule):
                 return original(model, example_inputs, *args, **kwargs)
             traced = TracedGraph(GraphModule(model, copy.deepcopy(model.graph)), list(example_inputs))
+            traced.differentiates = torch.is_grad_enabled()
             self.current = traced
             compiled = original(model, example_inputs, *args, **kwargs)
 

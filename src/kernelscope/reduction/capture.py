@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -119,9 +119,22 @@ def _of_traced(traced: TracedGraph) -> list[Candidate]:
         inputs = [_plain(v) for v in inputs]
     dynamic = any(isinstance(v, int | torch.SymInt) for v in traced.example)
     try:
-        return [of_module(traced.module, inputs, dynamic=dynamic)]
+        made = of_module(traced.module, inputs, dynamic=dynamic)
     except Exception:
         return []
+    if made.differentiates and not _can_be_differentiated(made):
+        made = replace(made, inputs=[_plain(v) for v in made.inputs])
+    return [made]
+
+
+def _can_be_differentiated(candidate: Candidate) -> bool:
+    """Not if it writes to what requires gradients, as an optimizer does; Dynamo leaves out its `no_grad`."""
+    try:
+        with torch.enable_grad():
+            candidate.module.forward(*[copied(v) for v in candidate.inputs])
+    except Exception:
+        return False
+    return True
 
 
 def _generated(value: Any) -> Any:

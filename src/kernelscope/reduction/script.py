@@ -89,7 +89,7 @@ def _changed(candidate: Candidate, names: list[str]) -> list[str]:
     inputs = [copied(v) for v in candidate.inputs]
     try:
         with torch.no_grad():
-            candidate.module(*inputs)
+            candidate.module.forward(*inputs)
     except Exception:  # then it fails in the script, too
         return []
     pairs = zip(names, candidate.inputs, inputs, strict=True)
