@@ -53,4 +53,7 @@ def _run(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:  # the command that waits for this says so
+        sys.exit(130)
