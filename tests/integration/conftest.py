@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,16 +17,23 @@ def compiler_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compiler_that_builds_once(tmp_path_factory.mktemp("compiler"))
 
 
-@pytest.fixture(scope="module")
-def compile_once(compiler_folder: Path) -> Iterator[None]:
-    """For the tests of one file, which ask for it."""
+@contextmanager
+def first_in_path(folder: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", str(compiler_folder), prepend=os.pathsep)
+        patch.setenv("PATH", str(folder), prepend=os.pathsep)
         yield
 
 
 @pytest.fixture(scope="module")
-def only_torch(tmp_path_factory: pytest.TempPathFactory, compile_once: None) -> Iterator[OnlyTorch]:
-    made = OnlyTorch(tmp_path_factory.mktemp("only-torch"))
+def compile_once(compiler_folder: Path) -> Iterator[None]:
+    """For the tests of one file, which ask for it."""
+    with first_in_path(compiler_folder):
+        yield
+
+
+@pytest.fixture(scope="session")
+def only_torch(tmp_path_factory: pytest.TempPathFactory, compiler_folder: Path) -> Iterator[OnlyTorch]:
+    with first_in_path(compiler_folder):
+        made = OnlyTorch(tmp_path_factory.mktemp("only-torch"))
     yield made
     made.close()

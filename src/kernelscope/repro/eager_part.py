@@ -10,7 +10,7 @@ from ..events import TensorSpec
 from ..run import KernelCall, StoredRun
 from ..stages.graphs import StagedGraph
 from .fx_text import FxLine, FxText, read_fx, slice_of
-from .held_values import Tensors, Value, about_value, values_before
+from .held_values import Tensors, Value, about_value, place_among, values_before, written_before
 from .sizes import learn, value_of, values_of
 from .wrapper_parts import LaunchText, Wrapper
 
@@ -49,28 +49,28 @@ class GraphNames:
         names = [b["name"] for b in bodies[body]] if body else list(self.text.inputs)
         self.nodes |= dict(zip(names, self.text.inputs, strict=False))
         self.renamed = wrapper.renamed()
+        self.written: set[str] = set()  # by launches before the one that is looked at
         results = wrapper.results(body or "call")
         if len(results) == len(self.text.results):  # what the wrapper returns is the value of that node
             for variable, node in zip(results, self.text.results, strict=True):
                 if variable and node:
                     self.nodes.setdefault(variable, node)
 
+    def holder(self, name: str) -> str:
+        """The variable that says what is in the memory of this one: who was written last under its name."""
+        chain = [name]
+        while chain[-1] not in self.written and (older := self.renamed.get(chain[-1])) and older not in chain:
+            chain.append(older)
+        return next((each for each in reversed(chain) if each in self.nodes), chain[-1])
+
     def held(self, name: str) -> str:
         """The node whose value a variable has."""
-        seen: set[str] = set()
-        while name not in self.nodes and name in self.renamed and name not in seen:
-            seen.add(name)
-            name = self.renamed[name]
-        return str(self.nodes.get(name, ""))
+        return str(self.nodes.get(self.holder(name), ""))
 
     def named_later(self, name: str) -> str:
         """The node of what an operator returned: `buf2 = buf1`, where only `buf2` is a buffer of a node."""
         later = [new for new, old in self.renamed.items() if old == name]
         return next((self.nodes[new] for new in later if new in self.nodes), "")
-
-    def before_renaming(self, name: str) -> str:
-        """What memory that goes on under a new name still holds."""
-        return self.held(self.renamed[name]) if name in self.renamed else ""
 
 
 def eager_part(
@@ -87,6 +87,7 @@ def eager_part(
     if staged is None or "post_grad" not in staged.stages:
         return None
     graph, part = GraphNames(staged, wrapper, wrapper.function_at(call.wrapper_line[1])), EagerPart()
+    graph.written = written_before(run, call, wrapper)
     outputs = _outputs(call, names, graph, launch, part)
     around = values_before(run, call, wrapper)
     part.symbols = _symbols(call, graph, around)
@@ -146,7 +147,7 @@ def _outputs(
         if arg.tensor is None or arg.role not in ("out", "inout"):
             continue
         if arg.returned:
-            place = returned.index(i)
+            place = place_among(returned, i, arg.name)
             variable = launch.items.get(place, "") if launch.items else launch.target
         else:
             variable = arg.wrapper_name
@@ -170,12 +171,8 @@ def _own_inputs(
         # One that is only read may be memory that the launch itself fills first, under another name.
         if arg.tensor is None or not arg.wrapper_name or role == "out" or i in call.uninitialised:
             continue
-        node = graph.before_renaming(arg.wrapper_name) if role == "inout" else ""
-        variable = arg.wrapper_name
-        if node:
-            variable = graph.renamed[variable]
-        else:
-            node = graph.held(variable)
+        variable = graph.holder(arg.wrapper_name)
+        node = graph.held(arg.wrapper_name)
         if not node or node in found:
             continue
         expression = whole(names[i], variable, node, arg.tensor, graph, symbols)

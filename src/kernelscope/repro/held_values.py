@@ -86,9 +86,26 @@ def values_of_call(
     for i, arg in enumerate(call.arguments):
         if arg.tensor is None or (i, moment) not in files:
             continue
-        name = targets.get(returned.index(i), "") if arg.returned else arg.wrapper_name
+        name = targets.get(place_among(returned, i, arg.name), "") if arg.returned else arg.wrapper_name
         if name:
             yield name, Value(files[i, moment], arg.tensor)
+
+
+def place_among(returned: list[int], i: int, name: str) -> int:
+    """Where in a returned tuple a result is: `result2` may be the second, where another is None."""
+    told = name.removeprefix("result")
+    return int(told) if told.isdecimal() else returned.index(i)
+
+
+def written_before(run: StoredRun, call: KernelCall, wrapper: Wrapper) -> set[str]:
+    """The variables that launches of this execution have filled before this one."""
+    found: set[str] = set()
+    for each in calls_around(run, call):
+        if each.index < call.index:
+            found |= {a.wrapper_name for a in each.arguments if a.role in ("out", "inout") and a.wrapper_name}
+            if any(a.returned for a in each.arguments):
+                found |= set(wrapper.targets(each.wrapper_line[1]).values())
+    return found
 
 
 def about_value(value: Value, name: str, tensors: Tensors) -> dict[str, Any]:
