@@ -154,6 +154,8 @@ def test_a_launch_in_a_wrapper() -> None:
     assert wrapper.results() == ["buf4", "buf1"]
     assert wrapper.views() == [None, ReturnedView(("4", "2"), ("2", "1"), "0")]
     assert wrapper.function_at(line) == "call"
+    assert wrapper.is_read_after("buf0", line)
+    assert not wrapper.is_read_after("buf0", line + 1), "it is only freed"
     assert wrapper.function_at(1) == ""
     assert wrapper.renamed()["buf1"] == "buf0"
     assert wrapper.launch(1000, [], positional=True) is None

@@ -88,7 +88,7 @@ def eager_part(
         return None
     graph, part = GraphNames(staged, wrapper, wrapper.function_at(call.wrapper_line[1])), EagerPart()
     graph.written = written_before(run, call, wrapper)
-    outputs = _outputs(call, names, graph, launch, part)
+    outputs = _outputs(call, names, graph, wrapper, launch, part)
     around = values_before(run, call, wrapper)
     part.symbols = _symbols(call, graph, around)
     own = _own_inputs(call, names, graph, part.symbols)
@@ -138,7 +138,12 @@ def _bind(
 
 
 def _outputs(
-    call: KernelCall, names: Mapping[int, str], graph: GraphNames, launch: LaunchText, part: EagerPart
+    call: KernelCall,
+    names: Mapping[int, str],
+    graph: GraphNames,
+    wrapper: Wrapper,
+    launch: LaunchText,
+    part: EagerPart,
 ) -> dict[str, str]:
     """By argument that is written or returned: the node that it should be."""
     found: dict[str, str] = {}
@@ -154,6 +159,8 @@ def _outputs(
         node = graph.nodes.get(variable, "") or (graph.named_later(variable) if arg.returned else "")
         if node in graph.text.inputs:
             node = graph.text.last_write(node)
+        elif not arg.returned and not wrapper.is_read_after(variable, call.wrapper_line[1]):
+            continue  # nobody reads it: the store may have been left out
         if node in graph.text.lines:
             found[names[i]] = node
         elif variable:

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from keyword import iskeyword
 
 _KERNELS = "async_compile"
@@ -72,6 +73,18 @@ class Wrapper:
         functions = [s for s in self._locals if isinstance(s, ast.FunctionDef)]
         around = [f for f in functions if f.lineno <= line <= (f.end_lineno or f.lineno)]
         return max(around, key=lambda f: f.lineno).name if around else ""
+
+    def is_read_after(self, name: str, line: int) -> bool:
+        """Whether anything looks at a variable after this line; what is only freed may hold anything."""
+        return any(n > line for n in self._reads.get(name, ()))
+
+    @cached_property
+    def _reads(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for n in ast.walk(self._tree) if self._tree is not None else ():
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load):
+                found.setdefault(n.id, []).append(n.lineno)
+        return found
 
     def _returned(self, function: str) -> list[ast.expr]:
         for s in self._locals:
