@@ -6,7 +6,7 @@ Without that, and one of each family in `make test`: test_repro_faults.
 from __future__ import annotations
 
 import pytest
-from tests.integration.faults.corpus import FAULTS
+from tests.integration.faults.everything import FAULTS
 from tests.integration.faults.finding import Canaries, assert_found, planted
 from tests.integration.faults.planting import Fault
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -184,3 +185,20 @@ def test_a_script_that_does_not_fail(tmp_path: Path) -> None:
     assert status == 2
     assert "nothing fails" in told["problem"]
     assert "nothing fails" in said
+
+
+def test_an_optimizers_step() -> None:
+    """It writes to what requires gradients; the `no_grad` around that is not in its graph."""
+    from torch._inductor import lowering
+
+    weight = torch.nn.Parameter(torch.randn(5, 3))
+    weight.grad = torch.ones_like(weight)
+    step = torch.compile(torch.optim.SGD([weight], weight_decay=0.1).step)
+
+    def broken(*args: Any, **kwargs: Any) -> None:
+        raise ValueError("no such lowering")
+
+    with patch.dict(lowering.lowerings, {torch.ops.aten.add.Tensor: broken}):
+        found = kernelscope.reduce(step)
+    assert (found.nodes_before, found.nodes) == (2, 1)
+    assert "no such lowering" in str(found)

@@ -7,7 +7,6 @@ the kernel or the pass that the fault was put into.
 
 from __future__ import annotations
 
-import os
 import runpy
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -16,8 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch._inductor.config
-from tests.integration.compile_once import compiler_that_builds_once
-from tests.integration.faults.corpus import FAULTS
+from tests.integration.faults.everything import FAULTS, marked
 from tests.integration.faults.finding import Canaries, assert_found, planted
 from tests.integration.faults.planting import Fault
 from tests.integration.only_torch import OnlyTorch
@@ -37,28 +35,8 @@ from kernelscope.repro.composing import Script
 from kernelscope.repro.graph_script import graph_script
 
 ROOT = Path(__file__).parents[2]
-FIRST = {fault.family: fault.name for fault in reversed(FAULTS)}
 CORPUS = "tests.integration.faults.corpus"
-
-
-def marked(fault: Fault) -> object:
-    is_first = FIRST[fault.family] == fault.name
-    return pytest.param(fault, id=str(fault), marks=() if is_first else pytest.mark.slow)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compile_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    folder = compiler_that_builds_once(tmp_path_factory.mktemp("compiler"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", str(folder), prepend=os.pathsep)
-        yield
-
-
-@pytest.fixture(scope="module")
-def only_torch(tmp_path_factory: pytest.TempPathFactory, compile_once: None) -> Iterator[OnlyTorch]:
-    made = OnlyTorch(tmp_path_factory.mktemp("only-torch"))
-    yield made
-    made.close()
+pytestmark = pytest.mark.usefixtures("compile_once")
 
 
 @contextmanager
@@ -83,12 +61,11 @@ def record(fault: Fault, path: Path) -> kernelscope.ShadowResult:
 def script_of(path: Path, result: kernelscope.ShadowResult) -> Script:
     run, culprit = kernelscope.load(path), result.culprit
     assert culprit is not None
-    if culprit.verdict == "wrong-stage":
+    if culprit.verdict in ("wrong-stage", "wrong-result"):
         return graph_script(run, run.graphs[0].name)
     file, _, line = culprit.wrapper.rpartition(":")
-    [call] = [
-        c for c in run.calls if Path(c.wrapper_line[0]) == Path(file) and c.wrapper_line[1] == int(line)
-    ]
+    call = run.calls[culprit.index]
+    assert (Path(call.wrapper_line[0]), call.wrapper_line[1]) == (Path(file), int(line))
     imports = [CORPUS] if "kernelscope_faults" in call.kernel_name else []
     return call_script(run, call.index, imports)
 

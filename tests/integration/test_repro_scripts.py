@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tests.clean_programs import PROGRAMS
-from tests.integration.compile_once import compiler_that_builds_once
 from tests.integration.only_torch import OnlyTorch
 
 import kernelscope
 from kernelscope.repro import call_script, files, graph_script
 
-
-@pytest.fixture(scope="module", autouse=True)
-def compile_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    folder = compiler_that_builds_once(tmp_path_factory.mktemp("compiler"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", str(folder), prepend=os.pathsep)
-        yield
-
-
-@pytest.fixture(scope="module")
-def only_torch(tmp_path_factory: pytest.TempPathFactory, compile_once: None) -> Iterator[OnlyTorch]:
-    made = OnlyTorch(tmp_path_factory.mktemp("only-torch"))
-    yield made
-    made.close()
+pytestmark = pytest.mark.usefixtures("compile_once")
 
 
 def in_place() -> None:

@@ -3,17 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.integration.faults.corpus import FAULTS as COMMON
-from tests.integration.faults.other_kinds import OTHERS
+from tests.integration.faults.everything import FAULTS, marked
 from tests.integration.faults.planting import Fault, assert_named, look_for
-
-FAULTS = [*COMMON, *OTHERS]
-FIRST = {fault.family: fault.name for fault in reversed(FAULTS)}
-
-
-def marked(fault: Fault) -> object:
-    is_first = FIRST[fault.family] == fault.name
-    return pytest.param(fault, id=str(fault), marks=() if is_first else pytest.mark.slow)
 
 
 @pytest.mark.parametrize("fault", [marked(fault) for fault in FAULTS])

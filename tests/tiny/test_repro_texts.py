@@ -15,7 +15,7 @@ from kernelscope.repro.call_script import call_script
 from kernelscope.repro.embedded import allowance, arguments, difference
 from kernelscope.repro.fx_text import read_fx, slice_of
 from kernelscope.repro.sizes import learn, value_of
-from kernelscope.repro.wrapper_parts import Wrapper, uniquely
+from kernelscope.repro.wrapper_parts import ReturnedView, Wrapper, uniquely
 
 Capture = pytest.CaptureFixture[str]
 
@@ -25,10 +25,17 @@ class <lambda>(torch.nn.Module):
         # File: a.py:1 in f, code: x.sin()
         sin: "f32[s77, 8][8, 1]cpu" = torch.ops.aten.sin.default(arg1_1)
         add: "f32[s77, 8][8, 1]cpu" = torch.ops.aten.add.Tensor(sin, arg2_1);  sin = arg2_1 = None
-        rand = torch.ops.prims.inductor_random.default([8], arg0_1, 'rand')
+        seeds: "i64[2][1]cpu" = torch.ops.prims.inductor_seeds.default(2, device(type='cpu'))
+        seed: "i64[][]cpu" = torch.ops.prims.inductor_lookup_seed.default(seeds, 0);  seeds = None
+        rand: "f32[8][1]cpu" = torch.ops.prims.inductor_random.default([8], seed, 'rand');  seed = None
         mul: "f32[s77, 8][8, 1]cpu" = torch.ops.aten.mul.Tensor(add, rand);  rand = None
         copy_: "f32[s77, 8][8, 1]cpu" = torch.ops.aten.copy_.default(arg1_1, add);  arg1_1 = copy_ = None
         return (mul, add)
+
+    class true_graph_0(torch.nn.Module):
+        def forward(self, arg0_1: "f32[8][1]cpu"):
+            exp: "f32[8][1]cpu" = torch.ops.aten.exp.default(arg0_1);  arg0_1 = None
+            return (exp,)
 """
 
 WRAPPER = """
@@ -64,8 +71,13 @@ def test_a_printed_graph() -> None:
     assert [line.name for line in part.lines] == ["sin", "add"]
     assert not part.missing
     assert slice_of(graph, "add", frozenset({"sin", "arg2_1"})).given == ("sin", "arg2_1")
-    assert slice_of(graph, "mul", frozenset({"add"})).missing == ("rand",), "random numbers are not repeated"
+    assert slice_of(graph, "mul", frozenset({"add"})).missing == ("seeds",), "seeds are not drawn again"
+    drawn = slice_of(graph, "mul", frozenset({"add", "seeds"}))
+    assert [line.name for line in drawn.lines] == ["seed", "rand", "mul"]
     assert slice_of(graph, "add", frozenset({"sin"})).missing == ("arg2_1",)
+    body = read_fx(GRAPH, "true_graph_0")
+    assert (list(body.inputs), list(body.lines), body.results) == (["arg0_1"], ["exp"], ("exp",))
+    assert not read_fx(GRAPH, "false_graph_0").lines
     assert not read_fx("no graph at all").lines
     assert not read_fx("def f(:").lines
 
@@ -140,6 +152,11 @@ def test_a_launch_in_a_wrapper() -> None:
     assert product.call == "extern_kernels.mm(self, mat2, out=out)"
     assert wrapper.targets(line + 3) == {0: "buf4", 1: "buf5"}
     assert wrapper.results() == ["buf4", "buf1"]
+    assert wrapper.views() == [None, ReturnedView(("4", "2"), ("2", "1"), "0")]
+    assert wrapper.function_at(line) == "call"
+    assert wrapper.is_read_after("buf0", line)
+    assert not wrapper.is_read_after("buf0", line + 1), "it is only freed"
+    assert wrapper.function_at(1) == ""
     assert wrapper.renamed()["buf1"] == "buf0"
     assert wrapper.launch(1000, [], positional=True) is None
     assert not Wrapper("no ( python").is_readable

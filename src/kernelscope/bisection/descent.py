@@ -149,6 +149,10 @@ class Descent:
         plan = [(axis, self._of(axis)) for axis in (*early, *later)]
         stop = ("pass", "lowering", "fusion", "autotune") if self._is_quick else ()
         self._follow([*plan, ("config", self._configs(kinds))], stop)
+        if self._condition == "shadow" and "backend" in self._axes and not self.result.causes:
+            nearest = _BACKENDS[0]  # last: without Inductor's kernels there is nothing to judge
+            if not self._trials.fails(Settings(backend=nearest), f"backend {nearest}"):
+                self._find_backend()
 
     def _follow(
         self, plan: Sequence[tuple[str, list[Switch]]], stop: Sequence[str], rest: Sequence[Switch] = ()

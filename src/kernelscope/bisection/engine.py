@@ -121,6 +121,7 @@ class Engine:
         _install(stack, Lowerings(lowered))
         if self._condition.judges:
             _install(stack, FxStages(session.stage))
+            _install(stack, session.results)
         BUS.attach(session)
         stack.callback(BUS.detach, session)
         return session

@@ -21,6 +21,8 @@ class Schedules:
         self._context = context
         self._before: dict[int, list[Any]] = {}  # by scheduler: its nodes before fusion
         self._refused: dict[int, Counter[tuple[str, str, str]]] = {}  # by graph
+        self._texts: dict[tuple[int, str], str] = {}  # by graph and stage: what the bodies in it are added to
+        self._dags: dict[int, dict[str, Any]] = {}  # by graph
         self.patches = [
             Patch(f"{_SCHEDULER}Scheduler.fuse_nodes", self._around_fusion),
             Patch(f"{_SCHEDULER}Scheduler.__init__", self._around_scheduling),
@@ -30,6 +32,8 @@ class Schedules:
     def forget(self) -> None:
         self._before.clear()
         self._refused.clear()
+        self._texts.clear()
+        self._dags.clear()
 
     def _around_fusion(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def fuse_nodes(scheduler: Any, nodes: Any) -> Any:
@@ -51,7 +55,11 @@ class Schedules:
                 self._stage("schedule", scheduler.nodes)
                 graph = self._context.graph
                 if graph is not None:
-                    self._context.stage(graph, "dag", "json", json.dumps(dag(scheduler, before)))
+                    body, made = _body(), dag(scheduler, before)
+                    if body and graph.id in self._dags:
+                        made = _with_body(self._dags[graph.id], body, made)
+                    self._dags[graph.id] = made
+                    self._context.stage(graph, "dag", "json", json.dumps(made))
 
         return __init__
 
@@ -76,7 +84,18 @@ class Schedules:
     def _stage(self, name: str, nodes: Sequence[Any]) -> None:
         graph = self._context.graph
         if graph is not None:
-            self._context.stage(graph, name, "text", "\n\n".join(node.debug_str() for node in nodes))
+            text = "\n\n".join(node.debug_str() for node in nodes)
+            if _body() and (around := self._texts.get((graph.id, name))):
+                text = f"{around}\n\n{text}"
+            self._texts[graph.id, name] = text
+            self._context.stage(graph, name, "text", text)
+
+
+def _body() -> str:
+    """The name of the branch or of the loop's body that is being scheduled, if it is one."""
+    from torch._inductor.virtualized import V
+
+    return str(getattr(V.graph, "name", None) or "")
 
 
 # -- as the schema of a graph's document has it --------------------------------------------------------
@@ -102,6 +121,13 @@ def dag(scheduler: Any, before: list[Any]) -> dict[str, Any]:
         "edges": edges,
         "groups": [[each.get_name() for each in node.get_nodes()] for node in scheduler.nodes],
     }
+
+
+def _with_body(around: dict[str, Any], name: str, body: dict[str, Any]) -> dict[str, Any]:
+    """A body's buffers and nodes have names that nothing else in the graph has; its inputs are its own."""
+    made = {key: [*around[key], *body[key]] for key in ("nodes", "edges", "groups")}
+    made["buffers"] = [*around["buffers"], *(each | {"body": name} for each in body["buffers"])]
+    return around | made | {"bodies": around.get("bodies", {}) | {name: body["inputs"]}}
 
 
 def _node(node: Any, reads: list[str]) -> dict[str, Any]:

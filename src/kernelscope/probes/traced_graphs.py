@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch.fx import GraphModule
 
 from .patching import Patch
@@ -22,6 +23,7 @@ class TracedGraph:
     module: GraphModule
     example: list[Any]  # what it was traced with
     real: list[Any] | None = None  # what it is being called with
+    differentiates: bool = True  # an optimizer's step does not, and writes to what requires gradients
 
 
 class TracedGraphs:
@@ -43,12 +45,14 @@ class TracedGraphs:
             if not isinstance(model, GraphModule):
                 return original(model, example_inputs, *args, **kwargs)
             traced = TracedGraph(GraphModule(model, copy.deepcopy(model.graph)), list(example_inputs))
+            traced.differentiates = torch.is_grad_enabled()
             self.current = traced
             compiled = original(model, example_inputs, *args, **kwargs)
 
             @functools.wraps(compiled)
             def call(*given: Any) -> Any:
                 self.current, traced.real = traced, list(given)
+                traced.differentiates = torch.is_grad_enabled()
                 return compiled(*given)
 
             call._boxed_call = False  # type: ignore[attr-defined]

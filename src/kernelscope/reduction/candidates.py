@@ -16,7 +16,7 @@ from torch.fx import Graph, GraphModule, Interpreter, Node
 from torch.utils._pytree import tree_leaves, tree_map
 
 _WORK = ("call_function", "call_method")
-_DRAWS = ("inductor_seeds", "inductor_random", "inductor_randint", "inductor_lookup_seed")
+_DRAWS = ("inductor_seeds", "inductor_random", "inductor_randint")
 
 
 @dataclass(slots=True)
@@ -143,7 +143,12 @@ def nothing() -> Candidate:
 
 
 def removable(candidate: Candidate) -> list[str]:
-    """The nodes that a part may have; what draws random numbers is always given instead."""
+    """The nodes that a part may have; what draws seeds is always given instead."""
+    return [n.name for n in work_of(candidate.module) if _DRAWS[0] not in str(n.target)]
+
+
+def comparable(candidate: Candidate) -> list[str]:
+    """Those of them that eager computes as a kernel does: it draws other random numbers."""
     return [n.name for n in work_of(candidate.module) if not any(word in str(n.target) for word in _DRAWS)]
 
 

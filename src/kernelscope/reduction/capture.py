@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -104,7 +104,8 @@ def _is_tensor(node: Node) -> bool:
 def _of_unit(wrong: Wrong, dynamic: bool) -> list[Candidate]:
     """With the values that the launch was really given."""
     assert wrong.module is not None
-    values = {node.name: copied(value) for node, value in wrong.given.items()}
+    # Not to be differentiated: the graph is the forward or the backward one already.
+    values = {node.name: _plain(value) for node, value in wrong.given.items()}
     whole = Candidate(wrong.module, [], dynamic)
     for node in wrong.order:  # as placeholders, only what is given has a value; what is computed needs none
         values.setdefault(node.name, node.meta.get("val"))
@@ -121,15 +122,34 @@ def _of_unit(wrong: Wrong, dynamic: bool) -> list[Candidate]:
     return [made] if made is not None else []
 
 
+def _plain(value: Any) -> Any:
+    return copied(value.detach()) if isinstance(value, torch.Tensor) else value
+
+
 def _of_traced(traced: TracedGraph) -> list[Candidate]:
     inputs = traced.real if traced.real is not None else [_generated(v) for v in traced.example]
     if any(v is None for v in inputs):
         return []
+    if not traced.differentiates:
+        inputs = [_plain(v) for v in inputs]
     dynamic = any(isinstance(v, int | torch.SymInt) for v in traced.example)
     try:
-        return [of_module(traced.module, inputs, dynamic=dynamic)]
+        made = of_module(traced.module, inputs, dynamic=dynamic)
     except Exception:
         return []
+    if made.differentiates and not _can_be_differentiated(made):
+        made = replace(made, inputs=[_plain(v) for v in made.inputs])
+    return [made]
+
+
+def _can_be_differentiated(candidate: Candidate) -> bool:
+    """Not if it writes to what requires gradients, as an optimizer does; Dynamo leaves out its `no_grad`."""
+    try:
+        with torch.enable_grad():
+            candidate.module.forward(*[copied(v) for v in candidate.inputs])
+    except Exception:
+        return False
+    return True
 
 
 def _generated(value: Any) -> Any:

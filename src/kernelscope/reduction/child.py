@@ -43,4 +43,8 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    leave(main(sys.argv[1:]))
+    try:
+        status = main(sys.argv[1:])
+    except KeyboardInterrupt:  # the command that waits for this says so
+        status = 130
+    leave(status)

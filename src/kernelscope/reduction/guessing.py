@@ -21,7 +21,7 @@ from torch.fx.node import map_arg
 from torch.utils.flop_counter import flop_registry
 
 from ..probes.lazy_kernels import AwaitedKernels
-from .candidates import Candidate, constant_of, copied, removable, work_of
+from .candidates import Candidate, comparable, constant_of, copied, work_of
 
 _NEAR = 1e-3  # of the largest: this only chooses what is tried first
 _MOST_AHEAD = 40  # sorts of nodes that are compiled before anybody knows whether they are wanted
@@ -121,7 +121,7 @@ def singles_of(candidate: Candidate, values: Mapping[str, Any]) -> list[Single]:
         is_constant = node.op == "get_attr"
         return constant_of(candidate.module, node) if is_constant else values.get(node.name)
 
-    return _singles(candidate.module, removable(candidate), look, numbers=candidate.dynamic)
+    return _singles(candidate.module, comparable(candidate), look, numbers=candidate.dynamic)
 
 
 def ahead_of(modules: Sequence[GraphModule]) -> Singles | None:
@@ -129,7 +129,7 @@ def ahead_of(modules: Sequence[GraphModule]) -> Singles | None:
     singles: list[Single] = []
     for module in modules:
         nodes = {node.name for node in module.graph.nodes if not _is_heavy(node)}
-        names = nodes.intersection(removable(Candidate(module, [])))
+        names = nodes.intersection(comparable(Candidate(module, [])))
         singles += _singles(module, names, lambda node: node.meta.get("val"), numbers=False)
     made = Singles(singles)
     return made if len(singles) > 1 and len(made) <= _MOST_AHEAD else None

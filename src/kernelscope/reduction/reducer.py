@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..run.errors import RunError
-from .candidates import Candidate, part_of, removable, values_of
+from .candidates import Candidate, comparable, part_of, removable, values_of
 from .ddmin import ddmin
 from .failures import Failure
 from .guessing import Singles, singles_of
@@ -86,7 +86,7 @@ def _reduction(candidate: Candidate, trials: Trials, nodes_before: int) -> Reduc
 
 def _guessed(start: Candidate, wanted: Failure, trials: Trials, ready: Singles | None) -> Candidate | None:
     """One node that fails alone as the program did, and does so twice."""
-    if len(removable(start)) < 2:
+    if len(comparable(start)) < 2:
         return None
     values = values_of(start)
     nodes = singles_of(start, values)

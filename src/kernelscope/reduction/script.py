@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..probes.compile_settings import changed_settings
-from ..repro.composing import Script, docstring, ending, laid_out, rule, settings, tables
+from ..repro.composing import Script, docstring, draws_by_seed, ending, laid_out, rule, settings, tables
 from ..run.tensors import SavedTensor
 from .candidates import Candidate, copied
 from .reducer import Reduction
@@ -48,7 +48,7 @@ def reduced_script(reduction: Reduction, name: str = "reduced") -> Script:
         f"SIZES = {numbers!r}",
         *_running(leaves, dynamic=candidate.dynamic),
         *tables(given, {}, notes),
-        *ending("eager"),
+        *ending("eager", draws=draws_by_seed(candidate.code)),
     ]
     return Script(name, laid_out(blocks), tensors, notes)
 
@@ -89,7 +89,7 @@ def _changed(candidate: Candidate, names: list[str]) -> list[str]:
     inputs = [copied(v) for v in candidate.inputs]
     try:
         with torch.no_grad():
-            candidate.module(*inputs)
+            candidate.module.forward(*inputs)
     except Exception:  # then it fails in the script, too
         return []
     pairs = zip(names, candidate.inputs, inputs, strict=True)

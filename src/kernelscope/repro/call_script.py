@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..analysis.random_operators import draws
+from ..events import TensorSpec
 from ..run import KernelCall, StoredRun
 from ..run.errors import RunError
-from .composing import Script, docstring, ending, laid_out, rule, switches, tables
+from .composing import Script, docstring, draws_by_seed, ending, laid_out, rule, switches, tables
 from .eager_part import EagerPart, eager_part
-from .held_values import Tensors, about_argument, place_in_memory
+from .held_values import Tensors, about_argument, about_value, place_in_memory, value_of_variable
 from .launching import Launching, launching
 from .wrapper_parts import uniquely
 
@@ -33,7 +34,8 @@ def call_script(run: StoredRun, index: int, imports: Sequence[str] = ()) -> Scri
     }
     place_in_memory(call, given, {i: n for i, n in names.items() if n in given})
     launch = launching(call, names)
-    part = eager_part(run, call, names, launch.wrapper, launch.text, tensors)
+    held = _held(run, call, launch, given, tensors)
+    part = eager_part(run, call, names, launch.wrapper, launch.text, tensors, held)
     if part is None:
         if call.kind != "op":  # which is eager itself
             staged = call.kind != "gcu" and call.graph is not None
@@ -47,6 +49,20 @@ def call_script(run: StoredRun, index: int, imports: Sequence[str] = ()) -> Scri
         notes.append(f"when it was recorded, the launch raised {call.error}")
     text = _text(run, call, names, given, recorded, launch, part, notes, imports)
     return Script(f"repro_call_{index}", text, tensors.held, notes)
+
+
+def _held(
+    run: StoredRun, call: KernelCall, launch: Launching, given: dict[str, dict[str, Any]], tensors: Tensors
+) -> dict[str, TensorSpec]:
+    """The wrapper's variables that a launch computes its arguments from, as arguments of their own."""
+    found: dict[str, TensorSpec] = {}
+    for name in launch.variables:
+        value = value_of_variable(run, call, launch.wrapper, name)
+        if value is None or name in given:
+            raise RunError(f"call {call.index}, {call.kernel_name}: {name} in its launch is not known")
+        given[name] = {"role": "in"} | about_value(value, name, tensors)
+        found[name] = value.spec
+    return found
 
 
 def _recorded(
@@ -96,9 +112,9 @@ def _text(
         *[f"    {line}" for line in launch.lines],
         f"    return {result}",
     ]
-    eager = "None"
+    eager, draws_numbers = "None", False
     if part is not None and part.outputs:
-        eager = "eager"
+        eager, draws_numbers = "eager", any(draws_by_seed(line.code) for line in part.lines)
         blocks += [
             rule("what it should compute: the nodes of the FX graph"),
             f"def eager({', '.join(given)}):",
@@ -107,4 +123,4 @@ def _text(
             "    return {" + ", ".join(f"{k!r}: {v}" for k, v in part.outputs.items()) + "}",
         ]
     blocks += tables(given, recorded, notes)
-    return laid_out([*blocks, *ending(eager, launch.first)])
+    return laid_out([*blocks, *ending(eager, launch.first, draws=draws_numbers)])

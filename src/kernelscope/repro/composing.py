@@ -17,6 +17,7 @@ from ..run import KernelCall, StoredRun
 from ..run.tensors import SavedTensor
 
 _EMBEDDED = Path(__file__).with_name("embedded.py")
+_RANDOM = Path(__file__).with_name("embedded_random.py")
 _WIDTH = 110
 _IRRELEVANT = ("fx_graph_", "worker_", "compile_threads", "trace.", "force_disable_caches")
 SHARED = "the same in every such script: reading tensors, comparing, timing"
@@ -58,16 +59,23 @@ def tables(given: dict[str, Any], recorded: dict[str, Any], notes: Sequence[str]
     ]
 
 
-def ending(eager: str, first: Sequence[str] = ()) -> list[str]:
+def draws_by_seed(code: str) -> bool:
+    """Whether eager needs to be told which numbers Inductor draws."""
+    return "prims.inductor_rand" in code
+
+
+def ending(eager: str, first: Sequence[str] = (), *, draws: bool = False) -> list[str]:
     """What every script shares, and what it does when it is run."""
+    right = f"drawing({eager})" if draws else eager
     return [
         rule(SHARED),
-        _embedded(),
+        _embedded(_EMBEDDED),
+        *([_embedded(_RANDOM)] if draws else []),
         'if __name__ == "__main__":',
         *[f"    {line}" for line in first],
         '    if "--benchmark" in sys.argv:',
         f"        sys.exit(benchmark(__file__, launch, {eager}, GIVEN))",
-        f"    sys.exit(check(__file__, launch, {eager}, GIVEN, RECORDED, NOTES))",
+        f"    sys.exit(check(__file__, launch, {right}, GIVEN, RECORDED, NOTES))",
     ]
 
 
@@ -132,7 +140,7 @@ def laid_out(blocks: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _embedded() -> str:
+def _embedded(file: Path) -> str:
     """Without its docstring and what a script must begin with."""
-    text = _EMBEDDED.read_text()
+    text = file.read_text()
     return text.partition("from __future__ import annotations\n")[2].strip()

@@ -10,7 +10,7 @@ from ..events import TensorSpec
 from ..run import KernelCall, StoredRun
 from ..stages.graphs import StagedGraph
 from .fx_text import FxLine, FxText, read_fx, slice_of
-from .held_values import Tensors, Value, values_before
+from .held_values import Tensors, Value, about_value, place_among, values_before, written_before
 from .sizes import learn, value_of, values_of
 from .wrapper_parts import LaunchText, Wrapper
 
@@ -32,34 +32,45 @@ class EagerPart:
 class GraphNames:
     """What the stages of one graph tell about its variables."""
 
-    def __init__(self, staged: StagedGraph, wrapper: Wrapper) -> None:
+    def __init__(self, staged: StagedGraph, wrapper: Wrapper, function: str = "call") -> None:
+        """Of the graph, or of the body of a branch or loop that is this function of the wrapper."""
         dag = staged.part("dag") or {}
         stage = staged.stages.get("post_grad")
-        self.text: FxText = read_fx(stage.text if stage is not None else "")
-        listed = [*dag.get("inputs", ()), *dag.get("buffers", ())]
+        bodies = dag.get("bodies", {})
+        body = function if function in bodies else ""
+        self.text: FxText = read_fx(stage.text if stage is not None else "", body)
+        inputs = [*dag.get("inputs", ()), *(each for given in bodies.values() for each in given)]
+        listed = [*inputs, *dag.get("buffers", ())]
         self.layouts = {b["name"]: (b["shape"], b.get("stride", [])) for b in listed}
         self.devices = {b["name"]: str(b.get("scope", "cpu")) for b in listed}
         self.dtypes = {b["name"]: b["dtype"].removeprefix("torch.") for b in listed}
-        self.nodes = {b["name"]: b["node"] for b in listed if b.get("node")}
-        self.nodes |= {name: name for name in self.text.inputs}
+        own = [b for b in listed if b.get("body", "") == body]
+        self.nodes = {b["name"]: b["node"] for b in own if b.get("node")}
+        names = [b["name"] for b in bodies[body]] if body else list(self.text.inputs)
+        self.nodes |= dict(zip(names, self.text.inputs, strict=False))
         self.renamed = wrapper.renamed()
-        results = wrapper.results()
+        self.written: set[str] = set()  # by launches before the one that is looked at
+        results = wrapper.results(body or "call")
         if len(results) == len(self.text.results):  # what the wrapper returns is the value of that node
             for variable, node in zip(results, self.text.results, strict=True):
                 if variable and node:
                     self.nodes.setdefault(variable, node)
 
+    def holder(self, name: str) -> str:
+        """The variable that says what is in the memory of this one: who was written last under its name."""
+        chain = [name]
+        while chain[-1] not in self.written and (older := self.renamed.get(chain[-1])) and older not in chain:
+            chain.append(older)
+        return next((each for each in reversed(chain) if each in self.nodes), chain[-1])
+
     def held(self, name: str) -> str:
         """The node whose value a variable has."""
-        seen: set[str] = set()
-        while name not in self.nodes and name in self.renamed and name not in seen:
-            seen.add(name)
-            name = self.renamed[name]
-        return str(self.nodes.get(name, ""))
+        return str(self.nodes.get(self.holder(name), ""))
 
-    def before_renaming(self, name: str) -> str:
-        """What memory that goes on under a new name still holds."""
-        return self.held(self.renamed[name]) if name in self.renamed else ""
+    def named_later(self, name: str) -> str:
+        """The node of what an operator returned: `buf2 = buf1`, where only `buf2` is a buffer of a node."""
+        later = [new for new, old in self.renamed.items() if old == name]
+        return next((self.nodes[new] for new in later if new in self.nodes), "")
 
 
 def eager_part(
@@ -69,16 +80,21 @@ def eager_part(
     wrapper: Wrapper,
     launch: LaunchText,
     tensors: Tensors,
+    held: Mapping[str, TensorSpec],
 ) -> EagerPart | None:
-    """None where the run has no stages of the graph."""
+    """None where the run has no stages of the graph; `held` are variables that the script has by name."""
     staged = run.stages_of(call.graph)
     if staged is None or "post_grad" not in staged.stages:
         return None
-    graph, part = GraphNames(staged, wrapper), EagerPart()
-    outputs = _outputs(call, names, graph, launch, part)
+    graph, part = GraphNames(staged, wrapper, wrapper.function_at(call.wrapper_line[1])), EagerPart()
+    graph.written = written_before(run, call, wrapper)
+    outputs = _outputs(call, names, graph, wrapper, launch, part)
     around = values_before(run, call, wrapper)
     part.symbols = _symbols(call, graph, around)
     own = _own_inputs(call, names, graph, part.symbols)
+    for name, spec in held.items():
+        if (node := graph.held(name)) and (text := whole(name, name, node, spec, graph, part.symbols)):
+            own.setdefault(node, text)
     others = {graph.held(n): (n, v) for n, v in around.items() if graph.held(n) not in ("", *own)}
     needed: dict[str, None] = {}
     for argument, node in outputs.items():
@@ -111,11 +127,8 @@ def _bind(
         part.bind.append(f"{node} = {own[node]}")
     elif node in others:
         name, value = others[node]
-        variable, spec = f"value_of_{name}", value.spec
-        part.context[variable] = {
-            "role": "context", "dtype": spec.dtype, "shape": spec.shape, "stride": spec.stride,
-            "saved": tensors.add(value.file, variable),
-        } | ({"device": spec.device} if spec.device != "cpu" else {})  # fmt: skip
+        variable = f"value_of_{name}"
+        part.context[variable] = {"role": "context"} | about_value(value, variable, tensors)
         part.bind.append(f"{node} = {variable}")
     elif node in graph.text.symbols:
         number = value_of(graph.text.symbols[node], part.symbols)
@@ -125,7 +138,12 @@ def _bind(
 
 
 def _outputs(
-    call: KernelCall, names: Mapping[int, str], graph: GraphNames, launch: LaunchText, part: EagerPart
+    call: KernelCall,
+    names: Mapping[int, str],
+    graph: GraphNames,
+    wrapper: Wrapper,
+    launch: LaunchText,
+    part: EagerPart,
 ) -> dict[str, str]:
     """By argument that is written or returned: the node that it should be."""
     found: dict[str, str] = {}
@@ -134,13 +152,15 @@ def _outputs(
         if arg.tensor is None or arg.role not in ("out", "inout"):
             continue
         if arg.returned:
-            place = returned.index(i)
+            place = place_among(returned, i, arg.name)
             variable = launch.items.get(place, "") if launch.items else launch.target
         else:
             variable = arg.wrapper_name
-        node = graph.nodes.get(variable, "")
+        node = graph.nodes.get(variable, "") or (graph.named_later(variable) if arg.returned else "")
         if node in graph.text.inputs:
             node = graph.text.last_write(node)
+        elif not arg.returned and not wrapper.is_read_after(variable, call.wrapper_line[1]):
+            continue  # nobody reads it: the store may have been left out
         if node in graph.text.lines:
             found[names[i]] = node
         elif variable:
@@ -158,12 +178,8 @@ def _own_inputs(
         # One that is only read may be memory that the launch itself fills first, under another name.
         if arg.tensor is None or not arg.wrapper_name or role == "out" or i in call.uninitialised:
             continue
-        node = graph.before_renaming(arg.wrapper_name) if role == "inout" else ""
-        variable = arg.wrapper_name
-        if node:
-            variable = graph.renamed[variable]
-        else:
-            node = graph.held(variable)
+        variable = graph.holder(arg.wrapper_name)
+        node = graph.held(arg.wrapper_name)
         if not node or node in found:
             continue
         expression = whole(names[i], variable, node, arg.tensor, graph, symbols)

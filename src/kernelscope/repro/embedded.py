@@ -89,8 +89,16 @@ def fill(tensor: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
 
 
 def contents(raw: torch.Tensor, about: dict[str, Any]) -> torch.Tensor:
-    found: torch.Tensor = raw.view(getattr(torch, about["dtype"])).reshape(tuple(about["shape"]))
-    return found
+    found: torch.Tensor = raw.view(getattr(torch, about["dtype"]))
+    return found.reshape(tuple(about["shape"]))
+
+
+def recorded_result(raw: torch.Tensor, about: dict[str, Any]) -> torch.Tensor:
+    """What was recorded of a result; of some the buffer that it is a view of."""
+    if "stride" not in about:
+        return contents(raw, about)
+    flat = raw.view(getattr(torch, about["dtype"]))
+    return flat.as_strided(tuple(about["shape"]), tuple(about["stride"]))
 
 
 def generated(about: dict[str, Any]) -> torch.Tensor:
@@ -353,7 +361,7 @@ def check(
         n: allowance(of(right, n), of(exact, n), of(shaken, n), reach) for n in {*recorded, *(right or ())}
     }
     for name, about in recorded.items():
-        kept = contents(tensors[about["saved"]], about)
+        kept = recorded_result(tensors[about["saved"]], about)
         if same_bits(made[name], kept):
             print(f"ok   {name}: the same bits as recorded")
             continue

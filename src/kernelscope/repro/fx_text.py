@@ -12,9 +12,7 @@ _TENSOR = re.compile(r"^(?P<dtype>[a-z]\w*)\[(?P<shape>[^\]]*)\]")
 _KNOWN = frozenset({"torch", "device", "inf", "nan", "self", "math", "operator", "fx_pytree", "print"})
 # What eager computes otherwise than the compiled graph, or not at all.
 _UNREPEATABLE = (
-    "inductor_seeds",
-    "inductor_random",
-    "inductor_randint",
+    "prims.inductor_seeds.",
     "triton_kernel_wrapper",
     "bernoulli",
 )
@@ -81,16 +79,18 @@ class FxText:
         return found[-1] if found else ""
 
 
-def read_fx(text: str) -> FxText:
-    """Of text that is no printed graph, one without lines."""
+def read_fx(text: str, body: str = "") -> FxText:
+    """A graph, or a branch or loop's body in it; of text that is no printed graph, one without lines."""
     found = FxText()
     try:
         tree = ast.parse(_plain(text))
     except (SyntaxError, ValueError, RecursionError):
         return found
-    function = next(
-        (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "forward"), None
-    )
+    around: ast.AST | None = tree
+    if body:
+        around = next((n for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and n.name == body), None)
+    functions = ast.walk(around) if around is not None else iter(())
+    function = next((n for n in functions if isinstance(n, ast.FunctionDef) and n.name == "forward"), None)
     if function is None:
         return found
     for argument in function.args.args[1:]:

@@ -228,7 +228,7 @@ def _recorded(
     tensors: Tensors,
 ) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    variables, results = wrapper.results(), known.text.results
+    variables, views, results = wrapper.results(), wrapper.views(), known.text.results
     if len(variables) != len(results):
         return found
     for i, name in enumerate(text.results):
@@ -243,7 +243,14 @@ def _recorded(
             or _count(shape) != _count(value.spec.shape)
         ):
             continue
-        about = {"saved": tensors.add(value.file, f"result {i}"), "dtype": value.spec.dtype, "shape": shape}
+        about: dict[str, Any] = {
+            "saved": tensors.add(value.file, f"result {i}"), "dtype": value.spec.dtype, "shape": shape,
+        }  # fmt: skip
+        if (view := views[i]) is not None:
+            stride = values_of(view.stride, symbols)
+            if values_of(view.shape, symbols) != shape or stride is None or view.offset != "0":
+                continue
+            about["stride"] = stride
         found[f"result_{i}"] = about
     return found
 

@@ -51,6 +51,23 @@ def values_before(run: StoredRun, call: KernelCall, wrapper: Wrapper) -> dict[st
     return found
 
 
+def value_of_variable(run: StoredRun, call: KernelCall, wrapper: Wrapper, name: str) -> Value | None:
+    """What a variable of the wrapper held before this launch.
+
+    What was kept for the backward graph has the same name in the forward graph, which may have read it.
+    """
+    found = values_before(run, call, wrapper).get(name)
+    graph = call.graph
+    if found is not None or graph is None or graph.direction != "backward":
+        return found
+    pair = graph.name.rpartition("_")[0]
+    for each in run.select(first=max(0, call.index - _NEAR), limit=min(call.index, _NEAR)):
+        of = each.graph
+        if of is not None and of.direction == "forward" and of.name.rpartition("_")[0] == pair:
+            found = dict(values_of_call(run, each, "before", Wrapper(of.source))).get(name, found)
+    return found
+
+
 def calls_around(run: StoredRun, call: KernelCall) -> list[KernelCall]:
     """All calls of the same execution of its graph."""
     if call.graph_call is None:
@@ -69,9 +86,34 @@ def values_of_call(
     for i, arg in enumerate(call.arguments):
         if arg.tensor is None or (i, moment) not in files:
             continue
-        name = targets.get(returned.index(i), "") if arg.returned else arg.wrapper_name
+        name = targets.get(place_among(returned, i, arg.name), "") if arg.returned else arg.wrapper_name
         if name:
             yield name, Value(files[i, moment], arg.tensor)
+
+
+def place_among(returned: list[int], i: int, name: str) -> int:
+    """Where in a returned tuple a result is: `result2` may be the second, where another is None."""
+    told = name.removeprefix("result")
+    return int(told) if told.isdecimal() else returned.index(i)
+
+
+def written_before(run: StoredRun, call: KernelCall, wrapper: Wrapper) -> set[str]:
+    """The variables that launches of this execution have filled before this one."""
+    found: set[str] = set()
+    for each in calls_around(run, call):
+        if each.index < call.index:
+            found |= {a.wrapper_name for a in each.arguments if a.role in ("out", "inout") and a.wrapper_name}
+            if any(a.returned for a in each.arguments):
+                found |= set(wrapper.targets(each.wrapper_line[1]).values())
+    return found
+
+
+def about_value(value: Value, name: str, tensors: Tensors) -> dict[str, Any]:
+    """How a script makes a tensor that was saved."""
+    spec = value.spec
+    made: dict[str, Any] = {"dtype": spec.dtype, "shape": spec.shape, "stride": spec.stride}
+    made["saved"] = tensors.add(value.file, name)
+    return made | ({"device": spec.device} if spec.device != "cpu" else {})
 
 
 def about_argument(call: KernelCall, i: int, name: str, tensors: Tensors, notes: list[str]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ class Launching:
     wrapper: Wrapper
     text: LaunchText = field(default_factory=lambda: LaunchText(""))
     first: list[str] = field(default_factory=list)  # what the script does before it launches
+    variables: list[str] = field(default_factory=list)  # of the wrapper, that arguments are made of
 
 
 def launching(call: KernelCall, names: dict[int, str]) -> Launching:
@@ -55,15 +56,17 @@ def _of_wrapper(call: KernelCall, names: dict[int, str]) -> Launching:
         for arg, value in zip(call.arguments, call.args, strict=True)
         if arg.tensor is None and arg.wrapper_name
     }
+    variables: list[str] = []
     for name in text.free:
         if name in scalars:
             before.append(f"{name} = {scalars[name]!r}")
         elif not (
             name in _BUILTINS or wrapper.binds(name) or any(s.startswith(f"{name} =") for s in text.setup)
         ):
-            raise RunError(f"call {call.index}, {call.kernel_name}: {name} in its launch is not known")
+            variables.append(name)
     settled = [f"settle({text.call.partition('.')[0]}, {call.config!r})"] if call.kind == "triton" else []
-    return Launching(before, [*text.setup, f"returned = {text.call}"], wrapper, text, settled)
+    lines = [*text.setup, f"returned = {text.call}"]
+    return Launching(before, lines, wrapper, text, settled, variables)
 
 
 def _of_operator(call: KernelCall, names: dict[int, str]) -> Launching:

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from keyword import iskeyword
 
 _KERNELS = "async_compile"
@@ -21,6 +22,15 @@ class LaunchText:
     items: dict[int, str] = field(default_factory=dict)  # of a result that is a tuple: variable by place
     free: tuple[str, ...] = ()  # names that the call needs besides its tensors
     setup: tuple[str, ...] = ()  # local statements that bind some of them: stream0 = …
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnedView:
+    """A result that is another view of a buffer; sizes may be symbols."""
+
+    shape: tuple[str, ...]
+    stride: tuple[str, ...]
+    offset: str
 
 
 class Wrapper:
@@ -50,13 +60,38 @@ class Wrapper:
                     found[s.targets[0].id] = value.id
         return found
 
-    def results(self) -> list[str]:
-        """The variable in each result of the graph."""
+    def results(self, function: str = "call") -> list[str]:
+        """The variable in each result of the graph, or of a body in it."""
+        return [_first_name(part) for part in self._returned(function)]
+
+    def views(self) -> list[ReturnedView | None]:
+        """How each result looks at the memory of its variable; None: as that does."""
+        return [_view(part) for part in self._returned("call")]
+
+    def function_at(self, line: int) -> str:
+        """The innermost function that a line is in: `call`, or the body of a branch or loop."""
+        functions = [s for s in self._locals if isinstance(s, ast.FunctionDef)]
+        around = [f for f in functions if f.lineno <= line <= (f.end_lineno or f.lineno)]
+        return max(around, key=lambda f: f.lineno).name if around else ""
+
+    def is_read_after(self, name: str, line: int) -> bool:
+        """Whether anything looks at a variable after this line; what is only freed may hold anything."""
+        return any(n > line for n in self._reads.get(name, ()))
+
+    @cached_property
+    def _reads(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for n in ast.walk(self._tree) if self._tree is not None else ():
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load):
+                found.setdefault(n.id, []).append(n.lineno)
+        return found
+
+    def _returned(self, function: str) -> list[ast.expr]:
         for s in self._locals:
-            if isinstance(s, ast.FunctionDef) and s.name == "call":
+            if isinstance(s, ast.FunctionDef) and s.name == function:
                 for inner in ast.walk(s):
                     if isinstance(inner, ast.Return) and isinstance(inner.value, ast.Tuple):
-                        return [_first_name(part) for part in inner.value.elts]
+                        return inner.value.elts
         return []
 
     def launch(self, line: int, names: Sequence[tuple[str, str]], *, positional: bool) -> LaunchText | None:
@@ -196,6 +231,17 @@ def _names(tree: ast.AST) -> list[str]:
 
 def _first_name(node: ast.expr) -> str:
     return next((n.id for n in ast.walk(node) if isinstance(n, ast.Name) and n.id != _VIEW), "")
+
+
+def _view(node: ast.expr) -> ReturnedView | None:
+    """Of `reinterpret_tensor(buf0, (6, 6), (1, 6), 0)`."""
+    if not (isinstance(node, ast.Call) and ast.unparse(node.func) == _VIEW and len(node.args) == 4):
+        return None
+    _, shape, stride, offset = node.args
+    if not (isinstance(shape, ast.Tuple) and isinstance(stride, ast.Tuple)):
+        return None
+    sizes, strides = (tuple(ast.unparse(each) for each in part.elts) for part in (shape, stride))
+    return ReturnedView(sizes, strides, ast.unparse(offset))
 
 
 def uniquely(names: Sequence[str], taken: Collection[str] = ()) -> list[str]:

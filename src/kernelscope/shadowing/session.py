@@ -102,6 +102,7 @@ class Session:
                 names = dict(enumerate(execution.text.results))
                 for culprit in execution.returned.check(results, names, execution.name):
                     self.result.add(culprit)
+                self._tell_wrong(graph_call, execution, None)
         except Exception:
             trace = traceback.format_exc(limit=-3).strip()
             self.result.leave_out(f"graph {execution.name}", "results", f"kernelscope failed: {trace}")
@@ -150,7 +151,7 @@ class Session:
         try:
             with self._apart():
                 pending = self._prepare(index, launch, execution)
-                self._tell_wrong(launch, execution, None)
+                self._tell_wrong(launch.graph_call, execution, None)
                 return pending
         except Exception:
             self._say_own_fault(launch)
@@ -164,16 +165,16 @@ class Session:
                 self._launches.after(launch, pending)
                 if self._checks_all:
                     self._memory.after(pending.index, launch, pending.alive)
-                self._tell_wrong(launch, pending.execution, pending)
+                self._tell_wrong(launch.graph_call, pending.execution, pending)
         except Exception:
             self._say_own_fault(launch)
 
-    def _tell_wrong(self, launch: Launch, execution: Execution, pending: Pending | None) -> None:
+    def _tell_wrong(self, graph_call: int, execution: Execution, pending: Pending | None) -> None:
         if self._wrong is None or len(self.result.culprits) <= self._told:
             return
         self._told = len(self.result.culprits)
-        is_whole = execution is self._executions.get(launch.graph_call)
-        inputs = self._inputs.get(launch.graph_call) if is_whole else None  # a body has others
+        is_whole = execution is self._executions.get(graph_call)
+        inputs = self._inputs.get(graph_call) if is_whole else None  # a body has others
         culprit = self.result.culprit
         assert culprit is not None
         module, sizes = execution.lowered.module, execution.symbols

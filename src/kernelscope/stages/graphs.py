@@ -115,7 +115,7 @@ class StagedGraph:
     def held(self) -> dict[str, str]:
         """By buffer: the node of the post-grad graph whose value it holds in the end."""
         listed = (self.part("dag") or {}).get("buffers", ())
-        return {each["name"]: each["node"] for each in listed if each.get("node")}
+        return {each["name"]: each["node"] for each in listed if each.get("node") and not each.get("body")}
 
     @property
     def refusals(self) -> list[Refusal]:

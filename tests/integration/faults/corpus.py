@@ -179,7 +179,7 @@ FAULTS = [
     Fault("another's buffer", "foreign write", meddling, in_call(r"kernelscope_faults", "kernelscope_faults"), "=x", kernel="meddle", verdict="foreign-write"),
     # -- written in place
     Fault("part of an input", "written in place", calling(adding_to_a_part, X), in_kernel(r"1\.25", "1.5"), "arg0_1"),
-    Fault("another row is read", "written in place", calling(adding_to_a_part, X), in_kernel(r"(out_ptr1\[static_cast<int64_t>\()10L \+ x0", r"\g<1>20L + x0"), "sum_1"),
+    Fault("another row is read", "written in place", calling(adding_to_a_part, X), in_kernel(rf"(out_ptr\d\[{SLIP})10L \+ x0", r"\g<1>20L + x0"), "sum_1"),
     Fault("handed something else", "written in place", calling(adding_into, SQUARE, SQUARE.cos()), in_call(r"add_into\.default\((arg\d_1), buf0\)", r"add_into.default(\1, \1)"), "=x", kernel="add_into"),
     *PASSES,
 ]  # fmt: skip

@@ -50,12 +50,16 @@ def assert_found(fault: Fault, result: BisectResult, canary: Canary) -> None:
         assert cause.axis == "pass", told
         assert cause.switches[0].name.endswith(f"/{fault.kernel}"), told
         return
+    if fault.finest:
+        assert f"{cause.axis} {cause.switches[0].name}" == fault.finest, told
+        return
     assert cause.axis == "kernel", told
     info = cause.switches[0].info
     if fault.kernel:
         assert re.search(fault.kernel, info["kernel"]), told
     else:
         assert info["kernel"] == canary.kernels[0], told
-    assert info["phase"] == fault.phase, told
+    if fault.phase:
+        assert info["phase"] == fault.phase, told
     if not fault.node.startswith("=") and fault.family != "written in place":
         assert fault.node in info["nodes"], told

@@ -50,6 +50,9 @@ class Fault:
     phase: str = "forward"
     verdict: str = "wrong-kernel"
     config: dict[str, Any] = field(default_factory=dict)
+    finest: str = (
+        ""  # what bisect must name where that is no kernel and no pass: no finer axis can express it
+    )
 
     def __str__(self) -> str:
         return f"{self.family}-{self.name}".replace(" ", "-")
