@@ -13,7 +13,7 @@ from ..bisection.scripts import Request, bisect_script, folder_to_resume, next_f
 from ..bisection.settings import AXES, Outcome
 from ..run import folder
 from ..run.errors import RunError
-from .run import check_module, check_script
+from .scripts import script_words
 
 EPILOG = """\
 examples:
@@ -130,17 +130,7 @@ def _request(args: argparse.Namespace) -> Request:
 
 
 def _words(args: argparse.Namespace) -> list[str]:
-    if args.module is not None:
-        if not args.module:
-            raise RunError("-m needs the name of a module")
-        check_module(args.module[0])
-        return ["-m", *args.module]
-    if not args.command:
-        raise RunError("what shall it run? Give a script, or -m module")
-    if args.command[0] == "--":
-        raise RunError("bisect runs a Python script or -m module; for a command, use --check")
-    check_script(Path(args.command[0]))
-    return list(args.command)
+    return script_words(args, "bisect", "; for a command, use --check")
 
 
 def _words_again(args: argparse.Namespace) -> list[str]:

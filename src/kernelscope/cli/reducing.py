@@ -16,7 +16,7 @@ from typing import Any
 
 from ..reduction.journal import CRASHED, JOURNAL, RESULTS, TIMED_OUT, mark, underway
 from ..run.errors import RunError
-from .shadow import script_words
+from .scripts import script_words
 
 _MOST_CRASHES = 50
 _LOOK = 0.2  # seconds

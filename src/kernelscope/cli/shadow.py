@@ -10,8 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ..run.errors import RunError
-from .run import check_module, check_script
+from .scripts import script_words
 
 EPILOG = """\
 examples:
@@ -51,21 +50,6 @@ def main(args: argparse.Namespace) -> int:
         done = subprocess.run([*command, "--", *words], stdout=sys.stderr if args.json else None, check=False)
         result = _read(answer)
     return _tell(result, done.returncode, as_json=args.json)
-
-
-def script_words(args: argparse.Namespace, command: str) -> list[str]:
-    """The script or module that a command runs in a child of its own."""
-    if args.module is not None:
-        if not args.module:
-            raise RunError("-m needs the name of a module")
-        check_module(args.module[0])
-        return ["-m", *args.module]
-    if not args.command:
-        raise RunError("what shall it run? Give a script, or -m module")
-    if args.command[0] == "--":
-        raise RunError(f"{command} runs a Python script or -m module, not a command")
-    check_script(Path(args.command[0]))
-    return list(args.command)
 
 
 def _read(path: Path) -> dict[str, Any] | None:
