@@ -9,7 +9,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import kernelscope
-from kernelscope.fingerprint import Fingerprinter, Stats, cuda_stats, fingerprint
+from kernelscope.fingerprint import Fingerprinter, Stats, cuda_stats, cuda_stats_batches, fingerprint
 from tests.stats_reference import assert_close, reference, sample
 
 DTYPES = list(cuda_stats.CODES)
@@ -70,9 +70,9 @@ def test_every_pattern_of_two_bytes(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.uint8], ids=str)
 def test_sizes_around_blocks_and_programs(dtype: torch.dtype) -> None:
-    block = 8 * cuda_stats._BLOCK
-    share = cuda_stats._BYTES_A_PROGRAM
-    sizes = [block, share, 2 * share, 130 * share, cuda_stats._PROGRAMS_AT_MOST * share]
+    block = 8 * cuda_stats_batches.BLOCK
+    share = cuda_stats_batches.BYTES_A_PROGRAM
+    sizes = [block, share, 2 * share, 130 * share, cuda_stats_batches.PROGRAMS_AT_MOST * share]
     for nbytes in sizes:
         for extra in (-1, 0, 1):
             host = sample(dtype, nbytes // dtype.itemsize + extra + 1)

@@ -18,11 +18,12 @@ from kernelscope.fingerprint import (
     cuda_plans,
     cuda_records,
     cuda_stats,
+    cuda_stats_batches,
     cuda_stats_kernels,
     cuda_stats_plans,
 )
 from kernelscope.fingerprint.definition import MASK64, reference_sum
-from kernelscope.fingerprint.log import SCRATCH_COUNTERS, SCRATCH_RECORD, DeviceLog
+from kernelscope.fingerprint.log import DeviceLog
 from kernelscope.fingerprint.stats import ROW_LENGTH, Stats
 
 DTYPES = list(cuda_stats.CODES)
@@ -58,9 +59,9 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_plans, "_kernel", lambda device, last: planned)
     monkeypatch.setattr(cuda_plans, "_flat_kernel", lambda device: flat)
     monkeypatch.setattr(cuda_records, "_MERGED_AT_ONCE", tl.constexpr(8))  # each takes the interpreter long
-    monkeypatch.setattr(cuda_stats, "_BLOCK", 32)
-    monkeypatch.setattr(cuda_stats, "_BYTES_A_PROGRAM", 512)
-    monkeypatch.setattr(cuda_stats, "_PROGRAMS_AT_MOST", 3)
+    monkeypatch.setattr(cuda_stats_batches, "BLOCK", 32)
+    monkeypatch.setattr(cuda_stats_batches, "BYTES_A_PROGRAM", 512)
+    monkeypatch.setattr(cuda_stats_batches, "PROGRAMS_AT_MOST", 3)
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0, raising=False)
 
@@ -75,7 +76,9 @@ def measured(tensors: list[torch.Tensor]) -> list[tuple[int, Stats]]:
         assert len(rows) == ROW_LENGTH
         found.append((int(log.sum_entry(i)) & MASK64, Stats.from_row(rows.tolist(), tensor.numel())))
     for scratch in log._scratch.values():
-        assert not scratch[:SCRATCH_COUNTERS].any(), "counters are left as zero for the next launch"
+        assert not scratch[: cuda_stats_batches.COUNTERS].any(), (
+            "counters are left as zero for the next launch"
+        )
     return found
 
 
@@ -133,9 +136,9 @@ def test_one_wild_number_anywhere() -> None:
 
 
 def test_more_records_than_are_merged_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_stats, "_PROGRAMS_AT_MOST", 1000)
+    monkeypatch.setattr(cuda_stats_batches, "PROGRAMS_AT_MOST", 1000)
     tensor = sample(torch.float32, 140 * 512 // 4 + 3, wild=False)
-    assert cuda_stats.programs_for(tensor.nbytes) == 140
+    assert cuda_stats_batches.programs_for(tensor.nbytes) == 140
     tensor[5000] = float("nan")
     check([tensor])
 
@@ -178,7 +181,7 @@ def test_as_planned(dtype: torch.dtype) -> None:
         list(cuda_stats_plans.parts_of_flush(some, described, codes, views, records))
         for some in (rows[:5], rows[5:])
     ]
-    room = torch.zeros(cuda_stats.words_of_records(records.count), dtype=torch.float64)
+    room = torch.zeros(cuda_stats_batches.words_of_records(records.count), dtype=torch.float64)
     log = HostMemory()
     log.reserve([0] * len(tensors), [t.numel() for t in tensors])
     chunks = Chunk(), Chunk()
@@ -218,18 +221,17 @@ def test_the_scratch_grows() -> None:
     small = log.scratch(0, 1)
     assert log.scratch(0, 1) == small != log.scratch(1, 1)
     log.scratch(0, 1 << 20)
-    assert len(log._scratch[0]) == SCRATCH_COUNTERS + SCRATCH_RECORD * (1 << 20)
+    assert len(log._scratch[0]) == cuda_stats_batches.words_of_records(1 << 20)
     assert [t.data_ptr() for t in log._outgrown] == [small]
-    assert (SCRATCH_COUNTERS, SCRATCH_RECORD) == (cuda_records.COUNTERS, cuda_records.RECORD)
 
 
 def test_programs_depend_on_the_size_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert [cuda_stats.programs_for(n) for n in (0, 1, 16 << 10, 32 << 10)] == [0, 1, 1, 2]
-    assert cuda_stats.programs_for(1 << 30) == cuda_stats._PROGRAMS_AT_MOST
+    assert [cuda_stats_batches.programs_for(n) for n in (0, 1, 16 << 10, 32 << 10)] == [0, 1, 1, 2]
+    assert cuda_stats_batches.programs_for(1 << 30) == cuda_stats_batches.PROGRAMS_AT_MOST
     # Squares of bytes are summed in 32 bits a lane.
     nbytes = 140 << 30
-    in_a_lane = nbytes / cuda_stats.programs_for(nbytes) / cuda_stats._BLOCK
+    in_a_lane = nbytes / cuda_stats_batches.programs_for(nbytes) / cuda_stats_batches.BLOCK
     assert in_a_lane * 255**2 < 2**31
 
 

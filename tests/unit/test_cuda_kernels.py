@@ -12,7 +12,7 @@ import triton.language as tl  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from kernelscope.fingerprint import cuda_kernels, cuda_plan_kernel, cuda_stats, cuda_stats_kernels  # noqa: E402
+from kernelscope.fingerprint import cuda_kernels, cuda_plan_kernel, cuda_stats_batches, cuda_stats_kernels  # noqa: E402
 from kernelscope.fingerprint.definition import DTYPE_CODES  # noqa: E402
 
 STRIDED = {"NUMBER": tl.uint32, "BLOCK": 1024}
@@ -48,7 +48,7 @@ def test_compiles_for_hopper(name: str, constants: dict[str, Any]) -> None:
     assert "red.global" in ptx or "atom.global" in ptx
 
 
-FLAT = {"MISALIGNED": False, "BLOCK": cuda_stats._BLOCK, "ROW": 9, "HOPPER": True, "LATER": False}
+FLAT = {"MISALIGNED": False, "BLOCK": cuda_stats_batches.BLOCK, "ROW": 9, "HOPPER": True, "LATER": False}
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_statistics_compile_for_hopper(dtypes: list[str]) -> None:
 @pytest.mark.parametrize(("dtype", "width"), [("float32", 4), ("complex128", 8), ("float8_e5m2", 1)])
 def test_strided_statistics_compile_for_hopper(dtype: str, width: int) -> None:
     code = DTYPE_CODES[dtype]
-    how = {"KIND": code, "WIDTH": width, "DIMS": 3, **STRIDED, "ROW": 9, "HOPPER": False, "LATER": True}
+    how = {"KIND": code, "WIDTH": width, "DIMS": 3, **STRIDED, "BLOCK": 512, "ROW": 9, "HOPPER": False, "LATER": True}
     ptx = compiled(cuda_stats_kernels.strided, how)
     assert f"ld.global.b{8 * width}" in ptx
     assert "griddepcontrol" not in ptx

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 import torch
 
 from .chunks import during_captures
+from .cuda_stats_batches import words_of_records
 from .fingerprinter import Fingerprinter, Slot, numel, salt
 from .hashes import missing_memory, quiet
-from .log import CHUNK_ROWS, SCRATCH_COUNTERS, SCRATCH_RECORD, SCRATCH_WORDS, DeviceLog
+from .log import CHUNK_ROWS, SCRATCH_WORDS, DeviceLog
 from .stats import ROW_LENGTH
 
 ROWS_AT_MOST = 2 * CHUNK_ROWS
@@ -59,7 +60,7 @@ class CapturedRows:
         assert self._scratch is not None
         if self._scratch_stream not in (0, stream):
             raise CannotCapture("statistics inside a CUDA graph are taken on one stream only")
-        if SCRATCH_COUNTERS + SCRATCH_RECORD * programs > SCRATCH_WORDS:
+        if words_of_records(programs) > SCRATCH_WORDS:
             raise CannotCapture("a tensor is too large for statistics inside a CUDA graph")
         self._scratch_stream = stream
         return self._scratch.data_ptr()

@@ -10,14 +10,13 @@ import triton.language as tl
 
 from .cuda_kernels import wait_for_the_one_before
 from .cuda_numbers import count_of, is_fine, is_wide, number_in
+from .cuda_stats_batches import COUNTERS, RECORD
 
 _INF = tl.constexpr(float("inf"))
 _MOST = tl.constexpr((1 << 31) - 1)
 _LOWER = tl.constexpr((1 << 32) - 1)
 
-RECORD = 10  # float64 numbers of a record
 _RECORD = tl.constexpr(RECORD)
-COUNTERS = 8  # 64-bit words before the records
 _COUNTERS = tl.constexpr(COUNTERS)
 _MERGED_AT_ONCE = tl.constexpr(256)
 MERGE_ENTRY = 4

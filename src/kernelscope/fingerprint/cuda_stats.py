@@ -12,21 +12,15 @@ from typing import Any, TypeAlias
 
 import torch
 
-from . import cuda, hashes
+from . import cuda, cuda_stats_batches, hashes
 from .cuda import Layout
+from .cuda_stats_batches import AT_ONCE, UNHASHED, Batch, programs_for
 from .definition import DTYPE_CODES
 from .log import Rows
 from .stats import NUMBERLESS, ROW_LENGTH
 
-_BLOCK = 512
 _WARPS = 4
 _REGISTERS = 128  # so that as many programs fit on the device
-# How many programs a tensor gets, and so in which order its numbers are added, depends on its size alone.
-_BYTES_A_PROGRAM = 4 * 8 * _BLOCK  # from here on it gets another …
-_PROGRAMS_AT_MOST = 132 * 4  # … up to here …
-_BYTES_AT_MOST = 4 << 20  # … unless one would then have more than this: sums of bytes must fit 32 bits
-AT_ONCE = 8  # tensors in a launch
-UNHASHED = 64  # added to a dtype code where the bits come from elsewhere
 
 CODES = {dtype: DTYPE_CODES[name] for dtype, name in hashes.DTYPE_NAMES.items() if name not in NUMBERLESS}
 
@@ -80,46 +74,6 @@ def accumulate(tensors: Sequence[torch.Tensor], log: Rows, first: int) -> list[b
     return done
 
 
-def programs_for(nbytes: int) -> int:
-    if not nbytes:
-        return 0
-    return max(min(nbytes // _BYTES_A_PROGRAM, _PROGRAMS_AT_MOST), -(-nbytes // _BYTES_AT_MOST), 1)
-
-
-def words_of_records(count: int) -> int:
-    from .cuda_records import COUNTERS, RECORD
-
-    return COUNTERS + RECORD * count
-
-
-class Batch:
-    """Tensors for one launch, as the kernel is told of them."""
-
-    def __init__(self) -> None:
-        # Address, bytes, programs up to its last, dtype code, row, first record.
-        self.tensors: list[list[int]] = []
-        self.programs = 0
-        self.kinds = 0
-
-    def add(self, address: int, nbytes: int, code: int, row: int, record: int | None = None) -> None:
-        first = self.programs if record is None else record
-        self.programs += programs_for(nbytes)
-        self.kinds |= 1 << code % UNHASHED
-        self.tensors.append([address, nbytes, self.programs, code, row, first])
-
-    def at(self, addresses: Sequence[int]) -> Batch:
-        """The same tensors elsewhere."""
-        moved = Batch()
-        moved.programs, moved.kinds = self.programs, self.kinds
-        moved.tensors = [[a, *rest] for a, (_, *rest) in zip(addresses, self.tensors, strict=True)]
-        return moved
-
-    @property
-    def numbers(self) -> list[int]:
-        unused = [0, 0, self.programs, 0, 0, 0] * (AT_ONCE - len(self.tensors))
-        return [n for tensor in self.tensors for n in tensor] + unused
-
-
 @cache
 def engine(device: int) -> _Engine:
     return _Engine(device)
@@ -144,7 +98,12 @@ class _Engine:
 
     def flat_kernel(self, batch: Batch, misaligned: bool, *, later: bool) -> tuple[Any, list[int]]:
         """The kernel for such a batch, and the constants that Python has to give it."""
-        how = {"KINDS": batch.kinds, "MISALIGNED": misaligned, "BLOCK": _BLOCK, "ROW": ROW_LENGTH}
+        how = {
+            "KINDS": batch.kinds,
+            "MISALIGNED": misaligned,
+            "BLOCK": cuda_stats_batches.BLOCK,
+            "ROW": ROW_LENGTH,
+        }
         how |= {"HOPPER": self._hopper, "LATER": later}
         return self._flat(**how), list(how.values())
 
@@ -180,7 +139,11 @@ class _Engine:
         numbers = [layout.nbytes, *(n for dim in [(run // width, width), *outer] for n in dim)]
         numbers += (1, 0) * (cuda._DIMENSIONS - len(dims))
         how = {"KIND": code, "WIDTH": width, "DIMS": min(len(dims), 5)}
-        how |= {"NUMBER": cuda._index_type(layout.nbytes), "BLOCK": _BLOCK, "ROW": ROW_LENGTH}
+        how |= {
+            "NUMBER": cuda._index_type(layout.nbytes),
+            "BLOCK": cuda_stats_batches.BLOCK,
+            "ROW": ROW_LENGTH,
+        }
         how |= {"HOPPER": self._hopper, "LATER": later}
         return self._strided(**how), programs_for(layout.nbytes), numbers, list(how.values())
 

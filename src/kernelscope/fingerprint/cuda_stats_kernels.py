@@ -28,7 +28,7 @@ from .cuda_records import (
     recorded,
     unpack,
 )
-from .cuda_stats import AT_ONCE, UNHASHED
+from .cuda_stats_batches import AT_ONCE, UNHASHED
 from .definition import POSITION
 
 _POSITION = tl.constexpr(POSITION)

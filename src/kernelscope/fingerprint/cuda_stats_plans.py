@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from . import cuda, cuda_plans, cuda_stats
 from .cuda import Layout
 from .cuda_plans import Execution, Flush, Part
+from .cuda_stats_batches import AT_ONCE, UNHASHED, Batch, programs_for
 from .launcher import Filled, Prepared, prepared
 
 # Where in an execution the kernels' first three numbers are: sums, rows of statistics, records.
@@ -30,7 +31,7 @@ class Records:
 
     def of(self, nbytes: int, row: int, twin: int) -> int:
         """The first record of a tensor; the twin is the row of a view with the same elements, or the same."""
-        first, programs = self.count, cuda_stats.programs_for(nbytes)
+        first, programs = self.count, programs_for(nbytes)
         self._entries += (first, programs, row, twin)
         self.count += programs
         return first
@@ -58,14 +59,14 @@ class _Together:
     table: Sequence[int] = ()
 
     def __init__(self) -> None:
-        self.batch = cuda_stats.Batch()
+        self.batch = Batch()
         self._places: list[int] = []  # among the addresses of the flush
 
     def add(self, place: int, nbytes: int, code: int, row: int, record: int) -> bool:
         """Whether there is no room for another."""
         self._places.append(place)
         self.batch.add(0, nbytes, code, row, record)
-        return len(self._places) == cuda_stats.AT_ONCE
+        return len(self._places) == AT_ONCE
 
     def prepare(self, table: int, device: int) -> Prepared | None:
         kernel, _ = cuda_stats.engine(device).flat_kernel(self.batch, False, later=True)
@@ -152,7 +153,7 @@ def parts_of_flush(
             continue
         in_memory, record = layout.in_memory_order, records.of(layout.nbytes, row, twin)
         if in_memory.is_flat:
-            kind = code if layout.is_flat else code + cuda_stats.UNHASHED
+            kind = code if layout.is_flat else code + UNHASHED
             if together.add(place, layout.nbytes, kind, row, record):
                 yield together
                 together = _Together()

@@ -17,13 +17,13 @@ from typing import Protocol
 import torch
 
 from .chunks import Chunk, during_captures, pool
+from .cuda_stats_batches import words_of_records
 from .definition import MASK64, mix
 from .hashes import quiet
 from .stats import ROW_LENGTH, Stats
 
 CHUNK_ROWS = 8192
 _SECONDS_BETWEEN_DRAINS = 0.25
-SCRATCH_COUNTERS, SCRATCH_RECORD = 8, 10  # in 64-bit words, as cuda_records has them
 SCRATCH_WORDS = 48 << 10  # enough for most launches
 NO_NUMBERS = -1  # stands for the number of elements where the dtype has no statistics
 
@@ -160,7 +160,7 @@ class DeviceLog:
         return self._stats[row // CHUNK_ROWS].address + 8 * ROW_LENGTH * (row % CHUNK_ROWS)
 
     def scratch(self, stream: int, programs: int) -> int:
-        words = SCRATCH_COUNTERS + SCRATCH_RECORD * programs
+        words = words_of_records(programs)
         with self._scratch_lock:  # its own, because launches are enqueued outside of the owner's
             found = self._scratch.get(stream)
             if found is None or len(found) < words:

@@ -16,6 +16,7 @@ from ..events import TensorSpec
 from . import cpu, cuda, cuda_stats, cuda_stats_plans, stats_ops
 from .cuda import Layout
 from .cuda_plans import Part, can_be_swapped, parts_of_flush
+from .cuda_stats_batches import words_of_records
 from .cuda_stats_plans import Records
 from .definition import mix
 from .fingerprinter import Fingerprinter, Slot, salt
@@ -256,7 +257,7 @@ class _CudaPlan:
         try:
             memory = idle.pop()
         except IndexError:  # of executions at the same time, each has its own
-            memory = self._log.zeros(cuda_stats.words_of_records(self._records.count), torch.float64)
+            memory = self._log.zeros(words_of_records(self._records.count), torch.float64)
         return _Room(memory, idle)
 
 

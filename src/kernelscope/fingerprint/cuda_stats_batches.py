@@ -1,0 +1,55 @@
+"""What the kernels of level "stats" are told: tensors for one launch, cut into shares. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+BLOCK = 512  # words that a program looks at together
+# How many programs a tensor gets, and so in which order its numbers are added, depends on its size alone.
+BYTES_A_PROGRAM = 4 * 8 * BLOCK  # from here on it gets another …
+PROGRAMS_AT_MOST = 132 * 4  # … up to here …
+BYTES_AT_MOST = 4 << 20  # … unless one would then have more than this: sums of bytes must fit 32 bits
+AT_ONCE = 8  # tensors in a launch
+UNHASHED = 64  # added to a dtype code where the bits come from elsewhere
+RECORD = 10  # float64 numbers that a program leaves
+COUNTERS = AT_ONCE  # 64-bit words before the records
+
+
+def programs_for(nbytes: int) -> int:
+    """That share the work on a tensor."""
+    if not nbytes:
+        return 0
+    return max(min(nbytes // BYTES_A_PROGRAM, PROGRAMS_AT_MOST), -(-nbytes // BYTES_AT_MOST), 1)
+
+
+def words_of_records(count: int) -> int:
+    """64-bit words, of so many records and what stands before them."""
+    return COUNTERS + RECORD * count
+
+
+class Batch:
+    """Tensors for one launch, as the kernel is told of them."""
+
+    def __init__(self) -> None:
+        # Address, bytes, programs up to its last, dtype code, row, first record.
+        self.tensors: list[list[int]] = []
+        self.programs = 0
+        self.kinds = 0
+
+    def add(self, address: int, nbytes: int, code: int, row: int, record: int | None = None) -> None:
+        first = self.programs if record is None else record
+        self.programs += programs_for(nbytes)
+        self.kinds |= 1 << code % UNHASHED
+        self.tensors.append([address, nbytes, self.programs, code, row, first])
+
+    def at(self, addresses: Sequence[int]) -> Batch:
+        """The same tensors elsewhere."""
+        moved = Batch()
+        moved.programs, moved.kinds = self.programs, self.kinds
+        moved.tensors = [[a, *rest] for a, (_, *rest) in zip(addresses, self.tensors, strict=True)]
+        return moved
+
+    @property
+    def numbers(self) -> list[int]:
+        unused = [0, 0, self.programs, 0, 0, 0] * (AT_ONCE - len(self.tensors))
+        return [n for tensor in self.tensors for n in tensor] + unused
