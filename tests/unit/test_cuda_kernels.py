@@ -67,7 +67,8 @@ def test_statistics_compile_for_hopper(dtypes: list[str]) -> None:
 @pytest.mark.parametrize(("dtype", "width"), [("float32", 4), ("complex128", 8), ("float8_e5m2", 1)])
 def test_strided_statistics_compile_for_hopper(dtype: str, width: int) -> None:
     code = DTYPE_CODES[dtype]
-    how = {"KIND": code, "WIDTH": width, "DIMS": 3, **STRIDED, "BLOCK": 512, "ROW": 9, "HOPPER": False, "LATER": True}
+    how = {"KIND": code, "WIDTH": width, "DIMS": 3, "NUMBER": tl.uint32, "BLOCK": cuda_stats_batches.BLOCK}
+    how |= {"ROW": 9, "HOPPER": False, "LATER": True}
     ptx = compiled(cuda_stats_kernels.strided, how)
     assert f"ld.global.b{8 * width}" in ptx
     assert "griddepcontrol" not in ptx
