@@ -79,6 +79,11 @@ def _check(name: str, given: object, allowed: tuple[str, ...]) -> None:
         raise ValueError(f"record({name}={given!r}): unknown value; use one of {known}")
 
 
+def all_of_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """As it is now, for a process that is to start as this one did."""
+    return dict(environ)
+
+
 def strict_from_environment(environ: Mapping[str, str] = os.environ) -> bool:
     """KERNELSCOPE_STRICT=0 turns a moved hook target into a warning with that probe off."""
     given = environ.get("KERNELSCOPE_STRICT", "1")

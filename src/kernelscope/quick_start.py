@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import atexit
 import gc
+import io
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import NoReturn
+from contextlib import contextmanager, suppress
+from typing import Any, NoReturn
 
 
 @contextmanager
@@ -32,8 +33,21 @@ def importing() -> Iterator[None]:
 def leave(status: int) -> NoReturn:
     """Do what was registered for the end, and end; memory is not tidied up, threads are not waited for."""
     try:
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        finish()
     finally:
         os._exit(status)
+
+
+def finish() -> None:
+    """What the end of a process does that others can see."""
+    atexit._run_exitfuncs()
+    flush_files()
+
+
+def flush_files() -> None:
+    """What a program has written is on disk, also where it has closed nothing: tidying up would do that."""
+    kinds = io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom
+    files: list[Any] = [each for each in gc.get_objects() if issubclass(type(each), kinds)]
+    for file in [sys.stdout, sys.stderr, *files]:
+        with suppress(OSError, ValueError, AttributeError):  # closed, nobody reads, or none
+            file.flush()

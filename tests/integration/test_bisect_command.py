@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -188,6 +189,24 @@ def test_a_program_without_compiled_code(tmp_path: Path) -> None:
     script(tmp_path, "import torch; torch.ones(3).sin()")
     result, _ = bisect(tmp_path, "program.py", status=2)
     assert "no compiled kernel was launched" in result["problem"]
+
+
+def test_without_a_compiler(tmp_path: Path) -> None:
+    """Trials are started all the same, and say what Inductor says."""
+    script(tmp_path, WRONG)
+    (tmp_path / "bin").mkdir()
+    env = shutil.which("env")
+    assert env is not None
+    (tmp_path / "bin" / "env").symlink_to(env)
+    environment = os.environ | {
+        "PATH": str(tmp_path / "bin"),
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"),
+    }
+    environment.pop("CXX", None)
+    words = [*COMMAND, "--runs", "2", "program.py"]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "does not get to its end (raised: InductorError: InvalidCxxCompiler" in done.stdout
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kernelscope.reduction.ddmin import ddmin
 from kernelscope.reduction.failures import Failure, of_exception
-from kernelscope.reduction.journal import CRASHED, TIMED_OUT, Journal, mark, underway
+from kernelscope.reduction.journal import CRASHED, TIMED_OUT, Journal, mark, reopen, underway
 from kernelscope.run.errors import RunError
 
 WRONG = Failure("kernel", "wrong-kernel", "cpp", operators=frozenset({"add", "sin", "mul"}))
@@ -89,6 +89,18 @@ def test_a_journal_is_read_back(tmp_path: Path) -> None:
     assert timed.how == TIMED_OUT
 
 
+def test_a_trial_that_was_interrupted_is_run_again(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    journal.begin("a", 4)
+    reopen(path)  # as the command does, which had said it if the trial had crashed
+    assert Journal(path, resume=True).outcome("a") is None
+    journal.begin("a", 4)
+    crashed = Journal(path, resume=True).outcome("a")
+    assert crashed is not None
+    assert crashed.how == CRASHED, "the second time it did not come back"
+
+
 def test_a_journal_that_is_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     journal = Journal(path)
@@ -97,6 +109,7 @@ def test_a_journal_that_is_cut_off(tmp_path: Path) -> None:
     whole = path.read_text()
     path.write_text(whole + '{"what": "beg')
     assert Journal(path, resume=True).trials == 1
+    assert path.read_text() == whole, "the next line does not go on with half of one"
     path.write_text('{"what": "beg\n' + whole)
     with pytest.raises(RunError, match="line 1, is no entry of a journal"):
         Journal(path, resume=True)

@@ -162,6 +162,26 @@ def test_a_launch_in_a_wrapper() -> None:
     assert not Wrapper("no ( python").is_readable
 
 
+PARTS = """
+def call(args):
+    buf2 = empty_strided_cpu((4, 4), (4, 1), torch.float32)
+    buf0 = reinterpret_tensor(buf2, (2, 4), (4, 1), 0)  # alias
+    cpp_fused_0(arg0_1, buf0)
+    buf1 = reinterpret_tensor(buf2, (2, 4), (4, 1), 8)  # alias
+    cpp_fused_1(arg0_1, buf1)
+    return (buf2, )
+"""
+
+
+def test_who_reads_memory_reads_its_parts() -> None:
+    """The parts that a concatenation is made of are never mentioned again."""
+    wrapper = Wrapper(PARTS)
+    assert wrapper.is_read_after("buf0", 5)
+    assert wrapper.is_read_after("buf1", 7)
+    assert not wrapper.is_read_after("buf0", 8)
+    assert not wrapper.is_read_after("buf9", 5)
+
+
 def test_names_that_can_be_variables() -> None:
     assert uniquely(["x", "x", "tensors[0]", "0"]) == ["x", "x_2", "tensors_0_", "_0"]
     assert uniquely(["from", "torch"], taken=("torch",)) == ["from_", "torch_2"]

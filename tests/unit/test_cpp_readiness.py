@@ -18,7 +18,10 @@ from torch._inductor.utils import fresh_cache
 from kernelscope.probes.cpp_readiness import CppReadiness
 
 SCRIPT = """
+import os
 import torch
+assert "SEEN_BEFORE" not in os.environ, "it does not start as it did"
+os.environ["SEEN_BEFORE"] = "1"
 import torch._inductor.config as config
 config.cpp.inject_relu_bug_TESTING_ONLY = "accuracy"
 torch.manual_seed(0)
@@ -82,6 +85,41 @@ def test_an_assumption_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         probe.remove()
 
 
+@pytest.mark.parametrize("can", [True, False])
+def test_an_assumption_that_the_thread_does_not_check_is_checked_in_the_end(
+    monkeypatch: pytest.MonkeyPatch, can: bool
+) -> None:
+    """Inductor asks for extensions (of AVX512) with code and flags of their own."""
+    import threading
+
+    may_end = threading.Event()
+    isa = cpu_vec_isa.VecNEON()
+    flags: list[str] = []
+
+    def check(isa: cpu_vec_isa.VecISA, code: str) -> bool:
+        may_end.wait(60)
+        flags.append(isa.build_arch_flags())
+        return can
+
+    monkeypatch.setattr(cpu_vec_isa.VecISA, "check_build", check)
+    monkeypatch.setattr(
+        cpu_vec_isa.valid_vec_isa_list, "__wrapped__", lambda: [cpu_vec_isa.VecNEON()], raising=False
+    )
+    probe = CppReadiness(assume=True)
+    probe.install()
+    try:
+        isa._arch_flags = "-mextension"
+        assert isa.check_build("// an extension") is True
+        isa._arch_flags = ""
+        assert flags == []
+        may_end.set()
+        assert probe.was_right() is can
+    finally:
+        may_end.set()
+        probe.remove()
+    assert sorted(flags) == ["", "-mextension"], "asked once, with the flags of the question"
+
+
 @pytest.mark.slow
 def test_a_search_with_a_wrong_assumption_begins_anew(tmp_path: Path) -> None:
     """A compiler that cannot do what is checked for: no kernel is vectorised, as without the assumption."""
@@ -104,6 +142,7 @@ def test_a_search_with_a_wrong_assumption_begins_anew(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["nodes"] == 1
+    assert "the search begins anew" in done.stderr
     journal = (tmp_path / "script-reduced" / "journal.jsonl").read_text().splitlines()
     ended = [line for line in journal if json.loads(line)["what"] == "end"]
     assert len(ended) == told["trials"], "nothing is left of the first search"

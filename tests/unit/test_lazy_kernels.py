@@ -11,6 +11,7 @@ from torch._inductor.utils import fresh_cache
 
 import kernelscope
 from kernelscope.probes.lazy_kernels import AwaitedKernels, LazyKernels
+from kernelscope.reduction.capture import capture
 
 
 @pytest.fixture
@@ -104,3 +105,16 @@ def test_a_kernel_that_cannot_be_built_is_an_error_of_the_compiler(built: list[s
         finally:
             probe.remove()
             probe.let_go()
+
+
+def test_a_kernel_that_nobody_launches_has_to_be_built_all_the_same(built: list[str]) -> None:
+    """As without the probe: the branch that is not taken is compiled, too."""
+    compiled = torch.compile(
+        lambda x: torch.cond(x.sum() > 0, lambda x: x.sin() + 1, lambda x: x.relu() * 2, (x,))
+    )
+    options = {"compile_threads": 2, "cpp.inject_relu_bug_TESTING_ONLY": "compile_error"}
+    with torch._inductor.config.patch(options):
+        captured = capture(lambda: compiled(torch.ones(4, 4)))
+        captured.close()
+    assert captured.failure is not None
+    assert captured.failure.what == "CppCompileError"

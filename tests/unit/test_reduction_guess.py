@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch._inductor.config
 from torch.fx import symbolic_trace
@@ -16,9 +17,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import kernelscope
 from kernelscope.reduction.candidates import Candidate, of_module, values_of
 from kernelscope.reduction.failures import Failure
-from kernelscope.reduction.guessing import Single, Singles, ahead_of, singles_of
+from kernelscope.reduction.guessing import Single, Singles, _is_near, ahead_of, singles_of
 from kernelscope.reduction.journal import Journal
-from kernelscope.reduction.reducer import reduce_from
+from kernelscope.reduction.reducer import NothingToReduce, reduce_from
 from kernelscope.reduction.shrinking import smallest
 from kernelscope.reduction.trials import Trials
 
@@ -115,8 +116,27 @@ def test_the_wrong_node_is_seen_and_a_right_graph_has_none() -> None:
     with torch._inductor.utils.fresh_cache():
         with torch._inductor.config.patch({"cpp.inject_relu_bug_TESTING_ONLY": "accuracy"}):
             assert wrong(nodes, values) == ["relu"]
-        with torch._inductor.config.patch({"cpp.inject_relu_bug_TESTING_ONLY": "compile_error"}):
-            assert wrong(nodes, values) == []
+        broken = torch._inductor.config.patch({"cpp.inject_relu_bug_TESTING_ONLY": "compile_error"})
+        told: list[str] = []
+        with broken, closing(Singles(nodes)) as singles:
+            trials = Trials(lambda candidate: None, Journal(), tell=told.append)
+            assert trials.look("key", 5, lambda: singles.wrong(nodes, values)) == []
+    assert "each by itself: cannot be told, CppCompileError" in told[0]
+
+
+def test_rounding_is_not_wrong() -> None:
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        value = torch.linspace(1, 2, 50).to(dtype)
+        step = torch.finfo(dtype).eps
+        assert _is_near(value + step, value)
+        assert not _is_near(value * 1.2, value)
+
+
+def test_a_failure_that_changes_is_not_followed() -> None:
+    """The second run of the first graph fails in another way: that is no failure to reduce."""
+    failures = iter([Failure("kernel", "wrong-kernel", "cpp"), Failure("exception", "KeyError")])
+    with pytest.raises(NothingToReduce, match=r"not deterministic(.|\n)*in another way \(KeyError"):
+        reduce_from([start()], None, Trials(lambda candidate: next(failures), Journal()))
 
 
 def test_a_wrong_guess_costs_a_trial_and_nothing_else(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..probes.shared_binaries import SharedBinaries, copy_at_once
+from ..probes.shared_binaries import SharedBinaries, copy_whole
 
 
 class Binaries:
@@ -27,4 +27,4 @@ class Binaries:
         for path in cache.glob("*/*.so"):
             kept = self._folder / path.relative_to(cache)
             if not kept.exists():
-                copy_at_once(path, kept)
+                copy_whole(path, kept)

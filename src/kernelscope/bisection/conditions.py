@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..quick_start import flush_files
 from ..run.errors import RunError
 from ..shadowing.eager_launches import EagerSession
 from .settings import FAILED, PASSED, Outcome
@@ -58,6 +59,7 @@ class Check:
 
     def check(self, program: Program, session: EagerSession | None) -> Outcome:
         program()
+        flush_files()  # the command is told that the program has ended
         done = subprocess.run(self._command, shell=True, check=False)
         if done.returncode in (126, 127):
             raise RunError(f"--check: {self._command!r} cannot be run (status {done.returncode})")

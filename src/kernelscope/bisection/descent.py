@@ -82,11 +82,11 @@ class Descent:
             why = first.details.get("problem") or "there is nothing to bisect"
             self.result.problem = f"It did not fail in {times}: {why}."
         elif self._condition == "exception":
-            self.result.problem = f"It failed in another way in {times}: {first}."
+            self.result.problem = f"It failed in another way in {times}: {_line(first)}."
         else:
             self.result.problem = (
-                f"The program itself does not get to its end ({first}), so the condition cannot be checked; "
-                "to look for the cause of that, use --fails-on exception."
+                f"The program itself does not get to its end ({_line(first)}), so the condition cannot be "
+                "checked; to look for the cause of that, use --fails-on exception."
             )
         return True
 
@@ -225,7 +225,7 @@ class Descent:
             outcome = self._trials.outcome(settings(on), f"{axis}: {len(switches) - len(on)} off")
             is_failure = self._trials.fails(settings(on), axis)
             if outcome.kind != PASSED and not is_failure:
-                others.add(str(outcome).partition("\n")[0])
+                others.add(_line(outcome))
             return is_failure
 
         none = frozenset[int]()
@@ -283,6 +283,11 @@ def _cause(axis: str, switches: list[Switch], causes: Sequence[Sequence[int]]) -
         together = tuple(switches[i] for i in causes[0])
         return Cause(axis, together, len(switches), together=len(together) > 1)
     return Cause(axis, tuple(switches[cause[-1]] for cause in causes), len(switches))
+
+
+def _line(outcome: Outcome) -> str:
+    """Without what torch adds to an exception's message."""
+    return str(outcome).partition("\n")[0]
 
 
 def _named(first: Outcome, kernels: list[Switch]) -> list[int]:

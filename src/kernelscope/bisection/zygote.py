@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,12 +16,19 @@ def main(job: dict[str, Any]) -> None:
     with importing():  # and so a child's garbage collector does not copy all of it
         from ..probes.compiler_warmth import is_forkable, warm_compiler
         from ..probes.cpp_readiness import CppReadiness
+        from ..probes.patching import MovedTarget
         from . import child  # noqa: F401  # for those that are forked
 
         readiness = CppReadiness(assume=False)
         readiness.install()
-        warm_compiler()
-        readiness.remove()  # and its threads have ended
+        try:
+            warm_compiler()
+        except MovedTarget:
+            raise
+        except Exception:  # of the compiler, which says the same in each trial: no C++ compiler, perhaps
+            traceback.print_exc()
+        finally:
+            readiness.remove()  # and its threads have ended
     _say({"forkable": is_forkable()})
     for line in sys.stdin:
         request = json.loads(line)

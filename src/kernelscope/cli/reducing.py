@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..reduction.journal import CRASHED, JOURNAL, RESULTS, TIMED_OUT, mark, underway
+from ..reduction.journal import CRASHED, JOURNAL, RESULTS, TIMED_OUT, mark, reopen, underway
 from ..run.errors import RunError
 from .scripts import script_words
 
@@ -39,6 +39,7 @@ def reduce(args: argparse.Namespace) -> int:
     for name in RESULTS:
         (folder / name).unlink(missing_ok=True)
     journal.touch()
+    reopen(journal)
     result = _search(words, folder, journal, args)
     return _tell(result, as_json=args.json)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
+from functools import partial
 from threading import Lock, Thread, current_thread
 from typing import Any
 
@@ -27,7 +29,7 @@ class CppReadiness:
 
     def __init__(self, *, assume: bool) -> None:
         self._assumes = assume
-        self._assumed: set[tuple[str, ...]] = set()
+        self._assumed: dict[tuple[str, ...], Callable[[], bool]] = {}  # how each would be asked
         self._checks: dict[tuple[str, ...], bool] = {}
         self._locks = (Lock(), Lock())
         self._patches = [
@@ -51,8 +53,16 @@ class CppReadiness:
 
     def was_right(self) -> bool:
         """Whether all that was assumed is so; waits until that is known."""
+        if not self._assumed:
+            return True
         self._checker.join()
-        return all(self._checks.get(key, False) for key in self._assumed)
+        return all(self._is_so(key, ask) for key, ask in self._assumed.items())
+
+    def _is_so(self, key: tuple[str, ...], ask: Callable[[], bool]) -> bool:
+        with suppress(Exception):  # what cannot be asked is not so
+            if key not in self._checks:  # the thread asks what is always asked, and not for extensions
+                self._checks[key] = ask()
+        return self._checks.get(key, False)
 
     def _around_check(self, original: Callable[..., bool]) -> Callable[..., bool]:
         from torch._inductor import cpu_vec_isa
@@ -62,7 +72,8 @@ class CppReadiness:
             asked = cpu_vec_isa._get_isa_dry_compile_fingerprint(isa.build_arch_flags())
             key = (str(isa), code, asked)
             if self._may_assume(key):
-                self._assumed.add(key)
+                # A copy: Inductor changes the flags of its own while it asks for an extension.
+                self._assumed[key] = partial(original, copy(isa), code)
                 return True
             with self._locks[0]:
                 if key not in self._checks:

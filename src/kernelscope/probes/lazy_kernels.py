@@ -56,10 +56,13 @@ class LazyKernel:
         self.built: Any = None
 
     def __call__(self, *args: Any) -> Any:
+        return self.ready()(*args)
+
+    def ready(self) -> Any:
         if self.built is None:
             made = self._build()
             self.built = made.result() if hasattr(made, "result") else made  # compiled in a thread
-        return self.built(*args)
+        return self.built
 
 
 def _let_go(namespaces: list[dict[str, Any]]) -> None:
@@ -105,6 +108,14 @@ class AwaitedKernels:
         self._idle = None
         for patch in reversed(self._patches):
             patch.remove()
+
+    def wait(self) -> None:
+        """Also for kernels that nobody has launched: one that cannot be built is an error all the same."""
+        self._idle = None
+        for names in self._namespaces:
+            for value in list(names.values()):
+                if isinstance(value, LazyKernel):
+                    value.ready()
 
     def let_go(self) -> None:
         """Graphs with kernels that were never launched are of no use any more."""

@@ -56,6 +56,7 @@ def capture(program: Callable[[], Any], meanwhile: Callable[[], None] = lambda: 
             foresight.install()
             try:
                 program()
+                foresight.end()
             finally:
                 foresight.remove()
                 found.singles = foresight.singles

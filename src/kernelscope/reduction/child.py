@@ -6,7 +6,8 @@ import os
 import sys
 from pathlib import Path
 
-from ..quick_start import importing, leave
+from ..config import all_of_environment
+from ..quick_start import finish, importing, leave
 from .journal import JOURNAL, RESULTS
 
 SURE = "--sure"  # nothing is assumed about the C++ compiler
@@ -15,6 +16,7 @@ SURE = "--sure"  # nothing is assumed about the C++ compiler
 def main(argv: list[str]) -> int:
     split = argv.index("--")
     folder, repeats, options, words = Path(argv[0]), int(argv[1]), argv[2:split], argv[split + 1 :]
+    environment = all_of_environment()  # which the program may change
     with importing():
         from ..probes.cpp_readiness import CppReadiness
 
@@ -36,8 +38,11 @@ def main(argv: list[str]) -> int:
         os.truncate(journal, known)
         for name in RESULTS:
             (folder / name).unlink(missing_ok=True)
-        module = ["-m", "kernelscope.reduction.child"]
-        os.execv(sys.executable, [sys.executable, *module, str(folder), str(repeats), SURE, "--", *words])
+        told = "vector instructions were assumed that the C++ compiler cannot use; the search begins anew"
+        print(f"kernelscope: {told}", file=sys.stderr)
+        finish()
+        command = [sys.executable, "-m", "kernelscope.reduction.child", str(folder), str(repeats), SURE, "--"]
+        os.execve(sys.executable, [*command, *words], environment)
     readiness.remove()
     return status
 

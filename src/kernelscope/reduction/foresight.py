@@ -34,6 +34,10 @@ class Foresight:
         for hook in self._hooks:
             hook.install()
 
+    def end(self) -> None:
+        """The program has come to its end: it has, if all that it has compiled could be built."""
+        self._kernels.wait()
+
     def remove(self) -> None:
         for hook in reversed(self._hooks):
             hook.remove()

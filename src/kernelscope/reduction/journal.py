@@ -1,7 +1,8 @@
 """Every trial on a line of JSON: what was tried, and what came of it. Needs no torch.
 
 The search asks the same questions in the same order, so reading the answers back is all that resuming
-takes. A trial that was begun and never ended took the process with it: that is its outcome.
+takes. A trial that was begun and never ended took the process with it: that is its outcome, unless somebody
+has interrupted it, who then wants it to be run again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from ..run.errors import RunError
 from .failures import Failure
 
-CRASHED, TIMED_OUT = "crashed", "timed out"
+CRASHED, TIMED_OUT, INTERRUPTED = "crashed", "timed out", "interrupted"
 JOURNAL = "journal.jsonl"
 RESULTS = ("result.json", "reduced.py", "reduced.safetensors")  # what stands beside it in the end
 
@@ -48,21 +49,18 @@ class Journal:
 
     def _read(self, path: Path) -> None:
         begun: list[str] = []
-        try:
-            lines = path.read_text().splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise RunError(f"{path} cannot be read: {error}") from None
+        lines = _whole_lines(path)
         for number, line in enumerate(lines, start=1):
             try:
                 entry = json.loads(line)
                 key = str(entry["key"])
                 if entry["what"] == "begin":
                     begun.append(key)
+                elif entry["how"] == INTERRUPTED:
+                    begun.remove(key)
                 else:
                     self._known[key] = Outcome(str(entry["how"]), _failure(entry.get("failure")))
             except (ValueError, KeyError, TypeError):
-                if number == len(lines):
-                    continue  # the process ended while it wrote this line
                 raise RunError(f"{path}, line {number}, is no entry of a journal") from None
         for key in begun:
             self._known.setdefault(key, Outcome(CRASHED))
@@ -81,6 +79,10 @@ class Journal:
         told = None if failure is None else asdict(failure) | {"operators": sorted(failure.operators)}
         self._write({"what": "end", "key": key, "how": how, "failure": told, "seconds": round(seconds, 3)})
 
+    def interrupt(self, key: str) -> None:
+        if self._path is not None:
+            mark(self._path, key, INTERRUPTED)
+
     def _write(self, entry: dict[str, Any]) -> None:
         if self._path is None:
             return
@@ -95,6 +97,25 @@ def _failure(told: Any) -> Failure | None:
         return None
     fields = {k: str(told[k]) for k in ("kind", "what", "kernel_kind", "where", "told")}
     return Failure(**fields, operators=frozenset(map(str, told["operators"])))
+
+
+def _whole_lines(path: Path) -> list[str]:
+    """A last line whose writer ended in the middle of it goes: the next one would be added to it."""
+    try:
+        text = path.read_text()
+        whole = text[: text.rfind("\n") + 1]
+        if whole != text:
+            path.write_text(whole)
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunError(f"{path} cannot be read: {error}") from None
+    return whole.splitlines()
+
+
+def reopen(path: Path) -> None:
+    """Before a search goes on: nobody was there any more to say that the trial under way had crashed."""
+    _whole_lines(path)
+    if (trial := underway(path)) is not None:
+        mark(path, trial[0], INTERRUPTED)
 
 
 def mark(path: Path, key: str, how: str) -> None:

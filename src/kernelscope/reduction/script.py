@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import torch
+from torch.fx import GraphModule
 
 from ..probes.compile_settings import changed_settings
 from ..repro.composing import Script, docstring, draws_by_seed, ending, laid_out, rule, settings, tables
@@ -32,7 +33,8 @@ def reduced_script(reduction: Reduction, name: str = "reduced") -> Script:
     given = {n: _given(n, v, tensors) for n, v in values.items() if isinstance(v, torch.Tensor)}
     for changed in _changed(candidate, names):
         given[changed]["role"] = "inout"
-    numbers = {n: v for n, v in values.items() if not isinstance(v, torch.Tensor)}
+    others = {n: v for n, v in values.items() if not isinstance(v, torch.Tensor)}
+    bodies = {n: v for n, v in others.items() if isinstance(v, GraphModule)}
     leaves = [n for n, v in values.items() if isinstance(v, torch.Tensor) and v.requires_grad]
     foreign = sorted(_foreign(candidate.module))
     if foreign:
@@ -45,12 +47,38 @@ def reduced_script(reduction: Reduction, name: str = "reduced") -> Script:
         rule("the graph"),
         f"def graph({', '.join(names)}):",
         *[f"    {line}" for line in _body(candidate.code)],
-        f"SIZES = {numbers!r}",
+        *[_class(f"Body_of_{n}", body) for n, body in bodies.items()],
+        f"SIZES = {_dictionary({n: v for n, v in others.items() if n not in bodies}, bodies)}",
         *_running(leaves, dynamic=candidate.dynamic),
         *tables(given, {}, notes),
         *ending("eager", draws=draws_by_seed(candidate.code)),
     ]
     return Script(name, laid_out(blocks), tensors, notes)
+
+
+def _dictionary(numbers: dict[str, Any], bodies: dict[str, GraphModule]) -> str:
+    made = {n: repr(v) for n, v in numbers.items()} | {n: f"Body_of_{n}()" for n in bodies}
+    return "{" + ", ".join(f"{n!r}: {text}" for n, text in made.items()) + "}"
+
+
+def _class(name: str, module: GraphModule) -> str:
+    """A branch or the body of a loop, with what it has of its own: other bodies and constants."""
+    nodes = module.graph.nodes
+    own = {str(n.target): getattr(module, str(n.target)) for n in nodes if n.op == "get_attr"}
+    inner = {n: _class(f"Body_of_{n}", v) for n, v in own.items() if isinstance(v, GraphModule)}
+    held = [f"self.{n} = {f'Body_of_{n}()' if n in inner else _constant(v)}" for n, v in own.items()]
+    lines = [
+        *[line for text in inner.values() for line in text.splitlines()],
+        f"class {name}(torch.nn.Module):",
+        *(["    def __init__(self):", "        super().__init__()"] if held else []),
+        *[f"        {line}" for line in held],
+        *[f"    {_FREED.sub('', line)}" for line in str(module.code).strip().splitlines() if line.strip()],
+    ]
+    return "\n".join(lines)
+
+
+def _constant(value: torch.Tensor) -> str:
+    return f"torch.tensor({value.tolist()!r}, dtype={value.dtype}, device={str(value.device)!r})"
 
 
 def _body(code: str) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,31 +61,43 @@ class Trials:
         if known is not None:
             return known.failure if known.is_over else known.how
         began = time.monotonic()
-        self.journal.begin(candidate.key, candidate.size)
-        failure = None
-        for _ in range(self.repeats):
-            failure = self.check(candidate)
-            if failure is not None:
-                break
+        with self._underway(candidate.key, candidate.size):
+            failure = self._first_failure(candidate)
         taken = time.monotonic() - began
         self.count += 1
         self.seconds += taken
         self.journal.end(candidate.key, failure, taken)
         return failure
 
+    def _first_failure(self, candidate: Candidate) -> Failure | None:
+        for _ in range(self.repeats):
+            failure = self.check(candidate)
+            if failure is not None:
+                return failure
+        return None
+
+    @contextmanager
+    def _underway(self, key: str, size: int) -> Iterator[None]:
+        self.journal.begin(key, size)
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.journal.interrupt(key)
+            raise
+
     def look(self, key: str, size: int, at: Callable[[], list[str]]) -> list[str]:
-        """Runs what is no part of the search; nothing is learnt of one that does not come back."""
+        """Runs what is no part of the search; nothing is learnt of one that raises or does not come back."""
         known = self.journal.outcome(key)
         if known is not None and not known.is_over:
             return []
         began = time.monotonic()
-        self.journal.begin(key, size)
-        found = at()
+        with self._underway(key, size):
+            found, how = _tried(at)
         taken = time.monotonic() - began
         self.count += 1
         self.seconds += taken
         self.journal.end(key, None, taken)
-        self.tell(f"trial {self.journal.trials}: {size} nodes, each by itself: {len(found)} wrong")
+        self.tell(f"trial {self.journal.trials}: {size} nodes, each by itself: {how}")
         return found
 
     def fails_as(self, wanted: Failure, candidate: Candidate) -> bool:
@@ -95,6 +108,14 @@ class Trials:
         how = "the same failure" if same else "passed" if found is None else f"another: {str(found)[:60]}"
         self.tell(f"trial {self.journal.trials}: {candidate.size} nodes{_noted(candidate)}: {how}")
         return same
+
+
+def _tried(at: Callable[[], list[str]]) -> tuple[list[str], str]:
+    try:
+        found = at()
+    except Exception as error:
+        return [], f"cannot be told, {str(of_exception(error))[:80]}"
+    return found, f"{len(found)} wrong"
 
 
 def _noted(candidate: Candidate) -> str:

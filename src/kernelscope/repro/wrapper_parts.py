@@ -75,8 +75,21 @@ class Wrapper:
         return max(around, key=lambda f: f.lineno).name if around else ""
 
     def is_read_after(self, name: str, line: int) -> bool:
-        """Whether anything looks at a variable after this line; what is only freed may hold anything."""
-        return any(n > line for n in self._reads.get(name, ()))
+        """Whether anything looks at a variable after this line; what is only freed may hold anything.
+
+        So does who looks at the memory that it is a part of: `buf0 = reinterpret_tensor(buf2, …)  # alias`.
+        """
+        seen: set[str] = set()
+        while name and name not in seen:
+            if any(n > line for n in self._reads.get(name, ())):
+                return True
+            seen.add(name)
+            name = self._renamed.get(name, "")
+        return False
+
+    @cached_property
+    def _renamed(self) -> dict[str, str]:
+        return self.renamed()
 
     @cached_property
     def _reads(self) -> dict[str, list[int]]:

@@ -1,0 +1,53 @@
+"""A process that ends at once leaves behind what any other would."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from kernelscope.bisection.conditions import Check
+from kernelscope.bisection.settings import PASSED
+
+PROGRAM = """
+import atexit, sys
+from kernelscope.quick_start import importing, leave
+
+with importing():
+    import json
+me = {"text": open("text", "w"), "bytes": open("bytes", "wb")}
+me["me"] = me
+me["text"].write("some words")
+me["bytes"].write(b"some bytes")
+closed = open("closed", "w")
+closed.close()
+atexit.register(lambda: open("late", "w").write("at the end"))
+print("printed", end="")
+leave(3)
+"""
+
+
+def test_what_was_written_is_there(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "printed", "")
+    assert (tmp_path / "text").read_text() == "some words"
+    assert (tmp_path / "bytes").read_text() == "some bytes"
+    assert (tmp_path / "late").read_text() == "at the end"
+
+
+def test_where_nothing_can_be_printed(tmp_path: Path) -> None:
+    program = PROGRAM.replace("leave(3)", "sys.stdout.close(); leave(3)")
+    assert subprocess.run([sys.executable, "-c", program], cwd=tmp_path).returncode == 3
+    assert (tmp_path / "text").read_text() == "some words"
+
+
+def test_a_check_finds_what_the_program_has_written(tmp_path: Path) -> None:
+    """Its process goes on after it has ended, and its names are kept."""
+    names: dict[str, object] = {}
+
+    def program() -> None:
+        names["file"] = file = (tmp_path / "result").open("w")
+        file.write("some words")
+
+    command = f"grep -q words '{tmp_path / 'result'}'"
+    assert Check(command).check(program, None).kind == PASSED
