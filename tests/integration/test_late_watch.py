@@ -11,7 +11,7 @@ import torch
 
 import kernelscope
 from kernelscope.config import Config, ValueSettings
-from kernelscope.fingerprint import scan
+from kernelscope.fingerprint import cuda, scan
 from kernelscope.recording import Recording
 from kernelscope.values import WatchHit, watch
 from kernelscope.values.session import ValueSession
@@ -42,7 +42,8 @@ def played(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "DEVICE", "cpu")
     monkeypatch.setattr(scan, "launch", play)
     monkeypatch.setattr(scan, "_compiled", lambda device: None)
-    monkeypatch.setattr(scan, "prepared", lambda *given: None)  # not through C++ either
+    monkeypatch.setattr(scan, "prepared", lambda *given, early: None)  # not through C++ either
+    monkeypatch.setattr(cuda, "is_hopper", lambda device: False)
     monkeypatch.setattr(scan, "prepare", lambda device: "")
     monkeypatch.setattr(scan, "wait_for", lambda device: None)
     monkeypatch.setattr(scan, "current_stream", lambda device: 0)
