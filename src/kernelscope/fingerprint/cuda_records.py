@@ -23,6 +23,22 @@ MERGE_ENTRY = 4
 _MERGE_ENTRY = tl.constexpr(MERGE_ENTRY)
 
 
+# In PTX: smaller and larger ones of two numbers each, and how many of these are zero.
+_COMPARE = """{{
+            .reg .pred p, q;
+            .reg .b32 nothing;
+            mov.b32 nothing, 0;
+            min.{0} $0, $4, $3;
+            max.{0} $1, $5, $3;
+            setp.eq.{0} p|q, $3, nothing;
+            mov.b32 $2, $6;
+            @p add.s32 $2, $2, 1;
+            @q add.s32 $2, $2, 1;
+            }}"""
+_COMPARE_F16 = tl.constexpr(_COMPARE.format("f16x2"))
+_COMPARE_BF16 = tl.constexpr(_COMPARE.format("bf16x2"))
+
+
 # --- running sums ---
 
 
@@ -128,38 +144,11 @@ def _as_float16(word, KIND: tl.constexpr):  # type: ignore[no-untyped-def]
 @triton.jit  # type: ignore[untyped-decorator]
 def _two(pair, low, high, zeros, KIND: tl.constexpr):  # type: ignore[no-untyped-def]
     """Two numbers compared at once."""
-    if KIND == 10:
-        low, high, zeros = tl.inline_asm_elementwise(
-            """{
-            .reg .pred p, q;
-            .reg .b32 nothing;
-            mov.b32 nothing, 0;
-            min.f16x2 $0, $4, $3;
-            max.f16x2 $1, $5, $3;
-            setp.eq.f16x2 p|q, $3, nothing;
-            mov.b32 $2, $6;
-            @p add.s32 $2, $2, 1;
-            @q add.s32 $2, $2, 1;
-            }""",
-            "=&r,=&r,=&r,r,r,r,r", [pair, low, high, zeros],
-            dtype=(tl.uint32, tl.uint32, tl.int32), is_pure=True, pack=1,
-        )  # fmt: skip
-    else:
-        low, high, zeros = tl.inline_asm_elementwise(
-            """{
-            .reg .pred p, q;
-            .reg .b32 nothing;
-            mov.b32 nothing, 0;
-            min.bf16x2 $0, $4, $3;
-            max.bf16x2 $1, $5, $3;
-            setp.eq.bf16x2 p|q, $3, nothing;
-            mov.b32 $2, $6;
-            @p add.s32 $2, $2, 1;
-            @q add.s32 $2, $2, 1;
-            }""",
-            "=&r,=&r,=&r,r,r,r,r", [pair, low, high, zeros],
-            dtype=(tl.uint32, tl.uint32, tl.int32), is_pure=True, pack=1,
-        )  # fmt: skip
+    COMPARE: tl.constexpr = _COMPARE_F16 if KIND == 10 else _COMPARE_BF16
+    low, high, zeros = tl.inline_asm_elementwise(
+        COMPARE, "=&r,=&r,=&r,r,r,r,r", [pair, low, high, zeros],
+        dtype=(tl.uint32, tl.uint32, tl.int32), is_pure=True, pack=1,
+    )  # fmt: skip
     return low, high, zeros
 
 

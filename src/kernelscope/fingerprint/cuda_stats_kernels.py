@@ -49,6 +49,29 @@ def lanes_for(kind: int, block: int) -> int:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def _gathered(  # type: ignore[no-untyped-def]
+    address, here, there, layout, KIND: tl.constexpr, WIDTH: tl.constexpr, DIMS: tl.constexpr,
+    NUMBER: tl.constexpr, LAST: tl.constexpr,
+):  # fmt: skip
+    """Words out of pieces of WIDTH bytes. `there`: whether they are; of the LAST ones, how many bytes are."""
+    LANE: tl.constexpr = 16 if KIND == 16 else 8
+    word = tl.zeros(here.shape, tl.uint64)
+    other = word
+    for part in tl.static_range(LANE // WIDTH):
+        at = offset(
+            (here * (LANE // WIDTH) + part).to(NUMBER), layout[0], layout[1], layout[2], layout[3],
+            layout[4], layout[5], layout[6], layout[7], layout[8], layout[9], layout[10], DIMS, NUMBER,
+        )  # fmt: skip
+        inside = there > part * WIDTH if LAST else there
+        loaded = load(address + at, inside, WIDTH)
+        if part * WIDTH < 8:
+            word |= loaded << (8 * WIDTH * part)
+        else:
+            other |= loaded << (8 * WIDTH * part - 64)
+    return word, other
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def _piece(  # type: ignore[no-untyped-def]
     address, here, inside, layout, KIND: tl.constexpr, MISALIGNED: tl.constexpr, WIDTH: tl.constexpr,
     DIMS: tl.constexpr, NUMBER: tl.constexpr,
@@ -61,18 +84,7 @@ def _piece(  # type: ignore[no-untyped-def]
         if KIND == 16:
             other = load_words(address, 2 * here + 1, inside, inside, MISALIGNED)
     else:
-        word = tl.zeros(here.shape, tl.uint64)
-        other = word
-        for part in tl.static_range(LANE // WIDTH):
-            at = offset(
-                (here * (LANE // WIDTH) + part).to(NUMBER), layout[0], layout[1], layout[2], layout[3],
-                layout[4], layout[5], layout[6], layout[7], layout[8], layout[9], layout[10], DIMS, NUMBER,
-            )  # fmt: skip
-            loaded = load(address + at, inside, WIDTH)
-            if part * WIDTH < 8:
-                word |= loaded << (8 * WIDTH * part)
-            else:
-                other |= loaded << (8 * WIDTH * part - 64)
+        word, other = _gathered(address, here, inside, layout, KIND, WIDTH, DIMS, NUMBER, False)
     return word, other
 
 
@@ -92,18 +104,7 @@ def _last_piece(  # type: ignore[no-untyped-def]
     elif DIMS == 0:
         word, other = _piece(address, here, left > 0, layout, KIND, MISALIGNED, WIDTH, DIMS, NUMBER)
     else:
-        word = tl.zeros(here.shape, tl.uint64)
-        other = word
-        for part in tl.static_range(LANE // WIDTH):
-            at = offset(
-                (here * (LANE // WIDTH) + part).to(NUMBER), layout[0], layout[1], layout[2], layout[3],
-                layout[4], layout[5], layout[6], layout[7], layout[8], layout[9], layout[10], DIMS, NUMBER,
-            )  # fmt: skip
-            loaded = load(address + at, left > part * WIDTH, WIDTH)
-            if part * WIDTH < 8:
-                word |= loaded << (8 * WIDTH * part)
-            else:
-                other |= loaded << (8 * WIDTH * part - 64)
+        word, other = _gathered(address, here, left, layout, KIND, WIDTH, DIMS, NUMBER, True)
     return word, other, (left // bytes_of(KIND)).to(tl.int32), left
 
 
