@@ -228,7 +228,9 @@ def test_the_scratch_grows() -> None:
 def test_programs_depend_on_the_size_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert [cuda_stats_batches.programs_for(n) for n in (0, 1, 16 << 10, 32 << 10)] == [0, 1, 1, 2]
-    assert cuda_stats_batches.programs_for(1 << 30) == cuda_stats_batches.PROGRAMS_AT_MOST
+    most = cuda_stats_batches.PROGRAMS_AT_MOST
+    assert cuda_stats_batches.programs_for(1 << 30) == most
+    assert cuda_stats_batches.programs_for(most * cuda_stats_batches.BYTES_AT_MOST + 1) == 2 * most
     # Squares of bytes are summed in 32 bits a lane.
     nbytes = 140 << 30
     in_a_lane = nbytes / cuda_stats_batches.programs_for(nbytes) / cuda_stats_batches.BLOCK

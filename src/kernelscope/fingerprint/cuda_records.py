@@ -10,13 +10,14 @@ import triton.language as tl
 
 from .cuda_kernels import wait_for_the_one_before
 from .cuda_numbers import count_of, is_fine, is_wide, number_in
-from .cuda_stats_batches import COUNTERS, RECORD
+from .cuda_stats_batches import COUNTERS, GROUP, RECORD
 
 _INF = tl.constexpr(float("inf"))
 _MOST = tl.constexpr((1 << 31) - 1)
 _LOWER = tl.constexpr((1 << 32) - 1)
 
 _RECORD = tl.constexpr(RECORD)
+_GROUP = tl.constexpr(GROUP)
 _COUNTERS = tl.constexpr(COUNTERS)
 _MERGED_AT_ONCE = tl.constexpr(256)
 MERGE_ENTRY = 4
@@ -296,9 +297,9 @@ def publish(  # type: ignore[no-untyped-def]
         _write(row, found)
     else:
         records = scratch.to(tl.pointer_type(tl.float64)) + _COUNTERS
-        mine = records + (first + local) * _RECORD
+        mine = _place(records, first + local)
         for i in tl.static_range(_RECORD):
-            tl.store(mine + i, found[i])
+            tl.store(mine + i * _GROUP, found[i])
         if not LATER:
             tl.debug_barrier()  # every thread's stores come before the counter
             counter = scratch.to(tl.pointer_type(tl.int64)) + which
@@ -327,50 +328,76 @@ def merge(
 
 
 @triton.jit
-def _both(  # type: ignore[no-untyped-def]
-    finite, mean, squares, sizes, low, high, nan, pos, neg, zeros,
-    finite_, mean_, squares_, sizes_, low_, high_, nan_, pos_, neg_, zeros_,
+def _together(  # type: ignore[no-untyped-def]
+    finite, total, squares, sizes, low, high, nan, pos, neg, zeros,
+    finite_, total_, squares_, sizes_, low_, high_, nan_, pos_, neg_, zeros_,
 ):  # fmt: skip
-    """Two records as one."""
-    count = finite + finite_
-    share = finite_ / tl.maximum(count, 1.0)
-    apart = tl.where((finite > 0) & (finite_ > 0), mean_ - mean, 0.0)
     return (
-        count, tl.where(finite > 0, mean + apart * share, mean_),
-        squares + squares_ + apart * apart * (finite * share), sizes + sizes_,
-        tl.minimum(low, low_), tl.maximum(high, high_), nan + nan_, pos + pos_, neg + neg_, zeros + zeros_,
+        finite + finite_, total + total_, squares + squares_, sizes + sizes_, tl.minimum(low, low_),
+        tl.maximum(high, high_), nan + nan_, pos + pos_, neg + neg_, zeros + zeros_,
     )  # fmt: skip
 
 
 @triton.jit
 def _merged(records, first, end):  # type: ignore[no-untyped-def]
-    lanes = tl.arange(0, _MERGED_AT_ONCE)
-    finite, mean, squares, sizes, low, high, nan, pos, neg, zeros = _loaded(records, first + lanes, end)
-    for start in range(first + _MERGED_AT_ONCE, end, _MERGED_AT_ONCE):
-        finite_, mean_, squares_, sizes_, low_, high_, nan_, pos_, neg_, zeros_ = _loaded(
-            records, start + lanes, end
-        )
-        finite, mean, squares, sizes, low, high, nan, pos, neg, zeros = _both(
-            finite, mean, squares, sizes, low, high, nan, pos, neg, zeros,
-            finite_, mean_, squares_, sizes_, low_, high_, nan_, pos_, neg_, zeros_,
+    """Records as one, their means summed up around the mean of the first ones.
+
+    Two by two, as means are merged as a rule, each pair has a division, and all wait for it.
+    """
+    here = first + tl.arange(0, _MERGED_AT_ONCE)
+    finite_, mean_, squares_, sizes_, low_, high_, nan_, pos_, neg_, zeros_ = _loaded(records, here, end)
+    around = tl.max(tl.where(finite_ > 0, mean_, -_INF), 0)
+    around = tl.where(around == -_INF, 0.0, around)
+    away = tl.where(finite_ > 0, mean_ - around, 0.0)
+    some, apart = tl.reduce((finite_, finite_ * away), 0, _added)
+    around += apart / tl.maximum(some, 1.0)
+
+    finite = tl.zeros([_MERGED_AT_ONCE], tl.float64)
+    total, squares, sizes, nan, pos, neg, zeros = finite, finite, finite, finite, finite, finite, finite
+    low, high = finite + _INF, finite - _INF
+    for _start in range(first, end, _MERGED_AT_ONCE):
+        here += _MERGED_AT_ONCE  # the next ones are on their way while these are added
+        coming = _loaded(records, here, end)
+        away = tl.where(finite_ > 0, mean_ - around, 0.0)
+        finite, total, squares, sizes, low, high, nan, pos, neg, zeros = _together(
+            finite, total, squares, sizes, low, high, nan, pos, neg, zeros,
+            finite_, finite_ * away, squares_ + finite_ * away * away, sizes_, low_, high_, nan_, pos_, neg_,
+            zeros_,
         )  # fmt: skip
-    return tl.reduce((finite, mean, squares, sizes, low, high, nan, pos, neg, zeros), 0, _both)
+        finite_, mean_, squares_, sizes_, low_, high_, nan_, pos_, neg_, zeros_ = coming
+    finite, total, squares, sizes, low, high, nan, pos, neg, zeros = tl.reduce(
+        (finite, total, squares, sizes, low, high, nan, pos, neg, zeros), 0, _together
+    )
+    away = total / tl.maximum(finite, 1.0)
+    squares = tl.maximum(squares - total * away, 0.0)
+    return finite, around + away, squares, sizes, low, high, nan, pos, neg, zeros
+
+
+@triton.jit
+def _added(a, b, a_, b_):  # type: ignore[no-untyped-def]
+    return a + a_, b + b_
+
+
+@triton.jit
+def _place(records, which):  # type: ignore[no-untyped-def]
+    """Of a record's first number. Each other one is a group further: those of many records lie together."""
+    return records + which // _GROUP * (_GROUP * _RECORD) + which % _GROUP
 
 
 @triton.jit
 def _loaded(records, which, end):  # type: ignore[no-untyped-def]
     """Not through the first cache, which knows nothing of what other programs wrote."""
-    at = records + which * _RECORD
+    at = _place(records, which)
     inside = which < end
     return (
         tl.load(at, mask=inside, other=0.0, cache_modifier=".cg"),
-        tl.load(at + 1, mask=inside, other=0.0, cache_modifier=".cg"),
-        tl.load(at + 2, mask=inside, other=0.0, cache_modifier=".cg"),
-        tl.load(at + 3, mask=inside, other=0.0, cache_modifier=".cg"),
-        tl.load(at + 4, mask=inside, other=_INF, cache_modifier=".cg"),
-        tl.load(at + 5, mask=inside, other=-_INF, cache_modifier=".cg"),
-        tl.load(at + 6, mask=inside, other=0.0, cache_modifier=".cg"),
-        tl.load(at + 7, mask=inside, other=0.0, cache_modifier=".cg"),
-        tl.load(at + 8, mask=inside, other=0.0, cache_modifier=".cg"),
-        tl.load(at + 9, mask=inside, other=0.0, cache_modifier=".cg"),
+        tl.load(at + _GROUP, mask=inside, other=0.0, cache_modifier=".cg"),
+        tl.load(at + 2 * _GROUP, mask=inside, other=0.0, cache_modifier=".cg"),
+        tl.load(at + 3 * _GROUP, mask=inside, other=0.0, cache_modifier=".cg"),
+        tl.load(at + 4 * _GROUP, mask=inside, other=_INF, cache_modifier=".cg"),
+        tl.load(at + 5 * _GROUP, mask=inside, other=-_INF, cache_modifier=".cg"),
+        tl.load(at + 6 * _GROUP, mask=inside, other=0.0, cache_modifier=".cg"),
+        tl.load(at + 7 * _GROUP, mask=inside, other=0.0, cache_modifier=".cg"),
+        tl.load(at + 8 * _GROUP, mask=inside, other=0.0, cache_modifier=".cg"),
+        tl.load(at + 9 * _GROUP, mask=inside, other=0.0, cache_modifier=".cg"),
     )

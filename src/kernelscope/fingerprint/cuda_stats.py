@@ -19,7 +19,7 @@ from .definition import DTYPE_CODES
 from .log import Rows
 from .stats import NUMBERLESS, ROW_LENGTH
 
-_WARPS = 4
+_WARPS = 8
 _REGISTERS = 128  # so that as many programs fit on the device
 
 CODES = {dtype: DTYPE_CODES[name] for dtype, name in hashes.DTYPE_NAMES.items() if name not in NUMBERLESS}
@@ -153,6 +153,10 @@ class _Engine:
 
 
 def _compiler(kernel: Any, numbers: int) -> Callable[..., Any]:
-    return cache(
-        lambda **how: cuda._compiled(kernel, [0] * numbers, **how, num_warps=_WARPS, maxnreg=_REGISTERS)
-    )
+    def compiled(**how: Any) -> Any:
+        options = {"num_warps": _WARPS, "maxnreg": _REGISTERS}
+        if how["HOPPER"] and not how.get("LATER", True):  # those for LATER are started by our own launcher
+            options["launch_pdl"] = True
+        return cuda._compiled(kernel, [0] * numbers, **how, **options)
+
+    return cache(compiled)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-BLOCK = 512  # words that a program looks at together
+BLOCK = 1024  # words that a program looks at together
 # How many programs a tensor gets, and so in which order its numbers are added, depends on its size alone.
-BYTES_A_PROGRAM = 4 * 8 * BLOCK  # from here on it gets another …
-PROGRAMS_AT_MOST = 132 * 4  # … up to here …
-BYTES_AT_MOST = 4 << 20  # … unless one would then have more than this: sums of bytes must fit 32 bits
+BYTES_A_PROGRAM = 2 * 8 * BLOCK  # from here on it gets another …
+PROGRAMS_AT_MOST = 132 * 2  # … up to here, as many as an H200 runs at once …
+BYTES_AT_MOST = 8 << 20  # … or a multiple of it, if one would have more than this: sums must fit 32 bits
 AT_ONCE = 8  # tensors in a launch
 UNHASHED = 64  # added to a dtype code where the bits come from elsewhere
 RECORD = 10  # float64 numbers that a program leaves
+GROUP = 16  # records whose first numbers lie side by side, then their second ones, …: a cache line
 COUNTERS = AT_ONCE  # 64-bit words before the records
 
 
@@ -19,12 +20,14 @@ def programs_for(nbytes: int) -> int:
     """That share the work on a tensor."""
     if not nbytes:
         return 0
-    return max(min(nbytes // BYTES_A_PROGRAM, PROGRAMS_AT_MOST), -(-nbytes // BYTES_AT_MOST), 1)
+    if nbytes > PROGRAMS_AT_MOST * BYTES_AT_MOST:
+        return PROGRAMS_AT_MOST * -(-nbytes // (PROGRAMS_AT_MOST * BYTES_AT_MOST))
+    return max(min(nbytes // BYTES_A_PROGRAM, PROGRAMS_AT_MOST), 1)
 
 
 def words_of_records(count: int) -> int:
     """64-bit words, of so many records and what stands before them."""
-    return COUNTERS + RECORD * count
+    return COUNTERS + RECORD * GROUP * -(-count // GROUP)
 
 
 class Batch:
