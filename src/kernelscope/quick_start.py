@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import importlib.util
 import io
 import os
 import sys
@@ -51,3 +52,19 @@ def flush_files() -> None:
     for file in [sys.stdout, sys.stderr, *files]:
         with suppress(OSError, ValueError, AttributeError):  # closed, nobody reads, or none
             file.flush()
+
+
+def torch_is_for_gpus() -> bool:
+    """Whether it may use a device that a forked process could not use.
+
+    Without importing torch, which takes seconds.
+    """
+    torch = importlib.util.find_spec("torch")
+    for folder in torch.submodule_search_locations or () if torch else ():
+        spec = importlib.util.spec_from_file_location("kernelscope_version_of_torch", f"{folder}/version.py")
+        assert spec is not None
+        assert spec.loader is not None
+        about = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(about)
+        return any(getattr(about, name, None) is not None for name in ("cuda", "hip", "xpu"))
+    return False

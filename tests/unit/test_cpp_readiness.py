@@ -30,13 +30,13 @@ torch.compile(lambda x: x.sin().relu() + 1)(torch.randn(8, 16))
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The instruction sets for which something was really compiled."""
-    found: list[str] = []
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str, str]]]:
+    """For what something was really compiled: instruction sets, flags, code."""
+    found: list[tuple[str, str, str]] = []
     original = cpu_vec_isa.VecISA.check_build
 
     def check(isa: cpu_vec_isa.VecISA, code: str) -> bool:
-        found.append(str(isa))
+        found.append((str(isa), isa.build_arch_flags(), code))
         return original(isa, code)
 
     monkeypatch.setattr(cpu_vec_isa.VecISA, "check_build", check)
@@ -45,7 +45,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     torch._dynamo.reset()
 
 
-def test_it_is_asked_once_and_remembered(asked: list[str]) -> None:
+def test_it_is_asked_once_and_remembered(asked: list[tuple[str, str, str]]) -> None:
     before = vars(cpu_vec_isa.VecISA)["check_build"], codecache._precompile_header
     probe = CppReadiness(assume=False)
     probe.install()
@@ -58,7 +58,7 @@ def test_it_is_asked_once_and_remembered(asked: list[str]) -> None:
     finally:
         probe.remove()
     assert len(asked) == len(set(asked))
-    assert set(answers) <= set(asked)
+    assert set(answers) <= {name for name, _, _ in asked}
     assert before == (vars(cpu_vec_isa.VecISA)["check_build"], codecache._precompile_header)
 
 
@@ -71,8 +71,6 @@ def test_an_assumption_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip("this processor has no vector instructions that Inductor knows")
     may_end = threading.Event()
     monkeypatch.setattr(cpu_vec_isa.VecISA, "check_build", lambda isa, code: may_end.wait(60) and False)
-    # On x86 the list itself is made by checking.
-    monkeypatch.setattr(cpu_vec_isa.valid_vec_isa_list, "__wrapped__", lambda: isas, raising=False)
     probe = CppReadiness(assume=True)
     probe.install()
     try:
@@ -83,6 +81,34 @@ def test_an_assumption_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         may_end.set()
         probe.remove()
+
+
+def only_this_one(monkeypatch: pytest.MonkeyPatch, isa: cpu_vec_isa.VecISA) -> None:
+    monkeypatch.setattr(cpu_vec_isa, "x86_isa_checker", list)
+    monkeypatch.setattr(cpu_vec_isa.valid_vec_isa_list, "__wrapped__", lambda: [isa], raising=False)
+
+
+def test_flags_that_change_while_inductor_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of AVX512 do on x86, where the thread must not see it."""
+    import threading
+
+    may_end, flags = threading.Event(), []
+
+    def check(isa: cpu_vec_isa.VecISA, code: str) -> bool:
+        may_end.wait(60)
+        flags.append(isa.build_arch_flags())
+        return True
+
+    mine = cpu_vec_isa.VecAVX2()
+    monkeypatch.setattr(cpu_vec_isa.VecISA, "check_build", check)
+    monkeypatch.setattr(cpu_vec_isa, "x86_isa_checker", lambda: ["avx2", "avx512"])
+    monkeypatch.setattr(cpu_vec_isa, "supported_vec_isa_list", [mine, cpu_vec_isa.VecAMX()])
+    probe = CppReadiness(assume=True)
+    probe.install()
+    mine._arch_flags += " -mextension"
+    may_end.set()
+    probe.remove()
+    assert flags == [cpu_vec_isa.VecAVX2._arch_flags]
 
 
 @pytest.mark.parametrize("can", [True, False])
@@ -102,9 +128,7 @@ def test_an_assumption_that_the_thread_does_not_check_is_checked_in_the_end(
         return can
 
     monkeypatch.setattr(cpu_vec_isa.VecISA, "check_build", check)
-    monkeypatch.setattr(
-        cpu_vec_isa.valid_vec_isa_list, "__wrapped__", lambda: [cpu_vec_isa.VecNEON()], raising=False
-    )
+    only_this_one(monkeypatch, cpu_vec_isa.VecNEON())
     probe = CppReadiness(assume=True)
     probe.install()
     try:

@@ -51,3 +51,23 @@ def test_a_check_finds_what_the_program_has_written(tmp_path: Path) -> None:
 
     command = f"grep -q words '{tmp_path / 'result'}'"
     assert Check(command).check(program, None).kind == PASSED
+
+
+def test_whether_torch_is_for_gpus_is_known_without_loading_it(tmp_path: Path) -> None:
+    import torch
+
+    ask = "import sys, kernelscope.quick_start as q; print(q.torch_is_for_gpus(), 'torch' in sys.modules)"
+    is_so = bool(torch.version.cuda or torch.version.hip or torch.version.xpu)
+    for path, cuda, expected in ((None, None, is_so), ("a", "'13.0'", True), ("b", "None", False)):
+        if path:
+            (tmp_path / path / "torch").mkdir(parents=True)
+            (tmp_path / path / "torch" / "__init__.py").write_text("raise ImportError('not asked for')")
+            (tmp_path / path / "torch" / "version.py").write_text(f"cuda = {cuda}\nhip = None\n")
+        said = subprocess.run(
+            [sys.executable, "-c", ask],
+            cwd=tmp_path / (path or ""),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert said.stdout.split() == [str(expected), "False"]

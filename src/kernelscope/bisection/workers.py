@@ -13,6 +13,7 @@ from pathlib import Path
 from time import perf_counter, sleep
 from typing import IO, Any
 
+from ..quick_start import torch_is_for_gpus
 from ..run.errors import RunError
 from .settings import FOUND, KILLED, TIMED_OUT, Outcome, Settings, Switch
 
@@ -26,7 +27,7 @@ class Workers:
             (home / folder).mkdir(exist_ok=True)
         self._job = home / "job.json"
         self._job.write_text(json.dumps(job | {"home": str(home)}))
-        self._forks = fork
+        self._forks = fork and not torch_is_for_gpus()
         self._zygote: _Zygote | None = None
         self._child: _Child | None = None
         self._compiled: Settings | None = None

@@ -31,6 +31,7 @@ class CppReadiness:
         self._assumes = assume
         self._assumed: dict[tuple[str, ...], Callable[[], bool]] = {}  # how each would be asked
         self._checks: dict[tuple[str, ...], bool] = {}
+        self._instructions: list[Any] = []
         self._locks = (Lock(), Lock())
         self._patches = [
             Patch(f"{_ISA}.check_build", self._around_check),
@@ -42,6 +43,7 @@ class CppReadiness:
     def install(self) -> None:
         for patch in self._patches:  # and with them loads all that the threads need
             patch.install()
+        self._instructions = _instructions()
         for thread in (self._checker, *self._others):
             thread.start()
 
@@ -99,7 +101,7 @@ class CppReadiness:
         from torch._inductor import cpu_vec_isa
 
         with suppress(Exception):
-            for isa in cpu_vec_isa.valid_vec_isa_list.__wrapped__():
+            for isa in self._instructions:
                 isa.check_build(cpu_vec_isa.VecISA._avx_code)
 
     def _find_header(self) -> None:
@@ -107,3 +109,16 @@ class CppReadiness:
 
         with suppress(Exception):
             codecache.CppPythonBindingsCodeCache.load_async(_SOURCE, submit_fn=lambda build: None)
+
+
+def _instructions() -> list[Any]:
+    """What Inductor is going to ask for on this processor."""
+    from torch._inductor import cpu_vec_isa
+
+    known = cpu_vec_isa.x86_isa_checker()
+    if not known:
+        return list(cpu_vec_isa.valid_vec_isa_list.__wrapped__())
+    # On x86 that list is made by asking, extensions included. These are copies, because Inductor changes the
+    # flags of its own while it asks for an extension.
+    found = cpu_vec_isa.supported_vec_isa_list
+    return [copy(isa) for isa in found if all(name in known for name in str(isa).split())]
