@@ -127,6 +127,24 @@ def test_an_exception(tmp_path: Path, how: str) -> None:
     assert "relu" in json.dumps(switch), result
 
 
+def test_a_lost_gpu_in_one_process(tmp_path: Path) -> None:
+    """It is said, and what to do; in a process of its own, because nothing works after it."""
+    written(
+        tmp_path,
+        """
+import torch, torch._inductor.config as config, kernelscope
+config.triton.inject_relu_bug_TESTING_ONLY = "runtime_error"
+kernelscope.bisect(lambda x: x.relu() + 1, (torch.randn(64, device="cuda"),), fails="exception")
+""",
+    )
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert "the GPU cannot be used any more in this process" in last, done.stderr
+    assert "kernelscope bisect --fails-on exception script.py" in last
+
+
 def test_the_first_nan(tmp_path: Path) -> None:
     written(
         tmp_path,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from ..gpu_faults import gpu_is_lost
+from ..run.errors import RunError
 from .conditions import Condition, Nan, Predicate, Raises, Shadow
 from .descent import Descent
 from .engine import Engine
@@ -28,7 +31,14 @@ class _Here:
         self._found: dict[tuple[str, str], Switch] = {}
 
     def run(self, settings: Settings, *, discover: bool = False) -> Outcome:
-        return self._engine.run(settings, self._meet if discover else None)
+        outcome = self._engine.run(settings, self._meet if discover else None)
+        if gpu_is_lost():
+            raise RunError(
+                f"the GPU cannot be used any more in this process ({outcome.what.partition(chr(10))[0]}); "
+                "put the program into a script, and run `kernelscope bisect --fails-on exception script.py`: "
+                "that starts another process then"
+            )
+        return outcome
 
     def found(self) -> list[Switch]:
         return list(self._found.values())
@@ -84,8 +94,12 @@ def bisect(
         try:
             return Descent(trials, name, axes, workaround=workaround).run(runs)
         finally:
-            engine.close()
-            program.put_back()
+            # Nothing can be put back on a GPU that is lost.
+            lost = (RuntimeError,) if gpu_is_lost() else ()
+            with suppress(*lost):
+                engine.close()
+            with suppress(*lost):
+                program.put_back()
 
 
 def _quiet(what: str, outcome: Outcome, seconds: float) -> None: ...

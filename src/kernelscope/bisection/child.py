@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ..gpu_faults import gpu_is_lost
+from ..quick_start import importing
 from ..run.errors import RunError
 from .conditions import condition_of
 from .engine import Engine
@@ -30,7 +32,8 @@ def serve(job: dict[str, Any], requests: str, answers: str) -> None:
             _write_output_to(home / "logs" / f"trial-{request['number']}.log")
             try:
                 outcome = _run(engine, request, home)
-                print(json.dumps({"outcome": outcome.to_json()}), file=told, flush=True)
+                answer = {"outcome": outcome.to_json(), "spent": gpu_is_lost()}
+                print(json.dumps(answer), file=told, flush=True)
             except RunError as error:
                 print(json.dumps({"error": str(error)}), file=told, flush=True)
             sys.stdout.flush()
@@ -63,4 +66,8 @@ def _write_output_to(path: Path) -> None:
 
 
 if __name__ == "__main__":
+    with importing():  # before anybody asks
+        from ..probes.compiler_warmth import load_compiler
+
+        load_compiler()
     serve(json.loads(Path(sys.argv[1]).read_text()), sys.argv[2], sys.argv[3])

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from ..gpu_faults import wait_for_gpu
 from ..probes import PROBES
 from ..probes.bus import BUS
 from ..probes.compile_settings import NO_CACHES, ForcedSettings, defaults_of_changed, values_of
@@ -62,7 +63,7 @@ class Engine:
             graphs = _graphs_compiled()
             if self._session is not None:
                 self._session.begin(settings.names("kernel"), settings.names("execution"))
-            outcome = self._condition.check(self._program, self._session)
+            outcome = self._condition.check(self._run_to_its_end, self._session)
             # Left alone, Dynamo would give up after some runs, and what runs in eager does not fail.
             self._compiles_each_time |= is_rerun and _graphs_compiled() > graphs
         except RunError:
@@ -76,6 +77,12 @@ class Engine:
         if self._cache is not None:
             self._binaries.take_from(self._cache)
         return Outcome(outcome.kind, outcome.what, outcome.details, perf_counter() - start)
+
+    def _run_to_its_end(self) -> Any:
+        """Also what it has left to a GPU: that fails here, rather than in another trial."""
+        made = self._program()
+        wait_for_gpu()
+        return made
 
     def close(self) -> None:
         opened, self._open, self._settings, self._session = self._open, None, None, None

@@ -30,6 +30,7 @@ class Workers:
         self._forks = fork and not torch_is_for_gpus()
         self._zygote: _Zygote | None = None
         self._child: _Child | None = None
+        self._next: _Child | None = None
         self._compiled: Settings | None = None
         self._children = 0
         self._asked = len(list((home / "logs").glob("trial-*.log")))
@@ -61,6 +62,8 @@ class Workers:
             raise RunError(answer["error"])
         else:
             outcome = Outcome.from_json(answer["outcome"])
+            if answer["spent"]:
+                self._end_child()
         return Outcome(outcome.kind, outcome.what, outcome.details, perf_counter() - start)
 
     def found(self) -> list[Switch]:
@@ -77,6 +80,8 @@ class Workers:
 
     def close(self) -> None:
         self._end_child()
+        if self._next is not None:
+            self._next.end()
         if self._zygote is not None:
             self._zygote.close()
 
@@ -88,6 +93,12 @@ class Workers:
 
     def _start(self, settings: Settings) -> None:
         self._end_child()
+        self._child, self._next = self._next or self._new_child(), None
+        self._compiled = settings.of_compiler
+        if self._zygote is None:  # the next one loads torch while this one compiles
+            self._next = self._new_child()
+
+    def _new_child(self) -> _Child:
         self._children += 1
         requests, answers = (str(self._home / f"{name}-{self._children}") for name in ("ask", "tell"))
         for path in (requests, answers):
@@ -95,8 +106,7 @@ class Workers:
                 os.unlink(path)
             os.mkfifo(path)
         start = self._zygote.fork if self._zygote is not None else self._spawn
-        self._child = _Child(start(requests, answers), self._zygote, requests, answers)
-        self._compiled = settings.of_compiler
+        return _Child(start(requests, answers), self._zygote, requests, answers)
 
     def _spawn(self, requests: str, answers: str) -> subprocess.Popen[bytes]:
         words = [sys.executable, "-m", "kernelscope.bisection.child", str(self._job), requests, answers]
