@@ -184,3 +184,10 @@ f(torch.randn(64, 64, device="cuda"))
     script = tmp_path / found["script"]
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 1, done.stdout + done.stderr
+
+
+def test_a_graph_that_loses_the_gpu_is_not_reduced(tmp_path: Path) -> None:
+    written(tmp_path, CALLS.format(how="runtime_error"))
+    found = run(tmp_path, "reduce", "program.py", status=2)
+    assert "the program loses its GPU" in found["problem"], found
+    assert "kernelscope bisect --fails-on exception" in found["problem"], found

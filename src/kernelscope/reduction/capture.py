@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from ..gpu_faults import gpu_is_lost, wait_for_gpu
 from ..probes.traced_graphs import TracedGraph, TracedGraphs
+from ..run.errors import RunError
 from ..shadowing.opening import shadow
 from ..shadowing.session import Wrong
 from .candidates import Candidate, copied, of_module, part_of, work_of
@@ -56,6 +58,7 @@ def capture(program: Callable[[], Any], meanwhile: Callable[[], None] = lambda: 
             foresight.install()
             try:
                 program()
+                wait_for_gpu()
                 foresight.end()
             finally:
                 foresight.remove()
@@ -69,6 +72,11 @@ def capture(program: Callable[[], Any], meanwhile: Callable[[], None] = lambda: 
     except _Enough:
         pass
     except Exception as error:
+        if gpu_is_lost():
+            raise RunError(
+                f"the program loses its GPU ({str(error).partition(chr(10))[0]}), and nothing can be tried after "
+                "that; `kernelscope bisect --fails-on exception` names the kernel"
+            ) from None
         if traced.current is None:
             raise
         found.failure = of_exception(error)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 
+from ..gpu_faults import GpuLost
 from ..run.errors import RunError
 from ..shadowing.child import start
 from .capture import capture
@@ -32,6 +34,9 @@ def search(folder: Path, repeats: int, words: list[str]) -> int:
     except RunError as error:
         (folder / "result.json").write_text(json.dumps({"problem": str(error)}))
         return 2
+    except GpuLost as lost:  # the command starts another process
+        print(f"kernelscope: {lost}", file=sys.stderr)
+        return 3
     told = {
         "script": str(path),
         "failure": str(found.failure),

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ..gpu_faults import GpuLost, gpu_is_lost, wait_for_gpu
 from ..shadowing import shadow
 from .candidates import Candidate, copied
 from .failures import Failure, of_culprit, of_exception
@@ -23,6 +24,7 @@ def shadow_check(candidate: Candidate) -> Failure | None:
     try:
         with shadow() as result:
             run_compiled(candidate)
+            wait_for_gpu()
     except Exception as error:
         return of_exception(error)
     finally:
@@ -63,6 +65,8 @@ class Trials:
         began = time.monotonic()
         with self._underway(candidate.key, candidate.size):
             failure = self._first_failure(candidate)
+            if gpu_is_lost():
+                raise GpuLost
         taken = time.monotonic() - began
         self.count += 1
         self.seconds += taken
@@ -93,6 +97,8 @@ class Trials:
         began = time.monotonic()
         with self._underway(key, size):
             found, how = _tried(at)
+            if gpu_is_lost():
+                raise GpuLost
         taken = time.monotonic() - began
         self.count += 1
         self.seconds += taken
