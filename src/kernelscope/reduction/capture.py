@@ -73,9 +73,10 @@ def capture(program: Callable[[], Any], meanwhile: Callable[[], None] = lambda: 
         pass
     except Exception as error:
         if gpu_is_lost():
+            said = str(error).partition("\n")[0]
             raise RunError(
-                f"the program loses its GPU ({str(error).partition(chr(10))[0]}), and nothing can be tried after "
-                "that; `kernelscope bisect --fails-on exception` names the kernel"
+                f"the program loses its GPU ({said}), and nothing can be tried after that; "
+                "`kernelscope bisect --fails-on exception` names the kernel"
             ) from None
         if traced.current is None:
             raise
