@@ -1,11 +1,13 @@
 """Asks the C++ compiler beforehand, in threads, what Inductor asks it before the first kernel of a process.
 
-That is whether the processor's vector instructions can be used (a program is compiled, linked and loaded) and
-which precompiled header fits. It takes seconds, in which Python can go on importing, tracing and lowering.
+That is which precompiled header fits, and whether the processor's vector instructions can be used: a program
+is compiled, linked and loaded. It takes seconds, in which Python can go on importing, tracing and lowering; less
+where that program, too, is compiled with the precompiled header, which has all that it includes.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
@@ -32,6 +34,7 @@ class CppReadiness:
         self._assumed: dict[tuple[str, ...], Callable[[], bool]] = {}  # how each would be asked
         self._checks: dict[tuple[str, ...], bool] = {}
         self._instructions: list[Any] = []
+        self._headers: dict[str, str] = {}  # precompiled, by the instructions that they are for
         self._locks = (Lock(), Lock())
         self._patches = [
             Patch(f"{_ISA}.check_build", self._around_check),
@@ -44,7 +47,7 @@ class CppReadiness:
         for patch in self._patches:  # and with them loads all that the threads need
             patch.install()
         self._instructions = _instructions()
-        for thread in (self._checker, *self._others):
+        for thread in (*self._others, self._checker):
             thread.start()
 
     def remove(self) -> None:
@@ -79,6 +82,9 @@ class CppReadiness:
                 return True
             with self._locks[0]:
                 if key not in self._checks:
+                    if current_thread() is self._checker and (header := self._headers.get(_look_of(isa))):
+                        with suppress(Exception):  # then it is built as ever, or cannot be
+                            _build_with_header(isa, code, header)
                     self._checks[key] = original(isa, code)
                 return self._checks[key]
 
@@ -91,7 +97,9 @@ class CppReadiness:
     def _around_header(self, original: Callable[..., str]) -> Callable[..., str]:
         def precompile_header(*args: Any, **kwargs: Any) -> str:
             with self._locks[1]:  # it remembers, but not what another thread is about to know
-                return original(*args, **kwargs)
+                path = original(*args, **kwargs)
+            self._headers[_look_of(kwargs.get("vec_isa"))] = path
+            return path
 
         return precompile_header
 
@@ -100,6 +108,9 @@ class CppReadiness:
     def _check(self) -> None:
         from torch._inductor import cpu_vec_isa
 
+        if self._assumes:  # else that is what the others wait for
+            for thread in self._others:
+                thread.join()
         with suppress(Exception):
             for isa in self._instructions:
                 isa.check_build(cpu_vec_isa.VecISA._avx_code)
@@ -122,3 +133,24 @@ def _instructions() -> list[Any]:
     # flags of its own while it asks for an extension.
     found = cpu_vec_isa.supported_vec_isa_list
     return [copy(isa) for isa in found if all(name in known for name in str(isa).split())]
+
+
+def _look_of(isa: Any) -> str:
+    return f"{isa} {isa.build_arch_flags()}" if hasattr(isa, "build_arch_flags") else ""
+
+
+def _build_with_header(isa: Any, code: str, header: str) -> None:
+    """Leave the library where `check_build` looks for it before it builds it: what it loads is this one then."""
+    from torch._inductor import codecache, cpu_vec_isa
+    from torch._inductor.cpp_builder import CppBuilder, CppTorchOptions
+    from torch.utils._filelock import FileLock
+
+    asked = cpu_vec_isa._get_isa_dry_compile_fingerprint(isa.build_arch_flags())
+    key, path = codecache.write(code, "cpp", extra=asked)
+    options = CppTorchOptions(vec_isa=isa, warning_all=False)
+    options.precompiled_header = header
+    builder = CppBuilder(key, [path], options, os.path.dirname(path))
+    lock = os.path.join(codecache.get_lock_dir(), f"{key}.lock")
+    with FileLock(lock, timeout=codecache.LOCK_TIMEOUT):
+        if not os.path.isfile(builder.get_target_file_path()):
+            builder.build()
