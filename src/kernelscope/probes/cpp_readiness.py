@@ -1,8 +1,8 @@
 """Asks the C++ compiler beforehand, in threads, what Inductor asks it before the first kernel of a process.
 
 That is which precompiled header fits, and whether the processor's vector instructions can be used: a program
-is compiled, linked and loaded. It takes seconds, in which Python can go on importing, tracing and lowering; less
-where that program, too, is compiled with the precompiled header, which has all that it includes.
+is compiled, linked and loaded. It takes seconds, in which Python can go on importing, tracing and lowering;
+less, if that program, too, is compiled with the precompiled header, which has all that it includes.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class CppReadiness:
         self._instructions: list[Any] = []
         self._headers: dict[str, str] = {}  # precompiled, by the instructions that they are for
         self._locks = (Lock(), Lock())
+        self._gave_up = False
         self._patches = [
             Patch(f"{_ISA}.check_build", self._around_check),
             Patch(f"{_CODE}:_precompile_header", self._around_header),
@@ -56,18 +57,25 @@ class CppReadiness:
         for patch in reversed(self._patches):
             patch.remove()
 
-    def was_right(self) -> bool:
-        """Whether all that was assumed is so; waits until that is known."""
-        if not self._assumed:
-            return True
-        self._checker.join()
-        return all(self._is_so(key, ask) for key, ask in self._assumed.items())
+    def give_up(self) -> bool:
+        """Ask nothing more; whether something is being asked."""
+        self._gave_up = True
+        return any(thread.is_alive() for thread in (self._checker, *self._others))
 
-    def _is_so(self, key: tuple[str, ...], ask: Callable[[], bool]) -> bool:
-        with suppress(Exception):  # what cannot be asked is not so
-            if key not in self._checks:  # the thread asks what is always asked, and not for extensions
-                self._checks[key] = ask()
-        return self._checks.get(key, False)
+    def was_right(self, timeout: float | None = None) -> bool | None:
+        """Whether all that was assumed is so; waits until that is known, or gives None: so long it is not."""
+        asking = Thread(target=self._ask_all, name="kernelscope-assumed", daemon=True)
+        asking.start()
+        asking.join(timeout)
+        return None if asking.is_alive() else all(self._checks.get(key, False) for key in self._assumed)
+
+    def _ask_all(self) -> None:
+        if self._assumed:
+            self._checker.join()
+        for key, ask in list(self._assumed.items()):
+            with suppress(Exception):  # what cannot be asked is not so
+                if key not in self._checks:  # the thread asks what is always asked, and not for extensions
+                    self._checks[key] = ask()
 
     def _around_check(self, original: Callable[..., bool]) -> Callable[..., bool]:
         from torch._inductor import cpu_vec_isa
@@ -85,7 +93,7 @@ class CppReadiness:
                     if current_thread() is self._checker and (header := self._headers.get(_look_of(isa))):
                         with suppress(Exception):  # then it is built as ever, or cannot be
                             _build_with_header(isa, code, header)
-                    self._checks[key] = original(isa, code)
+                    self._checks[key] = not self._gave_up and original(isa, code)
                 return self._checks[key]
 
         return check_build
@@ -140,7 +148,7 @@ def _look_of(isa: Any) -> str:
 
 
 def _build_with_header(isa: Any, code: str, header: str) -> None:
-    """Leave the library where `check_build` looks for it before it builds it: what it loads is this one then."""
+    """Leave the library where `check_build` looks for it before it builds it; it loads that one then."""
     from torch._inductor import codecache, cpu_vec_isa
     from torch._inductor.cpp_builder import CppBuilder, CppTorchOptions
     from torch.utils._filelock import FileLock
