@@ -1,4 +1,4 @@
-"""Searches that are ended by a signal, by a compiler that hangs, or that a forked process might go on with."""
+"""Searches that a signal ends, that wait for a compiler, or that a forked process would go on with."""
 
 from __future__ import annotations
 

@@ -42,7 +42,9 @@ class Captured:
 
 
 def capture(
-    program: Callable[[], Any], journal: Journal, meanwhile: Callable[[], None] = lambda: None
+    program: Callable[[], Any],
+    journal: Journal | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Captured:
     """Run it under `shadow`, up to the first thing that is wrong.
 
@@ -58,7 +60,7 @@ def capture(
         found.starts, found.nodes = _starts(what, traced.current)
         raise _Enough
 
-    traced, foresight = TracedGraphs(), Foresight(meanwhile, journal)
+    traced, foresight = TracedGraphs(), Foresight(meanwhile, journal or Journal())
     traced.install()
     try:
         with shadow(wrong=wrong) as result:
