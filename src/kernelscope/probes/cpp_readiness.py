@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
 from functools import partial
-from threading import Lock, Thread, current_thread
+from threading import Event, Lock, Thread, current_thread
 from typing import Any
 
 from .patching import Patch
@@ -36,7 +36,7 @@ class CppReadiness:
         self._instructions: list[Any] = []
         self._headers: dict[str, str] = {}  # precompiled, by the instructions that they are for
         self._locks = (Lock(), Lock())
-        self._gave_up = False
+        self._have_started, self._gave_up = Event(), False
         self._patches = [
             Patch(f"{_ISA}.check_build", self._around_check),
             Patch(f"{_CODE}:_precompile_header", self._around_header),
@@ -48,8 +48,9 @@ class CppReadiness:
         for patch in self._patches:  # and with them loads all that the threads need
             patch.install()
         self._instructions = _instructions()
-        for thread in (*self._others, self._checker):
+        for thread in (self._checker, *self._others):
             thread.start()
+        self._have_started.set()
 
     def remove(self) -> None:
         for thread in (self._checker, *self._others):
@@ -117,6 +118,7 @@ class CppReadiness:
         from torch._inductor import cpu_vec_isa
 
         if self._assumes:  # else that is what the others wait for
+            self._have_started.wait()
             for thread in self._others:
                 thread.join()
         with suppress(Exception):

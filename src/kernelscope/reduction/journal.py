@@ -59,7 +59,7 @@ class Journal:
                 key = str(entry["key"])
                 if entry["what"] == "begin":
                     begun.append(key)
-                elif entry["how"] in (INTERRUPTED, READY):
+                elif entry["what"] == READY or entry["how"] == INTERRUPTED:
                     begun.remove(key)
                 else:
                     self._known[key] = Outcome(str(entry["how"]), _failure(entry.get("failure")))
@@ -94,7 +94,7 @@ class Journal:
         try:
             yield
         finally:
-            self._write({"what": "end", "key": key, "how": READY, "failure": None, "seconds": 0})
+            self._write({"what": READY, "key": key})
 
     def interrupt(self, key: str) -> None:
         if self._path is not None:
