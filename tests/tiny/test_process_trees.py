@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelscope.cli.endings import Terminated, terminable
+from kernelscope.cli.endings import Terminated, held_back, terminable
 from kernelscope.process_trees import end_tree, has_ended
 
 # A child, a grandchild, and one of these in a session of its own.
@@ -92,6 +92,23 @@ def test_a_signal_is_raised(sent: signal.Signals) -> None:
     assert ended.value.status == 128 + sent
     assert str(ended.value) == f"ended by {sent.name}"
     assert signal.getsignal(sent) is before
+
+
+def test_a_signal_while_a_process_is_started_comes_afterwards() -> None:
+    done: list[str] = []
+
+    def start() -> None:
+        with terminable():
+            with held_back():
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(0.05)
+                done.append("started")
+            done.append("went on")
+
+    with pytest.raises(Terminated):
+        start()
+    assert done == ["started"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_signal_that_is_ignored_stays_so() -> None:

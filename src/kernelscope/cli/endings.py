@@ -27,8 +27,14 @@ def terminable() -> Iterator[None]:
     """Signals that would end this process at once, and leave its children running, are raised instead."""
     before = {number: signal.getsignal(number) for number in _SENT}
     heard = [number for number, handler in before.items() if handler is signal.SIG_DFL]  # nohup ignores one
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        for each in heard:  # one is enough: the next would end what is done about this one
+            signal.signal(each, signal.SIG_IGN)
+        raise Terminated(number)
+
     for number in heard:
-        signal.signal(number, _raise)
+        signal.signal(number, end)
     try:
         yield
     finally:
@@ -36,7 +42,16 @@ def terminable() -> Iterator[None]:
             signal.signal(number, before[number])
 
 
-def _raise(number: int, frame: FrameType | None) -> NoReturn:
-    for each in _SENT:  # one is enough: the next would end what is done about this one
-        signal.signal(each, signal.SIG_IGN)
-    raise Terminated(number)
+@contextmanager
+def held_back() -> Iterator[None]:
+    """For starting a process: what would end this one in the middle of it does so when the other is known."""
+    came: list[int] = []
+    heard = [number for number in (*_SENT, signal.SIGINT) if callable(signal.getsignal(number))]
+    before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in heard}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for first in came[:1]:
+            signal.raise_signal(first)

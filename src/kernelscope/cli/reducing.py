@@ -17,7 +17,7 @@ from typing import Any
 from ..process_trees import end_tree, has_ended
 from ..reduction.journal import CRASHED, JOURNAL, RESULTS, TIMED_OUT, mark, reopen, underway
 from ..run.errors import RunError
-from .endings import terminable
+from .endings import held_back, terminable
 from .reduce import REPEATS, TIMEOUT
 from .scripts import script_words
 
@@ -80,9 +80,15 @@ def _search(words: list[str], folder: Path, journal: Path, args: argparse.Namesp
         *words,
     ]
     for _ in range(_MOST_CRASHES):
-        # With --json, stdout is for the result alone.
-        child = subprocess.Popen(command, stdout=sys.stderr if args.json else None)
-        how = _wait(child, journal, args.timeout)
+        child: subprocess.Popen[bytes] | None = None
+        try:
+            with held_back():  # with --json, stdout is for the result alone
+                child = subprocess.Popen(command, stdout=sys.stderr if args.json else None)
+            how = _wait(child, journal, args.timeout)
+        except KeyboardInterrupt:
+            if child is not None:
+                end_tree(child)
+            raise
         try:
             return dict(json.loads((folder / "result.json").read_text()))
         except (OSError, ValueError):
@@ -98,16 +104,12 @@ def _search(words: list[str], folder: Path, journal: Path, args: argparse.Namesp
 
 
 def _wait(child: subprocess.Popen[bytes], journal: Path, timeout: int) -> str:
-    """How it ended; nothing that it has started is left running if it was not by itself."""
-    try:
-        while not has_ended(child, _LOOK):
-            trial = underway(journal)
-            if trial is not None and time.time() - trial[1] > timeout:
-                end_tree(child)
-                return TIMED_OUT
-    except KeyboardInterrupt:
-        end_tree(child)
-        raise
+    """How it ended; where it takes too long, with all that it has started."""
+    while not has_ended(child, _LOOK):
+        trial = underway(journal)
+        if trial is not None and time.time() - trial[1] > timeout:
+            end_tree(child)
+            return TIMED_OUT
     status = child.returncode
     return f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
 
