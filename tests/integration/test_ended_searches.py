@@ -137,6 +137,25 @@ def test_what_a_script_forks_does_not_search(tmp_path: Path) -> None:
     assert len({json.loads(line)["pid"] for line in journal if "pid" in line}) == 1
 
 
+def test_what_a_script_forks_takes_no_part_in_trials(tmp_path: Path) -> None:
+    """Of `bisect`, whose trials run a script again and again."""
+    (tmp_path / "script.py").write_text(
+        "import os, sys\n"
+        "pid = os.fork()\n"
+        "if pid == 0:\n"
+        "    sys.exit(7)\n"
+        "status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])\n"
+    )
+    trials = (
+        "from kernelscope.bisection.programs import Script\n"
+        "script = Script(['script.py'])\n"
+        "print([script()['status'] for _ in range(2)], flush=True)\n"
+    )
+    words = [sys.executable, "-c", trials]
+    done = subprocess.run(words, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "[7, 7]\n"), done.stderr
+
+
 def with_compiler_that_hangs(folder: Path, word: str, **variables: str) -> dict[str, str]:
     """A g++ that never ends for sources with that word, and writes down who it is."""
     real = shutil.which("g++")
