@@ -1,4 +1,4 @@
-"""How a process that is going to compile starts and ends without delay. Needs no torch.
+"""How a process that is going to compile starts and ends without delay, and who goes on. Needs no torch.
 
 Importing the compiler makes objects by the hundred thousand, all of which stay. A garbage collector that
 looks through them while they are made, in each compilation and again when the process ends takes as long as
@@ -13,6 +13,7 @@ import importlib.util
 import io
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
@@ -68,3 +69,28 @@ def torch_is_for_gpus() -> bool:
         spec.loader.exec_module(about)
         return any(getattr(about, name, None) is not None for name in ("cuda", "hip", "xpu"))
     return False
+
+
+@contextmanager
+def only_this_process() -> Iterator[None]:
+    """Who comes out is who went in: a process that the program inside forks ends where the program does."""
+    me = os.getpid()
+    try:
+        yield
+    except BaseException as error:
+        if os.getpid() == me:
+            raise
+        leave(_status_of(error))
+    if os.getpid() != me:
+        leave(0)
+
+
+def _status_of(error: BaseException) -> int:
+    """What Python says of a program that ends with this, and its exit status."""
+    if not isinstance(error, SystemExit):
+        traceback.print_exception(error)
+        return 1
+    if error.code is None or isinstance(error.code, int):
+        return error.code or 0
+    print(error.code, file=sys.stderr)
+    return 1

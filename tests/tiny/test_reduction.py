@@ -101,6 +101,24 @@ def test_a_trial_that_was_interrupted_is_run_again(tmp_path: Path) -> None:
     assert crashed.how == CRASHED, "the second time it did not come back"
 
 
+def test_what_was_compiled_ahead_is_tried_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    with journal.ahead("a", 4):
+        assert underway(path) is not None, "its time is limited"
+    assert underway(path) is None
+    again = Journal(path, resume=True)
+    assert again.outcome("a") is None
+    assert again.trials == 0
+
+
+def test_what_hung_while_it_was_compiled_ahead_is_not_tried(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    Journal(path).begin("a", 4)  # and the compiler hangs
+    mark(path, "a", TIMED_OUT)
+    assert Journal(path, resume=True).has_lost("a")
+
+
 def test_a_journal_that_is_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     journal = Journal(path)

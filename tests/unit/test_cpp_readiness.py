@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch._inductor import codecache, cpu_vec_isa
+from torch._inductor import codecache, cpp_builder, cpu_vec_isa
 from torch._inductor.utils import fresh_cache
 
 from kernelscope.probes.cpp_readiness import CppReadiness
@@ -75,8 +75,9 @@ def test_an_assumption_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     probe.install()
     try:
         assert isas[0].check_build(cpu_vec_isa.VecISA._avx_code) is True
+        assert probe.was_right(timeout=0.1) is None, "not known so soon"
         may_end.set()
-        assert not probe.was_right()
+        assert probe.was_right() is False
         assert isas[0].check_build(cpu_vec_isa.VecISA._avx_code) is False
     finally:
         may_end.set()
@@ -142,6 +143,38 @@ def test_an_assumption_that_the_thread_does_not_check_is_checked_in_the_end(
         may_end.set()
         probe.remove()
     assert sorted(flags) == ["", "-mextension"], "asked once, with the flags of the question"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_header_is_used_for_the_check_too(
+    asked: list[str], monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """And without it, if that cannot be compiled: what Inductor itself does is what counts."""
+    isas = cpu_vec_isa.valid_vec_isa_list.__wrapped__()
+    if not isas or not torch._inductor.config.cpp_cache_precompile_headers:
+        pytest.skip("nothing is vectorised, or no header is precompiled")
+    asked.clear()
+    shutil.rmtree(codecache.cache_dir(), ignore_errors=True)
+    lines: list[str] = []
+    original = cpp_builder.CppBuilder.build
+
+    def build(builder: cpp_builder.CppBuilder) -> None:
+        line = builder.get_command_line()
+        if line.split()[1].endswith(".cpp"):
+            lines.append(line)
+            if fails and " -include " in line:
+                raise RuntimeError("it cannot be compiled")
+        original(builder)
+
+    monkeypatch.setattr(cpp_builder.CppBuilder, "build", build)
+    probe = CppReadiness(assume=True)
+    probe.install()
+    try:
+        isas[0].check_build(cpu_vec_isa.VecISA._avx_code)
+        assert probe.was_right()
+    finally:
+        probe.remove()
+    assert [" -include " in line for line in lines][: 1 + fails] == [True, False][: 1 + fails]
 
 
 @pytest.mark.slow

@@ -118,3 +118,26 @@ def test_a_kernel_that_nobody_launches_has_to_be_built_all_the_same(built: list[
         captured.close()
     assert captured.failure is not None
     assert captured.failure.what == "CppCompileError"
+
+
+def test_kernels_that_are_built_apart_keep_nobody_waiting(built: list[str]) -> None:
+    """Not even if they hang: what is compiled afterwards has Inductor's own threads for itself."""
+    import threading
+
+    from torch._inductor.async_compile import AsyncCompile
+
+    from kernelscope.probes.lazy_kernels import is_building_apart
+
+    may_end, probe = threading.Event(), AwaitedKernels(apart=True)
+    before = vars(AsyncCompile)["submit"]
+    with torch._inductor.config.patch(compile_threads=2):
+        probe.install()
+        try:
+            hanging = [AsyncCompile.submit(lambda: may_end.wait(60)) for _ in range(4)]
+            assert is_building_apart()
+        finally:
+            probe.remove()
+        assert vars(AsyncCompile)["submit"] is before
+        assert AsyncCompile.submit(lambda: "done").result(timeout=60) == "done"
+        may_end.set()
+        assert [made.result(timeout=60) for made in hanging] == [True] * 4

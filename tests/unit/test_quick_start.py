@@ -6,8 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from kernelscope.bisection.conditions import Check
 from kernelscope.bisection.settings import PASSED
+from kernelscope.quick_start import only_this_process
 
 PROGRAM = """
 import atexit, sys
@@ -71,3 +74,44 @@ def test_whether_torch_is_for_gpus_is_known_without_loading_it(tmp_path: Path) -
             check=True,
         )
         assert said.stdout.split() == [str(expected), "False"]
+
+
+FORKS = """
+import os, sys
+from kernelscope.quick_start import only_this_process
+
+me = os.getpid()
+with only_this_process():
+    pid = os.fork()
+    if pid == 0:
+        print("in the child", flush=True)
+        {ends}
+    else:
+        print("child:", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+print("after", os.getpid() == me, flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("ends", "status", "said"),
+    [
+        ("pass", 0, ""),
+        ("sys.exit(7)", 7, ""),
+        ("sys.exit()", 0, ""),
+        ("sys.exit('it is over')", 1, "it is over\n"),
+        ("raise ValueError('some words')", 1, "ValueError: some words\n"),
+        ("raise KeyboardInterrupt", 1, "KeyboardInterrupt\n"),
+    ],
+)
+def test_a_forked_process_ends_where_its_program_does(ends: str, status: int, said: str) -> None:
+    program = FORKS.format(ends=ends)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stdout == f"in the child\nchild: {status}\nafter True\n"
+    assert done.stderr.endswith(said)
+    assert bool(done.stderr) is bool(said)
+
+
+def test_exceptions_pass_through() -> None:
+    with pytest.raises(ZeroDivisionError), only_this_process():
+        raise ZeroDivisionError

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ..determinism.state import Generators, State
+from ..quick_start import only_this_process
 from .kept_classes import KeptClasses
 from .kept_modules import KeptModules, clear
 
@@ -37,7 +38,7 @@ class Script:
         os.chdir(self._cwd)
         argv, path, main = sys.argv, sys.path[:], sys.modules["__main__"]
         try:
-            with self._modules.kept():
+            with self._modules.kept(), only_this_process():
                 return self._execute()
         except SystemExit as end:
             if end.code not in (None, 0):

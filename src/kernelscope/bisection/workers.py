@@ -13,6 +13,7 @@ from pathlib import Path
 from time import perf_counter, sleep
 from typing import IO, Any
 
+from ..process_trees import end_tree
 from ..quick_start import torch_is_for_gpus
 from ..run.errors import RunError
 from .settings import FOUND, KILLED, TIMED_OUT, Outcome, Settings, Switch
@@ -79,11 +80,13 @@ class Workers:
         return found
 
     def close(self) -> None:
-        self._end_child()
-        if self._next is not None:
-            self._next.end()
-        if self._zygote is not None:
-            self._zygote.close()
+        try:
+            self._end_child()
+            if self._next is not None:
+                self._next.end()
+        finally:
+            if self._zygote is not None:
+                self._zygote.close()
 
     def __enter__(self) -> Workers:
         return self
@@ -216,24 +219,25 @@ class _Zygote:
         return self._forkable
 
     def fork(self, requests: str, answers: str) -> int:
-        return int(self._ask({"requests": requests, "answers": answers})["pid"])
+        return int(self._ask({"requests": requests, "answers": answers}, "pid"))
 
     def wait(self, pid: int) -> int:
-        return int(self._ask({"wait": pid})["status"])
+        return int(self._ask({"wait": pid}, "status"))
 
     def close(self) -> None:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
-        self._process.kill()
-        self._process.wait()
+        end_tree(self._process)  # also a trial whose start has been interrupted
 
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, request: dict[str, Any], about: str) -> Any:
         pipe: IO[bytes] | None = self._process.stdin
         assert pipe is not None
         pipe.write(json.dumps(request).encode() + b"\n")
         pipe.flush()
-        return self._answer()
+        while about not in (answer := self._answer()):
+            pass  # to a question that was interrupted
+        return answer[about]
 
     def _answer(self) -> dict[str, Any]:
         pipe = self._process.stdout

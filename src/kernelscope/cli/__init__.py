@@ -57,8 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `kernelscope show | head`
         _forget_output()
         return 128 + signal.SIGPIPE
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+    except KeyboardInterrupt as ended:  # or of a signal that a command hears
+        return int(getattr(ended, "status", 128 + signal.SIGINT))
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise

@@ -13,6 +13,7 @@ from ..bisection.scripts import Request, bisect_script, folder_to_resume, next_f
 from ..bisection.settings import AXES, Outcome
 from ..run import folder
 from ..run.errors import RunError
+from .endings import terminable
 from .scripts import script_words
 
 EPILOG = """\
@@ -95,12 +96,15 @@ def main(args: argparse.Namespace) -> int:
         path = folder.create(Path(args.output)) if args.output else next_folder(home, stem)
     progress = Progress()
     try:
-        result = bisect_script(request, path.absolute(), progress.tell)
-    except KeyboardInterrupt:
+        with terminable():
+            result = bisect_script(request, path.absolute(), progress.tell)
+    except KeyboardInterrupt as ended:
         progress.end()
         again = shlex.join(["kernelscope", "bisect", "--resume", "-o", str(path), *_words_again(args)])
         print(
-            f"kernelscope: interrupted after {progress.trials} trials; go on with\n  {again}", file=sys.stderr
+            f"kernelscope: {str(ended) or 'interrupted'} after {progress.trials} trials; "
+            f"go on with\n  {again}",
+            file=sys.stderr,
         )
         raise
     finally:

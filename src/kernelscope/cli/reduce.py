@@ -6,6 +6,7 @@ import argparse
 
 from .arguments import count
 
+REPEATS, TIMEOUT = 1, 300
 EPILOG = """\
 examples:
   kernelscope reduce train.py --epochs 1     ./train-reduced/reduced.py: the smallest graph that fails
@@ -33,12 +34,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--repeats",
         type=count,
-        default=1,
+        default=REPEATS,
         metavar="N",
         help="try each graph up to N times: for flaky failures",
     )
     parser.add_argument(
-        "--timeout", type=count, default=300, metavar="S", help="seconds for one trial (300)"
+        "--timeout", type=count, default=TIMEOUT, metavar="S", help=f"seconds for one trial ({TIMEOUT})"
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print JSON (docs/repro.md has the keys)")
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="module", help="run a module")

@@ -6,16 +6,19 @@ A trial that ends the child is an outcome, too: another child goes on from the j
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
+import shlex
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from ..process_trees import end_tree, has_ended
 from ..reduction.journal import CRASHED, JOURNAL, RESULTS, TIMED_OUT, mark, reopen, underway
 from ..run.errors import RunError
+from .endings import held_back, terminable
+from .reduce import REPEATS, TIMEOUT
 from .scripts import script_words
 
 _MOST_CRASHES = 50
@@ -40,8 +43,25 @@ def reduce(args: argparse.Namespace) -> int:
         (folder / name).unlink(missing_ok=True)
     journal.touch()
     reopen(journal)
-    result = _search(words, folder, journal, args)
+    try:
+        with terminable():
+            result = _search(words, folder, journal, args)
+    except KeyboardInterrupt as ended:
+        again = ["kernelscope", "reduce", "--resume", "-o", str(folder), *_options(args), *words]
+        print(
+            f"\nkernelscope: {str(ended) or 'interrupted'}; {journal} has what was tried; go on with\n"
+            f"  {shlex.join(again)}",
+            file=sys.stderr,
+        )
+        raise
     return _tell(result, as_json=args.json)
+
+
+def _options(args: argparse.Namespace) -> list[str]:
+    """Those that were given, once more."""
+    given = [("--repeats", args.repeats, REPEATS), ("--timeout", args.timeout, TIMEOUT)]
+    words = [word for name, value, usual in given if value != usual for word in (name, str(value))]
+    return words + ["--json"] * args.json
 
 
 def _stem(words: list[str]) -> str:
@@ -55,13 +75,20 @@ def _search(words: list[str], folder: Path, journal: Path, args: argparse.Namesp
         "kernelscope.reduction.child",
         str(folder),
         str(args.repeats),
+        str(args.timeout),
         "--",
         *words,
     ]
     for _ in range(_MOST_CRASHES):
-        # With --json, stdout is for the result alone.
-        child = subprocess.Popen(command, stdout=sys.stderr if args.json else None)
-        how = _wait(child, journal, args.timeout)
+        child: subprocess.Popen[bytes] | None = None
+        try:
+            with held_back():  # with --json, stdout is for the result alone
+                child = subprocess.Popen(command, stdout=sys.stderr if args.json else None)
+            how = _wait(child, journal, args.timeout)
+        except KeyboardInterrupt:
+            if child is not None:
+                end_tree(child)
+            raise
         try:
             return dict(json.loads((folder / "result.json").read_text()))
         except (OSError, ValueError):
@@ -77,27 +104,14 @@ def _search(words: list[str], folder: Path, journal: Path, args: argparse.Namesp
 
 
 def _wait(child: subprocess.Popen[bytes], journal: Path, timeout: int) -> str:
-    """How it ended."""
-    try:
-        while not _has_ended(child):
-            trial = underway(journal)
-            if trial is not None and time.time() - trial[1] > timeout:
-                child.kill()
-                child.wait()
-                return TIMED_OUT
-    except KeyboardInterrupt:
-        child.kill()
-        child.wait()
-        print("\nkernelscope: interrupted; --resume goes on from here", file=sys.stderr)
-        raise
+    """How it ended; where it takes too long, with all that it has started."""
+    while not has_ended(child, _LOOK):
+        trial = underway(journal)
+        if trial is not None and time.time() - trial[1] > timeout:
+            end_tree(child)
+            return TIMED_OUT
     status = child.returncode
     return f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-
-
-def _has_ended(child: subprocess.Popen[bytes]) -> bool:
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(_LOOK)
-    return child.returncode is not None
 
 
 def _tell(result: dict[str, Any], *, as_json: bool) -> int:

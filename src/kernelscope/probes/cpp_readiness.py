@@ -1,16 +1,18 @@
 """Asks the C++ compiler beforehand, in threads, what Inductor asks it before the first kernel of a process.
 
-That is whether the processor's vector instructions can be used (a program is compiled, linked and loaded) and
-which precompiled header fits. It takes seconds, in which Python can go on importing, tracing and lowering.
+That is which precompiled header fits, and whether the processor's vector instructions can be used: a program
+is compiled, linked and loaded. It takes seconds, in which Python can go on importing, tracing and lowering;
+less, if that program, too, is compiled with the precompiled header, which has all that it includes.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
 from functools import partial
-from threading import Lock, Thread, current_thread
+from threading import Event, Lock, Thread, current_thread
 from typing import Any
 
 from .patching import Patch
@@ -32,7 +34,9 @@ class CppReadiness:
         self._assumed: dict[tuple[str, ...], Callable[[], bool]] = {}  # how each would be asked
         self._checks: dict[tuple[str, ...], bool] = {}
         self._instructions: list[Any] = []
+        self._headers: dict[str, str] = {}  # precompiled, by the instructions that they are for
         self._locks = (Lock(), Lock())
+        self._have_started, self._gave_up = Event(), False
         self._patches = [
             Patch(f"{_ISA}.check_build", self._around_check),
             Patch(f"{_CODE}:_precompile_header", self._around_header),
@@ -46,6 +50,7 @@ class CppReadiness:
         self._instructions = _instructions()
         for thread in (self._checker, *self._others):
             thread.start()
+        self._have_started.set()
 
     def remove(self) -> None:
         for thread in (self._checker, *self._others):
@@ -53,18 +58,25 @@ class CppReadiness:
         for patch in reversed(self._patches):
             patch.remove()
 
-    def was_right(self) -> bool:
-        """Whether all that was assumed is so; waits until that is known."""
-        if not self._assumed:
-            return True
-        self._checker.join()
-        return all(self._is_so(key, ask) for key, ask in self._assumed.items())
+    def give_up(self) -> bool:
+        """Ask nothing more; whether something is being asked."""
+        self._gave_up = True
+        return any(thread.is_alive() for thread in (self._checker, *self._others))
 
-    def _is_so(self, key: tuple[str, ...], ask: Callable[[], bool]) -> bool:
-        with suppress(Exception):  # what cannot be asked is not so
-            if key not in self._checks:  # the thread asks what is always asked, and not for extensions
-                self._checks[key] = ask()
-        return self._checks.get(key, False)
+    def was_right(self, timeout: float | None = None) -> bool | None:
+        """Whether all that was assumed is so; waits until that is known, or gives None: so long it is not."""
+        asking = Thread(target=self._ask_all, name="kernelscope-assumed", daemon=True)
+        asking.start()
+        asking.join(timeout)
+        return None if asking.is_alive() else all(self._checks.get(key, False) for key in self._assumed)
+
+    def _ask_all(self) -> None:
+        if self._assumed:
+            self._checker.join()
+        for key, ask in list(self._assumed.items()):
+            with suppress(Exception):  # what cannot be asked is not so
+                if key not in self._checks:  # the thread asks what is always asked, and not for extensions
+                    self._checks[key] = ask()
 
     def _around_check(self, original: Callable[..., bool]) -> Callable[..., bool]:
         from torch._inductor import cpu_vec_isa
@@ -79,7 +91,10 @@ class CppReadiness:
                 return True
             with self._locks[0]:
                 if key not in self._checks:
-                    self._checks[key] = original(isa, code)
+                    if current_thread() is self._checker and (header := self._headers.get(_look_of(isa))):
+                        with suppress(Exception):  # then it is built as ever, or cannot be
+                            _build_with_header(isa, code, header)
+                    self._checks[key] = not self._gave_up and original(isa, code)
                 return self._checks[key]
 
         return check_build
@@ -91,7 +106,9 @@ class CppReadiness:
     def _around_header(self, original: Callable[..., str]) -> Callable[..., str]:
         def precompile_header(*args: Any, **kwargs: Any) -> str:
             with self._locks[1]:  # it remembers, but not what another thread is about to know
-                return original(*args, **kwargs)
+                path = original(*args, **kwargs)
+            self._headers[_look_of(kwargs.get("vec_isa"))] = path
+            return path
 
         return precompile_header
 
@@ -100,6 +117,10 @@ class CppReadiness:
     def _check(self) -> None:
         from torch._inductor import cpu_vec_isa
 
+        if self._assumes:  # else that is what the others wait for
+            self._have_started.wait()
+            for thread in self._others:
+                thread.join()
         with suppress(Exception):
             for isa in self._instructions:
                 isa.check_build(cpu_vec_isa.VecISA._avx_code)
@@ -122,3 +143,24 @@ def _instructions() -> list[Any]:
     # flags of its own while it asks for an extension.
     found = cpu_vec_isa.supported_vec_isa_list
     return [copy(isa) for isa in found if all(name in known for name in str(isa).split())]
+
+
+def _look_of(isa: Any) -> str:
+    return f"{isa} {isa.build_arch_flags()}" if hasattr(isa, "build_arch_flags") else ""
+
+
+def _build_with_header(isa: Any, code: str, header: str) -> None:
+    """Leave the library where `check_build` looks for it before it builds it; it loads that one then."""
+    from torch._inductor import codecache, cpu_vec_isa
+    from torch._inductor.cpp_builder import CppBuilder, CppTorchOptions
+    from torch.utils._filelock import FileLock
+
+    asked = cpu_vec_isa._get_isa_dry_compile_fingerprint(isa.build_arch_flags())
+    key, path = codecache.write(code, "cpp", extra=asked)
+    options = CppTorchOptions(vec_isa=isa, warning_all=False)
+    options.precompiled_header = header
+    builder = CppBuilder(key, [path], options, os.path.dirname(path))
+    lock = os.path.join(codecache.get_lock_dir(), f"{key}.lock")
+    with FileLock(lock, timeout=codecache.LOCK_TIMEOUT):
+        if not os.path.isfile(builder.get_target_file_path()):
+            builder.build()

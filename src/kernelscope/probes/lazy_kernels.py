@@ -7,13 +7,16 @@ else, most of that is for nothing; and where there is other work to do, that can
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from inspect import currentframe
+from threading import Thread, enumerate
 from typing import Any
 
 from .patching import Patch
 
 _COMPILE = "torch._inductor.async_compile:AsyncCompile"
+_APART = "kernelscope-apart"  # the threads' name
 
 
 class LazyKernels:
@@ -85,19 +88,21 @@ def _around_binding(original: Callable[..., Any]) -> Callable[..., Any]:
 class AwaitedKernels:
     """The probe: C++ kernels are built at once, in threads, and waited for at their first launch.
 
-    idle  is called once, instead of waiting, before the first of these launches
+    idle   is called once, instead of waiting, before the first of these launches
+    apart  in threads of their own: what others build does not have to wait for these, should they hang
 
     Where Inductor has no threads, or where Dynamo goes on without a graph that cannot be compiled, nothing is
     done otherwise than without it. What is compiled outlasts its removal, up to `let_go`.
     """
 
-    def __init__(self, idle: Callable[[], None] | None = None) -> None:
+    def __init__(self, idle: Callable[[], None] | None = None, *, apart: bool = False) -> None:
         self._idle = idle
         self._is_idle = False  # what is compiled now is of somebody else
         self._namespaces: list[dict[str, Any]] = []
         self._patches = [
             Patch(f"{_COMPILE}.cpp_pybinding", self._around_binding),
             Patch(f"{_COMPILE}.wait", self._around_wait),
+            *([Patch(f"{_COMPILE}.submit", _around_submit)] if apart else []),
         ]
 
     def install(self) -> None:
@@ -154,3 +159,27 @@ class AwaitedKernels:
             from torch._inductor.exc import InductorError
 
             raise InductorError(error, currentframe()).with_traceback(error.__traceback__) from None
+
+
+def is_building_apart() -> bool:
+    return any(thread.name == _APART for thread in enumerate())
+
+
+def _around_submit(original: Callable[[Callable[[], Any]], Any]) -> Any:
+    from torch._inductor.async_compile import get_compile_threads
+
+    def submit(task: Callable[[], Any]) -> Any:
+        if get_compile_threads() <= 1:
+            return original(task)
+        made: Future[Any] = Future()
+        Thread(target=_do, args=(task, made), name=_APART, daemon=True).start()
+        return made
+
+    return staticmethod(submit)
+
+
+def _do(task: Callable[[], Any], made: Future[Any]) -> None:
+    try:
+        made.set_result(task())
+    except BaseException as error:
+        made.set_exception(error)

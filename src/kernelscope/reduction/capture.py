@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,6 +19,7 @@ from .candidates import Candidate, copied, of_module, part_of, work_of
 from .failures import Failure, of_culprit, of_exception
 from .foresight import Foresight
 from .guessing import Singles
+from .journal import Journal
 
 
 class _Enough(BaseException):
@@ -39,19 +41,26 @@ class Captured:
             self.singles.close()
 
 
-def capture(program: Callable[[], Any], meanwhile: Callable[[], None] = lambda: None) -> Captured:
+def capture(
+    program: Callable[[], Any],
+    journal: Journal | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> Captured:
     """Run it under `shadow`, up to the first thing that is wrong.
 
+    journal    of the search that follows: it has what is compiled for it already
     meanwhile  is called while the C++ compiler is at work, if ever
     """
-    found = Captured()
+    found, process = Captured(), os.getpid()
 
     def wrong(what: Wrong) -> None:
+        if os.getpid() != process:  # the program has forked itself, and nobody asks that one
+            return
         found.failure = of_culprit(what.culprit)
         found.starts, found.nodes = _starts(what, traced.current)
         raise _Enough
 
-    traced, foresight = TracedGraphs(), Foresight(meanwhile)
+    traced, foresight = TracedGraphs(), Foresight(meanwhile, journal or Journal())
     traced.install()
     try:
         with shadow(wrong=wrong) as result:

@@ -7,15 +7,17 @@ import sys
 from pathlib import Path
 
 from ..config import all_of_environment
+from ..process_trees import end_children
 from ..quick_start import finish, importing, leave
-from .journal import JOURNAL, RESULTS
+from .journal import JOURNAL, RESULTS, TIMED_OUT
 
 SURE = "--sure"  # nothing is assumed about the C++ compiler
 
 
 def main(argv: list[str]) -> int:
     split = argv.index("--")
-    folder, repeats, options, words = Path(argv[0]), int(argv[1]), argv[2:split], argv[split + 1 :]
+    folder, options, words = Path(argv[0]), argv[3:split], argv[split + 1 :]
+    repeats, timeout = int(argv[1]), float(argv[2])
     environment = all_of_environment()  # which the program may change
     with importing():
         from ..probes.cpp_readiness import CppReadiness
@@ -23,6 +25,7 @@ def main(argv: list[str]) -> int:
         readiness = CppReadiness(assume=SURE not in options)
         readiness.install()
         from ..probes.compiler_warmth import load_compiler
+        from ..probes.lazy_kernels import is_building_apart
         from .searching import search
 
         load_compiler()
@@ -31,9 +34,13 @@ def main(argv: list[str]) -> int:
     try:
         status = search(folder, repeats, words)
     except Exception:
-        if readiness.was_right():
+        if readiness.was_right(timeout) is not False:
             raise
-    if not readiness.was_right():
+    was_right = readiness.was_right(timeout)
+    if was_right is None:
+        told = "the C++ compiler has not said whether vector instructions can be used"
+        print(f"kernelscope: {told} ({TIMED_OUT}, {timeout:.0f} s); they are assumed", file=sys.stderr)
+    elif not was_right:
         # Then other code was tried than the program runs, and all of that counts for nothing.
         os.truncate(journal, known)
         for name in RESULTS:
@@ -41,9 +48,10 @@ def main(argv: list[str]) -> int:
         told = "vector instructions were assumed that the C++ compiler cannot use; the search begins anew"
         print(f"kernelscope: {told}", file=sys.stderr)
         finish()
-        command = [sys.executable, "-m", "kernelscope.reduction.child", str(folder), str(repeats), SURE, "--"]
+        command = [sys.executable, "-m", "kernelscope.reduction.child", *argv[:3], SURE, "--"]
         os.execve(sys.executable, [*command, *words], environment)
-    readiness.remove()
+    if readiness.give_up() or is_building_apart():
+        end_children()  # compilers that nobody waits for any more; some may hang
     return status
 
 

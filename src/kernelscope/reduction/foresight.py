@@ -5,6 +5,7 @@ If one of these kernels turns out to be wrong, that is the next thing that is as
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,14 +18,16 @@ from ..probes.bus import BUS
 from ..probes.lazy_kernels import AwaitedKernels
 from ..probes.lowering import LoweredGraph, Lowerings
 from .guessing import Singles, ahead_of
+from .journal import Journal
 
 
 class Foresight:
     """A probe for the time in which the program runs; `singles` is what it has made of it."""
 
-    def __init__(self, meanwhile: Callable[[], None]) -> None:
+    def __init__(self, meanwhile: Callable[[], None], journal: Journal) -> None:
         """`meanwhile` does what else can be done while the C++ compiler is at work."""
-        self._meanwhile = meanwhile
+        self._meanwhile, self._journal = meanwhile, journal
+        self._process = os.getpid()
         self.singles: Singles | None = None
         self._modules: list[GraphModule] = []
         self._kernels = AwaitedKernels(self._look_ahead)
@@ -48,10 +51,13 @@ class Foresight:
 
     def _look_ahead(self) -> None:
         """In the middle of the program's first launch, and not to be seen by it."""
+        if os.getpid() != self._process:  # the program has forked itself
+            return
         with suppress(Exception), _apart():  # then it is compiled when it is wanted
             singles = ahead_of(self._modules)
-            if singles is not None:
-                singles.compile()
+            if singles is not None and not self._journal.has_lost(singles.key):
+                with self._journal.ahead(singles.key, len(singles)):  # a compiler may hang, or crash
+                    singles.compile()
                 self.singles = singles
         self._meanwhile()
 

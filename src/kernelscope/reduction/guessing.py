@@ -46,7 +46,7 @@ class Singles:
         self._dynamic = dynamic
         self._sorts = {single.sort: single for single in reversed(singles)}
         self._compiled: Callable[..., Any] | None = None
-        self._kernels = AwaitedKernels()
+        self._kernels = AwaitedKernels(apart=True)
 
     @property
     def key(self) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from ..run.errors import RunError
 from .failures import Failure
 
 CRASHED, TIMED_OUT, INTERRUPTED = "crashed", "timed out", "interrupted"
+READY = "ready"  # compiled ahead; what comes of it is told when it is tried
 JOURNAL = "journal.jsonl"
 RESULTS = ("result.json", "reduced.py", "reduced.safetensors")  # what stands beside it in the end
 
@@ -56,7 +59,7 @@ class Journal:
                 key = str(entry["key"])
                 if entry["what"] == "begin":
                     begun.append(key)
-                elif entry["how"] == INTERRUPTED:
+                elif entry["what"] == READY or entry["how"] == INTERRUPTED:
                     begun.remove(key)
                 else:
                     self._known[key] = Outcome(str(entry["how"]), _failure(entry.get("failure")))
@@ -69,6 +72,11 @@ class Journal:
     def outcome(self, key: str) -> Outcome | None:
         return self._known.get(key)
 
+    def has_lost(self, key: str) -> bool:
+        """Whether this was tried, and did not come back."""
+        known = self._known.get(key)
+        return known is not None and not known.is_over
+
     def begin(self, key: str, size: int) -> None:
         self._write({"what": "begin", "key": key, "nodes": size, "pid": os.getpid()})
 
@@ -78,6 +86,15 @@ class Journal:
         self.trials += 1
         told = None if failure is None else asdict(failure) | {"operators": sorted(failure.operators)}
         self._write({"what": "end", "key": key, "how": how, "failure": told, "seconds": round(seconds, 3)})
+
+    @contextmanager
+    def ahead(self, key: str, size: int) -> Iterator[None]:
+        """What is compiled before it is tried: if that does not come back, the trial is known not to."""
+        self.begin(key, size)
+        try:
+            yield
+        finally:
+            self._write({"what": READY, "key": key})
 
     def interrupt(self, key: str) -> None:
         if self._path is not None:

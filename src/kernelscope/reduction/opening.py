@@ -38,7 +38,7 @@ def reduce(
         if check is not None:
             _confirm_dependence(judge)
         return reduce_from([program], None, trials, program.size, guess=check is None)
-    captured = capture(program)
+    captured = capture(program, trials.journal)
     if check is None:
         return reduce_captured(captured, trials)
     captured.close()

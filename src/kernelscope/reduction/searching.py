@@ -24,9 +24,10 @@ def search(folder: Path, repeats: int, words: list[str]) -> int:
     """The process's exit status; what was found is in `result.json`."""
     began = time.monotonic()
     try:
-        captured = capture(lambda: _run(words), _load_writing)
+        journal = Journal(folder / JOURNAL, resume=True)
+        captured = capture(lambda: _run(words), journal, _load_writing)
         progress = Progress(captured.nodes)
-        trials = Trials(shadow_check, Journal(folder / JOURNAL, resume=True), repeats, progress.tell)
+        trials = Trials(shadow_check, journal, repeats, progress.tell)
         progress.trials = trials
         found = reduce_captured(captured, trials)
         progress.end()

@@ -91,8 +91,7 @@ class Trials:
 
     def look(self, key: str, size: int, at: Callable[[], list[str]]) -> list[str]:
         """Runs what is no part of the search; nothing is learnt of one that raises or does not come back."""
-        known = self.journal.outcome(key)
-        if known is not None and not known.is_over:
+        if self.journal.has_lost(key):
             return []
         began = time.monotonic()
         with self._underway(key, size):

@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from pprint import pformat
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from .. import __version__
-from ..analysis.reading import Reader
-from ..run import KernelCall, StoredRun
-from ..run.tensors import SavedTensor
+
+if TYPE_CHECKING:
+    from ..run import KernelCall, StoredRun
+    from ..run.tensors import SavedTensor
 
 _EMBEDDED = Path(__file__).with_name("embedded.py")
 _RANDOM = Path(__file__).with_name("embedded_random.py")
@@ -105,6 +104,10 @@ _SWITCHES = {  # by the name under which it is recorded: torch's own value, and 
 
 def switches(run: StoredRun, call: KernelCall) -> list[str]:
     """Torch's own switches that change what a kernel computes, where the program had turned them."""
+    import numpy as np
+
+    from ..analysis.reading import Reader
+
     found = Reader(run, np.empty(0, np.int64)).switches(call)
     lines = [
         how.format(repr(found[name]))

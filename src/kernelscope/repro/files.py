@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import struct
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..run.errors import RunError
-from ..run.tensors import SavedTensor
-from .composing import Script
+
+if TYPE_CHECKING:
+    from ..run.tensors import SavedTensor
+    from .composing import Script
 
 
 def write(script: Script, folder: Path) -> Path:

@@ -9,6 +9,7 @@ import sys
 import traceback
 from pathlib import Path
 
+from ..quick_start import only_this_process
 from .opening import shadow
 from .result import ShadowResult
 
@@ -41,14 +42,15 @@ def _run(words: list[str]) -> str:
 
 def start(words: list[str]) -> None:
     """A script or a module, as Python itself would run it."""
-    if words[0] == "-m":
-        sys.argv = words[1:]
-        sys.path.insert(0, os.getcwd())
-        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
-    else:
-        sys.argv = words
-        sys.path.insert(0, str(Path(words[0]).resolve().parent))
-        runpy.run_path(words[0], run_name="__main__")
+    with only_this_process():
+        if words[0] == "-m":
+            sys.argv = words[1:]
+            sys.path.insert(0, os.getcwd())
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = words
+            sys.path.insert(0, str(Path(words[0]).resolve().parent))
+            runpy.run_path(words[0], run_name="__main__")
 
 
 if __name__ == "__main__":
