@@ -16,8 +16,8 @@ from ..analysis.reading import Reader
 from ..run import KernelCall, StoredRun
 from ..run.tensors import SavedTensor
 
-_EMBEDDED = Path(__file__).with_name("embedded.py")
-_RANDOM = Path(__file__).with_name("embedded_random.py")
+_EMBEDDED = ("embedded_tensors.py", "embedded_rounding.py", "embedded.py")
+_RANDOM = "embedded_random.py"
 _WIDTH = 110
 _IRRELEVANT = ("fx_graph_", "worker_", "compile_threads", "trace.", "force_disable_caches")
 SHARED = "the same in every such script: reading tensors, comparing, timing"
@@ -69,8 +69,7 @@ def ending(eager: str, first: Sequence[str] = (), *, draws: bool = False) -> lis
     right = f"drawing({eager})" if draws else eager
     return [
         rule(SHARED),
-        _embedded(_EMBEDDED),
-        *([_embedded(_RANDOM)] if draws else []),
+        *_embedded([*_EMBEDDED, *([_RANDOM] if draws else [])]),
         'if __name__ == "__main__":',
         *[f"    {line}" for line in first],
         '    if "--benchmark" in sys.argv:',
@@ -140,7 +139,14 @@ def laid_out(blocks: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _embedded(file: Path) -> str:
-    """Without its docstring and what a script must begin with."""
-    text = file.read_text()
-    return text.partition("from __future__ import annotations\n")[2].strip()
+def _embedded(files: Sequence[str]) -> list[str]:
+    """What they import, once, and what they define."""
+    imports: dict[str, None] = {}
+    bodies = []
+    for file in files:
+        lines = Path(__file__).with_name(file).read_text().splitlines()
+        first = lines.index("from __future__ import annotations") + 1
+        last = max(i for i, line in enumerate(lines) if line.startswith(("import ", "from "))) + 1
+        imports |= dict.fromkeys(line for line in lines[first:last] if line and not line.startswith("from ."))
+        bodies.append("\n".join(lines[last:]).strip() + "\n")
+    return ["\n".join(sorted(imports, key=lambda line: (line.startswith("from "), line))), *bodies]
