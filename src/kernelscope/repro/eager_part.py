@@ -48,7 +48,7 @@ class GraphNames:
         self.nodes = {b["name"]: b["node"] for b in own if b.get("node")}
         names = [b["name"] for b in bodies[body]] if body else list(self.text.inputs)
         self.nodes |= dict(zip(names, self.text.inputs, strict=False))
-        self.renamed = wrapper.renamed()
+        self.renamed, self.reused = wrapper.renamed(), wrapper.reused()
         self.written: set[str] = set()  # by launches before the one that is looked at
         results = wrapper.results(body or "call")
         if len(results) == len(self.text.results):  # what the wrapper returns is the value of that node
@@ -61,7 +61,12 @@ class GraphNames:
         chain = [name]
         while chain[-1] not in self.written and (older := self.renamed.get(chain[-1])) and older not in chain:
             chain.append(older)
-        return next((each for each in reversed(chain) if each in self.nodes), chain[-1])
+        for each, newer in zip(reversed(chain), [*reversed(chain[:-1]), ""], strict=True):
+            if each in self.nodes:
+                return each
+            if newer in self.reused:  # nothing is in it yet
+                break
+        return chain[-1]
 
     def held(self, name: str) -> str:
         """The node whose value a variable has."""
