@@ -13,7 +13,10 @@ from tests.integration.only_torch import OnlyTorch
 
 import kernelscope
 from kernelscope.repro import call_script, files, graph_script
+from kernelscope.repro.composing import Script
 
+ROOT = Path(__file__).parents[2]
+OPERATORS = "tests.clean_programs"  # a program's own, which a script has to import
 pytestmark = pytest.mark.usefixtures("compile_once")
 
 
@@ -66,16 +69,24 @@ ODD = [in_place, views_of_one_input, joined_and_read_again, expanded, narrow]
 UNSURE = ("randint", "rand", "randn", "bernoulli")
 
 
+def script_of(run: Any, call: int) -> Script:
+    script = call_script(run, call)
+    return call_script(run, call, [OPERATORS]) if "torch.ops.kernelscope_tests" in script.text else script
+
+
 def check_scripts(path: Path, only_torch: OnlyTorch, *, graphs: bool) -> int:
     run = kernelscope.load(path)
     sites: dict[Any, int] = {}
     for call in run.calls:
         sites.setdefault((call.kernel_name, call.wrapper_line), call.index)
-    made = [(str(run.calls[i]), call_script(run, i)) for i in sites.values()]
+    made = [(str(run.calls[i]), script_of(run, i)) for i in sites.values()]
     made += [(graph.name, graph_script(run, str(graph.id))) for graph in run.graphs if graphs]
     paths = [files.write(script, path.parent / f"it's {i}") for i, (_, script) in enumerate(made)]
     for i in range(0, len(made), 2):  # two at once
-        started = [only_torch.start(each) for each in paths[i : i + 2]]
+        started = [
+            only_torch.start(each, paths=[ROOT] if f"import {OPERATORS}" in script.text else [])
+            for each, (_, script) in zip(paths[i : i + 2], made[i:], strict=False)
+        ]
         for (name, _), each in zip(made[i:], started, strict=False):
             status, said = only_torch.wait(each)
             is_unsure = status == 2 and any(word in name for word in UNSURE)

@@ -18,6 +18,7 @@ from ..run.tensors import SavedTensor
 
 _EMBEDDED = ("embedded_tensors.py", "embedded_rounding.py", "embedded.py")
 _RANDOM = "embedded_random.py"
+_PRIMS = re.compile(r"torch\.ops\.prims\.(?!convert_element_type\b|iota\b|device_put\b)")
 _WIDTH = 110
 _IRRELEVANT = ("fx_graph_", "worker_", "compile_threads", "trace.", "force_disable_caches")
 SHARED = "the same in every such script: reading tensors, comparing, timing"
@@ -57,6 +58,14 @@ def tables(given: dict[str, Any], recorded: dict[str, Any], notes: Sequence[str]
         f"RECORDED = {pformat(recorded, sort_dicts=False, width=_WIDTH)}",
         f"NOTES = {pformat(list(notes), width=_WIDTH)}",
     ]
+
+
+def registering(code: str) -> list[str]:
+    """What registers operators in printed code that are Inductor's own, as `prims.fma` is."""
+    is_own = _PRIMS.search(code) is not None
+    return (
+        ["import torch._inductor.inductor_prims  # registers operators that are used here"] if is_own else []
+    )
 
 
 def draws_by_seed(code: str) -> bool:

@@ -13,7 +13,7 @@ from ..run import KernelCall, StoredRun
 from ..run.errors import RunError
 from ..run.run import is_graph
 from ..stages.graphs import NoSuchStage, StagedGraph
-from .composing import Script, docstring, ending, laid_out, rule, settings, switches, tables
+from .composing import Script, docstring, ending, laid_out, registering, rule, settings, switches, tables
 from .eager_part import GraphNames, sizes_of_execution, whole
 from .fx_text import FxText, read_fx
 from .held_values import Tensors, Value, calls_around, values_of_call
@@ -57,6 +57,7 @@ def graph_script(run: StoredRun, which: str, imports: Sequence[str] = (), stage:
         *switches(run, first),
         *settings(changed, notes),
         rule(f"the graph, as Inductor's stage {name!r} has it"),
+        *registering("\n".join(line.code for line in text.lines.values())),
         f"def graph({', '.join([*given, *numbers])}):",
         *[f"    {line.code}" for line in text.lines.values()],
         "    return {" + ", ".join(f"{key!r}: {n}" for key, n in _results(text, given).items()) + "}",
