@@ -279,8 +279,8 @@ def test_rounding_in_between_is_no_difference_either() -> None:
     def said(name: str, made: torch.Tensor) -> str:
         return difference(made, known.right[name], known.exact[name], known.allowed(name))
 
-    assert not said("nothing", torch.tensor(1e-4))
-    assert said("nothing", torch.tensor(1e-1))
+    assert not said("nothing", torch.tensor(2e-5))
+    assert said("nothing", torch.tensor(1e-2))
     assert not said("far", known.right["far"] + 1e-3)
     assert said("far", known.right["far"] + 1e-1)
     assert said("near", known.right["near"] * 1.0001)

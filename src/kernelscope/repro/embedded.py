@@ -105,7 +105,7 @@ def check(
             returned = launch(**{n: t for n, t in found.items() if n not in context})
     except Exception as error:
         if isinstance(error, AttributeError) and "_OpNamespace" in str(error):
-            print(f"{error}: import the module that registers it (kernelscope repro --import MODULE)")
+            print(f"{error}: import what registers it, at the top of this script")
             return 2
         traceback.print_exc()
         print(f"FAIL the launch raised {type(error).__name__}")
