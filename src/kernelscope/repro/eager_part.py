@@ -57,6 +57,7 @@ class GraphNames:
         self.nodes = {b["name"]: b["node"] for b in own if b.get("node")}
         names = [b["name"] for b in bodies[body]] if body else list(self.text.inputs)
         self.nodes |= dict(zip(names, self.text.inputs, strict=False))
+        self.changed = self.text.changed
         self.renamed, self.reused = wrapper.renamed(), wrapper.reused()
         self.written: set[str] = set()  # by launches before the one that is looked at
         self.written_again: set[str] = set()  # by launches after it
@@ -120,7 +121,7 @@ def eager_part(
     at_first = values_at_first(run, call, wrapper)
     for name in around:
         value = at_first.get(name) if graph.is_changed_input(name) else around[name]
-        if value is not None and (node := graph.held(name)) and node not in own:
+        if value is not None and (node := graph.held(name)) and node not in {*own, *graph.changed}:
             variable = f"value_of_{name}"
             if text := whole(variable, graph.holder(name), node, value.spec, graph, part.symbols):
                 others[node] = Context(variable, value, text)
@@ -203,7 +204,9 @@ def _outputs(
             node = graph.text.last_write(node)
         elif not arg.returned and not wrapper.is_read_after(variable, call.wrapper_line[1]):
             continue  # nobody reads it: the store may have been left out
-        if node in graph.text.lines:
+        if node in graph.changed:
+            part.unknown.append(f"{arg.name}: {node} is changed in place, here or later")
+        elif node in graph.text.lines:
             found[names[i]] = node
         elif variable:
             part.unknown.append(f"{arg.name}: no FX node is known whose value it holds")
@@ -222,7 +225,7 @@ def _own_inputs(
             continue
         variable = graph.holder(arg.wrapper_name)
         node = graph.held(arg.wrapper_name)
-        if not node or node in found or graph.is_changed_input(arg.wrapper_name):
+        if not node or node in found or node in graph.changed or graph.is_changed_input(arg.wrapper_name):
             continue
         expression = whole(names[i], variable, node, arg.tensor, graph, symbols)
         if expression:

@@ -17,6 +17,7 @@ _UNREPEATABLE = (
     "bernoulli",
 )
 _OPERATOR = re.compile(r" = torch\.ops\.(?P<space>\w+)\.(?P<name>\w+)")
+_OF_TORCH = re.compile(r" = torch\.ops\.(aten|prims)\.")
 _VIEWS = {
     "_conj", "_neg_view", "_reshape_alias", "alias", "as_strided", "detach", "diagonal", "expand", "permute",
     "real", "reshape", "select", "slice", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind",
@@ -71,6 +72,12 @@ class FxText:
     def is_written(self, name: str) -> bool:
         """Whether some line writes to an input, or to a part of it."""
         return any(self.memory_of(each) == name for line in self.lines.values() for each in line.writes)
+
+    @property
+    def changed(self) -> set[str]:
+        """Nodes that a later line writes to: what their memory holds is their value for a while only."""
+        sure = [line for line in self.lines.values() if _OF_TORCH.search(line.code)]
+        return {self.memory_of(each) for line in sure for each in line.writes} - set(self.inputs)
 
     def last_write(self, name: str) -> str:
         """The node that an input which the graph changes is copied from, or nothing."""

@@ -13,7 +13,18 @@ from ..run import KernelCall, StoredRun
 from ..run.errors import RunError
 from ..run.run import is_graph
 from ..stages.graphs import NoSuchStage, StagedGraph
-from .composing import Script, docstring, ending, laid_out, registering, rule, settings, switches, tables
+from .composing import (
+    Script,
+    docstring,
+    draws_by_seed,
+    ending,
+    laid_out,
+    registering,
+    rule,
+    settings,
+    switches,
+    tables,
+)
 from .eager_part import GraphNames, sizes_of_execution, whole
 from .fx_text import FxText, read_fx
 from .held_values import Tensors, Value, calls_around, values_of_call
@@ -41,14 +52,14 @@ def graph_script(run: StoredRun, which: str, imports: Sequence[str] = (), stage:
     _check_names(name, text)
     given, numbers = _given(known, text, inputs, symbols, tensors, notes)
     recorded = _recorded(known, text, wrapper, left, symbols, tensors)
-    random = [line.name for line in text.lines.values() if _draws(line.code)]
+    drawn = [line for line in text.lines.values() if _draws(line.code)]
+    by_seed = any(draws_by_seed(line.code) for line in drawn)
+    random = [line.name for line in drawn if not draws_by_seed(line.code)]
     if random:
         recorded = {}
-        notes.append(
-            f"{random[0]} draws random numbers: Inductor draws eager's here, and the recorded are not checked"
-        )
+        notes.append(f"{random[0]} draws random numbers: other than recorded, which are not checked")
     changed = run.compiler_settings.get("torch._inductor.config", {})
-    changed |= {"fallback_random": True} if random else {}
+    changed |= {"fallback_random": True} if random and not by_seed else {}
     blocks = [
         docstring(
             f"Graph {graph.name} of a recorded run, compiled anew: its stage {name!r}.", run.info.versions
@@ -70,7 +81,7 @@ def graph_script(run: StoredRun, which: str, imports: Sequence[str] = (), stage:
         "    with torch.no_grad():",
         "        return compiled(**given, **SIZES)",
         *tables(given, recorded, notes),
-        *ending("eager"),
+        *ending("eager", draws=by_seed),
     ]
     return Script(f"repro_graph_{graph.name}", laid_out(blocks), tensors.held, notes)
 
@@ -113,9 +124,14 @@ def _reference(staged: StagedGraph, post_grad: FxText, stage: str) -> tuple[str,
     for name in names:
         if name in staged.stages:
             text = read_fx(staged.stages[name].text)
-            if text.lines and _same_inputs(text, post_grad):
+            if text.lines and _same_inputs(text, post_grad) and not _differentiates(text):
                 return name, text
     return "post_grad", _readable(staged, "post_grad")
+
+
+def _differentiates(text: FxText) -> bool:
+    """Whether it computes gradients itself, as `torch.func.grad` does: scripts run without autograd."""
+    return any("_functorch" in line.code or "autograd" in line.code for line in text.lines.values())
 
 
 def _readable(staged: StagedGraph, name: str) -> FxText:
@@ -272,4 +288,4 @@ def _count(shape: Sequence[int]) -> int:
 
 
 def _draws(code: str) -> bool:
-    return any(is_random(word) for word in re.findall(r"[\w.]+(?=\()", code)) or "inductor_random" in code
+    return any(is_random(word) for word in re.findall(r"[\w.]+(?=\()", code)) or "prims.inductor_rand" in code
