@@ -40,10 +40,13 @@ class Wide(TorchDispatchMode):
         self.bits, self.generator = bits, torch.Generator().manual_seed(seed)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.aten.view.dtype:
-            raise NotImplementedError("bits have no float64")
         given = args, kwargs or {}
         args, kwargs = tree_map(lambda p: WIDE.get(p, p) if isinstance(p, torch.dtype) else p, given)
+        if func is torch.ops.aten.view.dtype and {args[0].dtype, args[1]} != {
+            torch.float64,
+            torch.complex128,
+        }:
+            raise NotImplementedError("bits have no float64")
         made = func(*args, **kwargs)
         schema = getattr(func, "_schema", None)
         if not self.bits or schema is None:

@@ -58,6 +58,9 @@ def graph_script(run: StoredRun, which: str, imports: Sequence[str] = (), stage:
     if random:
         recorded = {}
         notes.append(f"{random[0]} draws random numbers: other than recorded, which are not checked")
+    if any("seed" in about and 0 not in about["shape"] for about in given.values()):
+        recorded = {}
+        notes.append("the recorded result is not checked: it was computed from other values")
     changed = run.compiler_settings.get("torch._inductor.config", {})
     changed |= {"fallback_random": True} if random and not by_seed else {}
     blocks = [
@@ -124,14 +127,18 @@ def _reference(staged: StagedGraph, post_grad: FxText, stage: str) -> tuple[str,
     for name in names:
         if name in staged.stages:
             text = read_fx(staged.stages[name].text)
-            if text.lines and _same_inputs(text, post_grad) and not _differentiates(text):
+            if text.lines and _same_inputs(text, post_grad) and not _needs_context(text):
                 return name, text
     return "post_grad", _readable(staged, "post_grad")
 
 
-def _differentiates(text: FxText) -> bool:
-    """Whether it computes gradients itself, as `torch.func.grad` does: scripts run without autograd."""
-    return any("_functorch" in line.code or "autograd" in line.code for line in text.lines.values())
+def _needs_context(text: FxText) -> bool:
+    """Whether it computes gradients itself, as `torch.func.grad` does, or was traced under autocast.
+
+    A script runs without either; in later stages both are written out.
+    """
+    codes = [line.code for line in text.lines.values()]
+    return text.is_under_autocast() or any("_functorch" in code or "autograd" in code for code in codes)
 
 
 def _readable(staged: StagedGraph, name: str) -> FxText:
