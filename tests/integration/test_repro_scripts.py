@@ -8,12 +8,17 @@ from typing import Any
 
 import pytest
 import torch
+from tests import clean_programs_of_other_kinds  # noqa: F401  # adds them
+from tests import everyday_programs as everyday
 from tests.clean_programs import PROGRAMS
 from tests.integration.only_torch import OnlyTorch
 
 import kernelscope
 from kernelscope.repro import call_script, files, graph_script
+from kernelscope.repro.composing import Script
 
+ROOT = Path(__file__).parents[2]
+OPERATORS = "tests.clean_programs"  # a program's own, which a script has to import
 pytestmark = pytest.mark.usefixtures("compile_once")
 
 
@@ -61,9 +66,54 @@ def narrow() -> None:
     torch.compile(fn)(x, y, torch.randn(0, 3), torch.tensor(2.5))
 
 
-ODD = [in_place, views_of_one_input, joined_and_read_again, expanded, narrow]
-# What cannot be compared: it only draws random numbers.
-UNSURE = ("randint", "rand", "randn", "bernoulli")
+def cancelling() -> None:
+    """What is left is rounding, of what is in between."""
+
+    def fn(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.sum() - x.flip(0).sum(), torch.sin((x - x.mean(0)).sum(0) * 1e3)
+
+    torch.compile(fn)(torch.randn(64, 100))
+
+
+def changed_in_the_middle() -> None:
+    """In the buffer of another node, and before it is read."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        y = x + x.t()
+        y.diagonal().mul_(0.5)
+        return y @ x
+
+    torch.compile(fn)(torch.randn(6, 6))
+
+
+def read_in_parts() -> None:
+    def fn(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        state = torch.zeros(3, 4)
+        for each in x:
+            state = torch.tanh(each @ weight + state)
+        return state
+
+    torch.compile(fn)(torch.randn(2, 3, 5), torch.randn(5, 4))
+
+
+def in_a_context() -> None:
+    """Of which the traced graph says nothing: autocast, and a gradient within."""
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.compile(lambda x, weight: (x @ weight).relu())(torch.randn(4, 6), torch.randn(6, 5))
+    torch.compile(torch.func.grad(lambda x: x.sin().square().sum()))(torch.randn(7))
+
+
+ODD = [
+    in_place, views_of_one_input, joined_and_read_again, expanded, narrow, cancelling, changed_in_the_middle,
+    read_in_parts, in_a_context,
+]  # fmt: skip
+# What cannot be compared: it only draws random numbers, or returns nothing.
+UNSURE = ("randint", "rand", "randn", "bernoulli", "_linalg_check_errors")
+
+
+def script_of(run: Any, call: int) -> Script:
+    script = call_script(run, call)
+    return call_script(run, call, [OPERATORS]) if "torch.ops.kernelscope_tests" in script.text else script
 
 
 def check_scripts(path: Path, only_torch: OnlyTorch, *, graphs: bool) -> int:
@@ -71,11 +121,14 @@ def check_scripts(path: Path, only_torch: OnlyTorch, *, graphs: bool) -> int:
     sites: dict[Any, int] = {}
     for call in run.calls:
         sites.setdefault((call.kernel_name, call.wrapper_line), call.index)
-    made = [(str(run.calls[i]), call_script(run, i)) for i in sites.values()]
+    made = [(str(run.calls[i]), script_of(run, i)) for i in sites.values()]
     made += [(graph.name, graph_script(run, str(graph.id))) for graph in run.graphs if graphs]
     paths = [files.write(script, path.parent / f"it's {i}") for i, (_, script) in enumerate(made)]
     for i in range(0, len(made), 2):  # two at once
-        started = [only_torch.start(each) for each in paths[i : i + 2]]
+        started = [
+            only_torch.start(each, paths=[ROOT] if f"import {OPERATORS}" in script.text else [])
+            for each, (_, script) in zip(paths[i : i + 2], made[i:], strict=False)
+        ]
         for (name, _), each in zip(made[i:], started, strict=False):
             status, said = only_torch.wait(each)
             is_unsure = status == 2 and any(word in name for word in UNSURE)
@@ -119,3 +172,17 @@ def test_every_call_of_programs_in_which_nothing_is_wrong(
         program()
     torch._dynamo.reset()
     check_scripts(tmp_path / "r.kscope", only_torch, graphs=False)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("program", everyday.PROGRAMS.values(), ids=everyday.PROGRAMS.keys())
+def test_every_call_and_graph_of_programs_that_people_have(
+    program: Callable[[], None], tmp_path: Path, only_torch: OnlyTorch
+) -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    with kernelscope.record(values="save", stages=True, path=tmp_path / "r"):
+        program()
+    torch._dynamo.reset()
+    check_scripts(tmp_path / "r.kscope", only_torch, graphs=True)

@@ -9,7 +9,17 @@ from ..analysis.random_operators import draws
 from ..events import TensorSpec
 from ..run import KernelCall, StoredRun
 from ..run.errors import RunError
-from .composing import Script, docstring, draws_by_seed, ending, laid_out, rule, switches, tables
+from .composing import (
+    Script,
+    docstring,
+    draws_by_seed,
+    ending,
+    laid_out,
+    registering,
+    rule,
+    switches,
+    tables,
+)
 from .eager_part import EagerPart, eager_part
 from .held_values import Tensors, about_argument, about_value, place_in_memory, value_of_variable
 from .launching import Launching, launching
@@ -69,7 +79,7 @@ def _recorded(
     call: KernelCall, names: dict[int, str], tensors: Tensors, notes: list[str]
 ) -> dict[str, dict[str, Any]]:
     numbers = {a.name: v for a, v in zip(call.arguments, call.args, strict=True) if a.tensor is None}
-    if draws(call.kernel_name, numbers):
+    if draws(call.kernel_name, numbers) or "rng_state" in call.kernel_name:
         notes.append("it draws random numbers: the recorded result is not checked")
         return {}
     files = tensors.run.saved_tensors(call.index)
@@ -114,9 +124,11 @@ def _text(
     ]
     eager, draws_numbers = "None", False
     if part is not None and part.outputs:
-        eager, draws_numbers = "eager", any(draws_by_seed(line.code) for line in part.lines)
+        code = "\n".join(line.code for line in part.lines)
+        eager, draws_numbers = "eager", draws_by_seed(code)
         blocks += [
             rule("what it should compute: the nodes of the FX graph"),
+            *registering(code),
             f"def eager({', '.join(given)}):",
             *[f"    {line}" for line in part.bind],
             *[f"    {line.code}" for line in part.lines],

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from ..run import KernelCall, StoredRun
     from ..run.tensors import SavedTensor
 
-_EMBEDDED = Path(__file__).with_name("embedded.py")
-_RANDOM = Path(__file__).with_name("embedded_random.py")
+_EMBEDDED = ("embedded_tensors.py", "embedded_rounding.py", "embedded.py")
+_RANDOM = "embedded_random.py"
+_PRIMS = re.compile(r"torch\.ops\.prims\.(?!convert_element_type\b|iota\b|device_put\b)")
 _WIDTH = 110
 _IRRELEVANT = ("fx_graph_", "worker_", "compile_threads", "trace.", "force_disable_caches")
 SHARED = "the same in every such script: reading tensors, comparing, timing"
@@ -58,6 +59,14 @@ def tables(given: dict[str, Any], recorded: dict[str, Any], notes: Sequence[str]
     ]
 
 
+def registering(code: str) -> list[str]:
+    """What registers operators in printed code that are Inductor's own, as `prims.fma` is."""
+    is_own = _PRIMS.search(code) is not None
+    return (
+        ["import torch._inductor.inductor_prims  # registers operators that are used here"] if is_own else []
+    )
+
+
 def draws_by_seed(code: str) -> bool:
     """Whether eager needs to be told which numbers Inductor draws."""
     return "prims.inductor_rand" in code
@@ -68,8 +77,7 @@ def ending(eager: str, first: Sequence[str] = (), *, draws: bool = False) -> lis
     right = f"drawing({eager})" if draws else eager
     return [
         rule(SHARED),
-        _embedded(_EMBEDDED),
-        *([_embedded(_RANDOM)] if draws else []),
+        *_embedded([*_EMBEDDED, *([_RANDOM] if draws else [])]),
         'if __name__ == "__main__":',
         *[f"    {line}" for line in first],
         '    if "--benchmark" in sys.argv:',
@@ -143,7 +151,14 @@ def laid_out(blocks: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _embedded(file: Path) -> str:
-    """Without its docstring and what a script must begin with."""
-    text = file.read_text()
-    return text.partition("from __future__ import annotations\n")[2].strip()
+def _embedded(files: Sequence[str]) -> list[str]:
+    """What they import, once, and what they define."""
+    imports: dict[str, None] = {}
+    bodies = []
+    for file in files:
+        lines = Path(__file__).with_name(file).read_text().splitlines()
+        first = lines.index("from __future__ import annotations") + 1
+        last = max(i for i, line in enumerate(lines) if line.startswith(("import ", "from "))) + 1
+        imports |= dict.fromkeys(line for line in lines[first:last] if line and not line.startswith("from ."))
+        bodies.append("\n".join(lines[last:]).strip() + "\n")
+    return ["\n".join(sorted(imports, key=lambda line: (line.startswith("from "), line))), *bodies]

@@ -10,7 +10,16 @@ from ..events import TensorSpec
 from ..run import KernelCall, StoredRun
 from ..stages.graphs import StagedGraph
 from .fx_text import FxLine, FxText, read_fx, slice_of
-from .held_values import Tensors, Value, about_value, place_among, values_before, written_before
+from .held_values import (
+    Tensors,
+    Value,
+    about_value,
+    place_among,
+    values_at_first,
+    values_before,
+    written_after,
+    written_before,
+)
 from .sizes import learn, value_of, values_of
 from .wrapper_parts import LaunchText, Wrapper
 
@@ -48,8 +57,10 @@ class GraphNames:
         self.nodes = {b["name"]: b["node"] for b in own if b.get("node")}
         names = [b["name"] for b in bodies[body]] if body else list(self.text.inputs)
         self.nodes |= dict(zip(names, self.text.inputs, strict=False))
-        self.renamed = wrapper.renamed()
+        self.changed = self.text.changed
+        self.renamed, self.reused = wrapper.renamed(), wrapper.reused()
         self.written: set[str] = set()  # by launches before the one that is looked at
+        self.written_again: set[str] = set()  # by launches after it
         results = wrapper.results(body or "call")
         if len(results) == len(self.text.results):  # what the wrapper returns is the value of that node
             for variable, node in zip(results, self.text.results, strict=True):
@@ -61,11 +72,21 @@ class GraphNames:
         chain = [name]
         while chain[-1] not in self.written and (older := self.renamed.get(chain[-1])) and older not in chain:
             chain.append(older)
-        return next((each for each in reversed(chain) if each in self.nodes), chain[-1])
+        for each, newer in zip(reversed(chain), [*reversed(chain[:-1]), ""], strict=True):
+            if each in self.nodes:
+                return each
+            if newer in self.reused:  # nothing is in it yet
+                break
+        return chain[-1]
 
     def held(self, name: str) -> str:
         """The node whose value a variable has."""
         return str(self.nodes.get(self.holder(name), ""))
+
+    def is_changed_input(self, name: str) -> bool:
+        """Whether it no longer holds what the graph was given: eager begins with that, and changes it."""
+        variable = self.holder(name)
+        return variable in self.written and self.nodes.get(variable) in self.text.inputs
 
     def named_later(self, name: str) -> str:
         """The node of what an operator returned: `buf2 = buf1`, where only `buf2` is a buffer of a node."""
@@ -88,6 +109,7 @@ def eager_part(
         return None
     graph, part = GraphNames(staged, wrapper, wrapper.function_at(call.wrapper_line[1])), EagerPart()
     graph.written = written_before(run, call, wrapper)
+    graph.written_again = written_after(run, call, wrapper)
     outputs = _outputs(call, names, graph, wrapper, launch, part)
     around = values_before(run, call, wrapper)
     part.symbols = _symbols(call, graph, around)
@@ -95,7 +117,14 @@ def eager_part(
     for name, spec in held.items():
         if (node := graph.held(name)) and (text := whole(name, name, node, spec, graph, part.symbols)):
             own.setdefault(node, text)
-    others = {graph.held(n): (n, v) for n, v in around.items() if graph.held(n) not in ("", *own)}
+    others: dict[str, Context] = {}
+    at_first = values_at_first(run, call, wrapper)
+    for name in around:
+        value = at_first.get(name) if graph.is_changed_input(name) else around[name]
+        if value is not None and (node := graph.held(name)) and node not in {*own, *graph.changed}:
+            variable = f"value_of_{name}"
+            if text := whole(variable, graph.holder(name), node, value.spec, graph, part.symbols):
+                others[node] = Context(variable, value, text)
     needed: dict[str, None] = {}
     for argument, node in outputs.items():
         found = slice_of(graph.text, node, frozenset(own))
@@ -115,21 +144,30 @@ def eager_part(
     return part
 
 
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A value that the kernel itself was not given."""
+
+    variable: str
+    value: Value
+    text: str  # the node's value, of the variable
+
+
 def _bind(
     node: str,
     part: EagerPart,
     own: Mapping[str, str],
-    others: Mapping[str, tuple[str, Value]],
+    others: Mapping[str, Context],
     graph: GraphNames,
     tensors: Tensors,
 ) -> None:
     if node in own:
         part.bind.append(f"{node} = {own[node]}")
     elif node in others:
-        name, value = others[node]
-        variable = f"value_of_{name}"
-        part.context[variable] = {"role": "context"} | about_value(value, variable, tensors)
-        part.bind.append(f"{node} = {variable}")
+        other = others[node]
+        about = about_value(other.value, other.variable, tensors)
+        part.context[other.variable] = {"role": "context"} | about
+        part.bind.append(f"{node} = {other.text}")
     elif node in graph.text.symbols:
         number = value_of(graph.text.symbols[node], part.symbols)
         if number is None:
@@ -158,10 +196,17 @@ def _outputs(
             variable = arg.wrapper_name
         node = graph.nodes.get(variable, "") or (graph.named_later(variable) if arg.returned else "")
         if node in graph.text.inputs:
+            if variable in graph.written_again:
+                part.unknown.append(
+                    f"{arg.name}: it is written again later, and only the last value is a node"
+                )
+                continue
             node = graph.text.last_write(node)
         elif not arg.returned and not wrapper.is_read_after(variable, call.wrapper_line[1]):
             continue  # nobody reads it: the store may have been left out
-        if node in graph.text.lines:
+        if node in graph.changed:
+            part.unknown.append(f"{arg.name}: {node} is changed in place, here or later")
+        elif node in graph.text.lines:
             found[names[i]] = node
         elif variable:
             part.unknown.append(f"{arg.name}: no FX node is known whose value it holds")
@@ -180,7 +225,7 @@ def _own_inputs(
             continue
         variable = graph.holder(arg.wrapper_name)
         node = graph.held(arg.wrapper_name)
-        if not node or node in found:
+        if not node or node in found or node in graph.changed or graph.is_changed_input(arg.wrapper_name):
             continue
         expression = whole(names[i], variable, node, arg.tensor, graph, symbols)
         if expression:

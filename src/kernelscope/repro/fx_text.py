@@ -17,6 +17,8 @@ _UNREPEATABLE = (
     "bernoulli",
 )
 _OPERATOR = re.compile(r" = torch\.ops\.(?P<space>\w+)\.(?P<name>\w+)")
+_OF_TORCH = re.compile(r" = torch\.ops\.(aten|prims)\.")
+_CASTS = re.compile(r"float16|half|dtype|type|\.to\(|autocast")
 _VIEWS = {
     "_conj", "_neg_view", "_reshape_alias", "alias", "as_strided", "detach", "diagonal", "expand", "permute",
     "real", "reshape", "select", "slice", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind",
@@ -32,6 +34,7 @@ class FxLine:
     code: str  # without the annotation and what is freed
     needs: tuple[str, ...]
     shape: tuple[str, ...] | None = None  # as annotated: sizes may be symbols
+    dtype: str = ""  # likewise: "f32"
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -58,6 +61,7 @@ class FxText:
     """A printed graph."""
 
     inputs: dict[str, tuple[str, ...] | None] = field(default_factory=dict)  # None: it is no tensor
+    dtypes: dict[str, str] = field(default_factory=dict)  # of inputs
     symbols: dict[str, str] = field(default_factory=dict)  # by input that is a size: what it stands for
     lines: dict[str, FxLine] = field(default_factory=dict)
     results: tuple[str, ...] = ()  # "" for what is no node
@@ -71,6 +75,23 @@ class FxText:
     def is_written(self, name: str) -> bool:
         """Whether some line writes to an input, or to a part of it."""
         return any(self.memory_of(each) == name for line in self.lines.values() for each in line.writes)
+
+    @property
+    def changed(self) -> set[str]:
+        """Nodes that a later line writes to: what their memory holds is their value for a while only."""
+        sure = [line for line in self.lines.values() if _OF_TORCH.search(line.code)]
+        return {self.memory_of(each) for line in sure for each in line.writes} - set(self.inputs)
+
+    def is_under_autocast(self) -> bool:
+        """Whether a line makes half floats of others, and does not say so."""
+        known = dict(self.dtypes)
+        for line in self.lines.values():
+            needed = [known[name] for name in line.needs if known.get(name)]
+            known[line.name] = line.dtype or (needed[0] if len(needed) == 1 else "")
+            is_half = line.dtype in ("bf16", "f16")
+            if is_half and needed and line.dtype not in needed and not _CASTS.search(line.code):
+                return True
+        return False
 
     def last_write(self, name: str) -> str:
         """The node that an input which the graph changes is copied from, or nothing."""
@@ -98,6 +119,7 @@ def read_fx(text: str, body: str = "") -> FxText:
         if said.startswith("Sym("):
             found.symbols[argument.arg] = said[4:-1]
         found.inputs[argument.arg] = _shape(said)
+        found.dtypes[argument.arg] = _dtype(said)
     for statement in function.body:
         _read_statement(statement, found)
     return found
@@ -133,7 +155,7 @@ def _read_statement(statement: ast.stmt, found: FxText) -> None:
     needs = tuple(dict.fromkeys(_names(value)))
     code = f"{target} = {ast.unparse(value)}" if target else ast.unparse(value)
     name = target or f"line{statement.lineno}"
-    found.lines[name] = FxLine(name, code, needs, _shape(said))
+    found.lines[name] = FxLine(name, code, needs, _shape(said), _dtype(said))
 
 
 def _names(tree: ast.AST) -> list[str]:
@@ -151,6 +173,11 @@ def _shape(said: str) -> tuple[str, ...] | None:
     if match is None:
         return None
     return tuple(size.strip() for size in match["shape"].split(",") if size.strip())
+
+
+def _dtype(said: str) -> str:
+    match = _TENSOR.match(said)
+    return match["dtype"] if match is not None else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,18 @@ from ..run import KernelCall, StoredRun
 from ..run.errors import RunError
 from ..run.run import is_graph
 from ..stages.graphs import NoSuchStage, StagedGraph
-from .composing import Script, docstring, ending, laid_out, rule, settings, switches, tables
+from .composing import (
+    Script,
+    docstring,
+    draws_by_seed,
+    ending,
+    laid_out,
+    registering,
+    rule,
+    settings,
+    switches,
+    tables,
+)
 from .eager_part import GraphNames, sizes_of_execution, whole
 from .fx_text import FxText, read_fx
 from .held_values import Tensors, Value, calls_around, values_of_call
@@ -41,14 +52,17 @@ def graph_script(run: StoredRun, which: str, imports: Sequence[str] = (), stage:
     _check_names(name, text)
     given, numbers = _given(known, text, inputs, symbols, tensors, notes)
     recorded = _recorded(known, text, wrapper, left, symbols, tensors)
-    random = [line.name for line in text.lines.values() if _draws(line.code)]
+    drawn = [line for line in text.lines.values() if _draws(line.code)]
+    by_seed = any(draws_by_seed(line.code) for line in drawn)
+    random = [line.name for line in drawn if not draws_by_seed(line.code)]
     if random:
         recorded = {}
-        notes.append(
-            f"{random[0]} draws random numbers: Inductor draws eager's here, and the recorded are not checked"
-        )
+        notes.append(f"{random[0]} draws random numbers: other than recorded, which are not checked")
+    if any("seed" in about and 0 not in about["shape"] for about in given.values()):
+        recorded = {}
+        notes.append("the recorded result is not checked: it was computed from other values")
     changed = run.compiler_settings.get("torch._inductor.config", {})
-    changed |= {"fallback_random": True} if random else {}
+    changed |= {"fallback_random": True} if random and not by_seed else {}
     blocks = [
         docstring(
             f"Graph {graph.name} of a recorded run, compiled anew: its stage {name!r}.", run.info.versions
@@ -57,6 +71,7 @@ def graph_script(run: StoredRun, which: str, imports: Sequence[str] = (), stage:
         *switches(run, first),
         *settings(changed, notes),
         rule(f"the graph, as Inductor's stage {name!r} has it"),
+        *registering("\n".join(line.code for line in text.lines.values())),
         f"def graph({', '.join([*given, *numbers])}):",
         *[f"    {line.code}" for line in text.lines.values()],
         "    return {" + ", ".join(f"{key!r}: {n}" for key, n in _results(text, given).items()) + "}",
@@ -69,7 +84,7 @@ def graph_script(run: StoredRun, which: str, imports: Sequence[str] = (), stage:
         "    with torch.no_grad():",
         "        return compiled(**given, **SIZES)",
         *tables(given, recorded, notes),
-        *ending("eager"),
+        *ending("eager", draws=by_seed),
     ]
     return Script(f"repro_graph_{graph.name}", laid_out(blocks), tensors.held, notes)
 
@@ -112,9 +127,18 @@ def _reference(staged: StagedGraph, post_grad: FxText, stage: str) -> tuple[str,
     for name in names:
         if name in staged.stages:
             text = read_fx(staged.stages[name].text)
-            if text.lines and _same_inputs(text, post_grad):
+            if text.lines and _same_inputs(text, post_grad) and not _needs_context(text):
                 return name, text
     return "post_grad", _readable(staged, "post_grad")
+
+
+def _needs_context(text: FxText) -> bool:
+    """Whether it computes gradients itself, as `torch.func.grad` does, or was traced under autocast.
+
+    A script runs without either; in later stages both are written out.
+    """
+    codes = [line.code for line in text.lines.values()]
+    return text.is_under_autocast() or any("_functorch" in code or "autograd" in code for code in codes)
 
 
 def _readable(staged: StagedGraph, name: str) -> FxText:
@@ -271,4 +295,4 @@ def _count(shape: Sequence[int]) -> int:
 
 
 def _draws(code: str) -> bool:
-    return any(is_random(word) for word in re.findall(r"[\w.]+(?=\()", code)) or "inductor_random" in code
+    return any(is_random(word) for word in re.findall(r"[\w.]+(?=\()", code)) or "prims.inductor_rand" in code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from ..events import TensorSpec
@@ -39,15 +40,34 @@ class Value:
     file: str
     spec: TensorSpec
 
+    @property
+    def count(self) -> int:
+        return prod(self.spec.shape)
+
 
 def values_before(run: StoredRun, call: KernelCall, wrapper: Wrapper) -> dict[str, Value]:
     """By variable: what the launches of this graph's execution before this one found and left."""
     found: dict[str, Value] = {}
     for each in calls_around(run, call):
         if each.index <= call.index:
-            found |= dict(values_of_call(run, each, "before", wrapper))
+            for name, value in values_of_call(run, each, "before", wrapper):
+                if name not in found or value.count >= found[name].count:  # it may read a part of it
+                    found[name] = value
         if each.index < call.index:
             found |= dict(values_of_call(run, each, "after", wrapper))
+    return found
+
+
+def values_at_first(run: StoredRun, call: KernelCall, wrapper: Wrapper) -> dict[str, Value]:
+    """By variable: what it held in this execution before a launch wrote to it."""
+    found: dict[str, Value] = {}
+    written: set[str] = set()
+    for each in calls_around(run, call):
+        if each.index <= call.index:
+            for name, value in values_of_call(run, each, "before", wrapper):
+                if name not in written and (name not in found or value.count > found[name].count):
+                    found[name] = value
+            written |= _written_by(each, wrapper)
     return found
 
 
@@ -99,12 +119,19 @@ def place_among(returned: list[int], i: int, name: str) -> int:
 
 def written_before(run: StoredRun, call: KernelCall, wrapper: Wrapper) -> set[str]:
     """The variables that launches of this execution have filled before this one."""
-    found: set[str] = set()
-    for each in calls_around(run, call):
-        if each.index < call.index:
-            found |= {a.wrapper_name for a in each.arguments if a.role in ("out", "inout") and a.wrapper_name}
-            if any(a.returned for a in each.arguments):
-                found |= set(wrapper.targets(each.wrapper_line[1]).values())
+    earlier = [each for each in calls_around(run, call) if each.index < call.index]
+    return {name for each in earlier for name in _written_by(each, wrapper)}
+
+
+def written_after(run: StoredRun, call: KernelCall, wrapper: Wrapper) -> set[str]:
+    later = [each for each in calls_around(run, call) if each.index > call.index]
+    return {name for each in later for name in _written_by(each, wrapper)}
+
+
+def _written_by(call: KernelCall, wrapper: Wrapper) -> set[str]:
+    found = {a.wrapper_name for a in call.arguments if a.role in ("out", "inout") and a.wrapper_name}
+    if any(a.returned for a in call.arguments):
+        found |= set(wrapper.targets(call.wrapper_line[1]).values())
     return found
 
 

@@ -68,11 +68,25 @@ class Wrapper:
         """How each result looks at the memory of its variable; None: as that does."""
         return [_view(part) for part in self._returned("call")]
 
+    def reused(self) -> set[str]:
+        """Variables that are given the memory of another, not its value: it is written before it is read."""
+        lines = self.source.splitlines()
+        return {new for s in self._locals for new in _bound(s) if lines[s.lineno - 1].endswith("# reuse")}
+
     def function_at(self, line: int) -> str:
         """The innermost function that a line is in: `call`, or the body of a branch or loop."""
+        found = self._function_around(line)
+        return found.name if found is not None else ""
+
+    def _function_around(self, line: int) -> ast.FunctionDef | None:
         functions = [s for s in self._locals if isinstance(s, ast.FunctionDef)]
         around = [f for f in functions if f.lineno <= line <= (f.end_lineno or f.lineno)]
-        return max(around, key=lambda f: f.lineno).name if around else ""
+        return max(around, key=lambda f: f.lineno, default=None)
+
+    def _end_of_function(self, line: int) -> int:
+        """Below stand others, such as one that times the wrapper, with variables of the same names."""
+        found = self._function_around(line)
+        return found.end_lineno or line if found is not None else line
 
     def is_read_after(self, name: str, line: int) -> bool:
         """Whether anything looks at a variable after this line; what is only freed may hold anything.
@@ -80,8 +94,9 @@ class Wrapper:
         So does who looks at the memory that it is a part of: `buf0 = reinterpret_tensor(buf2, …)  # alias`.
         """
         seen: set[str] = set()
+        last = self._end_of_function(line)
         while name and name not in seen:
-            if any(n > line for n in self._reads.get(name, ())):
+            if any(line < n <= last for n in self._reads.get(name, ())):
                 return True
             seen.add(name)
             name = self._renamed.get(name, "")
