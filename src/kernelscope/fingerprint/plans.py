@@ -240,7 +240,9 @@ class _CudaPlan:
     def begin(self) -> tuple[tuple[Any, ...], Slot]:
         stream = torch._C._cuda_getCurrentRawStream(self._device)
         if stream not in self._streams:
-            torch.cuda.current_stream(self._device).wait_event(self._ready)
+            current = torch.cuda.current_stream(self._device)
+            current.wait_event(self._ready)
+            self._table.record_stream(current)  # a plan may be let go of while its kernels are queued
             self._streams.add(stream)
         log = self._log
         row = self._hasher.reserve_on_device(log, self._salts, stream, self._numels)
