@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._inductor.codecache import PyCodeCache
 
 import kernelscope
+from kernelscope.fingerprint import HashFailure
 from kernelscope.run import KernelCall, Run
 
 
@@ -153,6 +156,43 @@ def test_an_input_whose_memory_is_gone() -> None:
     assert failed[0].post_hashes == {}
     assert "memory" in str(failed[0].pre_hashes[0])
     assert values(run.calls[:once]) == values(run.calls[once : 2 * once]) == values(run.calls[-once:])
+
+
+def test_a_graph_that_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its last launch left would have been read before the next, which never came."""
+    known = set(map(id, PyCodeCache.modules))
+
+    @torch.compile
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return ((x.sin().softmax(-1) @ x).cos().softmax(-1) @ x).exp().softmax(-1)
+
+    def interrupt(*args: Any) -> torch.Tensor:
+        nonlocal left
+        left -= 1
+        if not left:
+            raise MemoryError
+        return allocate(*args)
+
+    x, left, missing = torch.randn(16, 16), 0, 0
+    with kernelscope.record(values="hash") as run:
+        for _ in range(3):
+            step(x)
+        assert planned(run)
+        count = len(run.calls)
+        whole = values(run.calls)[-count // 3 :]
+        [wrapper] = [m for m in PyCodeCache.modules if id(m) not in known and hasattr(m, "Runner")]
+        allocate = wrapper.empty_strided_cpu
+        monkeypatch.setattr(wrapper, "empty_strided_cpu", interrupt)
+        for left in range(1, 9):  # noqa: B007  # counted down
+            seen = len(run.calls)
+            with suppress(MemoryError):
+                step(x)
+            for now, before in zip(values(run.calls)[seen:], whole, strict=False):
+                for found, wanted in zip(now[1:3], before[1:3], strict=True):
+                    lost = {i for i, value in found.items() if isinstance(value, HashFailure)}
+                    missing += len(lost)
+                    assert {**found, **{i: wanted[i] for i in lost}} == wanted
+    assert missing, "no execution was broken off between two launches"
 
 
 def test_two_threads_in_one_graph() -> None:

@@ -152,6 +152,38 @@ def test_a_constant_far_from_zero_has_no_deviation() -> None:
             assert (stats.mean, stats.std, stats.min, stats.max) == (exact, 0.0, exact, exact)
 
 
+ALMOST_CONSTANT = {torch.uint16: (65535, 65534), torch.float16: (2046, 2047), torch.uint8: (255, 254)}
+
+
+@pytest.mark.parametrize("dtype", ALMOST_CONSTANT, ids=str)
+def test_one_number_unlike_the_others(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of squares that agree in all but their last digits."""
+    monkeypatch.setattr(cuda_stats_batches, "PROGRAMS_AT_MOST", 1)
+    most, one = ALMOST_CONSTANT[dtype]
+    tensor = torch.full((9001,), most, dtype=torch.int32).to(dtype)
+    tensor[4000] = one
+    want = reference(tensor)
+    [(_, stats)] = measured([tensor])
+    assert stats.std == pytest.approx(want.std, rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64], ids=str)
+def test_an_outlier_is_what_the_others_are_not_summed_up_around(dtype: torch.dtype) -> None:
+    tensor = torch.full((9001,), 100 / 3, dtype=torch.float64).to(dtype)
+    tensor[0] = 10**9
+    check([tensor])
+
+
+def test_records_unlike_the_first_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight are merged at once: of nine, the first have no number, or one that is far from the others'."""
+    monkeypatch.setattr(cuda_stats_batches, "PROGRAMS_AT_MOST", 9)
+    tensor = sample(torch.float64, 9 * 32 * 4) * 1e-3 + 1e6
+    tensor.view(4, 9, 32)[:, :8] = float("nan")
+    check([tensor])
+    tensor.view(4, 9, 32)[0, :8, 0] = 3e15
+    check([tensor])
+
+
 def test_many_dtypes_in_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     launches = []
     launch = cuda._launch

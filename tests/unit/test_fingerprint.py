@@ -498,6 +498,8 @@ def fake() -> torch.Tensor:
         (lambda: torch._to_functional_tensor(torch.ones(2)), "functionalization"),
         (lambda: torch._efficientzerotensor(3), "zero tensor"),
         (freed, "freed"),
+        (lambda: [1.0, 2.0], "a list, not a tensor"),
+        (lambda: None, "not a tensor"),
     ],
 )
 def test_why_not(make: Any, reason: str) -> None:

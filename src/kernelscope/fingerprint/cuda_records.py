@@ -20,6 +20,10 @@ _RECORD = tl.constexpr(RECORD)
 _GROUP = tl.constexpr(GROUP)
 _COUNTERS = tl.constexpr(COUNTERS)
 _MERGED_AT_ONCE = tl.constexpr(256)
+# How many times their variance the square of the distance between numbers and what they are summed up around
+# may be: the digits of it that are lost to cancellation.
+FAR = tl.constexpr(1000.0)
+_UPPER = tl.constexpr(-1 << 27)  # of the bits of a float64: it keeps 26 digits
 MERGE_ENTRY = 4
 _MERGE_ENTRY = tl.constexpr(MERGE_ENTRY)
 
@@ -228,9 +232,9 @@ def _joined(  # type: ignore[no-untyped-def]
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def recorded(  # type: ignore[no-untyped-def]
-    elements, around, total, squares, sizes, low, high, zeros, nan, pos, neg, hashed
+    elements, around, total, squares, sizes, low, high, zeros, nan, pos, neg, hashed, KIND: tl.constexpr
 ):
     """What one program found: the sum of the definition, and the record, in float64.
 
@@ -250,7 +254,11 @@ def recorded(  # type: ignore[no-untyped-def]
     finite = elements.to(tl.float64) - nan - pos - neg
     some = tl.maximum(finite, 1.0)
     mean = around + total / some
-    squares = tl.maximum(squares - total * (total / some), 0.0)
+    if is_fine(KIND):
+        squares = squares - total * (total / some)
+    else:
+        squares = _without_mean(some, total, squares)
+    squares = tl.maximum(squares, 0.0)
     return hashed, (
         finite,
         mean,
@@ -263,6 +271,25 @@ def recorded(  # type: ignore[no-untyped-def]
         neg,
         zeros,
     )
+
+
+@triton.jit
+def _without_mean(count, total, squares):  # type: ignore[no-untyped-def]
+    """Σx² − (Σx)²/n of numbers that have so few digits that both sums are exact where they nearly cancel.
+
+    Around a number near the mean that has few digits as well: then no product is rounded.
+    """
+    near = _upper(total / count)
+    apart = total - count * near
+    twice = total + apart
+    upper = _upper(twice)
+    squares = (squares - near * upper) - near * (twice - upper)
+    return squares - apart * (apart / count)
+
+
+@triton.jit
+def _upper(x):  # type: ignore[no-untyped-def]
+    return (x.to(tl.int64, bitcast=True) & _UPPER).to(tl.float64, bitcast=True)
 
 
 # --- records into rows ---
@@ -352,6 +379,25 @@ def _merged(records, first, end):  # type: ignore[no-untyped-def]
     some, apart = tl.reduce((finite_, finite_ * away), 0, _added)
     around += apart / tl.maximum(some, 1.0)
 
+    found = _merged_around(
+        records, first, end, around, finite_, mean_, squares_, sizes_, low_, high_, nan_, pos_, neg_, zeros_
+    )
+    apart = found[1] - around
+    if found[0] * apart * apart > found[2] * FAR:  # the first ones have few numbers, and unlike the others
+        finite_, mean_, squares_, sizes_, low_, high_, nan_, pos_, neg_, zeros_ = _loaded(records, here, end)
+        found = _merged_around(
+            records, first, end, found[1], finite_, mean_, squares_, sizes_, low_, high_, nan_, pos_, neg_,
+            zeros_,
+        )  # fmt: skip
+    return found
+
+
+@triton.jit
+def _merged_around(  # type: ignore[no-untyped-def]
+    records, first, end, around, finite_, mean_, squares_, sizes_, low_, high_, nan_, pos_, neg_, zeros_
+):
+    """Records as one, given the first ones."""
+    here = first + tl.arange(0, _MERGED_AT_ONCE)
     finite = tl.zeros([_MERGED_AT_ONCE], tl.float64)
     total, squares, sizes, nan, pos, neg, zeros = finite, finite, finite, finite, finite, finite, finite
     low, high = finite + _INF, finite - _INF

@@ -6,8 +6,8 @@ on its size alone. A program sums up one share, in lanes that each go through th
 leaves a record; the program that finishes last merges the records in order. So the same tensor gives the same
 numbers, whatever ran first.
 
-Full tiles are summed up as if every number were finite; when that turns out wrong, the share is gone through
-again with care.
+Full tiles are summed up as if every number were finite and near the first; when that turns out wrong, the
+share is gone through again with care.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import triton.language as tl
 from .cuda_kernels import load, load_words, mix, offset, unfolded, wait_for_the_one_before
 from .cuda_numbers import E4M3_BEYOND, bytes_of, count_of, is_fine, number_in
 from .cuda_records import (
+    FAR,
     add_checked,
     add_finite,
     can_be_packed,
@@ -182,18 +183,21 @@ def _share(  # type: ignore[no-untyped-def]
             word, other, valid, around, total, squares, sizes, low, high, zeros, nan, pos, neg, KIND
         )
     hash_sum, found = recorded(
-        elements, around, total, squares, sizes, low, high, zeros, nan, pos, neg, hashed
+        elements, around, total, squares, sizes, low, high, zeros, nan, pos, neg, hashed, KIND
     )
     if KIND > 3:
         trusted = (found[3] < _INF) & (tl.abs(around) < _INF)
         if KIND == 17:
             trusted = trusted & (found[5] < E4M3_BEYOND) & (found[4] > -E4M3_BEYOND)
+        unseen = trusted == 0
+        if is_fine(KIND):  # was the first number an outlier?
+            apart = found[1] - around
+            trusted = trusted & (found[0] * apart * apart <= found[2] * FAR)
         if not trusted:
             total, squares, sizes, low, high, zeros, nan, pos, neg = nothing_yet(
                 tl.zeros([BLOCK], tl.int32), KIND
             )
-            around = tl.zeros([], tl.float64)
-            unseen = local * 0 == 0
+            around = tl.where(unseen, 0.0, found[1])
             for tile in range(local, tiles + (rest > 0).to(tl.int64), programs):
                 at = tile * BLOCK + lanes
                 word, other, valid, left = _last_piece(
@@ -204,7 +208,7 @@ def _share(  # type: ignore[no-untyped-def]
                     word, other, valid, around, total, squares, sizes, low, high, zeros, nan, pos, neg, KIND
                 )
             _again, found = recorded(
-                elements, around, total, squares, sizes, low, high, zeros, nan, pos, neg, hashed
+                elements, around, total, squares, sizes, low, high, zeros, nan, pos, neg, hashed, KIND
             )
     return hash_sum, found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias, get_args
@@ -89,6 +89,7 @@ class Fingerprinter:
         self.sees_shapes = bool(self._callables)
         # What did not go to a log, by slot and place in `kinds`: results of callables, and failures.
         self._values: dict[tuple[Slot, int], object] = {}
+        self._doubted: set[Slot] = set()
 
     def take(self, tensors: Sequence[torch.Tensor]) -> list[Slot]:
         """Enqueue the fingerprints of these tensors as they are now, and say where each will be."""
@@ -225,6 +226,10 @@ class Fingerprinter:
         """Nothing was written into this slot."""
         self._values[slot, 0] = HashFailure(str(self.kinds[0]), why)
 
+    def doubt(self, slots: Iterable[Slot]) -> None:
+        """Into some of these nothing may ever be written; it shows when they are read."""
+        self._doubted.update(slots)
+
     def slot(self, number: int, row: int) -> Slot:
         return (number << _DEVICE_SHIFT) + row
 
@@ -272,7 +277,7 @@ class Fingerprinter:
             raise ValueError('this Fingerprinter took no statistics; make it with level="stats"')
         log, row = self._log_and_row(slot)
         with quiet(), self._lock:
-            return log.stats(row)
+            return None if slot in self._doubted and log.is_blank(row) else log.stats(row)
 
     def _log_and_row(self, slot: Slot) -> tuple[HostLog | DeviceLog, int]:
         number, row = slot >> _DEVICE_SHIFT, slot & _ROW_MASK
@@ -291,6 +296,8 @@ class Fingerprinter:
         if isinstance(kind, str) and (slot, self.kinds.index(kind)) not in self._values:
             if kind == "bits":
                 with quiet(), self._lock:
+                    if slot in self._doubted and log.is_blank(row):
+                        return HashFailure(kind, "its graph was broken off before it could be read")
                     return log.bits(row)
             found = self.stats(slot)
             return None if found is None else found.norm

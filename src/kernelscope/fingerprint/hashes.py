@@ -224,6 +224,8 @@ def why_not(tensor: torch.Tensor) -> str | None:
 def reason_against(tensor: torch.Tensor) -> str | None:
     """`why_not` for callers that are quiet already."""
     cls = type(tensor)
+    if cls not in _PLAIN_TYPES and not isinstance(tensor, torch.Tensor):
+        return f"it is a {cls.__name__}, not a tensor"
     if cls not in _PLAIN_TYPES and cls.__torch_dispatch__ is not _NO_DISPATCH:
         if cls.__name__ == "FakeTensor":
             return "it is a fake tensor, which has no data"

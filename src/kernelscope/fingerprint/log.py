@@ -77,6 +77,10 @@ class HostLog:
     def bits(self, row: int) -> int:
         return self._bits[row]
 
+    def is_blank(self, row: int) -> bool:
+        """Whether nothing was written into this row, which was reserved."""
+        return not self._bits[row]
+
     def stats(self, row: int) -> Stats | None:
         """None when the dtype has no numbers."""
         if self._numels[row] == NO_NUMBERS:
@@ -199,8 +203,14 @@ class DeviceLog:
             self._stats[row // CHUNK_ROWS].writes += 1
 
     def bits(self, row: int) -> int:
-        total = int(self._on_host(self._sums, row)[row % CHUNK_ROWS].item())
-        return mix(total & MASK64 ^ self._salts[row])
+        return mix(self._sum(row) & MASK64 ^ self._salts[row])
+
+    def is_blank(self, row: int) -> bool:
+        """Whether nothing was written into this row, which was reserved."""
+        return not self._sum(row)
+
+    def _sum(self, row: int) -> int:
+        return int(self._on_host(self._sums, row)[row % CHUNK_ROWS].item())
 
     def stats(self, row: int) -> Stats | None:
         """None when the dtype has no numbers."""

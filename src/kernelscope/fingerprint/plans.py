@@ -43,6 +43,9 @@ class Plan(Protocol):
         That slot is also the last of what the flushes are given.
         """
 
+    def broken_off(self, execution: Any) -> None:
+        """The execution raised: some of its flushes may never come."""
+
 
 def in_one_pass(hasher: Fingerprinter, tensor: TensorSpec, view: TensorSpec) -> bool:
     """Whether a plan need not read a view that begins where a tensor does once more.
@@ -105,9 +108,9 @@ def plan(
         written = read + [swapped[row] for row in read if row in swapped]
         guarded = _guarded(made.flushes[i], hasher, written, len(read), failed)
         made.flushes[i] = made.quickly(i, *guarded)
+    made.written = [row for row, layout in enumerate(layouts) if layout.nbytes]
     if made.end is not None:
-        rows = [row for row, layout in enumerate(layouts) if layout.nbytes]
-        made.end = made.quickly(-1, *_guarded(made.end, hasher, rows, 0, failed))
+        made.end = made.quickly(-1, *_guarded(made.end, hasher, made.written, 0, failed))
     return made
 
 
@@ -148,7 +151,18 @@ def _give_up(hasher: Fingerprinter, execution: Any, rows: Sequence[int], why: st
         hasher.fail(first + row, why)
 
 
-class _HostPlan:
+class _Rows:
+    """Which rows of an execution have something to be written into."""
+
+    _hasher: Fingerprinter
+    written: Sequence[int] = ()
+
+    def broken_off(self, execution: tuple[Any, ...]) -> None:
+        *_, first = execution
+        self._hasher.doubt(first + row for row in self.written)
+
+
+class _HostPlan(_Rows):
     def __init__(
         self,
         hasher: Fingerprinter,
@@ -187,7 +201,7 @@ class _HostPlan:
         return flush
 
 
-class _CudaPlan:
+class _CudaPlan(_Rows):
     """Rows in the log of a GPU."""
 
     def __init__(
@@ -240,7 +254,9 @@ class _CudaPlan:
     def begin(self) -> tuple[tuple[Any, ...], Slot]:
         stream = torch._C._cuda_getCurrentRawStream(self._device)
         if stream not in self._streams:
-            torch.cuda.current_stream(self._device).wait_event(self._ready)
+            current = torch.cuda.current_stream(self._device)
+            current.wait_event(self._ready)
+            self._table.record_stream(current)  # a plan may be let go of while its kernels are queued
             self._streams.add(stream)
         log = self._log
         row = self._hasher.reserve_on_device(log, self._salts, stream, self._numels)

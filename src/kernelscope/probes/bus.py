@@ -21,7 +21,7 @@ import torch
 from ..events import Arg, Brief, Familiar, Finding, Graph, GraphCall, Kernel, Phase, Site
 from ..stages.records import Record
 from .describe import describe, returned_tensors
-from .launch import Bystander, Capture, Launch, LaunchPoint, Listener, Planner, Template
+from .launch import Bystander, Capture, GraphPlan, Launch, LaunchPoint, Listener, Planner, Template
 from .storages import Storages
 
 NOT_WRITTEN = "not written"
@@ -35,7 +35,7 @@ class _ThreadState(threading.local):
     muted = 0  # the recorder's own work, autotuning, compilation
     graph_call = -1
     execution: Any = None  # of a graph whose fingerprints are planned
-    end: Callable[..., None] | None = None  # what it is given to when it has ended
+    plan: GraphPlan | None = None  # that made it
     in_graph = 0
     backward = False
     optimizer = 0

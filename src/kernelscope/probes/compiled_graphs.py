@@ -84,7 +84,7 @@ class CompiledGraphs:
         here = BUS.here
 
         def call(compiled: Any, inputs: Any) -> Any:
-            before = here.graph_call, here.execution, here.end, here.in_graph, here.backward, here.launch
+            before = here.graph_call, here.execution, here.plan, here.in_graph, here.backward, here.launch
             if here.muted:
                 here.graph_call = -1
                 try:
@@ -96,7 +96,7 @@ class CompiledGraphs:
             here.backward = graph is not None and graph.direction == "backward"
             optimizes = wrapper is not None and wrapper.optimizes and not here.optimizer
             here.optimizer += optimizes
-            here.graph_call, here.execution, here.end = -1, None, None
+            here.graph_call, here.execution, here.plan = -1, None, None
             try:
                 if graph is not None and wrapper is not None:
                     stream = torch.cuda.current_stream().cuda_stream if wrapper.is_cuda else 0
@@ -111,14 +111,16 @@ class CompiledGraphs:
                     self._count_step(graph)
                 return result
             except BaseException as error:
+                if here.plan is not None:
+                    here.plan.broken_off(here.execution)
                 if wrapper is not None:
                     BUS.note_failed(here.graph_call, wrapper.line_in(error), error)
                 raise
             finally:
                 ended = here.graph_call
-                if here.end is not None:
-                    here.end(here.execution)
-                here.graph_call, here.execution, here.end, here.in_graph, here.backward, here.launch = before
+                if here.plan is not None and here.plan.end is not None:
+                    here.plan.end(here.execution)
+                here.graph_call, here.execution, here.plan, here.in_graph, here.backward, here.launch = before
                 here.optimizer -= optimizes
                 if wrapper is not None:
                     self._leave(wrapper, ended)

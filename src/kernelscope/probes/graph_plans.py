@@ -111,7 +111,7 @@ def _beginner(plan: GraphPlan) -> Any:
     def begin(graph_call: int) -> Any:
         """What the flushes of this execution are given; the functions of a partitioned graph share it."""
         if graph_call >= 0 and here.execution is None:
-            here.execution, here.end = plan.begin(graph_call), plan.end
+            here.execution, here.plan = plan.begin(graph_call), plan
         return here.execution
 
     return begin

@@ -180,6 +180,9 @@ class GraphPlan(Protocol):
     def begin(self, graph_call: int) -> Any:
         """What the flushes of this execution are given."""
 
+    def broken_off(self, execution: Any) -> None:
+        """It raised: some of its flushes may never come."""
+
 
 class Planner(Protocol):
     """A recording whose fingerprints can be planned."""

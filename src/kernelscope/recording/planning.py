@@ -27,6 +27,9 @@ class PlannedGraph:
         execution, self._first_slots[graph_call] = self._plan.begin()
         return execution
 
+    def broken_off(self, execution: Any) -> None:
+        self._plan.broken_off(execution)
+
 
 def plan_graph(
     hasher: Fingerprinter, run: Run, readings: GraphReadings, flushes: Sequence[Sequence[int]]
