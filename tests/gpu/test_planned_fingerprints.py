@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -78,6 +79,21 @@ def test_as_if_everything_had_been_read(step: Callable[[], None], level: str) ->
         assert looked_at[0][4]
         return
     assert not run.findings
+
+
+@pytest.mark.parametrize("level", ["hash", "stats"])
+def test_they_reach_the_host_while_the_program_runs(step: Callable[[], None], level: str) -> None:
+    _, [expected] = recorded(step, 1, level)
+    with kernelscope.record(values=level) as run:
+        for _ in range(6):
+            step()
+            torch.cuda.synchronize()
+            time.sleep(0.3)
+        first_slots = sorted(run.first_slots.values())
+        assert len(first_slots) == 5 * 2, "planned, forward and backward"
+        assert run.hasher.ready(1) >= first_slots[-4], "those of the fourth step are there"
+    once = len(run) // 6
+    assert values(run.calls[-once:]) == expected
 
 
 def test_while_the_allocator_hands_out_other_memory(step: Callable[[], None]) -> None:

@@ -35,7 +35,6 @@ class Plan(Protocol):
     """The fingerprints of one graph, taken by one fingerprinter."""
 
     flushes: list[Callable[..., None]]  # given an execution, and tensors with the addresses of its own
-    end: Callable[..., None] | None  # given an execution that has ended, or was broken off
 
     def begin(self) -> tuple[tuple[Any, ...], Slot]:
         """Reserve the rows of one execution: what its flushes are given, and the slot of the first row.
@@ -43,8 +42,8 @@ class Plan(Protocol):
         That slot is also the last of what the flushes are given.
         """
 
-    def broken_off(self, execution: Any) -> None:
-        """The execution raised: some of its flushes may never come."""
+    def ended(self, execution: Any, *, broken_off: bool) -> None:
+        """All of its flushes have been called; or it raised, and some never will be."""
 
 
 def in_one_pass(hasher: Fingerprinter, tensor: TensorSpec, view: TensorSpec) -> bool:
@@ -157,9 +156,10 @@ class _Rows:
     _hasher: Fingerprinter
     written: Sequence[int] = ()
 
-    def broken_off(self, execution: tuple[Any, ...]) -> None:
-        *_, first = execution
-        self._hasher.doubt(first + row for row in self.written)
+    def ended(self, execution: tuple[Any, ...], *, broken_off: bool) -> None:
+        if broken_off:
+            *_, first = execution
+            self._hasher.doubt(first + row for row in self.written)
 
 
 class _HostPlan(_Rows):
@@ -266,6 +266,13 @@ class _CudaPlan(_Rows):
             room = self._room(stream)
             execution += (log.stats_address(row), room.address, log.stats_chunk(row), room)
         return (*execution, slot), slot
+
+    def ended(self, execution: tuple[Any, ...], *, broken_off: bool) -> None:
+        super().ended(execution, broken_off=broken_off)
+        if self.end is not None:
+            self.end(execution)
+        *_, first = execution
+        self._hasher.enqueued(self._log, first - self._hasher.slot(self._number, 0))
 
     def _room(self, stream: int) -> _Room:
         assert self._records is not None

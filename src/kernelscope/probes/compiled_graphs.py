@@ -97,6 +97,7 @@ class CompiledGraphs:
             optimizes = wrapper is not None and wrapper.optimizes and not here.optimizer
             here.optimizer += optimizes
             here.graph_call, here.execution, here.plan = -1, None, None
+            broken_off = False
             try:
                 if graph is not None and wrapper is not None:
                     stream = torch.cuda.current_stream().cuda_stream if wrapper.is_cuda else 0
@@ -111,15 +112,14 @@ class CompiledGraphs:
                     self._count_step(graph)
                 return result
             except BaseException as error:
-                if here.plan is not None:
-                    here.plan.broken_off(here.execution)
+                broken_off = True
                 if wrapper is not None:
                     BUS.note_failed(here.graph_call, wrapper.line_in(error), error)
                 raise
             finally:
                 ended = here.graph_call
-                if here.plan is not None and here.plan.end is not None:
-                    here.plan.end(here.execution)
+                if here.plan is not None:
+                    here.plan.ended(here.execution, broken_off=broken_off)
                 here.graph_call, here.execution, here.plan, here.in_graph, here.backward, here.launch = before
                 here.optimizer -= optimizes
                 if wrapper is not None:

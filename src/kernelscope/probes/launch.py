@@ -173,15 +173,11 @@ class GraphPlan(Protocol):
     @property
     def flushes(self) -> Sequence[Callable[..., None]]: ...
 
-    @property
-    def end(self) -> Callable[..., None] | None:
-        """Called with an execution when it has ended, or was broken off."""
-
     def begin(self, graph_call: int) -> Any:
         """What the flushes of this execution are given."""
 
-    def broken_off(self, execution: Any) -> None:
-        """It raised: some of its flushes may never come."""
+    def ended(self, execution: Any, *, broken_off: bool) -> None:
+        """All of its flushes have been called; or it raised, and some never will be."""
 
 
 class Planner(Protocol):

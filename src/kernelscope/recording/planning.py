@@ -19,7 +19,6 @@ class PlannedGraph:
 
     def __init__(self, made: Plan, run: Run) -> None:
         self.flushes = made.flushes
-        self.end = made.end
         self._plan = made
         self._first_slots = run.first_slots
 
@@ -27,8 +26,8 @@ class PlannedGraph:
         execution, self._first_slots[graph_call] = self._plan.begin()
         return execution
 
-    def broken_off(self, execution: Any) -> None:
-        self._plan.broken_off(execution)
+    def ended(self, execution: Any, *, broken_off: bool) -> None:
+        self._plan.ended(execution, broken_off=broken_off)
 
 
 def plan_graph(

@@ -249,8 +249,6 @@ class LateWatch:
 class ScanPlan:
     """Looks at what the launches of a graph leave, given nothing but where it lies."""
 
-    end: Callable[..., None] | None = None
-
     def __init__(
         self,
         watch: LateWatch,
@@ -262,6 +260,9 @@ class ScanPlan:
         self._watch, self._on, self._count, self._rows = watch, on, len(specs), rows
         described = [scan.about(nbytes, kind) for nbytes, kind in specs]
         self.flushes = [self._flush([(row, described[row]) for row in numbers]) for numbers in flushes]
+
+    def ended(self, execution: Any, *, broken_off: bool) -> None:
+        """What was not looked at has no flag."""
 
     def begin(self, graph_call: int) -> tuple[int, int, int]:
         first = self._on.reserve(self._count)
