@@ -52,7 +52,7 @@ def test_it_is_asked_once_and_remembered(asked: list[tuple[str, str, str]]) -> N
     try:
         answers = {
             str(isa): isa.check_build(cpu_vec_isa.VecISA._avx_code)
-            for isa in cpu_vec_isa.valid_vec_isa_list.__wrapped__()
+            for isa in cpu_vec_isa.valid_vec_isa_list()
         }
         assert probe.was_right()
     finally:
@@ -82,6 +82,37 @@ def test_an_assumption_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         may_end.set()
         probe.remove()
+
+
+def test_lists_are_made_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On x86 flags change while that is done."""
+    import threading
+    import time
+
+    inside, most = 0, 0
+
+    def slowly() -> list[cpu_vec_isa.VecISA]:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        time.sleep(0.05)
+        inside -= 1
+        return []
+
+    only_this_one(monkeypatch, cpu_vec_isa.VecNEON())
+    monkeypatch.setattr(cpu_vec_isa.VecISA, "check_build", lambda isa, code: True)
+    probe = CppReadiness(assume=False)
+    slowly.__wrapped__ = list  # type: ignore[attr-defined]
+    monkeypatch.setattr(cpu_vec_isa, "valid_vec_isa_list", slowly)
+    probe.install()
+    threads = [threading.Thread(target=lambda: cpu_vec_isa.valid_vec_isa_list()) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    probe.remove()
+    assert most == 1
+    assert cpu_vec_isa.valid_vec_isa_list is slowly
 
 
 def only_this_one(monkeypatch: pytest.MonkeyPatch, isa: cpu_vec_isa.VecISA) -> None:

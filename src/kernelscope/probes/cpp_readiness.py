@@ -11,8 +11,8 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
-from functools import partial
-from threading import Event, Lock, Thread, current_thread
+from functools import partial, wraps
+from threading import Event, Lock, RLock, Thread, current_thread
 from typing import Any
 
 from .patching import Patch
@@ -35,19 +35,20 @@ class CppReadiness:
         self._checks: dict[tuple[str, ...], bool] = {}
         self._instructions: list[Any] = []
         self._headers: dict[str, str] = {}  # precompiled, by the instructions that they are for
-        self._locks = (Lock(), Lock())
+        self._locks = (Lock(), Lock(), RLock())
         self._have_started, self._gave_up = Event(), False
         self._patches = [
             Patch(f"{_ISA}.check_build", self._around_check),
             Patch(f"{_CODE}:_precompile_header", self._around_header),
+            Patch("torch._inductor.cpu_vec_isa:valid_vec_isa_list", self._around_list),
         ]
         self._checker = Thread(target=self._check, name="kernelscope-isa", daemon=True)
         self._others = [Thread(target=self._find_header, name="kernelscope-header", daemon=True)]
 
     def install(self) -> None:
+        self._instructions = _instructions()
         for patch in self._patches:  # and with them loads all that the threads need
             patch.install()
-        self._instructions = _instructions()
         for thread in (self._checker, *self._others):
             thread.start()
         self._have_started.set()
@@ -111,6 +112,14 @@ class CppReadiness:
             return path
 
         return precompile_header
+
+    def _around_list(self, original: Callable[[], list[Any]]) -> Callable[[], list[Any]]:
+        @wraps(original)
+        def valid_vec_isa_list() -> list[Any]:
+            with self._locks[2]:  # one after another: while Inductor asks on x86, it changes flags
+                return original()
+
+        return valid_vec_isa_list
 
     # What cannot be asked in a thread cannot be asked by Inductor either, which then says so.
 
