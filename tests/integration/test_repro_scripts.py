@@ -160,18 +160,22 @@ def test_a_run_with_statistics_only(tmp_path: Path, only_torch: OnlyTorch) -> No
     assert "as eager computes it" in said
 
 
+def saved(program: Callable[[], None], folder: Path) -> Path:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    with kernelscope.record(values="save", stages=True, path=folder / "r"):
+        program()
+    torch._dynamo.reset()
+    return folder / "r.kscope"
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS.keys())
 def test_every_call_of_programs_in_which_nothing_is_wrong(
     program: Callable[[], None], tmp_path: Path, only_torch: OnlyTorch
 ) -> None:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with kernelscope.record(values="save", stages=True, path=tmp_path / "r"):
-        program()
-    torch._dynamo.reset()
-    check_scripts(tmp_path / "r.kscope", only_torch, graphs=False)
+    check_scripts(saved(program, tmp_path), only_torch, graphs=False)
 
 
 @pytest.mark.slow
@@ -180,9 +184,4 @@ def test_every_call_of_programs_in_which_nothing_is_wrong(
 def test_every_call_and_graph_of_programs_that_people_have(
     program: Callable[[], None], tmp_path: Path, only_torch: OnlyTorch
 ) -> None:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with kernelscope.record(values="save", stages=True, path=tmp_path / "r"):
-        program()
-    torch._dynamo.reset()
-    check_scripts(tmp_path / "r.kscope", only_torch, graphs=True)
+    check_scripts(saved(program, tmp_path), only_torch, graphs=True)

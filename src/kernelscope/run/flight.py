@@ -216,7 +216,7 @@ class Flight:
     @property
     def next_call(self) -> int:
         """The index that the next call will have."""
-        return int(self._numbers.__reduce__()[1][0]) - 1
+        return int(repr(self._numbers)[len("count(") : -1]) - 1
 
     def __next__(self) -> int:
         """The index of a call that is told in full."""
