@@ -41,6 +41,21 @@ def test_a_users_kernel_that_makes_a_nan() -> None:
     assert "its input x_ptr holds 1 +inf" in str(hit)
 
 
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+def test_what_was_in_fresh_memory_is_no_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "empty_like", lambda x: torch.full_like(x, math.nan))
+    x = torch.tensor([1.0, math.inf])
+    with pytest.raises(WatchHit) as stopped, watch("nan"):
+        kernels.add(x, -x)
+    assert stopped.value.hit.is_producer
+    assert "the memory of out_ptr was like that before; it still is where the kernel does not write" in str(
+        stopped.value.hit
+    )
+    with pytest.raises(WatchHit) as stopped, watch("nan"):
+        kernels.add(x * math.nan, x)
+    assert not stopped.value.hit.is_producer
+
+
 @pytest.mark.usefixtures("inductor_triton")
 def test_inductors_kernels() -> None:
     function = torch.compile(lambda x: (x - 1) * 2)

@@ -158,7 +158,7 @@ class Watcher:
         condition: str,
         position: int,
         found: str,
-        dirty: list[int] | None,  # inputs of which it holds as well
+        before: list[int] | None,  # of which it held before as well
         pre: dict[int, Stats],
     ) -> None:
         site = call.site
@@ -176,22 +176,25 @@ class Watcher:
                 arg.wrapper_name,
                 condition,
                 found,
-                is_producer=not dirty,
+                is_producer=all(_is_only_written(call, i) for i in before or ()),
                 origin=str(site.origin[0]) if site.origin else "",
-                remarks=tuple(self._remarks(call, launch, dirty, pre)),
+                remarks=tuple(self._remarks(call, launch, before, pre)),
                 files=self._saved(call, launch, inputs),
                 inputs={site.args[i].name: tensor for i, tensor in inputs.items()},
             )
         )
 
     def _remarks(
-        self, call: Call, launch: Launch, dirty: list[int] | None, pre: dict[int, Stats]
+        self, call: Call, launch: Launch, before: list[int] | None, pre: dict[int, Stats]
     ) -> Iterator[str]:
         args = call.site.args
+        dirty = [args[i].name for i in before or () if not _is_only_written(call, i)]
         if dirty:
-            names = ", ".join(args[i].name for i in dirty)
-            yield f"it came in with {names}: no call that is watched made it"
-        elif dirty is not None:
+            yield f"it came in with {', '.join(dirty)}: no call that is watched made it"
+        elif before:
+            names = ", ".join(args[i].name for i in before)
+            yield f"this call made it, unless it leaves parts of {names}: that memory was like that before"
+        elif before is not None:
             yield "none of its inputs is like that: this call made it"
         for i in call.dead:
             if i not in launch.point.written:
@@ -287,6 +290,11 @@ def _copies(call: Call, launch: Launch) -> Tensors:
             if i not in call.dead
             and (point.is_opaque or i in point.written or launch.storage_ids[place] in touched)
         }
+
+
+def _is_only_written(call: Call, position: int) -> bool:
+    """By a kernel that the program launches itself: mostly into fresh memory, but that is not known."""
+    return call.graph_call < 0 and call.site.args[position].role == "out"
 
 
 def _inputs(call: Call, launch: Launch, copies: Tensors) -> Tensors:
