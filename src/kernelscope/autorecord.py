@@ -12,9 +12,9 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from importlib.machinery import ModuleSpec, PathFinder
 from typing import TYPE_CHECKING, Any
 
+from .after_import import after_import
 from .config import AutoRecord, autorecord_from_environment, settle_run
 from .options import config_of, parse_options, take_over_printer, value_settings_of
 
@@ -49,7 +49,7 @@ def _start(wanted: AutoRecord) -> None:
         return
     _started = True
     settle_run(wanted.path)
-    after_torch(lambda: _open(wanted))
+    after_import("torch", lambda: _open(wanted))
 
 
 def start_printer() -> None:
@@ -61,15 +61,7 @@ def start_printer() -> None:
         start_by_environment()
 
     if not _is_helper(sys.orig_argv):
-        after_torch(start)
-
-
-def after_torch(do: Callable[[], None]) -> None:
-    """Now, if torch is loaded; else once it is."""
-    if "torch" in sys.modules:
-        do()
-    else:
-        sys.meta_path.insert(0, _AfterTorch(do))
+        after_import("torch", start)
 
 
 def _is_helper(argv: list[str]) -> bool:
@@ -85,31 +77,6 @@ def _is_helper(argv: list[str]) -> bool:
         elif not word.startswith("-"):
             return word.endswith(_COMPILE_WORKER) or os.path.basename(word) == "torchrun"
     return False
-
-
-class _AfterTorch:
-    """Finds torch like everybody else, and does something once it is loaded."""
-
-    def __init__(self, do: Callable[[], None]) -> None:
-        self._do = do
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name != "torch":
-            return None
-        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
-        spec = PathFinder.find_spec(name, path, target)
-        loader: Any = spec.loader if spec is not None else None
-        if loader is None:
-            return spec
-        load = loader.exec_module
-
-        def exec_module(module: Any) -> None:
-            del loader.exec_module
-            load(module)
-            self._do()
-
-        loader.exec_module = exec_module
-        return spec
 
 
 def _open(wanted: AutoRecord) -> None:
