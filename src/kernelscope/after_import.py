@@ -47,8 +47,8 @@ class AfterImport:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if self._is_over:
             return None
-        if sys.meta_path and sys.meta_path[0] is not self:  # a finder in front of this one could find the module first
-            sys.meta_path.insert(0, self)
+        if sys.meta_path and sys.meta_path[0] is not self:
+            sys.meta_path.insert(0, self)  # a finder in front could find the module first
         if name != self._name or getattr(self._here, "is_asking", False):
             return None
         spec = self._ask_the_others(path, target)
