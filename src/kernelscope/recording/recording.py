@@ -374,7 +374,7 @@ class Recording:
         self.sink.mark(kind, text)
 
     def finding(self, finding: Finding) -> None:
-        if finding not in self.run.noted:
+        if not self.sink.has_failed and finding not in self.run.noted:
             self.run.noted.append(finding)
             self.sink.finding(finding)
 
