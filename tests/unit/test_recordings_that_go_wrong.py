@@ -133,8 +133,8 @@ def all_that_tells(writer: Writer, hasher: Hashes, full: Site, noted: Site) -> N
     writer.told("key", "value")
     writer.duration(call.index, 5)
     writer.tensor(call.index, 0, "pre", "file")
-    writer.compiled += compiling()
-    writer.compiled.append(compiling()[0])
+    for record in compiling():
+        writer.compiled.append(record)
 
 
 def test_warnings_that_are_errors_do_not_reach_the_program(

@@ -75,8 +75,10 @@ class MemorySink:
     has_failed = False
 
     def __init__(self, info: RunInfo, *, keeps_calls: bool = True) -> None:
-        self.run = Run(info)
-        self._keeps_calls = keeps_calls  # without them it is for its observers only
+        self.run = run = Run(info)
+        self._keeps_calls = keeps_calls  # without them it is for its observers only, and keeps nothing
+        # The run's own while it is recorded: it copies them when it closes.
+        self._graph_calls, self._marks, self._compiled = run.graph_calls, run.marks, run.compiled
         self._keys = itertools.count()
         self._timed: dict[int, Call] = {}  # until their times are known
 
@@ -122,16 +124,19 @@ class MemorySink:
                 return
 
     def graph_call(self, execution: GraphCall, *, is_paused: bool) -> None:
-        self.run.graph_calls[execution.index] = execution
+        if self._keeps_calls:
+            self._graph_calls[execution.index] = execution
 
     def mark(self, kind: str, text: str) -> None:
-        self.run.marks.append(Mark(len(self.run), kind, text))
+        if self._keeps_calls:
+            self._marks.append(Mark(len(self.run), kind, text))
 
     def finding(self, finding: Finding) -> None:
         """The run has it."""
 
     def compiled(self, record: Record) -> None:
-        self.run.compiled.append(record)
+        if self._keeps_calls:
+            self._compiled.append(record)
 
     def settings(self, found: dict[str, dict[str, Any]]) -> None:
         self.run.compiler_settings = found
@@ -147,7 +152,7 @@ class MemorySink:
             self._timed.pop(index).duration_ns = nanoseconds
 
     def close(self) -> None:
-        """Nothing is open."""
+        self.run.settle()
 
     def forget(self) -> None:
         """The child's copy is its own."""

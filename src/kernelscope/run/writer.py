@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from ..events import Call, Finding, GraphCall, Mark, RunInfo
 from ..stages.records import Record
@@ -310,9 +310,6 @@ class _Nowhere(list[Any]):
     """A queue that keeps nothing, in place of one that some thread may be appending to."""
 
     def append(self, item: Any) -> None: ...
-
-    def __iadd__(self, items: Any) -> Self:
-        return self
 
 
 class _NoHashers(dict[int, Any]):

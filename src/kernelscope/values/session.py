@@ -138,7 +138,7 @@ class ValueSession:
     def close(self) -> None:
         """Says which filters matched nothing, and what was not seen; before the recording closes."""
         if self._shows or self._watcher is not None:
-            for finding in self._recording.run.noted:
+            for finding in self._recording.noted:
                 if finding.kind in _UNSEEN:
                     print(f"kernelscope: {finding}", file=sys.stderr)
         at_first, *later = self._filters.values()
