@@ -80,19 +80,23 @@ def _is_helper(argv: list[str]) -> bool:
 
 
 def _open(wanted: AutoRecord) -> None:
+    from .probes import check_gil
     from .probes.loader_workers import WorkersOfLoaders
-    from .run.errors import RunError
+    from .run.errors import NoGil, RunError
 
     try:
+        check_gil()
         given = parse_options(wanted.options)
         take_over_printer(given)
         recording = _recording(wanted, given)
         session = _session(recording, given)
         recording.open()
-    except RunError as error:  # a disk that is full or sealed is no reason to stop the program
-        print(f"kernelscope: not recording: {error}", file=sys.stderr)
-        return
-    except Exception as error:  # a wrong option, or a torch that the probes do not fit
+    except Exception as error:
+        if isinstance(error, RunError) and not isinstance(error, NoGil):
+            # A disk that is full or sealed is no reason to stop the program.
+            print(f"kernelscope: not recording: {error}", file=sys.stderr)
+            return
+        # A wrong option, a torch that the probes do not fit, or a Python that cannot be recorded.
         print(f"kernelscope: cannot record: {error}", file=sys.stderr)
         sys.exit(2)
     _note_exceptions(recording)

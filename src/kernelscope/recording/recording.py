@@ -93,6 +93,8 @@ class Recording:
         except BaseException:
             self.sink.close()
             raise
+        self.sink.open()
+        self.noted = self.run.noted
         self.is_open = True
         if self._times is not None:
             self._times.start()

@@ -62,6 +62,10 @@ class Sink(Protocol):
         """How long it took will be told later."""
 
     def took(self, index: int, nanoseconds: int) -> None: ...
+
+    def open(self) -> None:
+        """Before a recording opens, which DebugMode does several times with one."""
+
     def close(self) -> None: ...
 
     def forget(self) -> None:
@@ -75,12 +79,17 @@ class MemorySink:
     has_failed = False
 
     def __init__(self, info: RunInfo, *, keeps_calls: bool = True) -> None:
-        self.run = run = Run(info)
+        self.run = Run(info)
         self._keeps_calls = keeps_calls  # without them it is for its observers only, and keeps nothing
-        # The run's own while it is recorded: it copies them when it closes.
-        self._graph_calls, self._marks, self._compiled = run.graph_calls, run.marks, run.compiled
         self._keys = itertools.count()
         self._timed: dict[int, Call] = {}  # until their times are known
+        self.open()
+
+    def open(self) -> None:
+        run = self.run
+        run.resume()
+        # The run's own while it is recorded: it has copies of them once this is closed.
+        self._graph_calls, self._marks, self._compiled = run.graph_calls, run.marks, run.compiled
 
     @property
     def note(self) -> Callable[[Brief], Any]:
@@ -212,6 +221,9 @@ class DiskSink:
 
     def awaits_time(self, call: Call) -> None:
         """It is looked up by its index."""
+
+    def open(self) -> None:
+        """A folder is opened when it is made."""
 
     def close(self) -> None:
         self.run.close()

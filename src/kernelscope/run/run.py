@@ -181,6 +181,11 @@ class Run:
         self.graph_calls, self.marks = dict(self.graph_calls), list(self.marks)
         self.noted, self.compiled = list(self.noted), list(self.compiled)
 
+    def resume(self) -> None:
+        """The recording opens, maybe once more."""
+        del self.entries[self._end :]
+        self._end = sys.maxsize
+
     def close(self) -> None:
         """Let go of what it holds open: of a run on disk its file, of one in memory nothing."""
 

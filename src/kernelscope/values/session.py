@@ -146,6 +146,9 @@ class ValueSession:
         for message in [*said, *(line for each in later if each.has_seen for line in each.complaints())]:
             print(f"kernelscope: {message}", file=sys.stderr)
             self._recording.finding(Finding("nothing-matched", message))
+        self.let_go()
+
+    def let_go(self) -> None:
         PRINTED.ask(self, None)
         while self.at_close:
             self.at_close.pop()()
