@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 import pytest
 import torch
 
-from kernelscope.shadowing.generators import untouched_random_numbers
+from kernelscope.shadowing import ShadowResult
+from kernelscope.shadowing.session import Session
+
+
+def shadows_own_work() -> AbstractContextManager[None]:
+    return Session(ShadowResult())._apart()
 
 
 def test_the_cpus_numbers() -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    with pytest.raises(RuntimeError), untouched_random_numbers():
+    with pytest.raises(RuntimeError), shadows_own_work():
         torch.rand(7) @ torch.rand(3)  # an operator may raise after it has drawn
     assert torch.equal(torch.rand(3), expected)
 
@@ -23,7 +30,7 @@ def test_cuda_is_not_initialised_for_it(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(torch.cuda, "_lazy_init", initialise)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
-    with untouched_random_numbers():
+    with shadows_own_work():
         torch.rand(1)
 
 
@@ -35,7 +42,7 @@ def test_the_generators_of_all_gpus(monkeypatch: pytest.MonkeyPatch, is_capturin
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: is_capturing)
     monkeypatch.setattr(torch.cuda, "default_generators", gpus)
     before = [gpu.get_state() for gpu in gpus]
-    with untouched_random_numbers():
+    with shadows_own_work():
         for gpu in gpus:
             torch.rand(3, generator=gpu)
     are_back = [torch.equal(gpu.get_state(), state) for gpu, state in zip(gpus, before, strict=True)]
