@@ -12,9 +12,9 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from importlib.machinery import ModuleSpec, PathFinder
 from typing import TYPE_CHECKING, Any
 
+from .after_import import after_import
 from .config import AutoRecord, autorecord_from_environment, settle_run
 from .options import config_of, parse_options, take_over_printer, value_settings_of
 
@@ -49,7 +49,7 @@ def _start(wanted: AutoRecord) -> None:
         return
     _started = True
     settle_run(wanted.path)
-    after_torch(lambda: _open(wanted))
+    after_import("torch", lambda: _open(wanted))
 
 
 def start_printer() -> None:
@@ -61,15 +61,7 @@ def start_printer() -> None:
         start_by_environment()
 
     if not _is_helper(sys.orig_argv):
-        after_torch(start)
-
-
-def after_torch(do: Callable[[], None]) -> None:
-    """Now, if torch is loaded; else once it is."""
-    if "torch" in sys.modules:
-        do()
-    else:
-        sys.meta_path.insert(0, _AfterTorch(do))
+        after_import("torch", start)
 
 
 def _is_helper(argv: list[str]) -> bool:
@@ -87,45 +79,24 @@ def _is_helper(argv: list[str]) -> bool:
     return False
 
 
-class _AfterTorch:
-    """Finds torch like everybody else, and does something once it is loaded."""
-
-    def __init__(self, do: Callable[[], None]) -> None:
-        self._do = do
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name != "torch":
-            return None
-        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
-        spec = PathFinder.find_spec(name, path, target)
-        loader: Any = spec.loader if spec is not None else None
-        if loader is None:
-            return spec
-        load = loader.exec_module
-
-        def exec_module(module: Any) -> None:
-            del loader.exec_module
-            load(module)
-            self._do()
-
-        loader.exec_module = exec_module
-        return spec
-
-
 def _open(wanted: AutoRecord) -> None:
+    from .probes import check_gil
     from .probes.loader_workers import WorkersOfLoaders
-    from .run.errors import RunError
+    from .run.errors import NoGil, RunError
 
     try:
+        check_gil()
         given = parse_options(wanted.options)
         take_over_printer(given)
         recording = _recording(wanted, given)
         session = _session(recording, given)
         recording.open()
-    except RunError as error:  # a disk that is full or sealed is no reason to stop the program
-        print(f"kernelscope: not recording: {error}", file=sys.stderr)
-        return
-    except Exception as error:  # a wrong option, or a torch that the probes do not fit
+    except Exception as error:
+        if isinstance(error, RunError) and not isinstance(error, NoGil):
+            # A disk that is full or sealed is no reason to stop the program.
+            print(f"kernelscope: not recording: {error}", file=sys.stderr)
+            return
+        # A wrong option, a torch that the probes do not fit, or a Python that cannot be recorded.
         print(f"kernelscope: cannot record: {error}", file=sys.stderr)
         sys.exit(2)
     _note_exceptions(recording)

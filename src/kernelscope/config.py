@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -82,6 +83,11 @@ def _check(name: str, given: object, allowed: tuple[str, ...]) -> None:
 def all_of_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """As it is now, for a process that is to start as this one did."""
     return dict(environ)
+
+
+def has_gil() -> bool:
+    """Whether this Python runs one thread at a time: free-threaded builds have it switched off."""
+    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 
 
 def strict_from_environment(environ: Mapping[str, str] = os.environ) -> bool:

@@ -117,3 +117,38 @@ def test_a_users_kernel_that_is_launched_wrongly_is_named() -> None:
     canary.assert_planted()
     assert result.culprit is not None, str(result)
     assert (result.culprit.kernel_name, result.culprit.argument) == ("scale_kernel", "out_ptr")
+
+
+def test_a_custom_operator_that_draws_draws_once() -> None:
+    """Shadow executes it again, and the program's next numbers are those of a run without shadow."""
+    lib = torch.library.Library("kernelscope_drawing", "DEF")
+    executed: list[int] = []
+
+    def draw(x: torch.Tensor) -> torch.Tensor:
+        executed.append(1)
+        torch.rand(5, device=x.device)
+        return x * 2
+
+    lib.define("draw(Tensor x) -> Tensor")
+    lib.impl("draw", draw, "CUDA")
+    lib.impl("draw", torch.empty_like, "Meta")
+    x = data(8)
+    try:
+        torch.manual_seed(3)
+        draw(x)
+        expected = torch.rand(4, device="cuda")
+        executed.clear()
+        torch._dynamo.reset()
+        with fresh_cache(), kernelscope.shadow() as result:
+            compiled = torch.compile(lambda x: torch.ops.kernelscope_drawing.draw(x.sin()).cos())
+            compiled(x)
+            executed.clear()
+            torch.manual_seed(3)
+            compiled(x)
+            found = torch.rand(4, device="cuda")
+    finally:
+        lib._destroy()
+        torch._dynamo.reset()
+    assert len(executed) > 1
+    assert torch.equal(found, expected)
+    assert not result.culprits

@@ -18,7 +18,9 @@ from torch._inductor.output_code import CompiledFxGraph
 
 import kernelscope
 from kernelscope.config import Config
+from kernelscope.events import Finding
 from kernelscope.probes.bus import BUS
+from kernelscope.probes.launch import LaunchPoint
 from kernelscope.recording import Recording
 
 Program = Callable[[torch.Tensor], torch.Tensor]
@@ -261,10 +263,86 @@ def test_closed_while_another_thread_is_inside_a_graph(
             inside = pool.submit(compiled, torch.ones(8))
             assert gate.reached.wait(60)
         assert len(run) == 2  # the first kernel, and the operator that is running
+        closed = [(c.pre_hashes, c.post_hashes) for c in run.calls]
         gate.go_on.set()
         assert torch.equal(inside.result(60), expected)
     assert len(run) == 2
+    assert [(c.pre_hashes, c.post_hashes) for c in run.calls] == closed
+    assert closed[0][1]
+    assert not closed[1][1]  # it was not over
     assert not leftovers()
+
+
+def test_a_note_that_was_on_its_way_when_the_recording_closed(
+    tiny: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread has looked up where its note goes, and makes it when the recording has closed."""
+    on_its_way, closed, clock = threading.Event(), threading.Event(), time.monotonic_ns
+    late = threading.Thread(target=tiny, args=(torch.ones(8),))
+
+    def monotonic_ns() -> int:
+        if threading.current_thread() is late:  # the note's own statement asks for the time
+            on_its_way.set()
+            assert closed.wait(60)
+        return clock()
+
+    with kernelscope.record() as run:
+        for _ in range(3):
+            tiny(torch.ones(8))
+        monkeypatch.setattr(time, "monotonic_ns", monotonic_ns)
+        late.start()
+        assert on_its_way.wait(60)
+    seen, printed = run.calls, str(run)
+    closed.set()
+    late.join()
+    assert (run.calls, len(run), str(run)) == (seen, 3, printed)
+    assert [c.index for c in run.calls] == [0, 1, 2]
+
+
+class SlowObserver:
+    def __init__(self) -> None:
+        self.looks, self.has_looked = threading.Event(), False
+
+    def before(self, call: Any, launch: Any) -> None: ...
+
+    def after(self, call: Any, launch: Any) -> None:
+        self.looks.set()
+        time.sleep(0.1)
+        self.has_looked = True
+
+
+def test_closing_waits_for_a_thread_that_is_looking(tiny: Program) -> None:
+    """Else it would write into a run that has closed."""
+    recording, observer = Recording(Config(values="hash")), SlowObserver()
+    recording.observers.append(observer)
+    recording.open()
+    thread = threading.Thread(target=tiny, args=(torch.ones(8),))
+    thread.start()
+    assert observer.looks.wait(60)
+    recording.close()
+    assert observer.has_looked
+    thread.join()
+
+
+def test_a_launch_that_comes_to_a_closed_recording(tiny: Program) -> None:
+    """Another thread has found the recording among the listeners before it left."""
+    recording = Recording(Config(values="hash"))
+    recording.open()
+    tiny(torch.ones(8))
+    recording.close()
+    run = recording.run
+    closed = repr((run.calls, run.graph_calls, run.marks, run.findings))
+    BUS.listeners = (recording,)
+    try:
+        BUS.graph_call(run.graphs[0], "forward", 0)
+        BUS.mark("range", "late")
+        BUS.finding(Finding("late", "finding"))
+        point = LaunchPoint(run.calls[0]._call.site, is_leaf=True)
+        assert BUS.run(point, [], lambda: 7, (), {}) == 7
+    finally:
+        BUS.listeners = ()
+    assert len(run) == 1
+    assert repr((run.calls, run.graph_calls, run.marks, run.findings)) == closed
 
 
 def test_reopened_while_another_thread_is_still_inside_the_graph(

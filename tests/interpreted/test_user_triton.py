@@ -12,6 +12,7 @@ from tests.triton_kernels import BLOCK, blocks
 
 import kernelscope
 from kernelscope.fingerprint import fingerprint
+from kernelscope.probes import user_triton
 
 N = 100  # two blocks, the second one not full
 
@@ -231,6 +232,35 @@ def test_an_exception_of_the_grid_function_passes_through(x: torch.Tensor) -> No
             kernels.scale_kernel[grid](x, BLOCK, torch.empty(N), N)
         kernels.scale(x, 2.0)
     assert [c.error for c in run.calls] == [""]
+
+
+@pytest.mark.parametrize("ours", ["_bind", "_split"])
+def test_a_fault_of_ours_does_not_reach_the_program(
+    x: torch.Tensor, monkeypatch: pytest.MonkeyPatch, ours: str
+) -> None:
+    """The kernel is launched once, and its own errors still pass through."""
+
+    def fail(*_: object) -> None:
+        raise LookupError("a fault of ours")
+
+    monkeypatch.setattr(user_triton, ours, fail)
+    total, grids = torch.zeros(1), []
+
+    def grid(meta: dict[str, int]) -> tuple[int]:
+        grids.append(blocks(N)(meta))
+        return grids[-1]
+
+    with kernelscope.record() as run:
+        kernels.accumulate_kernel[grid](x, total, N, BLOCK=BLOCK)
+        with pytest.raises(ZeroDivisionError):
+            kernels.accumulate_kernel[lambda meta: (1 // 0,)](x, total, N, BLOCK=BLOCK)
+    torch.testing.assert_close(total, x.sum().reshape(1))  # added once
+    assert grids == [(2,)]
+    assert not run.calls
+    [finding] = run.findings
+    assert finding.kind == "recorder-error"
+    assert "accumulate_kernel" in finding.message
+    assert "a fault of ours" in finding.message
 
 
 def test_each_line_is_its_own_origin(x: torch.Tensor) -> None:

@@ -1,9 +1,12 @@
 """A small compiled program that does what its arguments say."""
 
+import importlib.util
 import os
 import sys
 
-import torch
+HAS_TORCH = importlib.util.find_spec("torch") is not None  # as libraries ask before they import it
+
+import torch  # noqa: E402
 
 
 @torch.compile

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.sample_runs import ARGS, SPEC, brief, full_call, info, site
+from tests.sample_runs import ARGS, GRAPH, SPEC, Hashes, brief, compiling, full_call, info, site
 
 import kernelscope
-from kernelscope.events import Arg
+from kernelscope.events import Arg, Finding, GraphCall, Site
 from kernelscope.run.flight import Flight
 from kernelscope.run.writer import Writer
 
@@ -92,6 +92,51 @@ def test_an_unforeseen_error_ends_the_recording_alone(
     assert len(kernelscope.load(tmp_path)) == 1
 
 
+def ends(writer: Writer, how: str) -> None:
+    if how == "failed":
+        with pytest.warns(RuntimeWarning, match="stopped recording"):
+            writer._give_up("no room")
+    elif how == "closed":
+        writer.close()
+    else:
+        writer.forget()
+
+
+@pytest.mark.parametrize("how", ["failed", "closed", "forgotten"])
+def test_a_writer_that_writes_no_more_keeps_nothing(tmp_path: Path, how: str) -> None:
+    """The program goes on for days, and tells it of everything."""
+    writer, hasher = Writer(tmp_path, info(), slots=64), Hashes()
+    all_that_tells(writer, hasher, site(1), site(2, args=ARGS[:3]))
+    ends(writer, how)
+    for number in range(3, 100, 2):
+        all_that_tells(writer, hasher, site(number), site(number + 1, args=ARGS[:3]))
+    kept = {name: value for owner in (writer, writer.flight) for name, value in vars(owner).items()}
+    counts = {name: len(value) for name, value in kept.items() if isinstance(value, list | dict | set)}
+    del counts["_step_starts"]  # as many as steps stay
+    del counts["_noted"]  # numbers of sites, as long as there are notes
+    assert {name: count for name, count in counts.items() if count} == {}
+    assert len(counts) > 10
+    writer.close()
+
+
+def all_that_tells(writer: Writer, hasher: Hashes, full: Site, noted: Site) -> None:
+    """Everything that a recording tells a writer."""
+    call = full_call(next(writer.flight), full, hasher)
+    writer.enter(call)
+    writer.leave(call)
+    end = writer.note(brief(writer, noted))
+    writer.note_failed(0, noted.line, "RuntimeError: no")
+    end()
+    writer.graph_call(GraphCall(call.index, GRAPH, 7, 0, "forward", 1))
+    writer.mark("step", "1")
+    writer.finding(Finding("kind", "message"))
+    writer.told("key", "value")
+    writer.duration(call.index, 5)
+    writer.tensor(call.index, 0, "pre", "file")
+    for record in compiling():
+        writer.compiled.append(record)
+
+
 def test_warnings_that_are_errors_do_not_reach_the_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -112,3 +157,18 @@ def test_a_late_launch_does_not_write_into_the_programs_files(tmp_path: Path) ->
         assert own.fileno() == number
         flight.meet(site(1))
     assert (tmp_path / "own").read_bytes() == b""
+
+
+def test_the_next_calls_number(tmp_path: Path) -> None:
+    """It can be read without taking it, whoever takes numbers meanwhile."""
+    flight = Flight(tmp_path / "flight", 1, slots=16)
+    assert [(flight.next_call, flight.next_call, next(flight)) for _ in range(40)] == [
+        (index, index, index) for index in range(40)
+    ]
+    threads = [threading.Thread(target=lambda: [next(flight) for _ in range(500)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert flight.next_call == 2040
+    flight.close()

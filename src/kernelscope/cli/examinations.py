@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from .. import __version__
-from ..config import cache_folder, compilers, torch_variables
+from ..config import cache_folder, compilers, has_gil, torch_variables
 from ..run import folder
 from .torch_names import unread_variables
 
@@ -88,7 +88,12 @@ def _torch() -> dict[str, Any]:
 
 
 def versions() -> Iterator[Result]:
-    yield Result("ok", "python", f"{platform.python_version()} ({sys.executable})")
+    python = f"{platform.python_version()} ({sys.executable})"
+    if has_gil():
+        yield Result("ok", "python", python)
+    else:
+        advice = "to record, start it with PYTHON_GIL=1 or -X gil=1, or use the standard build of Python"
+        yield Result("bad", "python", f"{python}, without its global interpreter lock", advice)
     yield Result("ok", "kernelscope", f"{__version__} ({Path(__file__).parent.parent})")
     for name, needed in (("torch", True), ("numpy", True), ("safetensors", True), ("triton", False)):
         try:

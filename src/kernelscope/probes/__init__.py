@@ -6,7 +6,9 @@ import threading
 import warnings
 from typing import Protocol
 
+from ..config import has_gil
 from ..events import Finding
+from ..run.errors import NoGil
 from .autotuning import Autotuning
 from .bus import BUS as BUS
 from .compile_stages import CompileStages
@@ -53,6 +55,7 @@ class Probes:
         self._lock = threading.RLock()
 
     def acquire(self, *, operators: bool, strict: bool) -> None:
+        check_gil()
         with self._lock:
             try:
                 if self._users == 0:
@@ -140,6 +143,12 @@ class Probes:
         self._compiled_graphs.forget_lock()
         self._remove_all()
         BUS.forget()
+
+
+def check_gil() -> None:
+    """Calls of several threads are put in order by appending to lists, without locks."""
+    if not has_gil():
+        raise NoGil
 
 
 PROBES = Probes()

@@ -63,15 +63,19 @@ class UserTriton:
             is_part = here.graph_call >= 0 and here.launch is None
             if warmup or here.muted or is_part or not BUS.listeners:
                 return original(kernel, *args, grid=grid, warmup=warmup, **kwargs)
-            bound = _bind(kernel, args, kwargs)
+            try:
+                bound = _bind(kernel, args, kwargs)
+            except Exception:
+                BUS.finding(own_fault(f"looking at the arguments of {_name(kernel)}"))
+                return original(kernel, *args, grid=grid, warmup=warmup, **kwargs)
             if callable(grid):
-                grid = grid(bound)
+                grid = grid(bound)  # the program's own, and so are its errors
             # Launched with the very same arguments; only the grid's function has been called already.
             passed = {"grid": grid, "warmup": warmup, **kwargs}
             try:
                 flat, point = unseen(self._look, kernel, bound, kwargs, grid)
             except Exception:
-                BUS.finding(own_fault(f"looking at the arguments of {kernel}"))
+                BUS.finding(own_fault(f"looking at the arguments of {_name(kernel)}"))
                 return original(kernel, *args, **passed)
             return BUS.run(point, flat, original, (kernel, *args), passed)
 
@@ -90,6 +94,10 @@ class UserTriton:
         if key not in self._points:
             self._points[key] = _make_point(kernel, names, flat, grid, settings)
         return self._points[key]
+
+
+def _name(kernel: Any) -> str:
+    return str(getattr(getattr(kernel, "fn", None), "__name__", "a Triton kernel"))
 
 
 def _bind(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

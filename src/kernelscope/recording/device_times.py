@@ -7,14 +7,15 @@ operator that launched it; the range that this operator lies in is the call.
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from ..events import RANGE_PREFIX as PREFIX
 from ..probes.bus import BUS
 
 _AT_MOST = 20_000  # calls in one trace: then it is read, and another one begins
+_PATIENCE = 10  # times as many, while there is always a call of some thread under way
 
 
 class Range(NamedTuple):
@@ -39,30 +40,36 @@ class DeviceEvent(NamedTuple):
 def join(host: Iterable[HostEvent], device: Iterable[DeviceEvent]) -> dict[int, int]:
     """Nanoseconds on the device of each call."""
     events = {event.correlation: event for event in host}
-    ranges: dict[int, list[Range]] = {}
+    ranges: dict[int, list[Range]] = defaultdict(list)  # by thread
+    launched: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by thread: when, and how long it ran
     for event in events.values():
         if event.name.startswith(PREFIX):
-            found = Range(event.start, event.end, int(event.name.removeprefix(PREFIX)))
-            ranges.setdefault(event.thread, []).append(found)
-    for found_here in ranges.values():
-        found_here.sort()
+            call = int(event.name.removeprefix(PREFIX))
+            ranges[event.thread].append(Range(event.start, event.end, call))
+    for found in device:
+        launcher = events.get(found.linked)
+        if launcher is not None:
+            launched[launcher.thread].append((launcher.start, found.duration))
     times: dict[int, int] = {}
-    for launched in device:
-        event_or_none = events.get(launched.linked)
-        if event_or_none is None:
-            continue
-        call = _innermost(ranges.get(event_or_none.thread, []), event_or_none.start)
-        if call is not None:
-            times[call] = times.get(call, 0) + launched.duration
+    for thread, moments in launched.items():
+        for call, duration in _in_ranges(ranges[thread], moments):
+            times[call] = times.get(call, 0) + duration
     return times
 
 
-def _innermost(ranges: list[Range], moment: int) -> int | None:
-    """Of the ranges around a moment, the one that began last."""
-    place = bisect_right(ranges, (moment, 1 << 63, 0)) - 1
-    while place >= 0 and ranges[place].end < moment:
-        place -= 1
-    return ranges[place].call if place >= 0 else None
+def _in_ranges(ranges: list[Range], moments: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Each duration with the call it belongs to: of the ranges around its moment, the one that began last."""
+    ranges.sort(key=lambda found: (found.start, -found.end, found.call))
+    begun: list[Range] = []
+    place = 0
+    for moment, duration in sorted(moments):
+        while place < len(ranges) and ranges[place].start <= moment:
+            begun.append(ranges[place])
+            place += 1
+        while begun and begun[-1].end < moment:  # over for all later moments, too
+            begun.pop()
+        if begun:
+            yield begun[-1].call, duration
 
 
 class TracedTimes:
@@ -71,7 +78,9 @@ class TracedTimes:
     def __init__(self, tell: Callable[[int, int], None]) -> None:
         self._tell = tell
         self._here = threading.local()
-        self._calls = 0
+        self._calls = 0  # in this trace
+        self._running: set[int] = set()  # calls whose range is open, of all threads
+        self._lock = threading.RLock()
         self._profiler: Any = None
 
     def start(self) -> None:
@@ -89,28 +98,38 @@ class TracedTimes:
     def enter(self, call: int) -> None:
         from torch._C._profiler import _RecordFunctionFast  # no operator, so no mode sees it
 
+        with self._lock:  # which waits while another thread changes to the next trace
+            self._running.add(call)
         opened = _RecordFunctionFast(f"{PREFIX}{call}")
         opened.__enter__()
         if not hasattr(self._here, "opened"):
             self._here.opened = []
-        self._here.opened.append(opened)
+        self._here.opened.append((call, opened))
 
     def leave(self) -> None:
-        opened = getattr(self._here, "opened", None)
-        if opened:
-            opened.pop().__exit__(None, None, None)
-        self._calls += 1
-        if self._calls >= _AT_MOST and not opened:
-            self.stop()
-            self.start()
+        mine = getattr(self._here, "opened", None)
+        call, opened = mine.pop() if mine else (-1, None)
+        if opened is not None:
+            opened.__exit__(None, None, None)
+        with self._lock:
+            self._running.discard(call)
+            self._calls += 1
+            # A range that is open when the trace ends would be lost.
+            most = _AT_MOST * _PATIENCE if self._running else _AT_MOST
+            if self._calls >= most and not mine and self._profiler is not None:
+                self.stop()
+                self.start()
 
     def stop(self) -> None:
         """Waits for the device."""
-        profiler, self._profiler = self._profiler, None
-        if profiler is None:
-            return
-        with BUS.mute():
-            profiler.stop()
+        with self._lock:
+            profiler, self._profiler = self._profiler, None
+            if profiler is not None:
+                with BUS.mute():
+                    profiler.stop()
+                self._read(profiler)
+
+    def _read(self, profiler: Any) -> None:
         events = profiler.profiler.kineto_results.events()
         host = [
             HostEvent(
@@ -129,7 +148,8 @@ class TracedTimes:
             if _is_device(e) and not e.name().startswith(PREFIX)
         ]
         for call, nanoseconds in join(host, device).items():
-            self._tell(call, nanoseconds)
+            if call not in self._running:  # else it is a part of its time
+                self._tell(call, nanoseconds)
 
 
 class EventTimes:
@@ -138,7 +158,9 @@ class EventTimes:
     def __init__(self, tell: Callable[[int, int], None]) -> None:
         self._tell = tell
         self._here = threading.local()
-        self._pairs: list[tuple[int, Any, Any]] = []
+        self._pairs: list[tuple[int, Any, Any]] = []  # launching threads append
+        self._enough = _AT_MOST
+        self._lock = threading.Lock()  # one reader at a time
 
     def start(self) -> None:
         """Nothing to prepare."""
@@ -159,20 +181,29 @@ class EventTimes:
         ended: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         ended.record()
         self._pairs.append((call, began, ended))
-        if len(self._pairs) >= _AT_MOST:
-            self._read([pair for pair in self._pairs if pair[2].query()])
+        if len(self._pairs) >= self._enough:
+            with self._lock:
+                if len(self._pairs) >= self._enough:  # no other thread has read them meanwhile
+                    self._read(wait=False)
 
     def stop(self) -> None:
         """Waits for the device."""
-        for _, _, ended in self._pairs:
-            ended.synchronize()
-        self._read(self._pairs)
+        with self._lock:
+            self._read(wait=True)
 
-    def _read(self, pairs: list[tuple[int, Any, Any]]) -> None:
+    def _read(self, *, wait: bool) -> None:
+        count = len(self._pairs)
+        pairs, later = self._pairs[:count], []
+        del self._pairs[:count]  # what other threads append meanwhile stays
         for call, began, ended in pairs:
+            if wait:
+                ended.synchronize()
+            elif not ended.query():
+                later.append((call, began, ended))
+                continue
             self._tell(call, round(began.elapsed_time(ended) * 1e6))
-        done = set(map(id, pairs))
-        self._pairs = [pair for pair in self._pairs if id(pair) not in done]
+        self._pairs[:0] = later
+        self._enough = len(later) + _AT_MOST  # or each launch would ask for all of these again
 
 
 def _is_device(event: Any) -> bool:

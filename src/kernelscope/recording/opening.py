@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from ..config import Config, strict_from_environment, strings
+from ..probes import check_gil
 from ..run import Run, folder
 from .open_recordings import OPEN
 from .recording import Recording
@@ -83,6 +84,7 @@ def record(
 
 @contextmanager
 def _recorded(config: Config, path: Path | None) -> Iterator[Run]:
+    check_gil()  # before there is a folder
     recording = Recording(config, None if path is None else folder.create(folder.named(path)))
     recording.open()
     try:

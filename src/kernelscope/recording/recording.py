@@ -27,6 +27,7 @@ from ..probes.tree_graphs import drop_tree_graphs
 from ..stages.records import Record
 from .call_times import CallTimes
 from .launch_values import CapturedCall, CapturedValues, LaunchValues, readable_returns
+from .looking import wait_for_others
 from .observers import InputObserver, Late, LateCapture, Observer
 from .open_recordings import OPEN, watch_forks
 from .planning import last_calls, last_readings, plan_graph
@@ -68,6 +69,8 @@ class Recording:
         self._times = CallTimes(self.sink, self.finding) if config.time else None
         self.ranges = ProfilerRanges(self.sink) if keeps_calls else None
         self.is_open = False
+        self._looking: list[int] = []  # threads that are looking at a launch
+        self.noted = self.run.noted  # until it closes
         self._is_paused = config.steps is not None and config.steps[0] > 0
         self._opened_at = 0  # graph calls before this one began before the recording
         self._parents: dict[int, int] = {}  # by graph call: key of the call that executed it
@@ -90,6 +93,8 @@ class Recording:
         except BaseException:
             self.sink.close()
             raise
+        self.sink.open()
+        self.noted = self.run.noted
         self.is_open = True
         if self._times is not None:
             self._times.start()
@@ -112,6 +117,7 @@ class Recording:
         if self.config.stages:
             PROBES.release_stages()
         BUS.detach(self)
+        wait_for_others(self._looking)
         try:
             self._say_when_filtered_out()
         finally:
@@ -125,6 +131,14 @@ class Recording:
     # -- launches --------------------------------------------------------------------------------------
 
     def before(self, launch: Launch) -> Call | CapturedCall | LateCapture | None:
+        looking, thread = self._looking, threading.get_ident()
+        looking.append(thread)
+        try:
+            return self._before(launch) if self.is_open else None
+        finally:
+            looking.remove(thread)
+
+    def _before(self, launch: Launch) -> Call | CapturedCall | LateCapture | None:
         site, point = launch.site, launch.point
         if launch.captured is not None:
             if self.late is not None:
@@ -173,6 +187,17 @@ class Recording:
         if not isinstance(call, Call):
             call.finish(launch)
             return
+        looking, thread = self._looking, threading.get_ident()
+        looking.append(thread)
+        try:
+            if self.is_open:
+                self._after(launch, call)
+            elif self.ranges is not None:
+                self.ranges.leave(call)
+        finally:
+            looking.remove(thread)
+
+    def _after(self, launch: Launch, call: Call) -> None:
         if self._times is not None:
             self._times.leave(launch, call)
         if self.ranges is not None and self.ranges.opened:
@@ -337,7 +362,8 @@ class Recording:
     def note_failed(self, graph_call: int, line: int, error: BaseException) -> None:
         if self.ranges is not None:
             self.ranges.failed()
-        self.sink.note_failed(graph_call, line, f"{type(error).__name__}: {error}")
+        if self.is_open:
+            self.sink.note_failed(graph_call, line, f"{type(error).__name__}: {error}")
 
     # -- what happens between launches -----------------------------------------------------------------
 
@@ -374,8 +400,8 @@ class Recording:
         self.sink.mark(kind, text)
 
     def finding(self, finding: Finding) -> None:
-        if finding not in self.run.noted:
-            self.run.noted.append(finding)
+        if not self.sink.has_failed and finding not in self.noted:
+            self.noted.append(finding)
             self.sink.finding(finding)
 
     def _note_settings(self) -> None:

@@ -62,6 +62,10 @@ class Sink(Protocol):
         """How long it took will be told later."""
 
     def took(self, index: int, nanoseconds: int) -> None: ...
+
+    def open(self) -> None:
+        """Before a recording opens, which DebugMode does several times with one."""
+
     def close(self) -> None: ...
 
     def forget(self) -> None:
@@ -76,9 +80,16 @@ class MemorySink:
 
     def __init__(self, info: RunInfo, *, keeps_calls: bool = True) -> None:
         self.run = Run(info)
-        self._keeps_calls = keeps_calls  # without them it is for its observers only
+        self._keeps_calls = keeps_calls  # without them it is for its observers only, and keeps nothing
         self._keys = itertools.count()
         self._timed: dict[int, Call] = {}  # until their times are known
+        self.open()
+
+    def open(self) -> None:
+        run = self.run
+        run.resume()
+        # The run's own while it is recorded: it has copies of them once this is closed.
+        self._graph_calls, self._marks, self._compiled = run.graph_calls, run.marks, run.compiled
 
     @property
     def note(self) -> Callable[[Brief], Any]:
@@ -122,16 +133,19 @@ class MemorySink:
                 return
 
     def graph_call(self, execution: GraphCall, *, is_paused: bool) -> None:
-        self.run.graph_calls[execution.index] = execution
+        if self._keeps_calls:
+            self._graph_calls[execution.index] = execution
 
     def mark(self, kind: str, text: str) -> None:
-        self.run.marks.append(Mark(len(self.run), kind, text))
+        if self._keeps_calls:
+            self._marks.append(Mark(len(self.run), kind, text))
 
     def finding(self, finding: Finding) -> None:
         """The run has it."""
 
     def compiled(self, record: Record) -> None:
-        self.run.compiled.append(record)
+        if self._keeps_calls:
+            self._compiled.append(record)
 
     def settings(self, found: dict[str, dict[str, Any]]) -> None:
         self.run.compiler_settings = found
@@ -147,7 +161,7 @@ class MemorySink:
             self._timed.pop(index).duration_ns = nanoseconds
 
     def close(self) -> None:
-        """Nothing is open."""
+        self.run.settle()
 
     def forget(self) -> None:
         """The child's copy is its own."""
@@ -207,6 +221,9 @@ class DiskSink:
 
     def awaits_time(self, call: Call) -> None:
         """It is looked up by its index."""
+
+    def open(self) -> None:
+        """A folder is opened when it is made."""
 
     def close(self) -> None:
         self.run.close()

@@ -5,3 +5,13 @@ from __future__ import annotations
 
 class RunError(Exception):
     """A run that cannot be read or written. The message says what, where, and what to do."""
+
+
+class NoGil(RunError):
+    """This Python cannot be recorded."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this Python runs without its global interpreter lock, which recording relies on; start it with "
+            "PYTHON_GIL=1 or -X gil=1, or use the standard build of Python"
+        )

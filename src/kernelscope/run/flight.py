@@ -20,7 +20,8 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from itertools import count, cycle
+from itertools import cycle
+from operator import length_hint
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ ENTERED, LEFT = 1, 2
 RECORD = struct.Struct("<II")  # length and CRC-32 of a journal record
 
 _JOURNAL_LIMIT = 4 << 20
+_END = 1 << 62  # call + 1 never gets there
 _LOOK_BACK = 4096  # calls of other threads that may have come since
 _UNKNOWN = Familiar(Site((1 << 32) - 1, Kernel(-1, "(unknown)", "unknown", "unknown"), ()), ())
 _PACK_END = struct.Struct("<Q").pack_into
@@ -74,7 +76,7 @@ class Flight:
         HEADER.pack_into(
             self.map, 0, MAGIC, VERSION, slots, SLOT.size, HEADER_BYTES, pid, time.monotonic_ns()
         )
-        self._numbers = count(1)
+        self._numbers = iter(range(1, _END))  # knows how many are left; a count does not say where it is
         places = range(HEADER_BYTES, self._ring_end, SLOT.size)
         # One step of C for both, so that threads cannot come between: call + 1, and the place of its slot.
         self.next_slot: Callable[[], tuple[int, int]] = zip(
@@ -88,6 +90,7 @@ class Flight:
         self.dead: dict[int, tuple[int, ...]] = {}  # by site: uninitialised arguments of its noted calls
         self.cuda_devices: dict[int, int] = {}  # by site
         self.new_sites: list[int] = []
+        self._keeps_sites = True
         self.abandoned: set[int] = set()  # calls whose slot was taken while they still ran
         self._journal_bytes = 0
         self._lock = threading.Lock()
@@ -192,6 +195,8 @@ class Flight:
             self.map[at + STREAM_PLACE_AT] = place
 
     def meet_familiar(self, familiar: Familiar) -> None:
+        if not self._keeps_sites:
+            return
         if self.sites.get(familiar.site.id) is not familiar.site:
             self.meet(familiar.site)
         self.dead[familiar.site.id] = familiar.dead
@@ -199,6 +204,8 @@ class Flight:
 
     def meet(self, site: Site) -> None:
         """Keep a site where a crash cannot take it, before its first launch."""
+        if not self._keeps_sites:
+            return
         text = site_text(site)
         kind, _, number = site.device.partition(":")
         with self._lock:
@@ -216,7 +223,7 @@ class Flight:
     @property
     def next_call(self) -> int:
         """The index that the next call will have."""
-        return int(repr(self._numbers)[len("count(") : -1]) - 1
+        return _END - length_hint(self._numbers) - 1
 
     def __next__(self) -> int:
         """The index of a call that is told in full."""
@@ -243,6 +250,12 @@ class Flight:
         """Handle and newest completed call + 1 of each stream."""
         for place, (handle, value) in enumerate(streams[:STREAMS]):
             STREAM.pack_into(self.map, STREAMS_AT + place * STREAM.size, handle, value)
+
+    def keep_no_sites(self, nowhere: list[int]) -> None:
+        """From now on: no site will be written any more."""
+        self._keeps_sites, self.new_sites = False, nowhere
+        for known in (self.sites, self.dead, self.cuda_devices):
+            known.clear()
 
     def stopped(self, why: str) -> None:
         self.map[STOPPED_AT : STOPPED_AT + STOPPED_BYTES] = why.encode("utf-8", "replace")[

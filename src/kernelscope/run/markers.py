@@ -7,6 +7,7 @@ through the driver itself, so that this needs no torch. The words outlive a faul
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,13 +15,21 @@ from .flight import STREAMS
 
 _PORTABLE_AND_MAPPED = 3
 _PAGE = 4096
+_OTHERS = 1 << 16  # calls that other threads may mark on a stream before one has noted its own
+_WORD = 0xFFFFFFFF
+
+
+def _driver() -> Any:
+    return ctypes.CDLL("libcuda.so.1")
 
 
 class StreamMarkers:
     """One word for each stream. Begins with the first mark, on a thread that has a CUDA context."""
 
-    def __init__(self, on_failure: Callable[[str], None]) -> None:
+    def __init__(self, on_failure: Callable[[str], None], driver: Callable[[], Any] = _driver) -> None:
         self._on_failure = on_failure
+        self._driver = driver
+        self._lock = threading.Lock()  # for streams that are new
         self._words: Any = None
         self._address = 0
         self._write: Any = None
@@ -30,7 +39,7 @@ class StreamMarkers:
 
     def _begin(self) -> None:
         try:
-            cuda = ctypes.CDLL("libcuda.so.1")
+            cuda = self._driver()
             host, device = ctypes.c_void_p(), ctypes.c_uint64()
             _check("cuMemHostAlloc", cuda.cuMemHostAlloc(ctypes.byref(host), _PAGE, _PORTABLE_AND_MAPPED))
             found = cuda.cuMemHostGetDevicePointer_v2(ctypes.byref(device), host, 0)
@@ -51,23 +60,37 @@ class StreamMarkers:
         """Have the stream say that it has come past this call; the stream's place, counted from 1."""
         place = self._places.get(stream)
         if place is None:
+            place = self._place_of_new(stream)
+            if place < 0:
+                return 0
+        # After a fault this fails, and the program hears of the fault from its own next call.
+        self._write(stream, self._address + 4 * place, (index + 1) & _WORD, 0)
+        self._marked[stream] = index + 1
+        return place + 1
+
+    def _place_of_new(self, stream: int) -> int:
+        """-1 where there is none for it."""
+        with self._lock:
+            place = self._places.get(stream)  # another thread may have been faster
+            if place is not None:
+                return place
             if self._words is None and not self._is_broken:
                 self._begin()
             if self._is_broken or len(self._places) == STREAMS:
-                return 0
+                return -1
             place = self._places[stream] = len(self._places)
-        # After a fault this fails, and the program hears of the fault from its own next call.
-        self._write(stream, self._address + 4 * place, (index + 1) & 0xFFFFFFFF, 0)
-        self._marked[stream] = index + 1
-        return place + 1
+            return place
 
     def completed(self) -> list[tuple[int, int]]:
         """Handle and newest completed call + 1 of each stream, by place."""
         found = []
         for stream, place in list(self._places.items()):
-            newest = self._marked.get(stream, 0)
-            behind = (newest - self._words[place]) & 0xFFFFFFFF
-            found.append((stream, newest - behind if behind <= newest else 0))
+            newest, word = self._marked.get(stream, 0), self._words[place]
+            ahead, behind = (word - newest) & _WORD, (newest - word) & _WORD
+            if ahead < _OTHERS:  # a thread that marked an older call noted it last
+                found.append((stream, newest + ahead))
+            else:
+                found.append((stream, newest - behind if behind <= newest else 0))
         return found
 
 

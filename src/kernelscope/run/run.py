@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -40,6 +41,7 @@ class Run:
         self.info = info
         self.familiars: Mapping[int, Familiar] = {}  # what the numbers in briefs stand for
         self.entries: list[Call | Brief] = []  # as recorded; `records_of_calls` spells them out
+        self._end = sys.maxsize  # entries from here on came when the recording had closed
         self.errors_of_briefs: dict[int, str] = {}  # by id of the entry
         self.first_slots: dict[int, int] = {}  # by graph call, where its fingerprints were planned
         self.hasher: Any = None  # reads slots
@@ -67,7 +69,7 @@ class Run:
     def records_of_calls(self) -> list[Call]:
         """Every call in full."""
         entries: list[Any] = self.entries
-        for place in range(self._spelled_out, len(entries)):
+        for place in range(self._spelled_out, len(self)):
             entry = entries[place]
             if isinstance(entry, bytes):
                 entry = entries[place] = self._in_full(entry)
@@ -75,7 +77,7 @@ class Run:
                 self._places[entry.key] = place
             entry.index = place
             self._spelled_out = place + 1
-        # A thread that was in a graph when the recording closed may have noted one more since.
+        # Another thread may have noted one more since, or when the recording had closed.
         return entries if len(entries) == self._spelled_out else entries[: self._spelled_out]
 
     def place_of(self, key: int) -> int:
@@ -173,6 +175,17 @@ class Run:
         """The stages of a graph that ran; None where they were not recorded."""
         return self.stages.of(graph) if graph is not None else None
 
+    def settle(self) -> None:
+        """The recording has closed: what a launch that is still under way adds later is no part of it."""
+        self._end = min(len(self.entries), self._end)
+        self.graph_calls, self.marks = dict(self.graph_calls), list(self.marks)
+        self.noted, self.compiled = list(self.noted), list(self.compiled)
+
+    def resume(self) -> None:
+        """The recording opens, maybe once more."""
+        del self.entries[self._end :]
+        self._end = sys.maxsize
+
     def close(self) -> None:
         """Let go of what it holds open: of a run on disk its file, of one in memory nothing."""
 
@@ -198,7 +211,7 @@ class Run:
         return to_arrow(self)
 
     def __len__(self) -> int:
-        return len(self.entries)
+        return min(len(self.entries), self._end)
 
     def __iter__(self) -> Iterator[KernelCall]:
         return iter(self.calls)

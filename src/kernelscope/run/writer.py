@@ -123,6 +123,8 @@ class Writer:
         self._graph_calls.append(graph_call)
 
     def mark(self, kind: str, text: str) -> None:
+        if not self.is_open:
+            return
         index = self.flight.next_call
         self._marks.append(Mark(index, kind, text))
         if kind == "step" and self._keep_last:
@@ -259,8 +261,7 @@ class Writer:
         self.flight.limit = 1 << 62
         self.flight.stopped(why)
         self._database.abandon()
-        for queue in (self._full, self._graph_calls, self._marks, self._errors, self._durations):
-            queue.clear()
+        self._keep_nothing()
         self.on_failure()
         message = (
             f"kernelscope stopped recording to {self.folder}: {why}. Your program goes on; what was written "
@@ -270,6 +271,14 @@ class Writer:
             warnings.warn(message, RuntimeWarning, stacklevel=2)
         except RuntimeWarning:  # the program has made errors of warnings, and this one is not its own
             print(message, file=sys.stderr)
+
+    def _keep_nothing(self) -> None:
+        """From now on: nothing will be written any more, and launching threads still append."""
+        nowhere = _Nowhere()
+        self._full = self._graph_calls = self._marks = self._findings = self.compiled = nowhere
+        self._errors = self._durations = self._tensors = self._told = nowhere
+        self._hashers = _NoHashers()
+        self.flight.keep_no_sites(nowhere)
 
     def close(self) -> None:
         self._stop.set()
@@ -285,6 +294,7 @@ class Writer:
             except Exception as error:
                 self._give_up(said(error))
             self.is_open = False
+            self._keep_nothing()
             self.flight.close()
 
     def forget(self) -> None:
@@ -292,7 +302,18 @@ class Writer:
         if self.is_open:
             self.flight.close()
         self.is_open = False
+        self._keep_nothing()
         self.flight.limit = 1 << 62
+
+
+class _Nowhere(list[Any]):
+    """A queue that keeps nothing, in place of one that some thread may be appending to."""
+
+    def append(self, item: Any) -> None: ...
+
+
+class _NoHashers(dict[int, Any]):
+    def __setitem__(self, log: int, used: Any) -> None: ...
 
 
 def said(error: BaseException) -> str:

@@ -22,6 +22,7 @@ from ..probes.launch import Capture, Kept, Launch, Planner
 from ..probes.lowering import LoweredGraph
 from ..stages.records import Record
 from .execution import Execution, Function, read_function
+from .generators import untouched_random_numbers
 from .launch_check import LaunchCheck, Pending
 from .memory_check import MemoryCheck
 from .result import Culprit, ShadowResult
@@ -187,7 +188,6 @@ class Session:
     @contextmanager
     def _apart(self) -> Iterator[None]:
         """Our own work: no gradient, no mode, no autocast, and the program's random numbers untouched."""
-        state = torch.get_rng_state() if not torch._C._functorch.peek_interpreter_stack() else None
         # Not `quiet()` as a whole: a higher-order operator cannot run without the keys that it excludes.
         with (
             self._lock,
@@ -196,12 +196,9 @@ class Session:
             torch._C.DisableTorchFunction(),
             torch.utils._python_dispatch._disable_current_modes(),
             torch._C._ExcludeDispatchKeyGuard(_AUTOCAST),
+            untouched_random_numbers(),
         ):
-            try:
-                yield
-            finally:
-                if state is not None and not torch.equal(state, torch.get_rng_state()):
-                    torch.set_rng_state(state)
+            yield
 
     def _say_own_fault(self, launch: Launch) -> None:
         trace = traceback.format_exc(limit=-3).strip()

@@ -63,7 +63,11 @@ def _start(given: argparse.Namespace) -> None:
     config = Config(values="stats" if settings.prints else "off", strict=strict_from_environment())
     recording = Recording(config, keeps_calls=False)  # nobody will read the run, and the program may be long
     session = session_for_script(recording, settings, None)
-    recording.open()
+    try:
+        recording.open()
+    except BaseException:
+        session.let_go()
+        raise
     atexit.register(_close, recording, session, os.getpid())
 
 

@@ -138,7 +138,7 @@ class ValueSession:
     def close(self) -> None:
         """Says which filters matched nothing, and what was not seen; before the recording closes."""
         if self._shows or self._watcher is not None:
-            for finding in self._recording.run.noted:
+            for finding in self._recording.noted:
                 if finding.kind in _UNSEEN:
                     print(f"kernelscope: {finding}", file=sys.stderr)
         at_first, *later = self._filters.values()
@@ -146,6 +146,9 @@ class ValueSession:
         for message in [*said, *(line for each in later if each.has_seen for line in each.complaints())]:
             print(f"kernelscope: {message}", file=sys.stderr)
             self._recording.finding(Finding("nothing-matched", message))
+        self.let_go()
+
+    def let_go(self) -> None:
         PRINTED.ask(self, None)
         while self.at_close:
             self.at_close.pop()()

@@ -1,0 +1,124 @@
+"""Do something once a module has been imported. Imports nothing of the program itself."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from typing import Any
+
+Action = Callable[[], None]
+
+
+def after_import(name: str, action: Action) -> None:
+    """Now, if the module is there; else once it has been imported."""
+    if name in sys.modules:
+        action()
+        return
+    for finder in sys.meta_path:
+        if type(finder) is AfterImport and finder.add(name, action):
+            return
+    sys.meta_path.insert(0, AfterImport(name, action))
+
+
+class AfterImport:
+    """A finder that asks all others for one module, and acts when that module has been loaded.
+
+    It stays in `sys.meta_path` and then does nothing: taking it out while another thread looks for a module
+    would make that thread skip a finder.
+    """
+
+    def __init__(self, name: str, action: Action) -> None:
+        self._name = name
+        self._actions = [action]
+        self._is_over = False
+        self._lock = threading.Lock()
+        self._here = threading.local()
+
+    def add(self, name: str, action: Action) -> bool:
+        """Whether it waits for that module and will do this as well."""
+        with self._lock:
+            waits = name == self._name and not self._is_over
+            if waits:
+                self._actions.append(action)
+            return waits
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if self._is_over:
+            return None
+        if sys.meta_path and sys.meta_path[0] is not self:
+            sys.meta_path.insert(0, self)  # a finder in front could find the module first
+        if name != self._name or getattr(self._here, "is_asking", False):
+            return None
+        spec = self._ask_the_others(path, target)
+        loader: Any = spec.loader if spec is not None else None
+        if spec is not None and type(loader) is not WatchedLoader and hasattr(loader, "exec_module"):
+            spec.loader = WatchedLoader(loader, self._loaded)  # type: ignore[assignment]
+        return spec
+
+    def _ask_the_others(self, path: Any, target: Any) -> ModuleSpec | None:
+        self._here.is_asking = True  # one of them may ask all others, too
+        try:
+            for finder in list(sys.meta_path):
+                find = getattr(finder, "find_spec", None)
+                spec = find(self._name, path, target) if find is not None and finder is not self else None
+                if spec is not None:
+                    return spec  # type: ignore[no-any-return]
+            return None
+        finally:
+            self._here.is_asking = False
+
+    def _loaded(self) -> None:
+        if self._name not in sys.modules:  # a module that was made from the spec, beside the real one
+            return
+        with self._lock:
+            self._is_over = True
+            actions, self._actions = self._actions, []
+        for action in actions:
+            action()
+
+
+class WatchedLoader:
+    """Another loader, and a call when it has loaded its module.
+
+    A look-up alone (`importlib.util.find_spec`) shows it to the program, so it looks like the other loader
+    in all else. A module that is loaded has the other loader itself.
+    """
+
+    __slots__ = ("_kernelscope_loaded", "_kernelscope_loader")
+
+    def __init__(self, loader: Any, loaded: Action) -> None:
+        object.__setattr__(self, "_kernelscope_loader", loader)
+        object.__setattr__(self, "_kernelscope_loaded", loaded)
+
+    def exec_module(self, module: Any) -> None:
+        loader, spec = self._kernelscope_loader, getattr(module, "__spec__", None)
+        if spec is not None and spec.loader is self:
+            spec.loader = loader
+        if getattr(module, "__loader__", None) is self:
+            module.__loader__ = loader
+        loader.exec_module(module)
+        self._kernelscope_loaded()
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return type(self._kernelscope_loader)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kernelscope_loader, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._kernelscope_loader, name, value)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self._kernelscope_loader == other)
+
+    def __hash__(self) -> int:
+        return hash(self._kernelscope_loader)
+
+    def __repr__(self) -> str:
+        return repr(self._kernelscope_loader)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self._kernelscope_loader.__reduce_ex__(protocol)
