@@ -34,8 +34,10 @@ class Request:
     workaround: bool = True  # look for a setting that helps
 
 
-def bisect_script(request: Request, folder: Path, progress: Progress) -> BisectResult:
-    """Bisect; `folder` has the journal, perhaps of one that was interrupted."""
+def bisect_script(
+    request: Request, folder: Path, progress: Progress, say: Callable[[str], None] = lambda text: None
+) -> BisectResult:
+    """Bisect; `folder` has the journal, perhaps of one that was interrupted. `say` is told what is unusual."""
     if not 0 < request.confidence < 1:
         raise RunError(f"--confidence {request.confidence}: use a number between 0 and 1, such as 0.99")
     if request.timeout <= 0:
@@ -50,7 +52,7 @@ def bisect_script(request: Request, folder: Path, progress: Progress) -> BisectR
         "words": list(request.words),
         "condition": {"kind": request.condition, "what": request.what},
     }
-    workers = Workers(job, folder, timeout=request.timeout, fork=request.fork)
+    workers = Workers(job, folder, timeout=request.timeout, fork=request.fork, say=say)
     try:
         trials = Trials(
             workers, journal, failure, confidence=request.confidence,
@@ -62,6 +64,7 @@ def bisect_script(request: Request, folder: Path, progress: Progress) -> BisectR
         workers.close()
         shutil.rmtree(folder / "caches", ignore_errors=True)
     result.folder = str(folder)
+    result.notes += workers.notes
     return result
 
 
