@@ -153,7 +153,7 @@ def _children_of(parents: Collection[_Process]) -> list[_Process]:
 
 
 def _is_child(process: _Process, by_pid: Mapping[int, _Process]) -> bool:
-    """Now that we have a handle of it: whether its parent is one that we know, and not another by its number."""
+    """Whether its parent is one that we know, and not another with that number. We have a handle of both."""
     try:
         parent = by_pid.get(int(_stat(process.pid)[1]))
     except OSError:

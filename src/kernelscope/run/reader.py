@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -62,7 +63,7 @@ class Database:
             return self._connect(self._copied())
 
     def _connect(self, path: Path) -> sqlite3.Connection:
-        where = f"file:{quote(str(path.absolute()))}?mode=ro"
+        where = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
         db = sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False, timeout=5)
         try:
             for pragma in ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", "mmap_size=0"):
