@@ -138,10 +138,12 @@ def write_sample(
     executing: bool = False,
     kernel: str = "cpp_fused_relu_0",
     text: str = "",
+    mounts: str | None = None,
 ) -> Writer:
     """Two sites, noted and full calls, hashes, an error, a mark, a finding; `text` in the generated code."""
     folder.mkdir(parents=True, exist_ok=True)
-    writer, hasher, sites = Writer(folder, info()), Hashes(), [site(1, kernel), site(2, "extern_kernels.mm")]
+    writer, hasher = Writer(folder, info(), mounts=mounts), Hashes()
+    sites = [site(1, kernel), site(2, "extern_kernels.mm")]
     noted = site(3, "cpp_fused_noted_1", ARGS[:3])  # what varies cannot be noted
     writer.graph_call(GraphCall(0, GRAPH, 7, 0, "forward", 1))
     for number in range(20):
