@@ -7,6 +7,7 @@ import importlib.util
 import logging
 import sys
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -121,7 +122,8 @@ def settings() -> dict[str, object]:
     found: dict[str, object] = {}
     for module in CONFIGS:
         for name, entry in getattr(sys.modules.get(module), "_config", {}).items():
-            given = entry.user_override.get()
+            given = entry.user_override
+            given = given.get() if isinstance(given, ContextVar) else given  # as the version of torch has it
             value = entry.default if given is unset else given
             is_open = isinstance(value, list | dict | set)  # and may be changed in its place
             full = f"{module}.{name}"
