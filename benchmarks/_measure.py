@@ -150,7 +150,7 @@ def _waits_in_span(trace: torch.profiler.profile) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         trace.export_chrome_trace(str(path))
-        events = json.loads(path.read_text())["traceEvents"]
+        events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
     span = next(e for e in events if e.get("name") == SPAN and not e.get("cat", "").startswith("gpu"))
     start, end = span["ts"], span["ts"] + span["dur"]
     runtime = [e for e in events if e.get("cat") in ("cuda_runtime", "cuda_driver")]

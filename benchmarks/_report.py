@@ -42,7 +42,7 @@ def report(
     else:
         print(table)
     if options.json not in (None, "-"):
-        Path(options.json).write_text(json.dumps(result, indent=1))
+        Path(options.json).write_text(json.dumps(result, indent=1), encoding="utf-8")
     if options.write_docs:
         write_table(*page, table)
     if options.check and (found := broken(result)):
@@ -52,7 +52,9 @@ def report(
 def write_table(page: Path, mark: str, table: str) -> None:
     """Replace the table behind this mark, and nothing else."""
     between = re.compile(rf"(<!-- {re.escape(mark)} -->\n).*?(<!-- end -->)", re.DOTALL)
-    text, replaced = between.subn(lambda found: f"{found[1]}{table}\n{found[2]}", page.read_text())
+    text, replaced = between.subn(
+        lambda found: f"{found[1]}{table}\n{found[2]}", page.read_text(encoding="utf-8")
+    )
     if replaced != 1:
         raise SystemExit(f"{page} has no place marked {mark}")
-    page.write_text(text)
+    page.write_text(text, encoding="utf-8")

@@ -62,7 +62,12 @@ def run(words: list[str], fault: Fault) -> tuple[dict[str, float], str]:
         }
         start, used = time.perf_counter(), of_children()
         done = subprocess.run(
-            [*words, str(SCRIPT), fault.name], cwd=name, env=variables, capture_output=True, text=True
+            [*words, str(SCRIPT), fault.name],
+            cwd=name,
+            env=variables,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
         )
         taken = {"seconds": time.perf_counter() - start, "processor": of_children() - used}
     if done.returncode:

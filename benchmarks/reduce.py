@@ -84,10 +84,17 @@ def environment(folder: Path) -> dict[str, str]:
 def ours(nodes: int) -> tuple[int, int, float, float]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "script.py").write_text(script_of(nodes))
+        (folder / "script.py").write_text(script_of(nodes), encoding="utf-8")
         words = [sys.executable, "-m", "kernelscope", "reduce", "--json", "script.py"]
         start, used = time.perf_counter(), of_children()
-        done = subprocess.run(words, cwd=folder, env=environment(folder), capture_output=True, text=True)
+        done = subprocess.run(
+            words,
+            cwd=folder,
+            env=environment(folder),
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+        )
         taken = time.perf_counter() - start
         if done.returncode:
             raise SystemExit(done.stderr)
@@ -102,7 +109,9 @@ def _confirm(folder: Path) -> None:
     """In a fresh process, with a cache that nothing was compiled to: what was written shows the failure."""
     (folder / "other").mkdir()
     words = [sys.executable, str(folder / "script-reduced" / "reduced.py")]
-    done = subprocess.run(words, env=environment(folder / "other"), capture_output=True, text=True)
+    done = subprocess.run(
+        words, env=environment(folder / "other"), capture_output=True, encoding="utf-8", errors="replace"
+    )
     if done.returncode != 1:
         raise SystemExit(f"the reduced script does not fail:\n{done.stdout}{done.stderr}")
 
@@ -111,7 +120,7 @@ def stock(nodes: int) -> tuple[int, float, float]:
     """The script with its variables, and then the launcher that it writes."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "script.py").write_text(script_of(nodes))
+        (folder / "script.py").write_text(script_of(nodes), encoding="utf-8")
         variables = environment(folder) | {
             "TORCHDYNAMO_REPRO_AFTER": "aot",
             "TORCHDYNAMO_REPRO_LEVEL": "4",
@@ -127,7 +136,7 @@ def stock(nodes: int) -> tuple[int, float, float]:
         subprocess.run(words, cwd=folder, env=variables, capture_output=True)
         taken = time.perf_counter() - start
         found = sorted(folder.rglob("repro.py"))
-        left = _nodes_in(found[-1].read_text()) if found else -1
+        left = _nodes_in(found[-1].read_text(encoding="utf-8")) if found else -1
         return left, taken, of_children() - used
 
 

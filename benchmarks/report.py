@@ -51,7 +51,9 @@ def viewed(run: Path) -> Iterator[tuple[str, float]]:
     """The address of a served run, and when its command was started."""
     begin = time.perf_counter()
     command = [sys.executable, "-m", "kernelscope", "view", str(run), "--no-browser"]
-    child = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        command, env=ENVIRONMENT, stdout=subprocess.PIPE, encoding="utf-8", errors="replace"
+    )
     try:
         assert child.stdout is not None
         address = re.search(r"http://\S+", child.stdout.readline())

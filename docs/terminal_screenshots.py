@@ -29,7 +29,9 @@ async def take(app: RunApp) -> None:
         for name, keys in VIEWS.items():
             await pilot.press(*keys)
             await pilot.pause(0.5)
-            (IMAGES / f"{name}.svg").write_text(clean(app.export_screenshot(title="kernelscope tui")))
+            (IMAGES / f"{name}.svg").write_text(
+                clean(app.export_screenshot(title="kernelscope tui")), encoding="utf-8"
+            )
 
 
 def main() -> None:

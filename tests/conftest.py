@@ -1,4 +1,4 @@
-"""Nothing that a test installs into torch or triton may outlive it: checked around every test."""
+"""Nothing that a test installs or sets in torch or triton may outlive it: checked around every test."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import importlib.util
 import logging
 import sys
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from types import FunctionType, MethodType, ModuleType
@@ -80,6 +82,9 @@ PATCHED_FUNCTIONS = [
         for module in ("debug", "codegen.cpp", "codegen.triton")
     ),
 ]
+# Where a setting that a test changes and leaves changed would act on the tests after it.
+CONFIGS = ("torch._inductor.config", "torch._dynamo.config", "torch._functorch.config")
+CHANGED_BY_TORCH = {"torch._inductor.config.aot_inductor.metadata"}  # what AOTInductor notes there stays
 GENERATED = "torch._inductor.runtime.compile_tasks."
 
 
@@ -90,12 +95,13 @@ class Installed:
     methods: dict[str, object]
     counts: dict[str, int]
     wrapper_globals: frozenset[str]
+    settings: dict[str, object]
 
 
 def installed() -> Installed:
     if "torch" not in sys.modules:
-        return Installed({}, {}, frozenset())
-    return Installed(patched_methods(), hook_counts(), frozenset(our_wrapper_globals()))
+        return Installed({}, {}, frozenset(), {})
+    return Installed(patched_methods(), hook_counts(), frozenset(our_wrapper_globals()), settings())
 
 
 def patched_methods() -> dict[str, object]:
@@ -108,6 +114,22 @@ def patched_methods() -> dict[str, object]:
         if loaded := sys.modules.get(module):
             methods |= {f"{module}.{name}": vars(loaded).get(name) for name in names}
     return methods
+
+
+def settings() -> dict[str, object]:
+    """What torch's settings are, without reading them as a program does: that would change some."""
+    unset = getattr(sys.modules.get("torch.utils._config_module"), "_UNSET_SENTINEL", None)
+    found: dict[str, object] = {}
+    for module in CONFIGS:
+        for name, entry in getattr(sys.modules.get(module), "_config", {}).items():
+            given = entry.user_override
+            given = given.get() if isinstance(given, ContextVar) else given  # as the version of torch has it
+            value = entry.default if given is unset else given
+            is_open = isinstance(value, list | dict | set)  # and may be changed in its place
+            full = f"{module}.{name}"
+            value = None if full in CHANGED_BY_TORCH else copy(value) if is_open else value
+            found[full] = "missing" if entry.hide else value
+    return found
 
 
 def hook_counts() -> dict[str, int]:
@@ -151,6 +173,10 @@ def left_behind(before: Installed, after: Installed) -> list[str]:
         ours = made_by_us(method) and not at_home(name, method)
         if method is not before.methods[name] if name in before.methods else ours:
             found.append(f"{name} is not what it was")
+    for name, value in after.settings.items():
+        was = before.settings.get(name, value)
+        if was is not value and was != value:
+            found.append(f"{name} was {was!r:.60} and is {value!r:.60}")
     return sorted(found)
 
 

@@ -108,7 +108,7 @@ def call(args):
 """
 
 
-def compiling() -> list[Record]:
+def compiling(text: str = "") -> list[Record]:
     """A frame and a graph of it, with a record of each kind."""
     frames = (Frame("/model.py", 11, "forward"),)
     node = FxOrigin("relu", "aten.relu.default", ("y",), frames)
@@ -121,7 +121,7 @@ def compiling() -> list[Record]:
         Stage(0, "dynamo", "python", "class GraphModule: ..."),
         Stage(1, "pass post_grad_passes/x", "diff", "-a\n+b", 1, 2),
         Stage(1, "dag", "json", json.dumps(dag)),
-        Stage(1, "output_code", "python", CODE),
+        Stage(1, "output_code", "python", text + CODE),
         Stage(1, "times", "json", '{"phases": {"GraphLowering.run": 0.5}}'),
         Provenance(1, "cpp_fused_relu_0", 1, ("buf0",), (node,)),
         Refusal(1, "op0", "op1", "no shared data", 2),
@@ -131,10 +131,19 @@ def compiling() -> list[Record]:
     ]
 
 
-def write_sample(folder: Path, *, close: bool = True, executing: bool = False) -> Writer:
-    """Two sites, noted and full calls, hashes, an error, a mark, a finding."""
+def write_sample(
+    folder: Path,
+    *,
+    close: bool = True,
+    executing: bool = False,
+    kernel: str = "cpp_fused_relu_0",
+    text: str = "",
+    mounts: str | None = None,
+) -> Writer:
+    """Two sites, noted and full calls, hashes, an error, a mark, a finding; `text` in the generated code."""
     folder.mkdir(parents=True, exist_ok=True)
-    writer, hasher, sites = Writer(folder, info()), Hashes(), [site(1), site(2, "extern_kernels.mm")]
+    writer, hasher = Writer(folder, info(), mounts=mounts), Hashes()
+    sites = [site(1, kernel), site(2, "extern_kernels.mm")]
     noted = site(3, "cpp_fused_noted_1", ARGS[:3])  # what varies cannot be noted
     writer.graph_call(GraphCall(0, GRAPH, 7, 0, "forward", 1))
     for number in range(20):
@@ -143,7 +152,7 @@ def write_sample(folder: Path, *, close: bool = True, executing: bool = False) -
         writer.enter(call)
         writer.leave(call)
         writer.note(brief(writer, noted))()
-    writer.compiled += compiling()
+    writer.compiled += compiling(text)
     writer.mark("step", "1")
     writer.finding(Finding("undeclared-write", "something", 3, "cpp_fused_relu_0", "in_ptr0"))
     if executing:

@@ -1,4 +1,8 @@
-"""Processes that were started, and all that those have started: waited for, and ended together."""
+"""Processes that were started, and all that those have started: waited for, and ended together.
+
+The number of a process that has been waited for may belong to another one at once. So a signal goes to a
+child of this process only as long as nothing has waited for it, and to any other process through a handle.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,19 @@ import os
 import select
 import signal
 import subprocess
+from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 
 def has_ended(child: subprocess.Popen[bytes], seconds: float) -> bool:
     """Whether it does within that time; known at once when it does."""
+    if child.poll() is not None:
+        return True
     try:
         handle = os.pidfd_open(child.pid)
-    except (OSError, AttributeError):  # ended already, or a system without them
+    except (OSError, AttributeError):  # a system without them
         with suppress(subprocess.TimeoutExpired):
             child.wait(seconds)
         return child.returncode is not None
@@ -25,39 +33,135 @@ def has_ended(child: subprocess.Popen[bytes], seconds: float) -> bool:
     return child.poll() is not None
 
 
+def is_running(pid: int) -> bool:
+    """Whether a child of this process runs. It is not waited for, so its number stays its own."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    except ChildProcessError:  # it has been waited for
+        return False
+
+
+def end_group(pid: int) -> None:
+    """Kill a child of this process that nothing has waited for, and its process group."""
+    with suppress(ProcessLookupError, PermissionError):  # it has not made its group yet, or never does
+        os.killpg(pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
 def end_tree(child: subprocess.Popen[bytes]) -> None:
     """Kill it, and all that it has started: a compiler that hangs would hang on."""
     if child.poll() is None:
-        _end({child.pid})
+        with suppress(OSError):  # a system without /proc
+            _end([_Process.of(child.pid)])
+        child.kill()
     child.wait()
 
 
 def end_children() -> None:
     """Of this process, and theirs."""
-    _end(_children_of({os.getpid()}))
+    me = _Process.of(os.getpid())
+    try:
+        _end(_children_of([me]))
+    finally:
+        me.close()
 
 
-def _end(new: set[int]) -> None:
-    found: set[int] = set()
-    while new:  # what is stopped starts nothing more
-        found |= new
-        for pid in new:
-            _send(pid, signal.SIGSTOP)
-        new = _children_of(found) - found
-    for pid in found:
-        _send(pid, signal.SIGKILL)
+@dataclass(frozen=True)
+class _Process:
+    """One process, and never a later one with the same number."""
+
+    pid: int
+    started: str  # in ticks since the machine started
+    handle: int | None  # None on a system without them
+
+    @staticmethod
+    def of(pid: int) -> _Process:
+        """The process that has this number now; raises OSError where none has."""
+        try:
+            handle: int | None = os.pidfd_open(pid)
+        except ProcessLookupError:
+            raise
+        except (AttributeError, OSError):
+            handle = None
+        try:
+            found = _Process(pid, _stat(pid)[19], handle)
+            if not found.is_there:
+                raise ProcessLookupError(pid)
+        except BaseException:
+            if handle is not None:
+                os.close(handle)
+            raise
+        return found
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it still has its number: it runs, or nothing has waited for it."""
+        return self.send(0)
+
+    def send(self, number: int) -> bool:
+        """Send it a signal; False if it is gone."""
+        try:
+            if self.handle is not None:
+                signal.pidfd_send_signal(self.handle, number)
+            elif _stat(self.pid)[19] == self.started:
+                os.kill(self.pid, number)
+            else:
+                return False
+        except PermissionError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        if self.handle is not None:
+            os.close(self.handle)
 
 
-def _send(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
+def _end(new: list[_Process]) -> None:
+    found: list[_Process] = []
+    try:
+        while new:  # what is stopped starts nothing more
+            found += new
+            for process in new:
+                process.send(signal.SIGSTOP)
+            new = _children_of(found)
+        for process in found:
+            process.send(signal.SIGKILL)
+    finally:
+        for process in found:
+            process.close()
 
 
-def _children_of(pids: set[int]) -> set[int]:
-    found = set()
+def _children_of(parents: Collection[_Process]) -> list[_Process]:
+    """Those that are not among the parents themselves."""
+    by_pid = {process.pid: process for process in parents if process.is_there}
+    known = {(process.pid, process.started) for process in parents}
+    found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, ValueError, IndexError):  # ended meanwhile
-            parent = int(path.read_text().rpartition(")")[2].split()[1])
-            if parent in pids:
-                found.add(int(path.parent.name))
+            pid = int(path.parent.name)
+            if int(_stat(pid)[1]) not in by_pid:
+                continue
+            child = _Process.of(pid)
+            if (pid, child.started) in known or not _is_child(child, by_pid):
+                child.close()
+            else:
+                found.append(child)
     return found
+
+
+def _is_child(process: _Process, by_pid: Mapping[int, _Process]) -> bool:
+    """Whether its parent is one that we know, and not another with that number. We have a handle of both."""
+    try:
+        parent = by_pid.get(int(_stat(process.pid)[1]))
+    except OSError:
+        return False
+    return parent is not None and parent.is_there and process.is_there
+
+
+def _stat(pid: int) -> list[str]:
+    """What /proc tells after the name: the state, the parent, …, and as the 20th when it was started."""
+    text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    return text.rpartition(")")[2].split()

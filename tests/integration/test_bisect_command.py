@@ -16,6 +16,7 @@ import pytest
 
 from kernelscope.bisection.settings import KILLED, PASSED, RAISED, TIMED_OUT, Settings, Switch
 from kernelscope.bisection.workers import Workers
+from kernelscope.quick_start import torch_is_for_gpus
 
 COMMAND = [sys.executable, "-m", "kernelscope", "bisect"]
 
@@ -105,11 +106,19 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
     try:
         job = {"words": [str(script(folder, MODES))], "condition": {"kind": "exception"}}
         with Workers(job, folder, timeout=20) as made:
-            made.get_ready()
-            assert made._zygote is not None, "trials are not forked here"
             yield made
     finally:
         os.chdir(before)
+
+
+def test_trials_are_forked_where_they_can_be(workers: Workers) -> None:
+    workers.get_ready()
+    if torch_is_for_gpus():
+        assert workers._zygote is None
+        assert "this torch is built for GPUs" in workers.notes[0]
+    else:
+        assert workers.notes == []
+        assert workers._zygote is not None
 
 
 @pytest.mark.parametrize(

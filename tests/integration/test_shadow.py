@@ -150,7 +150,7 @@ def test_a_pass_that_copies_over_what_it_reads_is_named() -> None:
     expected = shift(x.clone())
     with kernelscope.shadow() as result:
         made = torch.compile(shift)(x)
-    assert bool(result) == (not torch.allclose(made, expected))
+    assert bool(result) == (not torch.allclose(made, expected, atol=1e-5))
     if result:
         culprit = result.culprit
         assert culprit is not None

@@ -481,11 +481,21 @@ def test_a_hook_that_does_not_fit_is_said(cache: Path, monkeypatch: pytest.Monke
     assert graph.provenance
 
 
-def test_settings_are_kept(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_package() -> Iterator[None]:
+    """torch leaves what it noted about a package in its settings, for good."""
     from torch._inductor import config
 
-    # torch leaves what it noted about a package there for good.
-    monkeypatch.setattr(config.aot_inductor, "metadata", {})
+    # Not by monkeypatch, which finds no such attribute and would delete it in the end.
+    with config.patch({"aot_inductor.metadata": {}}):
+        yield
+
+
+def test_settings_are_kept(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_package: None
+) -> None:
+    from torch._inductor import config
+
     monkeypatch.setenv("TRITON_SOMETHING", "7")
     with config.patch({"epilogue_fusion": False, "cpp.simdlen": 1}):
         for path in (None, tmp_path / "x"):

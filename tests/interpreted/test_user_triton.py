@@ -119,7 +119,7 @@ def test_what_autotuning_resets_is_seen_reset(x: torch.Tensor) -> None:
     with kernelscope.record(values="hash") as run:
         kernels.tuned_accumulate_kernel[blocks(N)](x, total, N)
     [call] = run.calls
-    assert torch.allclose(total, x.sum())
+    assert torch.allclose(total, x.sum(), atol=1e-4)
     assert call.roles == ("in", "inout", "scalar")
     assert call.pre_hashes[1] == fingerprint(torch.zeros(1)).bits
     assert call.post_hashes[1] == fingerprint(total).bits

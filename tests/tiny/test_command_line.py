@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import select
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from tests.sample_runs import write_sample
 
 import kernelscope
-from kernelscope.cli import main
+from kernelscope.cli import main, parser_for
 from kernelscope.cli.commands import COMMANDS
 from kernelscope.options import byte_count, parse_options, step_range
 from kernelscope.run import folder
@@ -27,7 +28,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with two runs: the older closed, the newer as a crash leaves it."""
     monkeypatch.chdir(tmp_path)
     write_sample(tmp_path / folder.HOME / "old-1.kscope")
-    time.sleep(0.02)
+    os.utime(tmp_path / folder.HOME / "old-1.kscope", (1, 1))
     writer = write_sample(tmp_path / folder.HOME / "new-1.kscope", close=False, executing=True)
     story = folder.Story(("python", "train.py"), str(tmp_path), 1, 2, -11)
     folder.write_story(tmp_path / folder.HOME / "new-1.kscope", story)
@@ -63,6 +64,17 @@ def test_help_is_quick_and_has_examples() -> None:
     assert "examples:" in child.stdout
     loaded = {line.rpartition("|")[2].strip() for line in child.stderr.splitlines()}
     assert not loaded & {"torch", "numpy", "safetensors"}
+
+
+def test_commands_have_json_as_the_page_says() -> None:
+    page = (SRC.parent / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert "each but `choreo` has `--json`" in page
+    without = []
+    for name in COMMANDS:
+        [commands] = [a for a in parser_for(name)._actions if isinstance(a, argparse._SubParsersAction)]
+        if "--json" not in commands.choices[name]._option_string_actions:
+            without.append(name)
+    assert without == ["choreo"]
 
 
 def test_show_tells_statistics(here: Path, capsys: Capture) -> None:
@@ -275,15 +287,20 @@ def test_a_program_without_torch(tmp_path: Path) -> None:
 
 
 def test_a_live_line_on_a_terminal_only(tmp_path: Path) -> None:
-    (tmp_path / "slow.py").write_text("import time\ntime.sleep(1.5)\n")
+    text = "import os, time\nwhile not os.path.exists('seen'): time.sleep(0.01)\n"
+    (tmp_path / "slow.py").write_text(text)
     ours, theirs = os.openpty()
     words = [sys.executable, "-m", "kernelscope", "run", "slow.py"]
     child = subprocess.Popen(words, stderr=theirs, env=os.environ | {"PYTHONPATH": str(SRC)}, cwd=tmp_path)
+    shown = ""
+    while "kernelscope: waiting for torch" not in shown:
+        assert select.select([ours], [], [], 60)[0], shown
+        shown += os.read(ours, 10_000).decode()
+    (tmp_path / "seen").touch()
     assert child.wait(60) == 0
     os.close(theirs)
-    shown = os.read(ours, 10_000).decode()
+    shown += os.read(ours, 10_000).decode()
     os.close(ours)
-    assert "kernelscope: waiting for torch" in shown
     assert shown.rstrip().endswith(
         "nothing was recorded: no process imported torch (kscope-runs/slow-1.kscope)"
     )

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kernelscope.cli.endings import Terminated, held_back, terminable
-from kernelscope.process_trees import end_tree, has_ended
+from kernelscope.process_trees import _children_of, _Process, end_tree, has_ended
 
 # A child, a grandchild, and one of these in a session of its own.
 TREE = """
@@ -76,6 +78,55 @@ def test_waiting() -> None:
     child.kill()
     assert has_ended(child, 20)
     assert has_ended(child, 20), "and is known to have"
+
+
+def test_a_number_is_not_waited_for_once_it_may_be_another_s() -> None:
+    other, child = subprocess.Popen(["sleep", "1000"]), subprocess.Popen(["true"])
+    child.wait()
+    child.pid = other.pid  # as the system may give it away
+    try:
+        begin = time.monotonic()
+        assert has_ended(child, 20)
+        assert time.monotonic() - begin < 10
+    finally:
+        other.kill()
+        other.wait()
+
+
+def ended_and_followed_by_another() -> tuple[_Process, subprocess.Popen[bytes]]:
+    """A process that is gone, and a running one that has its number."""
+    last_pid = Path("/proc/sys/kernel/ns_last_pid")
+    if not os.access(last_pid, os.W_OK):
+        pytest.skip("only an administrator can have a number given to another process")
+    for _ in range(50):
+        first = subprocess.Popen(["sleep", "1000"])
+        gone = _Process.of(first.pid)
+        first.kill()
+        first.wait()
+        with suppress(OSError):
+            last_pid.write_text(str(gone.pid - 1), encoding="ascii")
+        second = subprocess.Popen(["sleep", "1000"])
+        if second.pid == gone.pid:
+            return gone, second
+        second.kill()
+        second.wait()
+        gone.close()
+    pytest.skip("this system does not give a number to another process when told to")
+
+
+def test_a_process_is_never_taken_for_a_later_one_with_its_number() -> None:
+    gone, second = ended_and_followed_by_another()
+    try:
+        without_handles = replace(gone, handle=None, started=f"{gone.started} earlier")
+        for process in (gone, without_handles):
+            assert not process.is_there
+            assert not process.send(signal.SIGKILL)
+            assert _children_of([process]) == []
+        assert second.poll() is None
+    finally:
+        gone.close()
+        second.kill()
+        second.wait()
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])

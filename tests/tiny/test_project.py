@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.conftest import installed, left_behind
 
 import kernelscope
 
@@ -24,7 +25,8 @@ def texts() -> Iterator[tuple[str, str]]:
     files += [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file()]
     for path in files:
         content = path.read_bytes()
-        if b"\0" not in content and "__pycache__" not in path.parts:
+        # In a worktree, .git is a file, and says where the repository is.
+        if b"\0" not in content and "__pycache__" not in path.parts and path.name != ".git":
             yield str(path.relative_to(ROOT)), content.decode()
 
 
@@ -85,6 +87,25 @@ def test_left_behind_patch_is_noticed(leftovers: Callable[[], list[str]]) -> Non
                 "torch function modes: 0 before, 1 after",
                 "torch.cuda.graphs.CUDAGraph.replay is not what it was",
             ]
+    assert leftovers() == []
+
+
+def test_left_behind_setting_is_noticed() -> None:
+    from torch._inductor import config
+
+    before = installed()
+    leftovers = lambda: left_behind(before, installed())  # noqa: E731
+    config.epilogue_fusion = not config.epilogue_fusion
+    try:
+        assert leftovers() == ["torch._inductor.config.epilogue_fusion was True and is False"]
+    finally:
+        config.epilogue_fusion = not config.epilogue_fusion
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(config.aot_inductor, "metadata", {})  # which deletes it in the end
+    try:
+        assert leftovers() == ["torch._inductor.config.aot_inductor.metadata was None and is 'missing'"]
+    finally:
+        config.aot_inductor.metadata = {}
     assert leftovers() == []
 
 

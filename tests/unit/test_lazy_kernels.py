@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch._inductor.codecache import CppPythonBindingsCodeCache
 from torch._inductor.utils import fresh_cache
+from torch.testing import assert_close
 
 import kernelscope
 from kernelscope.probes.lazy_kernels import AwaitedKernels, LazyKernels
@@ -36,8 +37,8 @@ def test_a_kernel_is_built_at_its_first_launch(built: list[str]) -> None:
     probe.install()
     try:
         compiled = torch.compile(lambda x: x.sin() + 1)
-        assert torch.allclose(compiled(x), x.sin() + 1)
-        assert torch.allclose(compiled(x), x.sin() + 1)
+        assert_close(compiled(x), x.sin() + 1)
+        assert_close(compiled(x), x.sin() + 1)
     finally:
         probe.remove()
     assert len(built) == 1
@@ -77,14 +78,14 @@ def test_what_there_is_to_do_is_done_before_a_kernel_is_waited_for(built: list[s
         probe.install()
         try:
             compiled = torch.compile(lambda x: x.sin() + 1)
-            assert torch.allclose(compiled(x := torch.randn(8, 8)), x.sin() + 1)
-            assert torch.allclose(torch.compile(lambda x: x.cos() + 1)(x), x.cos() + 1)
+            assert_close(compiled(x := torch.randn(8, 8)), x.sin() + 1)
+            assert_close(torch.compile(lambda x: x.cos() + 1)(x), x.cos() + 1)
         finally:
             probe.remove()
     assert done == [1], "once, when the first kernel was asked for"
-    assert torch.allclose(compiled(x), x.sin() + 1), "what was compiled stays"
+    assert_close(compiled(x), x.sin() + 1)  # what was compiled stays
     probe.let_go()
-    assert torch.allclose(compiled(x), x.sin() + 1), "with the kernels themselves"
+    assert_close(compiled(x), x.sin() + 1)  # with the kernels themselves
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -13,6 +13,7 @@ from filelock import FileLock
 from torch._inductor import codecache, cpp_builder
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 from torch._inductor.utils import fresh_cache
+from torch.testing import assert_close
 
 import kernelscope
 from kernelscope.bisection.binaries import Binaries
@@ -45,7 +46,7 @@ def test_a_library_is_copied(builds: list[str], tmp_path: Path) -> None:
     probe.install()
     try:
         with fresh_cache():
-            assert torch.allclose(torch.compile(lambda x: x.sin() * 7)(x), x.sin() * 7)
+            assert_close(torch.compile(lambda x: x.sin() * 7)(x), x.sin() * 7)
             assert len(builds) == 1
             torch.compile(lambda x: x.sin() * 8)(x)
             assert len(builds) == 2, "other C++"
@@ -86,7 +87,7 @@ def test_a_library_that_somebody_is_writing_is_not_taken(builds: list[str], tmp_
     try:
         name = library.name.removesuffix(".main.so")
         with FileLock(tmp_path / "cache" / "locks" / f"{name}.lock"), fresh_cache():
-            assert torch.allclose(torch.compile(lambda x: x.sin() * 5)(x), x.sin() * 5)
+            assert_close(torch.compile(lambda x: x.sin() * 5)(x), x.sin() * 5)
     finally:
         probe.remove()
         torch._dynamo.reset()

@@ -20,7 +20,7 @@ from .settings import FOUND, Outcome, Settings, Switch
 def serve(job: dict[str, Any], requests: str, answers: str) -> None:
     """Answer until nobody asks any more."""
     home = Path(job["home"])
-    with open(requests) as asked, open(answers, "w") as told:
+    with open(requests, encoding="utf-8") as asked, open(answers, "w", encoding="utf-8") as told:
         try:
             program, condition = Script(job["words"]), condition_of(job["condition"])
             engine = Engine(program, condition, home / "caches", prints_errors=True)
@@ -45,7 +45,7 @@ def _run(engine: Engine, request: dict[str, Any], home: Path) -> Outcome:
     if not request["discover"]:
         return engine.run(settings)
     met: set[tuple[str, str]] = set()
-    with (home / FOUND).open("w") as file:
+    with (home / FOUND).open("w", encoding="utf-8") as file:
 
         def tell(switch: Switch) -> None:
             if (switch.axis, switch.name) not in met:
@@ -70,4 +70,4 @@ if __name__ == "__main__":
         from ..probes.compiler_warmth import load_compiler
 
         load_compiler()
-    serve(json.loads(Path(sys.argv[1]).read_text()), sys.argv[2], sys.argv[3])
+    serve(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), sys.argv[2], sys.argv[3])

@@ -42,11 +42,12 @@ class Journal:
     def _append(self, record: Mapping[str, Any]) -> None:
         if self._path is None:
             return
-        with self._path.open("a") as file:  # in one piece, so that at most the last line is torn
+        with self._path.open("a", encoding="utf-8") as file:
+            # In one piece, so that at most the last line is torn.
             file.write(json.dumps(record) + "\n")
 
     def _read(self, path: Path, about: Mapping[str, Any]) -> None:
-        lines = path.read_text().splitlines()
+        lines = path.read_text(encoding="utf-8").splitlines()
         try:
             head, *records = [json.loads(line) for line in lines[:-1]]
         except ValueError:
@@ -66,7 +67,7 @@ class Journal:
             elif "switches" in record:
                 self.switches = [Switch.from_json(each) for each in record["switches"]]
         if lines and not _last(lines) and len(lines) > 1:  # the torn line goes
-            path.write_text("\n".join(lines[:-1]) + "\n")
+            path.write_text("\n".join(lines[:-1]) + "\n", encoding="utf-8")
 
 
 def _last(lines: list[str]) -> list[dict[str, Any]]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 
+from ..file_names import file_name
 from ..run.errors import RunError
 from .descent import Descent
 from .failing import Failure
@@ -34,8 +36,10 @@ class Request:
     workaround: bool = True  # look for a setting that helps
 
 
-def bisect_script(request: Request, folder: Path, progress: Progress) -> BisectResult:
-    """Bisect; `folder` has the journal, perhaps of one that was interrupted."""
+def bisect_script(
+    request: Request, folder: Path, progress: Progress, say: Callable[[str], None] = lambda text: None
+) -> BisectResult:
+    """Bisect; `folder` has the journal, perhaps of one that was interrupted. `say` prints what is unusual."""
     if not 0 < request.confidence < 1:
         raise RunError(f"--confidence {request.confidence}: use a number between 0 and 1, such as 0.99")
     if request.timeout <= 0:
@@ -50,7 +54,7 @@ def bisect_script(request: Request, folder: Path, progress: Progress) -> BisectR
         "words": list(request.words),
         "condition": {"kind": request.condition, "what": request.what},
     }
-    workers = Workers(job, folder, timeout=request.timeout, fork=request.fork)
+    workers = Workers(job, folder, timeout=request.timeout, fork=request.fork, say=say)
     try:
         trials = Trials(
             workers, journal, failure, confidence=request.confidence,
@@ -62,6 +66,7 @@ def bisect_script(request: Request, folder: Path, progress: Progress) -> BisectR
         workers.close()
         shutil.rmtree(folder / "caches", ignore_errors=True)
     result.folder = str(folder)
+    result.notes += workers.notes
     return result
 
 
@@ -80,12 +85,12 @@ def folder_to_resume(given: str, home: Path, stem: str) -> Path:
 
 def next_folder(home: Path, stem: str) -> Path:
     number = max(_numbered(home, stem), default=0) + 1
-    path = home / f"{stem}-bisect-{number}"
+    path = home / f"{file_name(stem)}-bisect-{number}"
     path.mkdir(parents=True)
     return path
 
 
 def _numbered(home: Path, stem: str) -> dict[int, Path]:
-    paths: Sequence[Path] = list(home.glob(f"{stem}-bisect-*")) if home.is_dir() else []
+    paths: Sequence[Path] = list(home.glob(f"{escape(file_name(stem))}-bisect-*")) if home.is_dir() else []
     numbers = {path.name.rpartition("-")[2]: path for path in paths if path.is_dir()}
     return {int(number): path for number, path in numbers.items() if number.isdigit()}

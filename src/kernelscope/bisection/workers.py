@@ -9,26 +9,34 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter, sleep
 from typing import IO, Any
 
-from ..process_trees import end_tree
+from ..process_trees import end_group, end_tree, is_running
 from ..quick_start import torch_is_for_gpus
 from ..run.errors import RunError
 from .settings import FOUND, KILLED, TIMED_OUT, Outcome, Settings, Switch
+
+_ZYGOTE = ("-m", "kernelscope.bisection.zygote")
+_GPUS = "this torch is built for GPUs, which a forked process cannot use"
 
 
 class Workers:
     """Runs each trial in a child; one that needs nothing compiled goes to the child that has it compiled."""
 
-    def __init__(self, job: dict[str, Any], home: Path, *, timeout: float, fork: bool = True) -> None:
-        self._home, self._timeout = home, timeout
+    def __init__(
+        self, job: dict[str, Any], home: Path, *, timeout: float, fork: bool = True,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:  # fmt: skip
+        self._home, self._timeout, self._say = home, timeout, say
         for folder in ("logs", "caches"):
             (home / folder).mkdir(exist_ok=True)
         self._job = home / "job.json"
-        self._job.write_text(json.dumps(job | {"home": str(home)}))
-        self._forks = fork and not torch_is_for_gpus()
+        self._job.write_text(json.dumps(job | {"home": str(home)}), encoding="utf-8")
+        self._forks = fork
+        self.notes: list[str] = []  # on all its trials
         self._zygote: _Zygote | None = None
         self._child: _Child | None = None
         self._next: _Child | None = None
@@ -38,11 +46,19 @@ class Workers:
 
     def get_ready(self) -> None:
         """Start what trials are forked from, where they can be, and wait for it."""
-        if self._forks and self._zygote is None:
+        if not self._forks or self._zygote is not None:
+            return
+        why = _GPUS if torch_is_for_gpus() else ""
+        if not why:
             self._zygote = _Zygote(self._job, self._home)
-            if not self._zygote.is_forkable:
+            why = self._zygote.why_not_forked()
+        if why:
+            self._forks = False
+            if self._zygote is not None:
                 self._zygote.close()
-                self._zygote, self._forks = None, False
+                self._zygote = None
+            self.notes.append(f"trials are started afresh instead of forked: {why}")
+            self._say(self.notes[-1])
 
     def run(self, settings: Settings, *, discover: bool = False) -> Outcome:
         self.get_ready()
@@ -70,7 +86,7 @@ class Workers:
     def found(self) -> list[Switch]:
         """The switches that the last trial with `discover` met."""
         try:
-            lines = (self._home / FOUND).read_text().splitlines()
+            lines = (self._home / FOUND).read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
             return []
         found = []
@@ -113,7 +129,7 @@ class Workers:
 
     def _spawn(self, requests: str, answers: str) -> subprocess.Popen[bytes]:
         words = [sys.executable, "-m", "kernelscope.bisection.child", str(self._job), requests, answers]
-        with (self._home / "logs" / "children.log").open("a") as log:
+        with (self._home / "logs" / "children.log").open("a", encoding="utf-8") as log:
             return subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
@@ -135,10 +151,6 @@ class _Child:
         self._ask = os.open(requests, os.O_RDWR)
         self._tell = os.open(answers, os.O_RDONLY | os.O_NONBLOCK)
         self._text = b""
-
-    @property
-    def pid(self) -> int:
-        return self._process if isinstance(self._process, int) else self._process.pid
 
     def ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any] | None:
         """The answer; None if it died or took too long."""
@@ -167,22 +179,22 @@ class _Child:
 
     def _is_running(self) -> bool:
         if not isinstance(self._process, int):
-            return self._process.poll() is None
-        try:
-            stat = Path(f"/proc/{self._process}/stat").read_text()
+            return self._process.returncode is None and is_running(self._process.pid)
+        try:  # the zygote waits for it in `end` only: until then the number is its own
+            stat = Path(f"/proc/{self._process}/stat").read_text(encoding="utf-8", errors="replace")
         except OSError:
             return False
         return stat.rpartition(")")[2].split()[0] != "Z"
 
     def end(self) -> Outcome | None:
         """Kill it; how it had ended, if it had."""
-        was_running = self._is_running()
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-        status = self._zygote.wait(self.pid) if isinstance(self._process, int) and self._zygote else 0
-        if not isinstance(self._process, int):
+        if isinstance(self._process, int):
+            assert self._zygote is not None
+            was_running, status = self._zygote.end(self._process)
+        else:
+            was_running = self._is_running()
+            if self._process.returncode is None:  # nothing has waited for it
+                end_group(self._process.pid)
             status = self._process.wait()
         for end in (self._ask, self._tell):
             os.close(end)
@@ -201,28 +213,32 @@ def _how(status: int) -> str:
 
 
 class _Zygote:
-    def __init__(self, job: Path, home: Path) -> None:
+    def __init__(self, job: Path, home: Path, program: Sequence[str] = _ZYGOTE) -> None:
         # numpy's library would start threads when it is loaded, and a process with threads is not forked.
-        one_thread = ["env", "OPENBLAS_NUM_THREADS=1"]
-        words = [*one_thread, sys.executable, "-m", "kernelscope.bisection.zygote", str(job)]
-        with (home / "logs" / "zygote.log").open("a") as log:
+        words = ["env", "OPENBLAS_NUM_THREADS=1", sys.executable, *program, str(job)]
+        with (home / "logs" / "zygote.log").open("a", encoding="utf-8") as log:
             self._process = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
             )
         self._log = home / "logs" / "zygote.log"
-        self._forkable: bool | None = None
 
-    @property
-    def is_forkable(self) -> bool:
-        if self._forkable is None:
-            self._forkable = bool(self._answer()["forkable"])
-        return self._forkable
+    def why_not_forked(self) -> str:
+        """Its first answer: why it cannot be forked, or nothing."""
+        threads: list[str] | None = self._answer()["threads"]
+        if threads is None:
+            return "this system does not list the threads of a process"
+        if not threads:
+            return ""
+        count = f"{len(threads)} more thread{'s' if len(threads) > 1 else ''}"
+        return f"the process to fork from has {count} ({', '.join(dict.fromkeys(threads))})"
 
     def fork(self, requests: str, answers: str) -> int:
-        return int(self._ask({"requests": requests, "answers": answers}, "pid"))
+        return int(self._ask({"requests": requests, "answers": answers}, "pid")["pid"])
 
-    def wait(self, pid: int) -> int:
-        return int(self._ask({"wait": pid}, "status"))
+    def end(self, pid: int) -> tuple[bool, int]:
+        """Kill a trial: whether it was still running, and its status."""
+        answer = self._ask({"end": pid}, "status")
+        return bool(answer["was_running"]), int(answer["status"])
 
     def close(self) -> None:
         for pipe in (self._process.stdin, self._process.stdout):
@@ -230,14 +246,14 @@ class _Zygote:
                 pipe.close()
         end_tree(self._process)  # also a trial whose start has been interrupted
 
-    def _ask(self, request: dict[str, Any], about: str) -> Any:
+    def _ask(self, request: dict[str, Any], about: str) -> dict[str, Any]:
         pipe: IO[bytes] | None = self._process.stdin
         assert pipe is not None
         pipe.write(json.dumps(request).encode() + b"\n")
         pipe.flush()
         while about not in (answer := self._answer()):
             pass  # to a question that was interrupted
-        return answer[about]
+        return answer
 
     def _answer(self) -> dict[str, Any]:
         pipe = self._process.stdout
@@ -247,5 +263,5 @@ class _Zygote:
                 found = json.loads(line)
                 if isinstance(found, dict):
                     return found
-        said = self._log.read_text().strip().splitlines()
+        said = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         raise RunError(f"trials cannot be started: {said[-1] if said else 'the first process ended'}")

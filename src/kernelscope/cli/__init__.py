@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import errno
 import io
 import os
@@ -32,6 +33,9 @@ examples:
 
 RUN is a folder, or the name of a run in ./kscope-runs; left out, it is the newest run.
 """
+
+_ESCAPING = "kernelscope.escaping"
+_BREAKABLE = ("strict", "surrogateescape", "backslashreplace")  # not what the user chose, such as "replace"
 
 
 class Parser(argparse.ArgumentParser):
@@ -78,8 +82,18 @@ def _make_streams_safe() -> None:
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  # to the end
-        elif isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
-            stream.reconfigure(errors="backslashreplace")
+        elif isinstance(stream, io.TextIOWrapper) and stream.errors in _BREAKABLE:
+            codecs.register_error(_ESCAPING, _escaped)
+            stream.reconfigure(errors=_ESCAPING)
+
+
+def _escaped(error: UnicodeError) -> tuple[str | bytes, int]:
+    """A byte of a file's name as it is, as in the C locale; any other character as Python writes it."""
+    assert isinstance(error, UnicodeEncodeError)
+    first = error.object[error.start]
+    if 0xDC80 <= ord(first) <= 0xDCFF:
+        return bytes([ord(first) - 0xDC00]), error.start + 1
+    return first.encode("ascii", "backslashreplace").decode("ascii"), error.start + 1
 
 
 def parser_for(command: str | None) -> Parser:

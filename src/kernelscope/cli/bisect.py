@@ -97,7 +97,7 @@ def main(args: argparse.Namespace) -> int:
     progress = Progress()
     try:
         with terminable():
-            result = bisect_script(request, path.absolute(), progress.tell)
+            result = bisect_script(request, path.absolute(), progress.tell, progress.say)
     except KeyboardInterrupt as ended:
         progress.end()
         again = shlex.join(["kernelscope", "bisect", "--resume", "-o", str(path), *_words_again(args)])
@@ -160,6 +160,10 @@ class Progress:
         text = f"trial {self.trials}: {what}: {outcome.kind} ({outcome.seconds:.1f} s){left}"
         print(f"\r\x1b[K{text[:150]}" if self._is_live else text, end="" if self._is_live else "\n",
               file=sys.stderr, flush=True)  # fmt: skip
+
+    def say(self, text: str) -> None:
+        """Something that concerns all trials: a line of its own."""
+        print(f"kernelscope: {text}", file=sys.stderr, flush=True)
 
     def end(self) -> None:
         if self._is_live and self.trials:

@@ -75,7 +75,12 @@ print("\\n" + json.dumps(found))
 def _torch() -> dict[str, Any]:
     try:
         child = subprocess.run(
-            [sys.executable, "-c", _ASK_TORCH], capture_output=True, text=True, timeout=300, check=False
+            [sys.executable, "-c", _ASK_TORCH],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=300,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return {"error": "importing torch took more than five minutes"}

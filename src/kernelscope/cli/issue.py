@@ -105,7 +105,7 @@ def _suspect(run: StoredRun) -> int | None:
 
 def _reduced(path: Path) -> tuple[Path, dict[str, Any]]:
     try:
-        told = dict(json.loads((path / "result.json").read_text()))
+        told = dict(json.loads((path / "result.json").read_text(encoding="utf-8")))
     except (OSError, ValueError):
         raise RunError(f"{path} is no folder that `kernelscope reduce` has written") from None
     if not (path / "reduced.py").is_file():
@@ -118,7 +118,9 @@ def _run(path: Path, told: dict[str, Any]) -> Any:
 
     beside = path.with_suffix(".safetensors")
     names = [path.name, *([beside.name] if beside.exists() else [])]
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(path)], capture_output=True, encoding="utf-8", errors="replace", check=False
+    )
     printed = done.stdout if done.stdout and done.returncode in (0, 1, 2) else done.stdout + done.stderr
     text = path.read_text(encoding="utf-8")
     return Shown(path.name, text, printed, done.returncode, names, told)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..run import folder, load
-from ..run.crash import running_in
+from ..run.crash import is_running
 from ..run.errors import RunError
 from ..run.flight_reader import read_status
 from ..views import plain
@@ -68,7 +68,7 @@ def about(path: Path) -> dict[str, Any]:
             }
         parts = folder.parts(path)
         form["parts"] = [folder.part_name(path, part) for part in parts]
-        form |= {"calls": 0, "closed": True, "running": bool(running_in(path))}
+        form |= {"calls": 0, "closed": True, "running": is_running(path)}
         for part in parts:
             run = load(part)
             form["calls"] += len(run)
@@ -89,7 +89,8 @@ def _row(form: dict[str, Any]) -> tuple[Any, ...]:
     elif form["status"] is not None:
         ended = f"status {form['status']}" if form["status"] >= 0 else f"signal {-form['status']}"
     elif form["parts"]:
-        ended = "" if form["closed"] else "not closed"
+        doubt = " or running" if form["running"] is None else ""
+        ended = "" if form["closed"] else f"not closed{doubt}"
     else:
         ended = "nothing recorded"
     calls = "" if form["calls"] is None else f"{form['calls']:,}"

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ..file_names import file_name
 from ..process_trees import end_tree, has_ended
 from ..reduction.journal import CRASHED, JOURNAL, RESULTS, TIMED_OUT, mark, reopen, underway
 from ..run.errors import RunError
@@ -27,7 +28,7 @@ _LOOK = 0.2  # seconds
 
 def reduce(args: argparse.Namespace) -> int:
     words = script_words(args, "reduce")
-    folder = Path(args.output or f"{_stem(words)}-reduced")
+    folder = Path(args.output or f"{file_name(_stem(words))}-reduced")
     journal = folder / JOURNAL
     if args.repeats < 1:
         raise RunError("--repeats 0: each graph has to be tried at least once")
@@ -90,7 +91,7 @@ def _search(words: list[str], folder: Path, journal: Path, args: argparse.Namesp
                 end_tree(child)
             raise
         try:
-            return dict(json.loads((folder / "result.json").read_text()))
+            return dict(json.loads((folder / "result.json").read_text(encoding="utf-8")))
         except (OSError, ValueError):
             pass
         trial = underway(journal)

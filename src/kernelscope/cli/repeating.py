@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ..analysis.determinism import DeterminismResult, accuse, compare_runs
 from ..config import RUN
+from ..file_names import file_name
 from ..run import StoredRun, folder, load
 from ..run.errors import RunError
 from ..views import plain
@@ -121,6 +122,7 @@ def _cache(recompile: bool) -> Iterator[dict[str, str]]:
 
 
 def _next(home: Path, stem: str) -> Path:
+    stem = file_name(stem)
     number = 1
     while (home / f"{stem}-{number}").exists():
         number += 1

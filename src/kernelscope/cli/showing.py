@@ -7,10 +7,10 @@ from typing import Any
 
 from ..events import Finding
 from ..run import KernelCall, StoredRun, folder, load
-from ..run.crash import crash_in, running_in
+from ..run.crash import crash_in, is_running
 from ..run.errors import RunError
 from ..run.findings import findings_in
-from ..run.flight_reader import is_recording
+from ..run.flight_reader import UNKNOWN, is_recording
 from ..run.listing import call_lines, heading
 from ..views import plain, terminal
 from .arguments import part_of
@@ -110,13 +110,15 @@ def _list(args: argparse.Namespace, run: StoredRun, calls: list[KernelCall], mor
 def _unclosed(run: StoredRun) -> str:
     if run.stopped:
         return f"the recording stopped before the program did: {run.stopped}"
-    if is_recording(run.path / folder.FLIGHT):
+    running = is_recording(run.path / folder.FLIGHT)
+    if running:
         return "it is still being recorded"
     try:
         newer = f", and {run.unwritten():,} calls are in the flight recorder alone"
     except RunError as error:
         newer = f", and {error}"
-    return f"the recording was not closed{newer}: kernelscope show --crash"
+    doubt = f"; {UNKNOWN}" if running is None else ""
+    return f"the recording was not closed{newer}: kernelscope show --crash{doubt}"
 
 
 def _findings(run: StoredRun, calls: list[KernelCall]) -> list[Finding]:
@@ -178,12 +180,12 @@ def _times(args: argparse.Namespace, run: StoredRun) -> int:
 
 def _crash(args: argparse.Namespace) -> int:
     path = folder.resolve(args.run)
-    crash, running = crash_in(path), running_in(path)
+    crash, running = crash_in(path), is_running(path)
     stopped = [
         run.stopped for part in folder.parts(path) if not (run := load(part)).is_closed and run.stopped
     ]
     if args.json:
-        about = {"path": str(path), "running": bool(running)}
+        about = {"path": str(path), "running": running}
         plain.dump({"run": about, "crash": None if crash is None else crash.as_json()})
     elif crash is not None:
         print(crash.text())

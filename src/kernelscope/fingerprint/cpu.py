@@ -267,7 +267,7 @@ def _find(compilers: Sequence[str]) -> list[str]:
 def _processor() -> bytes:
     """What decides which instructions -march=native may use: a home folder can be shared between machines."""
     try:
-        first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
+        first = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0]
     except OSError:
         first = platform.processor()
     # Not the lines that change while we look, like the frequency.
@@ -282,7 +282,14 @@ def _compile(command: list[str], source: Path, library: Path) -> None:
     made = Path(name)
     try:
         full = [*command, str(source), "-o", name]
-        done = subprocess.run(full, capture_output=True, text=True, check=False, timeout=COMPILE_SECONDS)
+        done = subprocess.run(
+            full,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            timeout=COMPILE_SECONDS,
+        )
         if done.returncode:
             said = done.stderr.strip() or f"exit status {done.returncode}"
             raise EngineError(f"{shlex.join(command)} failed: {said}")

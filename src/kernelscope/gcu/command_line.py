@@ -62,7 +62,7 @@ def main(args: argparse.Namespace) -> int:
     """Run one action; 0 when all is well."""
     path = Path(args.file)
     try:
-        source = path.read_text()
+        source = path.read_text(encoding="utf-8")
         return int(_ACTIONS[args.action](path, source, args))
     except ChoreoError as error:
         print(error, file=sys.stderr)
@@ -90,7 +90,7 @@ def _build(path: Path, source: str, args: argparse.Namespace) -> int:
         print(hand_over(args.target, path))
         return 0
     cpp = path.with_suffix(".cpp")
-    cpp.write_text(translation.cpp)
+    cpp.write_text(translation.cpp, encoding="utf-8")
     built = toolchain.build(cpp, path.with_suffix(""))
     for made in (cpp, built.object, built.library):
         print(made)
@@ -109,7 +109,7 @@ def run_main(translation: Translation, flags: tuple[str, ...] = toolchain.FLAGS)
     """Build an executable from a program that has a main(), and run it."""
     with tempfile.TemporaryDirectory(prefix="kernelscope-choreo-") as folder:
         source, binary = Path(folder) / "program.cpp", Path(folder) / "program"
-        source.write_text(translation.cpp)
+        source.write_text(translation.cpp, encoding="utf-8")
         command = [
             *toolchain.compiler(),
             *flags,
@@ -156,7 +156,7 @@ def _fmt(path: Path, source: str, args: argparse.Namespace) -> int:
     text = show(parse(source, str(path)))
     if args.write:
         if text != source:
-            path.write_text(text)
+            path.write_text(text, encoding="utf-8")
     else:
         print(text, end="")
     return 0

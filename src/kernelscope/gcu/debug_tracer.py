@@ -130,10 +130,10 @@ class Trace:
         from .trace_document import wrapper_text
 
         folder = self.folder()
-        (folder / f"{done.name}.co").write_text(done.dsl)
+        (folder / f"{done.name}.co").write_text(done.dsl, encoding="utf-8")
         shutil.copyfile(toolchain.HEADER, folder / toolchain.HEADER.name)
         source = folder / f"host_wrapper_{done.name.removeprefix('kernel_')}.cpp"
-        source.write_text(wrapper_text(done))
+        source.write_text(wrapper_text(done), encoding="utf-8")
         if self.settings.target != "cpu":
             self._hand_over(folder / f"{done.name}.co")
         # Elsewhere first: a library that is in use must not change under its users.

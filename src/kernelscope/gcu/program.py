@@ -159,7 +159,7 @@ def build_cached(translation: Translation) -> cache.Library:
 
     def make(folder: Path) -> Path:
         source = folder / "kernel.cpp"
-        source.write_text(translation.cpp)
+        source.write_text(translation.cpp, encoding="utf-8")
         return toolchain.build(source, folder / "kernel").library
 
     return cache.cached(key_of(translation), make)
@@ -168,5 +168,5 @@ def build_cached(translation: Translation) -> cache.Library:
 def load(path: str | Path, *, checked: bool = True) -> Program:
     """Translate, compile and load a `.co` file; unless `checked`, its indices are trusted."""
     file = Path(path)
-    translation = translate(file.read_text(), str(file), checked=checked)
+    translation = translate(file.read_text(encoding="utf-8"), str(file), checked=checked)
     return Program(translation, build_cached(translation).path)

@@ -57,14 +57,16 @@ def _version(command: tuple[str, ...]) -> str:
 def identity(flags: Sequence[str] = FLAGS) -> str:
     """Everything besides the program that decides what the compiler makes of it."""
     command = compiler()
-    text = "\0".join([*command, _version(tuple(command)), *flags, _processor(), HEADER.read_text()])
+    text = "\0".join(
+        [*command, _version(tuple(command)), *flags, _processor(), HEADER.read_text(encoding="utf-8")]
+    )
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @functools.cache
 def _processor() -> str:
     try:
-        first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
+        first = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0]
     except OSError:
         first = platform.processor()
     changing = ("cpu MHz", "processor", "bogomips", "BogoMIPS", "apicid", "initial apicid", "core id")
@@ -101,7 +103,12 @@ def run(command: Sequence[str], seconds: int) -> subprocess.CompletedProcess[str
     """Run the compiler; when it takes too long, end it with all that it started."""
     try:
         child = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
         )
     except OSError as error:
         raise ToolchainError(f"the C++ compiler {command[0]} does not run: {error}") from error

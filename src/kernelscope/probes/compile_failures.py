@@ -74,7 +74,7 @@ def _kernel_in(file: str, told: Sequence[Record]) -> tuple[str, tuple[Frame, ...
 
 def _read(file: str) -> str:
     try:
-        with open(file, errors="replace") as opened:
+        with open(file, encoding="utf-8", errors="replace") as opened:
             return opened.read(_LONGEST * 10)
     except OSError:
         return ""

@@ -5,8 +5,6 @@ A process that has done this can be forked: no kernel ran, so no pool of threads
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from .lazy_kernels import LazyKernels
 
 
@@ -41,9 +39,3 @@ def load_compiler() -> None:
     """What the first compilation would import, and nothing more."""
     import torch._inductor.compile_fx
     import torch._inductor.fx_passes.joint_graph  # noqa: F401
-
-
-def is_forkable() -> bool:
-    """Whether this process has only one thread."""
-    tasks = Path("/proc/self/task")
-    return tasks.is_dir() and len(list(tasks.iterdir())) == 1

@@ -120,7 +120,7 @@ def instrument(code: str, describe: Describe, about: dict[str, Any]) -> Instrume
 
 @cache
 def header() -> str:
-    return HEADER.read_text()
+    return HEADER.read_text(encoding="utf-8")
 
 
 def input_names(code: str) -> list[str]:

@@ -159,7 +159,7 @@ def _declarations() -> dict[str, list[tuple[str, str]]]:
     found = {}
     files = sorted(_HEADERS.glob("c/*.h")) + sorted(_HEADERS.glob("generated/*.h"))
     for file in files:
-        for name, parameters in _DECLARED.findall(file.read_text()):
+        for name, parameters in _DECLARED.findall(file.read_text(encoding="utf-8", errors="replace")):
             found[name] = [_parameter(each) for each in parameters.split(",") if each.strip()]
     return found
 

@@ -224,7 +224,7 @@ def _parsed(meta: bytes) -> tuple[tuple[str, ...], dict[str, Any]]:
 def _loaded_libraries() -> set[tuple[str, str]]:
     """Path and inode of each file: another one may have come to the same path."""
     try:
-        lines = _MAPS.read_text().splitlines()
+        lines = _MAPS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return set()
     words = (line.split(maxsplit=5) for line in lines if line.endswith(".so") and "/" in line)

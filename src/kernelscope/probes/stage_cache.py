@@ -35,7 +35,7 @@ def save(context: CompileContext, graph: Compilation) -> None:
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(suffix=".tmp", dir=path.parent)
-    with os.fdopen(descriptor, "w") as file:
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         json.dump(kept, file)
     os.replace(name, path)
 
@@ -46,7 +46,7 @@ def load(cache_key: str) -> tuple[str, list[Record], list[Record]] | None:
     if path is None or not path.is_file():
         return None
     try:
-        kept: Any = json.loads(path.read_text())
+        kept: Any = json.loads(path.read_text(encoding="utf-8"))
         if kept["version"] != VERSION:
             return None
         frame, graph = ([from_plain(r) for r in kept[part]] for part in ("frame", "graph"))

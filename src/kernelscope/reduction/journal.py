@@ -103,7 +103,7 @@ class Journal:
     def _write(self, entry: dict[str, Any]) -> None:
         if self._path is None:
             return
-        with self._path.open("a") as file:
+        with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -119,10 +119,10 @@ def _failure(told: Any) -> Failure | None:
 def _whole_lines(path: Path) -> list[str]:
     """A last line whose writer ended in the middle of it goes: the next one would be added to it."""
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         whole = text[: text.rfind("\n") + 1]
         if whole != text:
-            path.write_text(whole)
+            path.write_text(whole, encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RunError(f"{path} cannot be read: {error}") from None
     return whole.splitlines()
@@ -137,14 +137,14 @@ def reopen(path: Path) -> None:
 
 def mark(path: Path, key: str, how: str) -> None:
     """What the parent knows of a trial that did not come back."""
-    with path.open("a") as file:
+    with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps({"what": "end", "key": key, "how": how, "failure": None, "seconds": 0}) + "\n")
 
 
 def underway(path: Path) -> tuple[str, float] | None:
     """The trial that was begun and has not ended, and when that was written."""
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text(encoding="utf-8").splitlines()
         entry = json.loads(lines[-1]) if lines else {}
         if entry.get("what") == "begin":
             return str(entry["key"]), path.stat().st_mtime

@@ -33,7 +33,7 @@ def search(folder: Path, repeats: int, words: list[str]) -> int:
         progress.end()
         path = _write(found, folder)
     except RunError as error:
-        (folder / "result.json").write_text(json.dumps({"problem": str(error)}))
+        (folder / "result.json").write_text(json.dumps({"problem": str(error)}), encoding="utf-8")
         return 2
     except GpuLost as lost:  # the command starts another process
         print(f"kernelscope: {lost}", file=sys.stderr)
@@ -47,7 +47,7 @@ def search(folder: Path, repeats: int, words: list[str]) -> int:
         "seconds": round(time.monotonic() - began, 2),
         "code": found.candidate.code,
     }
-    (folder / "result.json").write_text(json.dumps(told))
+    (folder / "result.json").write_text(json.dumps(told), encoding="utf-8")
     return 0
 
 

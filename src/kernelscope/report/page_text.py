@@ -10,6 +10,8 @@ import re
 from importlib.resources import files
 from typing import Any
 
+from ..file_names import readable
+
 # Concatenated in this order into one function, so that nothing of ours is global.
 SCRIPTS = (
     "dom.js", "format.js", "file_data.js", "served_data.js", "virtual_list.js", "code_pane.js", "drawing.js",
@@ -31,7 +33,7 @@ def page(title: str, data: dict[str, Any], *, connects: bool = False) -> str:
     )
     filled = {
         "$policy": html.escape(policy, quote=True),
-        "$title": html.escape(title),
+        "$title": html.escape(readable(title)),
         "$style": style,
         "$data": as_block(data),
         "$script": script,

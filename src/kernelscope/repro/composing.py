@@ -79,6 +79,7 @@ def ending(eager: str, first: Sequence[str] = (), *, draws: bool = False) -> lis
         rule(SHARED),
         *_embedded([*_EMBEDDED, *([_RANDOM] if draws else [])]),
         'if __name__ == "__main__":',
+        '    sys.stdout.reconfigure(errors="backslashreplace")',
         *[f"    {line}" for line in first],
         '    if "--benchmark" in sys.argv:',
         f"        sys.exit(benchmark(__file__, launch, {eager}, GIVEN))",
@@ -156,7 +157,7 @@ def _embedded(files: Sequence[str]) -> list[str]:
     imports: dict[str, None] = {}
     bodies = []
     for file in files:
-        lines = Path(__file__).with_name(file).read_text().splitlines()
+        lines = Path(__file__).with_name(file).read_text(encoding="utf-8").splitlines()
         first = lines.index("from __future__ import annotations") + 1
         last = max(i for i, line in enumerate(lines) if line.startswith(("import ", "from "))) + 1
         imports |= dict.fromkeys(line for line in lines[first:last] if line and not line.startswith("from ."))

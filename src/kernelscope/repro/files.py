@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..file_names import file_name
 from ..run.errors import RunError
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 def write(script: Script, folder: Path) -> Path:
     """Both files, new; gives the script's path."""
-    path = folder / f"{script.name}.py"
+    path = folder / f"{file_name(script.name)}.py"
     beside = path.with_suffix(".safetensors")
     for each in (path, beside):
         if each.exists():

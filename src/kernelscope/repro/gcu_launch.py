@@ -54,7 +54,7 @@ def gcu_launch(call: KernelCall, names: dict[int, str]) -> tuple[list[str], list
         f"FLAGS = {list(FLAGS)!r}",
         f"# Choreo:\n{_commented(call.source)}",
         f"CPP = {raw(translation.cpp)}",
-        f"HEADER = {raw(HEADER.read_text())}",
+        f"HEADER = {raw(HEADER.read_text(encoding='utf-8'))}",
         _BUILD.strip(),
     ]
     lines = [

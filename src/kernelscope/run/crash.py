@@ -11,7 +11,7 @@ from ..events import Call, Site
 from . import folder
 from .call import KernelCall
 from .errors import RunError
-from .flight_reader import Slot, is_recording
+from .flight_reader import UNKNOWN, Slot, is_recording
 from .kinds import view_of
 from .stored import StoredRun
 
@@ -107,9 +107,10 @@ def _of_child(crash: Crash) -> Crash:
     return replace(crash, ended=ended.removesuffix(" without closing its recording"))
 
 
-def running_in(path: Path) -> list[str]:
-    """The parts of a run that are being recorded right now."""
-    return [part.name for part in folder.parts(path) if is_recording(part / folder.FLIGHT)]
+def is_running(path: Path) -> bool | None:
+    """Whether any part of a run is being recorded right now; None where that cannot be known."""
+    found = [is_recording(part / folder.FLIGHT) for part in folder.parts(path)]
+    return True if True in found else None if None in found else False
 
 
 def crash_of(part: Path, story: folder.Story | None = None) -> Crash | None:
@@ -143,6 +144,8 @@ def _told(run: StoredRun, story: folder.Story | None, exception: str, is_fault: 
     calls = [_call(run, slot) for slot in executing]
     last = _call(run, slots[-1]) if slots and not calls else None
     ended = _ended(story, is_closed=run.is_closed)
+    if (story is None or story.status is None) and is_recording(run.path / folder.FLIGHT) is None:
+        ended += f", or still runs ({UNKNOWN})"
     return Crash(run.path, ended, exception, calls, completed, queued, last)
 
 

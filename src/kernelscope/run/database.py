@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterable, Sequence
@@ -9,32 +10,34 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from ..events import Call, Finding, GraphCall, Mark, RunInfo, Site
 from ..stages.records import Record
 from . import codec, compiling
+from .disks import can_lock
 from .schema import APPLICATION_ID, OBJECTS, SCHEMA_VERSION
 
 # Rows in one statement. SQLite lets go of Python's lock at each: with one row in each, the recorded program
 # and the writer would hand that lock to and fro all the time.
 _AT_ONCE = (500, 50, 5, 1)
 LOG_SHIFT = 40  # of a fingerprint slot: its log; log 0 is the host's
+_READERS = 60.0  # seconds that a reader may keep the writer waiting, where there is no log
 _IN_USE = 4096  # slots before the oldest one that is needed: a call that is not written yet may be theirs
 
 
 class Database:
     """Writes the rows of one run. Used by one thread at a time."""
 
-    def __init__(self, path: Path, info: RunInfo) -> None:
+    def __init__(self, path: Path, info: RunInfo, *, log: bool = True) -> None:
+        """`log`: write ahead, where SQLite can; readers are then never in the way of a transaction."""
         self.path = path
-        self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self._db, self.has_log = _connected(path, log)
         self._sites: dict[int, Site] = {}
         self._kernels: set[int] = set()
         self._graphs: set[int] = set()
         self._fingerprints: dict[int, int] = {}  # by log: the first slot that is not written yet
         try:
-            for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "journal_size_limit=16777216"):
-                self._db.execute(f"PRAGMA {pragma}")
             self._db.execute("BEGIN")
             for sql in OBJECTS[SCHEMA_VERSION].values():
                 self._db.execute(sql)
@@ -188,3 +191,28 @@ class Database:
     def abandon(self) -> None:
         with suppress(sqlite3.Error):
             self._db.close()
+
+
+def _connected(path: Path, log: bool) -> tuple[sqlite3.Connection, bool]:
+    """A connection, and whether it writes ahead.
+
+    Without the log, the journal takes back a transaction that a crash has torn, and a reader that is in the
+    middle of something is waited for.
+    """
+    if log:
+        db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        with suppress(sqlite3.OperationalError):  # no shared memory here
+            if db.execute("PRAGMA journal_mode=WAL").fetchone() == ("wal",):
+                for sql in ("PRAGMA synchronous=NORMAL", "PRAGMA journal_size_limit=16777216"):
+                    db.execute(sql)
+                db.execute("BEGIN IMMEDIATE")
+                db.execute("ROLLBACK")
+                return db, True
+        db.close()
+        os.truncate(path, 0)  # its first page says that it has a log
+    lock = "" if can_lock(path) else "?nolock=1"  # there is no other writer
+    where = f"file:{quote(os.fsencode(path.absolute()))}{lock}"
+    db = sqlite3.connect(where, uri=True, check_same_thread=False, isolation_level=None, timeout=_READERS)
+    for pragma in ("journal_mode=TRUNCATE", "synchronous=FULL"):
+        db.execute(f"PRAGMA {pragma}")
+    return db, False

@@ -18,7 +18,6 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from itertools import cycle
 from operator import length_hint
@@ -34,6 +33,8 @@ HEADER_BYTES = 4096
 SLOTS = 1 << 16
 
 HEADER = struct.Struct("<8sIIIIQQ")  # magic, version, slots, slot bytes, header bytes, pid, monotonic ns
+UNLOCKED = struct.Struct("<I")  # 1 when the process could not lock the file
+UNLOCKED_AT = 40
 STATUS = struct.Struct("<QQQQ")  # calls, graphs, bytes written, 1 when the recording closed
 STATUS_AT = 64
 STREAM = struct.Struct("<QQ")  # handle, newest completed call + 1
@@ -57,7 +58,9 @@ _PACK_END = struct.Struct("<Q").pack_into
 class Flight:
     """The ring of one recording process, and the sites that its slots speak of."""
 
-    def __init__(self, path: Path, pid: int, *, slots: int = SLOTS) -> None:
+    def __init__(
+        self, path: Path, pid: int, *, slots: int = SLOTS, lock: Callable[[int, int], None] = fcntl.flock
+    ) -> None:
         self.slots = slots
         self._ring_end = HEADER_BYTES + slots * SLOT.size
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
@@ -71,11 +74,15 @@ class Flight:
         # Held until the process ends, so that a reader sees that it runs. Not by the file above: the map has
         # a copy of that.
         self._held = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        with suppress(OSError):  # a disk that knows no locks
-            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self.unlocked = ""  # why a reader cannot see whether it runs
+        try:
+            lock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:  # a disk that knows no locks
+            self.unlocked = error.strerror or str(error)
         HEADER.pack_into(
             self.map, 0, MAGIC, VERSION, slots, SLOT.size, HEADER_BYTES, pid, time.monotonic_ns()
         )
+        UNLOCKED.pack_into(self.map, UNLOCKED_AT, bool(self.unlocked))
         self._numbers = iter(range(1, _END))  # knows how many are left; a count does not say where it is
         places = range(HEADER_BYTES, self._ring_end, SLOT.size)
         # One step of C for both, so that threads cannot come between: call + 1, and the place of its slot.

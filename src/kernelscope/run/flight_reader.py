@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,9 +26,12 @@ from .flight import (
     STREAM,
     STREAMS,
     STREAMS_AT,
+    UNLOCKED,
+    UNLOCKED_AT,
     VERSION,
 )
 
+UNKNOWN = "whether it is still being recorded cannot be known: its file system has no locks"
 _MOST_SLOTS = 1 << 20
 
 
@@ -74,16 +77,25 @@ def read_status(path: Path) -> tuple[int, int, int] | None:
     return calls, graphs, written
 
 
-def is_recording(path: Path) -> bool:
-    """Whether the process that writes this file is alive: it holds a lock as long as it is."""
+def is_recording(path: Path, lock: Callable[[int, int], None] = fcntl.flock) -> bool | None:
+    """Whether the process that writes this file is alive: it holds a lock as long as it is.
+
+    None where that cannot be known: the recording is not closed, and the file system has no locks.
+    """
     try:
         with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # there is no such file, or its disk knows no locks
+            head = file.read(STATUS_AT + STATUS.size).ljust(STATUS_AT + STATUS.size, b"\0")
+            is_unlocked = UNLOCKED.unpack_from(head, UNLOCKED_AT)[0] == 1
+            try:
+                lock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            except OSError:
+                is_unlocked = True
+    except OSError:  # there is no such file
         return False
-    return False
+    is_closed = STATUS.unpack_from(head, STATUS_AT)[3] == 1
+    return None if is_unlocked and not is_closed else False
 
 
 def read_flight(path: Path) -> FlightLog:

@@ -14,6 +14,7 @@ import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ..file_names import file_name
 from .errors import RunError
 
 SUFFIX = ".kscope"
@@ -57,7 +58,7 @@ def create(path: Path) -> Path:
 
 def create_next(home: Path, stem: str) -> Path:
     """A new folder under `home`, numbered so that it is free."""
-    stem = re.sub(r"[^\w.-]+", "-", stem).strip("-.") or "run"
+    stem = file_name(re.sub(r"[^\w.-]+", "-", stem).strip("-.")) or "run"
     taken = [re.fullmatch(rf"{re.escape(stem)}-(\d+)\{SUFFIX}", p.name) for p in _listed(home)]
     number = max((int(m[1]) for m in taken if m), default=0) + 1
     while True:

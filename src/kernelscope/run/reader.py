@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -59,10 +60,10 @@ class Database:
         try:
             return self._connect(self.path)
         except sqlite3.OperationalError:
-            return self._connect(self._copied())
+            return self._connect(self._copied(), mode="rw")
 
-    def _connect(self, path: Path) -> sqlite3.Connection:
-        where = f"file:{quote(str(path.absolute()))}?mode=ro"
+    def _connect(self, path: Path, mode: str = "ro") -> sqlite3.Connection:
+        where = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
         db = sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False, timeout=5)
         try:
             for pragma in ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", "mmap_size=0"):
@@ -74,9 +75,12 @@ class Database:
         return db
 
     def _copied(self) -> Path:
-        """A log that was left by a crash can only be read where SQLite may write beside it."""
+        """A log or journal that was left by a crash can only be read where SQLite may write beside it.
+
+        Nor can a file be read in place where SQLite cannot lock it.
+        """
         self._copy = tempfile.TemporaryDirectory(prefix="kernelscope-")
-        for name in (self.path.name, f"{self.path.name}-wal"):
+        for name in (self.path.name, f"{self.path.name}-journal", f"{self.path.name}-wal"):
             with suppress(FileNotFoundError):
                 shutil.copyfile(self.path.with_name(name), Path(self._copy.name) / name)
         return Path(self._copy.name) / self.path.name

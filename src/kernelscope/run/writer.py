@@ -17,6 +17,7 @@ from typing import Any
 from ..events import Call, Finding, GraphCall, Mark, RunInfo
 from ..stages.records import Record
 from .database import LOG_SHIFT, Database
+from .disks import about_disk, network_of
 from .errors import RunError
 from .flight import SLOTS, Flight
 from .markers import StreamMarkers
@@ -30,8 +31,9 @@ class Writer:
     """Takes what a recording sees and writes it in batches. Launching threads only append."""
 
     def __init__(
-        self, folder: Path, info: RunInfo, *, timed: bool = False, keep_last: int = 0, slots: int = SLOTS
-    ) -> None:
+        self, folder: Path, info: RunInfo, *, timed: bool = False, keep_last: int = 0, slots: int = SLOTS,
+        mounts: str | None = None,
+    ) -> None:  # fmt: skip
         self.folder = folder
         self.on_failure: Callable[[], None] = lambda: None
         self.failure = ""
@@ -55,13 +57,17 @@ class Writer:
         self._markers: StreamMarkers | None = None
         self.is_open = True
         try:
-            self._database = Database(folder / "run.db", info)
+            network = network_of(folder, mounts)
+            self._database = Database(folder / "run.db", info, log=not network)
             self.flight = Flight(folder / "flight", info.pid, slots=slots)
         except (OSError, sqlite3.Error) as error:
-            for name in ("run.db", "run.db-wal", "run.db-shm", "flight"):  # of a run that never was
+            for name in ("run.db", "run.db-journal", "run.db-wal", "run.db-shm", "flight"):
                 with suppress(OSError):
-                    (folder / name).unlink()
+                    (folder / name).unlink()  # of a run that never was
             raise RunError(f"{folder} cannot hold a run: {said(error)}") from None
+        self._findings += about_disk(
+            folder, network, has_log=self._database.has_log, unlocked=self.flight.unlocked
+        )
         self._ring = Ring(self.flight)
         self.flight.make_room = self._make_room
         self.left = self.flight.leaver(timed=timed)
@@ -326,7 +332,7 @@ def said(error: BaseException) -> str:
 def save(folder: Path, info: RunInfo, run: Any, calls: Sequence[Call]) -> None:
     """Write a run that was kept in memory."""
     try:
-        database = Database(folder / "run.db", info)
+        database = Database(folder / "run.db", info, log=not network_of(folder))
         with database as db:
             db.graph_calls([replace(g, parent=run.place_of(g.parent)) for g in run.graph_calls.values()])
             db.calls(calls)

@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
             failed = _run(words)
     finally:
         told = {"result": result.to_dict(), "text": str(result), "failed": failed}
-        answer.write_text(json.dumps(told))
+        answer.write_text(json.dumps(told), encoding="utf-8")
     return 1 if failed else 0
 
 

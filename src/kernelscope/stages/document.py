@@ -39,7 +39,7 @@ def write(document: dict[str, Any], path: Path, indent: int) -> None:
     text = json.dumps(document, indent=indent or None, ensure_ascii=False) + "\n"
     descriptor, name = tempfile.mkstemp(prefix=path.stem, suffix=".tmp", dir=path.parent)
     try:
-        with os.fdopen(descriptor, "w") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
         Path(name).replace(path)
     finally:

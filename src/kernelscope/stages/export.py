@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 from pathlib import Path
 from typing import Any
 
+from ..file_names import file_name
 from .document import write
 from .documents import document
 from .generated import GeneratedKernel
@@ -46,12 +46,12 @@ def export(graph: StagedGraph, folder: Path, versions: dict[str, str], indent: i
         if name in _FILES:
             files[_FILES[name]] = stage.text
     if "choreo" in graph.stages:  # what output_code.py loads, and what host_wrapper.cpp includes
-        files[f"{_plain(graph.compilation.name)}.co"] = graph.stages["choreo"].text
-        files[_CHOREO_HEADER.name] = _CHOREO_HEADER.read_text()
+        files[f"{file_name(graph.compilation.name)}.co"] = graph.stages["choreo"].text
+        files[_CHOREO_HEADER.name] = _CHOREO_HEADER.read_text(encoding="utf-8")
     for number, (name, stage) in enumerate((n, s) for n, s in graph.stages.items() if s.language == "diff"):
-        files[f"passes/{number:02d}-{_plain(name.removeprefix('pass '))}.diff"] = stage.text
+        files[f"passes/{number:02d}-{file_name(name.removeprefix('pass '))}.diff"] = stage.text
     for kernel in graph.kernels:
-        files[f"kernels/{_plain(kernel.name)}{_ending(kernel)}"] = kernel.source
+        files[f"kernels/{file_name(kernel.name)}{_ending(kernel)}"] = kernel.source
     cpp = cpp_wrapper_in(graph.output_code)
     if cpp:
         files["output_code.cpp"] = cpp
@@ -65,7 +65,8 @@ def export(graph: StagedGraph, folder: Path, versions: dict[str, str], indent: i
         path.parent.mkdir(exist_ok=True)
         # A graph of a lambda has a class of that name, which is no Python.
         text = text.replace("class <lambda>(", "class GraphModule(") if name.endswith(".py") else text
-        path.write_text(text if text.endswith("\n") else text + "\n")
+        text = text if text.endswith("\n") else text + "\n"
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
     made = document(graph, versions)
     made["files"] = {name: name for name in sorted(files)}
     write(made, folder / "document.json", indent)
@@ -74,7 +75,7 @@ def export(graph: StagedGraph, folder: Path, versions: dict[str, str], indent: i
 
 def folder_name(graph: StagedGraph, position: int) -> str:
     """Sorted as they were compiled: "00-0_0-forward"."""
-    return f"{position:02d}-{_plain(graph.name)}"
+    return f"{position:02d}-{file_name(graph.name)}"
 
 
 def cpp_wrapper_in(code: str) -> str:
@@ -136,7 +137,3 @@ def provenance_form(p: Provenance) -> dict[str, Any]:
 
 def _ending(kernel: GeneratedKernel) -> str:
     return next((end for language, end in _ENDINGS.items() if kernel.language.startswith(language)), ".txt")
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^\w.-]+", "_", name)[:120]

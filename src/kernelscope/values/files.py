@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 
 from ..events import Call, Finding, GraphCall
+from ..file_names import file_name
 from ..fingerprint import why_not
 from ..fingerprint.hashes import quiet
 from ..probes.bus import BUS
@@ -48,7 +48,7 @@ class ValueFiles:
                 "values-not-saved", f"{self.folder} is as large as --max-tensors allows; no more is saved"
             )
             return None
-        path = self.folder / part / f"{file_part(name)}_{copy_device(tensor)}.pt"
+        path = self.folder / part / f"{file_name(name, keep=':+')}_{copy_device(tensor)}.pt"
         try:
             path.parent.mkdir(exist_ok=True)
             path = _unused(path)
@@ -94,11 +94,6 @@ class FileSaver:
 
 def copy_device(tensor: torch.Tensor) -> str:
     return str(tensor.device)
-
-
-def file_part(name: str) -> str:
-    """A kernel's name may hold anything, a file's not, and not more than 255 bytes."""
-    return re.sub(r"[^\w.:+-]", "_", name)[:200]
 
 
 def _unused(path: Path) -> Path:

@@ -64,9 +64,7 @@ class Printer:
         return [*lines, *tensor_lines(one.tensor, one.fingerprint(call), self._most_shown)]
 
     def _print(self, lines: list[str]) -> None:
-        # In one piece: other threads print too.
-        stream = self._stream or sys.stdout
-        stream.write("\n".join(lines) + "\n")
+        _write(self._stream or sys.stdout, "\n".join(lines) + "\n")
 
 
 class NamePrinter:
@@ -87,7 +85,7 @@ class NamePrinter:
             return
         if not launch.point.is_past or self._stream is not None:  # else it was printed in time, from C
             stream = self._stream or sys.stdout
-            stream.write(f"[ {moment}: {call.site.kernel.name} ]\n")
+            _write(stream, f"[ {moment}: {call.site.kernel.name} ]\n")
             stream.flush()
 
 
@@ -98,3 +96,11 @@ def _input_lines(value: Any, most_shown: int) -> list[str]:
         return []
     reason = why_not(value)
     return tensor_lines(value, None, most_shown) if reason is None else [f"Values:  cannot be read: {reason}"]
+
+
+def _write(stream: TextIO, text: str) -> None:
+    """In one piece: other threads print too. What the program's stream cannot encode is escaped."""
+    try:
+        stream.write(text)
+    except UnicodeEncodeError:
+        stream.write(text.encode(stream.encoding, "backslashreplace").decode(stream.encoding))

@@ -33,7 +33,7 @@ def translate(source: str, file: str = "", *, elide: bool = True, checked: bool 
     `checked=False` says that they are right.
 
     Example:
-        print(translate(open("kernel.co").read()).cpp)
+        print(translate(Path("kernel.co").read_text(encoding="utf-8")).cpp)
     """
     program = parse(source, file)
     try:
