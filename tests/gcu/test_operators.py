@@ -93,13 +93,18 @@ def compare(name: str, got: torch.Tensor, expected: torch.Tensor, dtype: torch.d
 def check_all(
     table: dict[str, Callable[..., torch.Tensor]], args: Sequence[torch.Tensor], allowed: Sequence[str] = ()
 ) -> None:
-    """All functions of a table in one graph, against eager."""
+    """All functions of a table in one graph, against eager.
+
+    Not through oneDNN, which eager uses on x86_64: its gelu(inf) is NaN.
+    """
 
     def everything(*given: torch.Tensor) -> list[torch.Tensor]:
         return [f(*given) for f in table.values()]
 
     compiled, look = compile_and_look(everything)
-    got, expected = compiled(*args), everything(*args)
+    got = compiled(*args)
+    with torch.backends.mkldnn.flags(enabled=False):
+        expected = everything(*args)
     for name, a, b in zip(table, got, expected, strict=True):
         compare(name, a, b, args[0].dtype)
     stray = {f.target for f in look.fallbacks} - set(allowed)
