@@ -274,7 +274,7 @@ def test_numbers_that_do_not_fit_wrap_as_in_eager() -> None:
 def test_limits_that_do_not_fit_do_what_this_torch_does(
     clamp: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:
-    """They wrap or are refused, or since torch 2.15 saturate or are refused."""
+    """They wrap, saturate or are refused, depending on torch and on the limit."""
     byte = torch.tensor([0, 31, 255]).byte()
     compiled, _ = compile_and_look(clamp)
     try:

@@ -110,6 +110,6 @@ def test_no_global_is_unlike_itself(module: Any) -> None:
 
 
 def test_every_module_of_kernels_is_looked_at() -> None:
-    files = {path for path in Path(cuda_kernels.__file__).parent.glob("*.py")}
+    files = Path(cuda_kernels.__file__).parent.glob("*.py")
     with_kernels = {path.stem for path in files if "@triton.jit" in path.read_text()}
     assert with_kernels == {module.__name__.rpartition(".")[2] for module in MODULES}

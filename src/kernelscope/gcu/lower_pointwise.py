@@ -49,7 +49,7 @@ def rounded(text: str, dtype: torch.dtype) -> str:
 
 
 def _effective(function: str, limit: Any, dtype: torch.dtype) -> Any:
-    """A limit that the dtype does not hold, as eager takes it: up to torch 2.14 it wraps, then it saturates."""
+    """A limit that the dtype does not hold, as eager takes it: it wraps, or in newer torch saturates."""
     if dtype.is_floating_point or dtype is torch.bool or not isinstance(limit, int):
         return limit
     info = torch.iinfo(dtype)
