@@ -21,7 +21,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
@@ -92,15 +91,13 @@ class Row:
     problem: str = ""
     all: Result = field(default_factory=Result)
     kernels: Result = field(default_factory=Result)
-    seconds: float = 0.0
 
     def cells(self) -> list[str]:
         if self.problem:
-            return [self.python, self.torch, self.triton, self.problem, "—", "—", "—", "—"]
+            return [self.python, self.torch, self.triton, self.problem, "—", "—", "—"]
         done, count = self.kernels.passed, self.kernels.passed + len(self.kernels.failed)
         counts = [str(self.all.passed), str(self.all.skipped.total()), str(len(self.all.failed))]
-        minutes = f"{self.seconds / 60:.1f} min"
-        return [self.python, self.torch, self.triton, *counts, f"{done} of {count}", minutes]
+        return [self.python, self.torch, self.triton, *counts, f"{done} of {count}"]
 
 
 def pythons(default: str) -> Iterator[tuple[str, str]]:
@@ -175,19 +172,17 @@ def measured(python: str, release: str, torch: str, default: str, install: bool)
         row.problem = "cannot be installed here"
         return row
     row.torch, row.triton = version_of(inside, "torch"), version_of(inside, "triton")
-    began = monotonic()
     for part, tests in SELECTION.items():
         print(f"\n=== Python {release}, torch {row.torch}: {part}", flush=True)
         result = tried(inside, tests)
         row.all.add(result)
         if part == KERNELS:
             row.kernels = result
-    row.seconds = monotonic() - began
     return row
 
 
 def table(rows: list[Row]) -> str:
-    head = ["Python", "torch", "triton", "passed", "skipped", "failed", KERNELS, "time"]
+    head = ["Python", "torch", "triton", "passed", "skipped", "failed", KERNELS]
     lines = [head, ["---"] * len(head), *(row.cells() for row in rows)]
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     text += f"\n\n{platform.machine()}, {os.cpu_count()} cores."
