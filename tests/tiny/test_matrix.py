@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 from io import StringIO
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
 from tests import matrix
 
 from kernelscope.supported import TESTED
@@ -52,3 +57,25 @@ def test_the_table_is_put_into_its_place(tmp_path: Path) -> None:
     matrix.write_docs(page, "new")
     assert page.read_text() == "before\n<!-- matrix -->\nnew\n<!-- end -->\nafter\n"
     assert "<!-- matrix -->" in matrix.PAGE.read_text()
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
+@pytest.mark.parametrize(
+    ("given", "folder", "left_out"),
+    [
+        ([], ".venv", "^$"),
+        (["TORCH=2.99.0"], ".venvs/py{}-torch2.99.0", "^(torch|triton)=="),
+        ([f"TORCH={matrix.PINNED}"], f".venvs/py{{}}-torch{matrix.PINNED}", "^$"),
+    ],
+)
+def test_each_torch_has_an_environment_without_foreign_pins(
+    given: list[str], folder: str, left_out: str
+) -> None:
+    words = ["make", "--always-make", "--dry-run", "environment", f"PYTHON={sys.executable}", *given]
+    clean = {name: value for name, value in os.environ.items() if name not in ("TORCH", "MAKEFLAGS")}
+    told = subprocess.run(words, cwd=ROOT, env=clean, capture_output=True, text=True, check=True).stdout
+    place = folder.format(f"{sys.version_info.major}.{sys.version_info.minor}")
+    assert f"-m venv {place}\n" in told
+    assert f"grep -vE '{left_out}' constraints.txt >{place}/constraints.txt\n" in told
+    version = given[0].partition("=")[2] if given else matrix.PINNED
+    assert f"{place}/bin/pip install -c {place}/constraints.txt torch=={version} " in told
