@@ -1,18 +1,21 @@
 # Every target works on a bare machine with python3.11+, g++ and make; the first call fills .venv.
+# `make test TORCH=2.15.0 PYTHON=python3.12` fills and uses an environment of that torch and that Python.
 
 PYTHON ?= python3
-VENV   := .venv
+TORCH  ?=
+PINNED := $(patsubst torch==%,%,$(shell grep '^torch==' constraints.txt))
+MINOR  := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+VENV   := $(if $(TORCH),.venvs/py$(MINOR)-torch$(TORCH),.venv)
 BIN    := $(VENV)/bin
-TORCH  := $(shell grep '^torch==' constraints.txt)
 
 SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-tiny test-all lint format docs clean toolchain browser
+.PHONY: help demo test test-tiny test-all test-matrix environment lint format docs clean toolchain browser
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: toolchain $(VENV)/.installed-run ## install what is needed and run examples/demo.py
 	$(BIN)/python examples/demo.py
@@ -26,10 +29,19 @@ test-tiny: $(VENV)/.installed-dev ## the tests that take seconds
 test-all: lint toolchain browser ## test, plus the slow tests and the benchmarks (rewrites the tables in docs)
 	$(run-tests)
 
+test-matrix: $(VENV)/.installed-dev ## a short selection on every supported torch and each Python that is installed
+	$(BIN)/python -m tests.matrix --python $(PYTHON) --write-docs
+
+environment: $(VENV)/.installed-dev ## only install, for example with TORCH=2.15.0
+
 lint: $(VENV)/.installed-dev ## ruff and mypy --strict
+ifeq ($(TORCH),)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+else
+	@echo "lint: left out, because mypy would read the types of torch $(TORCH)"
+endif
 
 format: $(VENV)/.installed-dev ## fix what ruff can fix
 	$(BIN)/ruff check --fix
@@ -73,16 +85,20 @@ endef
 
 # --- installation -------------------------------------------------------------------------------
 
+# Another torch brings the triton that it needs.
+UNPINNED := $(if $(filter-out $(PINNED),$(TORCH)),^(torch|triton)==,^$$)
+
 $(VENV)/.installed-run: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "kernelscope needs Python 3.11 or newer; try: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -c constraints.txt $(TORCH) 'triton; sys_platform == "linux"'
-	$(BIN)/pip install -c constraints.txt -e .
+	grep -vE '$(UNPINNED)' constraints.txt >$(VENV)/constraints.txt
+	$(BIN)/pip install -c $(VENV)/constraints.txt torch==$(or $(TORCH),$(PINNED)) 'triton; sys_platform == "linux"'
+	$(BIN)/pip install -c $(VENV)/constraints.txt -e .
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed-run
-	$(BIN)/pip install -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install -c $(VENV)/constraints.txt -e '.[dev]'
 	@touch $@
 
 # Inductor and the gcu backend compile C++ that includes Python.h.

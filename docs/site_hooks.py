@@ -41,6 +41,7 @@ def options_of(command: str) -> str:
     """Usage, options and examples of a command, in Markdown."""
     [choices] = [a.choices for a in parser_for(command)._actions if isinstance(a, argparse._SubParsersAction)]
     parser: argparse.ArgumentParser = dict(choices)[command]
+    parser.color = False  # Python 3.14 colours it when a terminal looks on
     usage = parser.format_usage().removeprefix("usage: ").strip()
     rows = [_row(action) for action in parser._actions if action.help is not argparse.SUPPRESS]
     table = "\n".join(["| option | |", "|---|---|", *rows])

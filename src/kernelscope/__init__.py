@@ -89,7 +89,15 @@ def __getattr__(name: str) -> Any:
         return import_module(f".{name}", __name__)
     if name not in _HOMES:
         raise AttributeError(f"module 'kernelscope' has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(import_module(_HOMES[name], __name__), name)
+    try:
+        home = import_module(_HOMES[name], __name__)
+    except ImportError as error:
+        from .supported import installed_torch_is_too_old
+
+        if why := installed_torch_is_too_old():
+            raise ImportError(f"{why}. Upgrade torch.") from error
+        raise
+    return getattr(home, name)
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,10 @@ import pytest
 import torch
 from tests import triton_kernels as kernels
 from tests.triton_kernels import BLOCK, CONFIGS, blocks
+from torch._dynamo.device_interface import CpuInterface
 from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+from triton.compiler import compiler
+from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
@@ -27,7 +30,15 @@ N = 100
 @pytest.fixture
 def traced(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], Any]:
     """Makes of an interpreted kernel one that Dynamo traces and that Inductor then runs interpreted."""
-    monkeypatch.setattr("torch.utils._triton.has_triton", lambda: True)
+    monkeypatch.setattr("torch.utils._triton.has_triton", lambda **kwargs: True)
+    # Since 2.15 a user's kernel on the CPU needs a Triton that compiles for it; here it is interpreted.
+    monkeypatch.setattr(CpuInterface, "raise_if_triton_unavailable", lambda device=None: None)
+    as_triton = compiler.make_backend
+
+    def make_backend(target: Any) -> Any:
+        return as_triton(driver.active.get_current_target() if target.backend == "cpu" else target)
+
+    monkeypatch.setattr(compiler, "make_backend", make_backend)
     as_inductor = CachingAutotuner.run
 
     def run(self: CachingAutotuner, *args: Any, stream: int, **kwargs: Any) -> Any:

@@ -20,6 +20,7 @@ NOT_STDLIB = "anything but the standard library"
 FORBIDDEN = {
     "events": (".", "torch"),
     "config": (NOT_STDLIB,),
+    "supported": (NOT_STDLIB,),
     "fingerprint": (".recording", ".probes", ".analysis", ".views"),
     "probes": (".recording", ".analysis", ".views"),
     "run": (".recording", ".probes", ".analysis", ".views"),

@@ -21,7 +21,8 @@ LINK = re.compile(r"\]\(<?([^)\s>]+)>?[^)]*\)|^\[[^\]]+\]: (\S+)|(?:src|href)=\"
 
 def texts() -> Iterator[tuple[str, str]]:
     """Name and content of the project's text files."""
-    files = [path for path in ROOT.iterdir() if path.is_file()]
+    # .git is a file in a second working tree.
+    files = [path for path in ROOT.iterdir() if path.is_file() and path.name != ".git"]
     files += [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file()]
     for path in files:
         content = path.read_bytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,15 @@ import triton.language as tl  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from kernelscope.fingerprint import cuda_kernels, cuda_plan_kernel, cuda_stats_batches, cuda_stats_kernels  # noqa: E402
+from kernelscope.fingerprint import (  # noqa: E402
+    cuda_kernels,
+    cuda_numbers,
+    cuda_plan_kernel,
+    cuda_records,
+    cuda_stats_batches,
+    cuda_stats_kernels,
+    scan_kernel,
+)
 from kernelscope.fingerprint.definition import DTYPE_CODES  # noqa: E402
 
 STRIDED = {"NUMBER": tl.uint32, "BLOCK": 1024}
@@ -74,3 +83,33 @@ def test_strided_statistics_compile_for_hopper(dtype: str, width: int) -> None:
     ptx = compiled(cuda_stats_kernels.strided, how)
     assert f"ld.global.b{8 * width}" in ptx
     assert "griddepcontrol" not in ptx
+
+
+OTHERS = [
+    (cuda_plan_kernel.planned_flat, {"BLOCK": 512, "HOPPER": True}),
+    (cuda_records.merge, {"ROW": 9, "HOPPER": True}),
+    (scan_kernel.scan, {"BLOCK": 1024, "HOPPER": True}),
+]
+
+
+@pytest.mark.parametrize(("kernel", "constants"), OTHERS, ids=["planned_flat", "merge", "scan"])
+def test_others_compile_for_hopper(kernel: Any, constants: dict[str, Any]) -> None:
+    ptx = compiled(kernel, constants)
+    assert "ld.global" in ptx
+    assert "griddepcontrol.wait" in ptx
+
+
+MODULES = [cuda_kernels, cuda_numbers, cuda_plan_kernel, cuda_records, cuda_stats_kernels, scan_kernel]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.rpartition(".")[2])
+def test_no_global_is_unlike_itself(module: Any) -> None:
+    """Triton compares a global that several functions use with `!=`: a NaN would be another one each time."""
+    values = {name: getattr(value, "value", value) for name, value in vars(module).items()}
+    assert [name for name, value in values.items() if isinstance(value, float) and value != value] == []
+
+
+def test_every_module_of_kernels_is_looked_at() -> None:
+    files = Path(cuda_kernels.__file__).parent.glob("*.py")
+    with_kernels = {path.stem for path in files if "@triton.jit" in path.read_text()}
+    assert with_kernels == {module.__name__.rpartition(".")[2] for module in MODULES}

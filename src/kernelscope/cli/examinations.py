@@ -21,6 +21,7 @@ from typing import Any, Literal
 from .. import __version__
 from ..config import cache_folder, compilers, has_gil, torch_variables
 from ..run import folder
+from ..supported import TESTED, in_words, too_new, too_old
 from .torch_names import unread_variables
 
 Health = Literal["ok", "warn", "bad"]
@@ -93,19 +94,32 @@ def _torch() -> dict[str, Any]:
 
 
 def versions() -> Iterator[Result]:
-    python = f"{platform.python_version()} ({sys.executable})"
+    python = f" ({sys.executable})"
     if has_gil():
-        yield Result("ok", "python", python)
+        yield _of_version("Python", platform.python_version(), python)
     else:
         advice = "to record, start it with PYTHON_GIL=1 or -X gil=1, or use the standard build of Python"
-        yield Result("bad", "python", f"{python}, without its global interpreter lock", advice)
+        found = f"{platform.python_version()}{python}, without its global interpreter lock"
+        yield Result("bad", "Python", found, advice)
     yield Result("ok", "kernelscope", f"{__version__} ({Path(__file__).parent.parent})")
     for name, needed in (("torch", True), ("numpy", True), ("safetensors", True), ("triton", False)):
         try:
-            yield Result("ok", name, version(name))
+            yield _of_version(name, version(name))
         except PackageNotFoundError:
             health: Health = "bad" if needed else "warn"
             yield Result(health, name, "not installed", f"pip install {name}")
+
+
+def _of_version(name: str, found: str, where: str = "") -> Result:
+    if name not in TESTED:
+        return Result("ok", name, found + where)
+    if why := too_old(name, found):
+        return Result("bad", name.lower(), found + where, why)
+    if why := too_new(name, found):
+        return Result(
+            "warn", name.lower(), found + where, f"{why}; if a probe does not fit, use {in_words(name)}"
+        )
+    return Result("ok", name.lower(), found + where)
 
 
 def probes() -> Iterator[Result]:
@@ -115,7 +129,7 @@ def probes() -> Iterator[Result]:
         return
     for name, error in found["probes"].items():
         if error:
-            advice = "use a torch from 2.11 to 2.14, or KERNELSCOPE_STRICT=0 to record without this probe"
+            advice = f"use {in_words('torch')}, or KERNELSCOPE_STRICT=0 to record without this probe"
             yield Result("bad", f"probe {name}", error, advice)
         else:
             yield Result("ok", f"probe {name}", f"fits torch {found['torch']}")

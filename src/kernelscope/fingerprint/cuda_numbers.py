@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 _INF = tl.constexpr(float("inf"))
-_NAN = tl.constexpr(float("nan"))
+# There is no global for NaN: Triton compares the globals of kernels that call each other, and NaN != NaN.
 _E4M3FN, _E4M3FNUZ, _E5M2FNUZ = tl.constexpr(2.0**120), tl.constexpr(2.0**119), tl.constexpr(2.0**111)
 # What the pattern of a NaN in float8_e4m3fn would be worth.
 E4M3_BEYOND = tl.constexpr(480.0)
@@ -122,7 +122,7 @@ def _byte(byte_up, KIND: tl.constexpr, CHECKED: tl.constexpr):  # type: ignore[n
         number = (byte << 8).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
     elif KIND == 21:  # float8_e8m0fnu: an exponent
         number = tl.where(byte == 0, 1 << 22, byte << 23).to(tl.uint32).to(tl.float32, bitcast=True)
-        number = tl.where(byte == 255, _NAN, number)
+        number = tl.where(byte == 255, float("nan"), number)
     else:
         # In place the bits mean a float32 that a power of two has to make larger, subnormal or not.
         if KIND == 20:  # float8_e5m2fnuz
@@ -135,9 +135,9 @@ def _byte(byte_up, KIND: tl.constexpr, CHECKED: tl.constexpr):  # type: ignore[n
             else:  # float8_e4m3fn
                 number = bits.to(tl.float32, bitcast=True) * _E4M3FN
         if KIND != 17:
-            number = tl.where(byte == 0x80, _NAN, number)
+            number = tl.where(byte == 0x80, float("nan"), number)
         elif CHECKED:
-            number = tl.where((byte & 0x7F) == 0x7F, _NAN, number)
+            number = tl.where((byte & 0x7F) == 0x7F, float("nan"), number)
     return number
 
 
@@ -159,4 +159,4 @@ def _distance(re, im):  # type: ignore[no-untyped-def]
     short = tl.minimum(re, im)
     ratio = tl.where(long == 0.0, 0.0, short / long)
     size = tl.where(long == _INF, _INF, long * tl.sqrt(1.0 + ratio * ratio))
-    return tl.where(either, _NAN, size)
+    return tl.where(either, float("nan"), size)

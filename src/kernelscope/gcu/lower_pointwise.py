@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.fx
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
+from torch.utils._python_dispatch import _disable_current_modes
 
 from .dag import ELEMENT, Access
 from .operators import BOOL_TO_LONG, DEFAULT, POINTWISE, TO_FLOAT, Pointwise, kind_of, number
@@ -45,6 +46,22 @@ def rounded(text: str, dtype: torch.dtype) -> str:
     if element not in _WIDE or _ROUNDED.fullmatch(text):
         return text
     return f"__cast_f32(__cast_{element}({text}))"
+
+
+def _effective(function: str, limit: Any, dtype: torch.dtype) -> Any:
+    """A limit that the dtype does not hold, as eager takes it: it wraps, or in newer torch saturates."""
+    if dtype.is_floating_point or dtype is torch.bool or not isinstance(limit, int):
+        return limit
+    info = torch.iinfo(dtype)
+    if info.min <= limit <= info.max:
+        return limit
+    try:
+        with _disable_current_modes():
+            if function == "__max":
+                return torch.tensor(info.min, dtype=dtype).clamp(min=limit).item()
+            return torch.tensor(info.max, dtype=dtype).clamp(max=limit).item()
+    except RuntimeError as error:
+        raise Refused("a limit that eager refuses") from error
 
 
 class PointwiseLowering:
@@ -195,6 +212,7 @@ class PointwiseLowering:
         body, operands = "$0", [given[0]]
         for function, limit in (("__max", given[1]), ("__min", given[2])):
             if limit is not None:
+                limit = _effective(function, limit, compute)
                 body = f"{function}({body}, ${len(operands)})"
                 operands.append(limit)
         self.emit(node, "clamp", body, [(o, compute) for o in operands])

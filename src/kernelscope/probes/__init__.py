@@ -18,7 +18,7 @@ from .cuda_graphs import CudaGraphs
 from .eager_operators import EagerOperators
 from .gcu import GcuGraphs
 from .optimizer_steps import OptimizerSteps
-from .patching import MovedTarget
+from .patching import MovedTarget, refuse_old_torch
 from .profilers import Profilers
 from .user_triton import UserTriton
 
@@ -59,6 +59,7 @@ class Probes:
         with self._lock:
             try:
                 if self._users == 0:
+                    refuse_old_torch()
                     for probe in self._always:
                         self._install(probe, strict)
                 else:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..late_modules import never_mind, when_loaded
+from ..supported import in_words, too_new, too_old
 
 _ABSENT = object()
 
@@ -41,11 +42,17 @@ def _has(holder: Any, name: str) -> bool:
 def moved(path: str) -> MovedTarget:
     package = path.split(".")[0].split(":")[0]
     versions = ", ".join(f"{name} {_version(name)}" for name in dict.fromkeys(("torch", package)))
+    why = too_new("torch", _version("torch")) or f"Supported: {in_words('torch')}"
     return MovedTarget(
         f"kernelscope hooks {path.replace(':', '.')}, which does not exist here ({versions}). "
-        "Supported: torch 2.11 to 2.14. Upgrade kernelscope, or set KERNELSCOPE_STRICT=0 to record "
+        f"{why}. Upgrade kernelscope, or set KERNELSCOPE_STRICT=0 to record "
         "without the probe that needs it."
     )
+
+
+def refuse_old_torch() -> None:
+    if why := too_old("torch", _version("torch")):
+        raise MovedTarget(f"{why}. Upgrade torch.")
 
 
 def _version(package: str) -> str:

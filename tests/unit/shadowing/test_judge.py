@@ -117,6 +117,20 @@ def test_infinities_must_be_where_both_references_have_them(wide: torch.Tensor) 
     assert decide(made, wide).is_wrong
 
 
+def test_eager_alone_is_not_believed(wide: torch.Tensor) -> None:
+    """Where eager says NaN and float64 does not: gelu(inf) through oneDNN, which eager uses on x86_64."""
+    wide[0, 0], wide[0, 1] = math.inf, 0.0
+    eager = wide.float()
+    eager[0, :2] = math.nan
+    assert not decide(wide.float(), wide, eager).is_wrong
+    assert not decide(eager, wide, eager).is_wrong
+    made = wide.float()
+    made[5, 5] += 1
+    verdict = decide(made, wide, eager)
+    assert verdict.is_wrong
+    assert verdict.where == (5, 5)
+
+
 def test_complex_numbers(wide: torch.Tensor) -> None:
     whole = torch.complex(wide, wide.flip(0))
     made = whole.to(torch.complex64)
