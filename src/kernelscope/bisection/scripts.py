@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +59,6 @@ def bisect_script(request: Request, folder: Path, progress: Progress) -> BisectR
         result = descent.run(request.runs)
     finally:
         workers.close()
-        shutil.rmtree(folder / "caches", ignore_errors=True)
     result.folder = str(folder)
     return result
 

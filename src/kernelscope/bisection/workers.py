@@ -6,9 +6,11 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from time import perf_counter, sleep
 from typing import IO, Any
@@ -24,10 +26,10 @@ class Workers:
 
     def __init__(self, job: dict[str, Any], home: Path, *, timeout: float, fork: bool = True) -> None:
         self._home, self._timeout = home, timeout
-        for folder in ("logs", "caches"):
-            (home / folder).mkdir(exist_ok=True)
+        (home / "logs").mkdir(exist_ok=True)
+        self._caches = folder_to_compile_in(home)
         self._job = home / "job.json"
-        self._job.write_text(json.dumps(job | {"home": str(home)}))
+        self._job.write_text(json.dumps(job | {"home": str(home), "caches": str(self._caches)}))
         self._forks = fork and not torch_is_for_gpus()
         self._zygote: _Zygote | None = None
         self._child: _Child | None = None
@@ -87,6 +89,7 @@ class Workers:
         finally:
             if self._zygote is not None:
                 self._zygote.close()
+            shutil.rmtree(self._caches, ignore_errors=True)
 
     def __enter__(self) -> Workers:
         return self
@@ -121,6 +124,15 @@ class Workers:
     def _end_child(self) -> Outcome | None:
         child, self._child = self._child, None
         return None if child is None else child.end()
+
+
+def folder_to_compile_in(home: Path) -> Path:
+    """In the search's own folder; Inductor's commands for the C++ compiler break at a space in the path."""
+    if len(str(home.absolute()).split()) > 1:
+        return Path(tempfile.mkdtemp(prefix="kernelscope-bisect-"))
+    caches = home / "caches"
+    caches.mkdir(exist_ok=True)
+    return caches
 
 
 class _Child:
