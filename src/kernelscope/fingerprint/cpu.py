@@ -192,7 +192,7 @@ def start(make: type[Made]) -> tuple[Made, str]:
     try:
         folder = config.cache_folder()
         check_private(folder)
-    except (OSError, RuntimeError) as error:
+    except OSError as error:
         reason = f"the cache folder cannot be used: {error}"
     else:
         try:
