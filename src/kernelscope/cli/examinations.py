@@ -216,7 +216,7 @@ def _without_spaces(variable: str, path: Path) -> Iterator[Result]:
 
 def _writable(what: str, path: Path, advice: str) -> Result:
     """Whether a file can be made there, or, where there is nothing yet, above."""
-    existing = next(p for p in (path, *path.parents) if p.exists())
+    existing = next(p for p in (path, *path.parents) if os.path.exists(p))  # False where it may not look
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         return Result("bad", f"folder for {what}", f"{existing} cannot be written to", advice)
     free = shutil.disk_usage(existing).free

@@ -6,7 +6,6 @@ ends with a hash of its own content: a truncated or damaged one is compiled anew
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import os
 import sys
@@ -48,8 +47,7 @@ def cached(key: str, make: Callable[[Path], Path]) -> Library:
         return _unkept(make, f"the cache folder cannot be used: {error}")
     library = place / f"{key}.so"
     if not is_fresh() and intact(library):
-        found = Library(library, is_cached=True)
-        return found if (why := _unloadable(library)) is None else _unkept(make, why)
+        return Library(library, is_cached=True)
     try:
         with tempfile.TemporaryDirectory(prefix="making-", dir=place) as temporary:
             made = make(Path(temporary))
@@ -59,16 +57,7 @@ def cached(key: str, make: Callable[[Path], Path]) -> Library:
             made.replace(library)
     except OSError as error:
         return _unkept(make, f"the cache folder {place} cannot be written: {error}")
-    return Library(library) if (why := _unloadable(library)) is None else _unkept(make, why)
-
-
-def _unloadable(library: Path) -> str | None:
-    """Why code cannot be loaded from there: a disk may forbid execution."""
-    try:
-        ctypes.CDLL(str(library))
-    except OSError as error:
-        return f"code in the cache folder {library.parent} cannot be loaded: {error}"
-    return None
+    return Library(library)
 
 
 def is_fresh() -> bool:
