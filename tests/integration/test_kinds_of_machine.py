@@ -113,13 +113,15 @@ def test_one_core_little_memory_no_home_and_odd_names(
 
 
 READING = """
-import sys
+import importlib.util
 from kernelscope.cli import main
+with_parquet = importlib.util.find_spec("pyarrow") is not None
 for words in (
     ["show"], ["show", "--call", "0"], ["ls"], ["stages"], ["report"], ["pack", "-o", "gepackt ü.zip"],
     ["unpack", "gepackt ü.zip", "-o", "ausgepackt ü"], ["diff", "Lauf ä", "ausgepackt ü"],
     ["export", "--perfetto"], ["export", "--json"], ["export", "--dot"],
     ["query", "SELECT count(*) FROM calls"],
+    *([["export", "--parquet", "-o", "Tabellen ü"]] if with_parquet else []),
 ):
     print(">", words[0], main(words))
 """
@@ -133,8 +135,9 @@ def test_reading_in_the_c_locale(project: Path, recorded: subprocess.CompletedPr
     del recorded
     done = python(reader, cwd=project, environ=environ)
     assert done.returncode == 0, done.stderr
-    told = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("> ")]
-    assert told == [[line.split('"')[1], "0"] for line in READING.split("\n    [")[1:]], done.stdout
+    told = [line for line in done.stdout.splitlines() if line.startswith("> ")]
+    assert len(told) >= 12
+    assert all(line.endswith(" 0") for line in told), done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     assert (project / "ausgepackt ü.kscope").is_dir()
 

@@ -26,10 +26,12 @@ class Workers:
 
     def __init__(self, job: dict[str, Any], home: Path, *, timeout: float, fork: bool = True) -> None:
         self._home, self._timeout = home, timeout
-        (home / "logs").mkdir(exist_ok=True)
+        for folder in ("logs", "caches"):
+            (home / folder).mkdir(exist_ok=True)
         self._caches = folder_to_compile_in(home)
+        job = job | {"caches": str(self._caches)}
         self._job = home / "job.json"
-        self._job.write_text(json.dumps(job | {"home": str(home), "caches": str(self._caches)}))
+        self._job.write_text(json.dumps(job | {"home": str(home)}))
         self._forks = fork and not torch_is_for_gpus()
         self._zygote: _Zygote | None = None
         self._child: _Child | None = None
@@ -89,7 +91,8 @@ class Workers:
         finally:
             if self._zygote is not None:
                 self._zygote.close()
-            shutil.rmtree(self._caches, ignore_errors=True)
+            for folder in (self._caches, self._home / "caches"):
+                shutil.rmtree(folder, ignore_errors=True)
 
     def __enter__(self) -> Workers:
         return self
@@ -130,9 +133,7 @@ def folder_to_compile_in(home: Path) -> Path:
     """In the search's own folder; Inductor's commands for the C++ compiler break at a space in the path."""
     if len(str(home.absolute()).split()) > 1:
         return Path(tempfile.mkdtemp(prefix="kernelscope-bisect-"))
-    caches = home / "caches"
-    caches.mkdir(exist_ok=True)
-    return caches
+    return home / "caches"
 
 
 class _Child:
