@@ -10,8 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
+from tempfile import mkdtemp
 from time import perf_counter, sleep
 from typing import IO, Any
 
@@ -132,7 +132,7 @@ class Workers:
 def folder_to_compile_in(home: Path) -> Path:
     """In the search's own folder; Inductor's commands for the C++ compiler break at a space in the path."""
     if len(str(home.absolute()).split()) > 1:
-        return Path(tempfile.mkdtemp(prefix="kernelscope-bisect-"))
+        return Path(mkdtemp(prefix="kernelscope-bisect-"))
     return home / "caches"
 
 
