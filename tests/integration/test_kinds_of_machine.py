@@ -11,11 +11,13 @@ import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 import torch
+from tests.sample_runs import write_sample
 
 import kernelscope
 from kernelscope.bisection.settings import PASSED, Settings
@@ -30,6 +32,8 @@ SOURCE = Path(kernelscope.__file__).parent.parent
 CHOREO = Path(__file__).parent.parent / "gcu" / "co" / "scalars_and_spans.co"
 NO_HOME = {"HOME": "/dev/null/home", "XDG_CACHE_HOME": ""}
 FOUR_GB = 4 << 30
+# Where Python looks for a folder for temporary files, and where those of the tests are.
+_TEMPORARY = ("/tmp", "/var/tmp", tempfile.gettempdir())
 
 PROGRAM = """
 import os, torch
@@ -213,6 +217,25 @@ def test_a_cache_that_forbids_execution_and_no_shared_memory(tmp_path: Path) -> 
     assert second.startswith("[")
     assert third.endswith("calls")
     assert "gcu kernels are compiled again in each process" in done.stderr
+
+
+def test_a_run_that_cannot_be_copied(tmp_path: Path) -> None:
+    """Left by a crash, on a disk that is read-only, as is each folder for temporary files."""
+    (tmp_path / "x.kscope").mkdir()
+    writer = write_sample(tmp_path / "open", close=False)
+    for name in ("run.db", "run.db-wal", "flight"):
+        shutil.copyfile(tmp_path / "open" / name, tmp_path / "x.kscope" / name)
+    writer.close()
+    sealed = [f"mount --bind '{path}' '{path}' && mount -o remount,ro,bind '{path}'" for path in _TEMPORARY]
+    under = namespace(" && ".join([*sealed, f"cd '{tmp_path}'"]))
+    told = python("-m", "kernelscope", "show", "x", cwd=tmp_path, environ={"TMPDIR": "/nowhere"}, under=under)
+    assert told.returncode == 2, told.stdout
+    assert told.stderr.startswith("kernelscope: ")
+    assert "set TMPDIR to a folder with room for it" in told.stderr
+    assert "Traceback" not in told.stderr
+    python_code = "from kernelscope.cli.examinations import folders; print(*folders(), sep='\\n')"
+    told = python("-c", python_code, cwd=tmp_path, environ={"TMPDIR": "/nowhere"}, under=under)
+    assert "No usable temporary directory found" in told.stdout, told.stderr
 
 
 WITHOUT_A_NAME = """

@@ -75,10 +75,16 @@ class Database:
 
     def _copied(self) -> Path:
         """A log that was left by a crash can only be read where SQLite may write beside it."""
-        self._copy = tempfile.TemporaryDirectory(prefix="kernelscope-")
-        for name in (self.path.name, f"{self.path.name}-wal"):
-            with suppress(FileNotFoundError):
-                shutil.copyfile(self.path.with_name(name), Path(self._copy.name) / name)
+        try:
+            self._copy = tempfile.TemporaryDirectory(prefix="kernelscope-")
+            for name in (self.path.name, f"{self.path.name}-wal"):
+                with suppress(FileNotFoundError):
+                    shutil.copyfile(self.path.with_name(name), Path(self._copy.name) / name)
+        except OSError as error:
+            raise RunError(
+                f"{self.path} was not closed and lies where nothing can be written, so a copy of it is read, "
+                f"which cannot be made: {error.strerror}; set TMPDIR to a folder with room for it"
+            ) from None
         return Path(self._copy.name) / self.path.name
 
     def _check(self) -> None:
