@@ -145,7 +145,7 @@ def test_reading_in_the_c_locale(project: Path, recorded: subprocess.CompletedPr
     assert all(line.endswith(" 0") for line in told), done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     assert (project / "ausgepackt ü.kscope").is_dir()
-    tried = python("-m", "kernelscope", "run", "-o", "x", "übung eins.py", cwd=project, environ=environ)
+    tried = python("-m", "kernelscope", "run", "--stages", "übung eins.py", cwd=project, environ=environ)
     assert "Traceback" not in tried.stderr
     if tried.returncode:  # up to torch 2.14 at least
         assert "cannot be loaded in this locale" in tried.stderr
@@ -219,8 +219,17 @@ def test_a_cache_that_forbids_execution_and_no_shared_memory(tmp_path: Path) -> 
     assert "gcu kernels are compiled again in each process" in done.stderr
 
 
-def test_a_run_that_cannot_be_copied(tmp_path: Path) -> None:
-    """Left by a crash, on a disk that is read-only, as is each folder for temporary files."""
+SEALED = """
+from kernelscope.cli import main
+from kernelscope.cli.examinations import folders
+print(main(["show", "x"]), main(["bisect", "program.py"]))
+print(*folders(), sep="\\n")
+"""
+
+
+def test_a_disk_that_is_sealed(tmp_path: Path) -> None:
+    """Each folder for temporary files is, too; and the run was left by a crash, so that it must be copied."""
+    (tmp_path / "program.py").write_text("import torch")
     (tmp_path / "x.kscope").mkdir()
     writer = write_sample(tmp_path / "open", close=False)
     for name in ("run.db", "run.db-wal", "flight"):
@@ -228,14 +237,14 @@ def test_a_run_that_cannot_be_copied(tmp_path: Path) -> None:
     writer.close()
     sealed = [f"mount --bind '{path}' '{path}' && mount -o remount,ro,bind '{path}'" for path in _TEMPORARY]
     under = namespace(" && ".join([*sealed, f"cd '{tmp_path}'"]))
-    told = python("-m", "kernelscope", "show", "x", cwd=tmp_path, environ={"TMPDIR": "/nowhere"}, under=under)
-    assert told.returncode == 2, told.stdout
-    assert told.stderr.startswith("kernelscope: ")
-    assert "set TMPDIR to a folder with room for it" in told.stderr
-    assert "Traceback" not in told.stderr
-    python_code = "from kernelscope.cli.examinations import folders; print(*folders(), sep='\\n')"
-    told = python("-c", python_code, cwd=tmp_path, environ={"TMPDIR": "/nowhere"}, under=under)
-    assert "No usable temporary directory found" in told.stdout, told.stderr
+    told = python("-c", SEALED, cwd=tmp_path, environ={"TMPDIR": "/nowhere"}, under=under)
+    assert told.returncode == 0, told.stderr
+    show, bisect = told.stderr.splitlines()
+    assert show.startswith("kernelscope: ")
+    assert show.endswith("set TMPDIR to a folder with room for it")
+    assert bisect == "kernelscope: cannot write to kscope-runs: Read-only file system"
+    assert told.stdout.startswith("2 2\n")
+    assert "No usable temporary directory found" in told.stdout
 
 
 WITHOUT_A_NAME = """
