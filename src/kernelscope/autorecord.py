@@ -125,13 +125,6 @@ def _open(wanted: AutoRecord) -> None:
     except RunError as error:  # a disk that is full or sealed is no reason to stop the program
         print(f"kernelscope: not recording: {error}", file=sys.stderr)
         return
-    except UnicodeDecodeError as error:  # torch reads its own files in the locale's encoding
-        print(
-            f"kernelscope: cannot record: torch's compiler cannot be loaded in this locale ({error}); "
-            "set PYTHONUTF8=1 or LC_ALL=C.UTF-8",
-            file=sys.stderr,
-        )
-        sys.exit(2)
     except Exception as error:  # a wrong option, or a torch that the probes do not fit
         print(f"kernelscope: cannot record: {error}", file=sys.stderr)
         sys.exit(2)

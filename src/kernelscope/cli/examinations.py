@@ -22,8 +22,8 @@ from typing import Any, Literal
 
 from .. import __version__
 from ..config import cache_folder, compilers, torch_variables
+from ..resources import usable_cores, usable_memory
 from ..run import folder
-from .resources import usable_cores, usable_memory
 from .torch_names import unread_variables
 
 _LITTLE_MEMORY = 2 << 30

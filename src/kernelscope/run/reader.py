@@ -75,16 +75,10 @@ class Database:
 
     def _copied(self) -> Path:
         """A log that was left by a crash can only be read where SQLite may write beside it."""
-        try:
-            self._copy = tempfile.TemporaryDirectory(prefix="kernelscope-")
-            for name in (self.path.name, f"{self.path.name}-wal"):
-                with suppress(FileNotFoundError):
-                    shutil.copyfile(self.path.with_name(name), Path(self._copy.name) / name)
-        except OSError as error:
-            raise RunError(
-                f"{self.path} was not closed and lies where nothing can be written, so a copy of it is read, "
-                f"which cannot be made: {error.strerror}; set TMPDIR to a folder with room for it"
-            ) from None
+        self._copy = tempfile.TemporaryDirectory(prefix="kernelscope-")
+        for name in (self.path.name, f"{self.path.name}-wal"):
+            with suppress(FileNotFoundError):
+                shutil.copyfile(self.path.with_name(name), Path(self._copy.name) / name)
         return Path(self._copy.name) / self.path.name
 
     def _check(self) -> None:
@@ -117,6 +111,11 @@ class Database:
         except DAMAGES as error:
             what = str(error) or type(error).__name__
             raise RunError(f"{self.path} is damaged and cannot be read in full ({what})") from None
+        except OSError as error:  # nothing but a copy is written here
+            raise RunError(
+                f"{self.path} cannot be read in place, and a copy cannot be made: {error.strerror}; "
+                "set TMPDIR to a folder with room for it"
+            ) from None
 
     def rows(self, sql: str, given: Sequence[Any] = ()) -> list[codec.Row]:
         self._deadline = time.monotonic() + _PATIENCE
