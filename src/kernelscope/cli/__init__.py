@@ -78,7 +78,10 @@ def _lacks_temporary_folder(error: OSError) -> bool:
 def _in_words(error: OSError) -> str:
     if _lacks_temporary_folder(error):
         return f"{error.strerror}; set TMPDIR to a folder that can be written to"
-    return f"cannot write{f' to {error.filename}' if error.filename else ''}: {error.strerror}"
+    if error.filename is None:
+        return f"cannot write: {error.strerror}"
+    verb = "write to" if error.errno in (errno.ENOSPC, errno.EROFS, errno.EDQUOT) else "use"
+    return f"cannot {verb} {error.filename}: {error.strerror}"
 
 
 def _forget_output() -> None:
