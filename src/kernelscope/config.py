@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterable, Mapping
@@ -208,11 +209,18 @@ def compiler_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where what we compile is kept from one process to the next; the folder may not exist yet."""
+    """Where what we compile is kept from one process to the next; the folder may not exist yet.
+
+    FileNotFoundError when the user has no home.
+    """
     given = environ.get("XDG_CACHE_HOME", "")
     # The XDG specification says to ignore a relative one.
-    base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
-    return base / "kernelscope"
+    if os.path.isabs(given):
+        return Path(given) / "kernelscope"
+    try:
+        return Path.home() / ".cache" / "kernelscope"
+    except RuntimeError:  # a user without an entry in /etc/passwd, as in a container
+        raise FileNotFoundError(errno.ENOENT, "there is no home folder; set HOME or XDG_CACHE_HOME") from None
 
 
 def compilers(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:

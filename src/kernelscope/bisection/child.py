@@ -23,7 +23,7 @@ def serve(job: dict[str, Any], requests: str, answers: str) -> None:
     with open(requests, encoding="utf-8") as asked, open(answers, "w", encoding="utf-8") as told:
         try:
             program, condition = Script(job["words"]), condition_of(job["condition"])
-            engine = Engine(program, condition, home / "caches", prints_errors=True)
+            engine = Engine(program, condition, Path(job["caches"]), prints_errors=True)
         except RunError as error:
             print(json.dumps({"error": str(error)}), file=told, flush=True)
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from glob import escape
@@ -64,7 +63,6 @@ def bisect_script(
         result = descent.run(request.runs)
     finally:
         workers.close()
-        shutil.rmtree(folder / "caches", ignore_errors=True)
     result.folder = str(folder)
     result.notes += workers.notes
     return result

@@ -6,11 +6,13 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import mkdtemp
 from time import perf_counter, sleep
 from typing import IO, Any
 
@@ -33,6 +35,8 @@ class Workers:
         self._home, self._timeout, self._say = home, timeout, say
         for folder in ("logs", "caches"):
             (home / folder).mkdir(exist_ok=True)
+        self._caches = folder_to_compile_in(home)
+        job = job | {"caches": str(self._caches)}
         self._job = home / "job.json"
         self._job.write_text(json.dumps(job | {"home": str(home)}), encoding="utf-8")
         self._forks = fork
@@ -103,6 +107,8 @@ class Workers:
         finally:
             if self._zygote is not None:
                 self._zygote.close()
+            for folder in (self._caches, self._home / "caches"):
+                shutil.rmtree(folder, ignore_errors=True)
 
     def __enter__(self) -> Workers:
         return self
@@ -137,6 +143,13 @@ class Workers:
     def _end_child(self) -> Outcome | None:
         child, self._child = self._child, None
         return None if child is None else child.end()
+
+
+def folder_to_compile_in(home: Path) -> Path:
+    """In the search's own folder; Inductor's commands for the C++ compiler break at a space in the path."""
+    if len(str(home.absolute()).split()) > 1:
+        return Path(mkdtemp(prefix="kernelscope-bisect-"))
+    return home / "caches"
 
 
 class _Child:

@@ -64,11 +64,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as ended:  # or of a signal that a command hears
         return int(getattr(ended, "status", 128 + signal.SIGINT))
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno == errno.ENOSPC:
+            _forget_output()
+        elif error.errno not in _SEALED and not _lacks_temporary_folder(error):
             raise
-        _forget_output()
-        print(f"kernelscope: cannot write: {error.strerror}", file=sys.stderr)
+        print(f"kernelscope: {_in_words(error)}", file=sys.stderr)
         return 2
+
+
+_SEALED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EDQUOT)  # what is wrong is the disk
+
+
+def _lacks_temporary_folder(error: OSError) -> bool:
+    return (error.strerror or "").startswith("No usable temporary directory")
+
+
+def _in_words(error: OSError) -> str:
+    if _lacks_temporary_folder(error):
+        return f"{error.strerror}; set TMPDIR to a folder that can be written to"
+    if error.filename is None:
+        return f"cannot write: {error.strerror}"
+    verb = "write to" if error.errno in (errno.ENOSPC, errno.EROFS, errno.EDQUOT) else "use"
+    return f"cannot {verb} {error.filename}: {error.strerror}"
 
 
 def _forget_output() -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import locale
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,10 +22,12 @@ from typing import Any, Literal
 
 from .. import __version__
 from ..config import cache_folder, compilers, has_gil, torch_variables
+from ..resources import usable_cores, usable_memory
 from ..run import folder
 from ..supported import TESTED, in_words, too_new, too_old
 from .torch_names import unread_variables
 
+_LITTLE_MEMORY = 2 << 30
 Health = Literal["ok", "warn", "bad"]
 
 
@@ -100,14 +104,36 @@ def versions() -> Iterator[Result]:
     else:
         advice = "to record, start it with PYTHON_GIL=1 or -X gil=1, or use the standard build of Python"
         found = f"{platform.python_version()}{python}, without its global interpreter lock"
-        yield Result("bad", "Python", found, advice)
+        yield Result("bad", "python", found, advice)
     yield Result("ok", "kernelscope", f"{__version__} ({Path(__file__).parent.parent})")
     for name, needed in (("torch", True), ("numpy", True), ("safetensors", True), ("triton", False)):
         try:
             yield _of_version(name, version(name))
         except PackageNotFoundError:
             health: Health = "bad" if needed else "warn"
-            yield Result(health, name, "not installed", f"pip install {name}")
+            advice = _NO_WHEELS if name == "torch" and _is_musl() else f"pip install {name}"
+            yield Result(health, name, "not installed", advice)
+
+
+_NO_WHEELS = "there is no torch for musl (Alpine): only commands that read runs work here"
+
+
+def _is_musl() -> bool:
+    return "musl" in str(sysconfig.get_config_var("SOABI"))
+
+
+def machine() -> Iterator[Result]:
+    cores, memory = usable_cores(), usable_memory()
+    found = f"{platform.machine()}, {cores} {'core' if cores == 1 else 'cores'}, {memory / 1e9:.1f} GB memory"
+    if memory < _LITTLE_MEMORY:
+        advice = "compiling may take more; set TORCHINDUCTOR_COMPILE_THREADS=1"
+        yield Result("warn", "machine", found, advice)
+    else:
+        yield Result("ok", "machine", found)
+    encoding = locale.getpreferredencoding(False)
+    if encoding.lower().replace("-", "") != "utf8":
+        advice = "torch reads its own files in this encoding; set PYTHONUTF8=1 or LC_ALL=C.UTF-8"
+        yield Result("warn", "locale", encoding, advice)
 
 
 def _of_version(name: str, found: str, where: str = "") -> Result:
@@ -142,12 +168,15 @@ def probes() -> Iterator[Result]:
 
 
 def compiler() -> Iterator[Result]:
-    for given in compilers():
-        words = given.split()
-        path = shutil.which(words[0]) if words else None
-        if path is not None:
-            yield Result("ok", "C++ compiler", path)
-            break
+    chosen, *others = compilers()
+    found = [path for given in (chosen, *others) if (path := _program(given))]
+    if chosen not in others and not _program(chosen):
+        yield Result(
+            "bad", "C++ compiler", f"CXX={chosen} is not a program",
+            "torch.compile uses CXX and nothing else: unset it, or correct it",
+        )  # fmt: skip
+    elif found:
+        yield Result("ok", "C++ compiler", found[0])
     else:
         yield Result(
             "bad", "C++ compiler", "none found",
@@ -158,6 +187,11 @@ def compiler() -> Iterator[Result]:
         yield Result("ok", "Python.h", str(header))
     else:
         yield Result("bad", "Python.h", f"not in {header.parent}", "apt-get install python3-dev, or its like")
+
+
+def _program(command: str) -> str | None:
+    words = shlex.split(command)
+    return shutil.which(words[0]) if words else None
 
 
 def gpu() -> Iterator[Result]:
@@ -177,19 +211,39 @@ def gpu() -> Iterator[Result]:
 
 
 def folders() -> Iterator[Result]:
-    for what, path in (("runs", Path.cwd() / folder.HOME), ("temporary files", Path(tempfile.gettempdir()))):
-        yield _writable(what, path)
-    yield _writable("our compile cache", cache_folder())
+    yield _writable("runs", Path.cwd() / folder.HOME, "choose another with -o")
+    try:
+        temporary = Path(tempfile.gettempdir())
+    except OSError as error:
+        yield Result("bad", "folder for temporary files", str(error.strerror), "set TMPDIR to another")
+    else:
+        yield _writable("temporary files", temporary, "set TMPDIR to another")
+        yield from _without_spaces("TMPDIR", temporary)
+    yield from _without_spaces(
+        "TORCHINDUCTOR_CACHE_DIR", Path(torch_variables().get("TORCHINDUCTOR_CACHE_DIR", ""))
+    )
+    advice = "what is compiled is not kept from one process to the next; set XDG_CACHE_HOME to another"
+    try:
+        result = _writable("our compile cache", cache_folder(), advice)
+    except FileNotFoundError as error:
+        result = Result("warn", "folder for our compile cache", str(error.strerror), advice)
+    yield replace(result, health="warn") if result.health == "bad" else result
 
 
-def _writable(what: str, path: Path) -> Result:
-    """Whether a file can be made there, or, where there is nothing yet, above."""
-    existing = next(p for p in (path, *path.parents) if p.exists())
-    free = shutil.disk_usage(existing).free
-    if not os.access(existing, os.W_OK | os.X_OK):
-        return Result(
-            "bad", f"folder for {what}", f"{existing} cannot be written to", "choose another with -o"
+def _without_spaces(variable: str, path: Path) -> Iterator[Result]:
+    if len(str(path).split()) > 1:
+        advice = (
+            f"torch.compile does not quote it for the C++ compiler: set {variable} to a path without spaces"
         )
+        yield Result("bad", variable, f"{path} has a space", advice)
+
+
+def _writable(what: str, path: Path, advice: str) -> Result:
+    """Whether a file can be made there, or, where there is nothing yet, above."""
+    existing = next(p for p in (path, *path.parents) if os.path.exists(p))  # False where it may not look
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        return Result("bad", f"folder for {what}", f"{existing} cannot be written to", advice)
+    free = shutil.disk_usage(existing).free
     if free < 100 << 20:
         return Result("warn", f"folder for {what}", f"{existing} has {free >> 20} MB left", "make room there")
     return Result("ok", f"folder for {what}", f"{path}, {free >> 30} GB free")
@@ -212,4 +266,4 @@ def variables() -> Iterator[Result]:
             yield Result("ok", f"{name}={given[name]}", "is read by this torch")
 
 
-EXAMINATIONS = (versions, probes, compiler, gpu, folders, variables)
+EXAMINATIONS = (versions, machine, probes, compiler, gpu, folders, variables)

@@ -11,7 +11,7 @@ from dataclasses import asdict, fields
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ..fingerprint.stats import Stats
 from ..run import KernelCall, Run, StoredRun
@@ -156,18 +156,22 @@ class _Tables:
 
     def open(self, path: Path, columns: dict[str, str]) -> _Table:
         schema = self._arrow.schema([(name, self._types[kind]) for name, kind in columns.items()])
-        return _Table(self._arrow, schema, self._parquet.ParquetWriter(str(path), schema, compression="zstd"))
+        file = path.open("wb")  # not by its name, which pyarrow takes for UTF-8
+        return _Table(
+            self._arrow, schema, self._parquet.ParquetWriter(file, schema, compression="zstd"), file
+        )
 
 
 class _Table:
-    def __init__(self, arrow: Any, schema: Any, writer: Any) -> None:
-        self._arrow, self._schema, self._writer = arrow, schema, writer
+    def __init__(self, arrow: Any, schema: Any, writer: Any, file: IO[bytes]) -> None:
+        self._arrow, self._schema, self._writer, self._file = arrow, schema, writer, file
 
     def __enter__(self) -> Callable[[list[Row]], None]:
         return self._put
 
     def __exit__(self, *error: object) -> None:
-        self._writer.close()
+        with self._file:
+            self._writer.close()
 
     def _put(self, rows: list[Row]) -> None:
         clean = [{k: storable(v) if type(v) is str else v for k, v in row.items()} for row in rows]

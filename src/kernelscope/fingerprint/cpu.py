@@ -192,7 +192,7 @@ def start(make: type[Made]) -> tuple[Made, str]:
     try:
         folder = config.cache_folder()
         check_private(folder)
-    except (OSError, RuntimeError) as error:
+    except OSError as error:
         reason = f"the cache folder cannot be used: {error}"
     else:
         try:
@@ -208,8 +208,10 @@ def start(make: type[Made]) -> tuple[Made, str]:
 
 
 def check_private(folder: Path) -> None:
-    """Create the folder if need be; raise PermissionError when somebody else could put a library there."""
+    """Create the folder if need be; raise PermissionError when it is no place for a library of ours."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0):
+        raise PermissionError(f"nothing can be executed in {folder}: it is mounted with noexec")
     found = folder.stat()
     if found.st_uid != os.geteuid():
         raise PermissionError(f"{folder} belongs to another user")

@@ -143,14 +143,14 @@ struct Complex : Reader<Complex<Part>> {
 // --- one block ---
 
 #if defined(__AVX512F__)
-constexpr u64 LANES = 8;
+constexpr u64 WIDTH = 8;
 #elif defined(__AVX__)
-constexpr u64 LANES = 4;
+constexpr u64 WIDTH = 4;
 #else
-constexpr u64 LANES = 2;
+constexpr u64 WIDTH = 2;
 #endif
-using Lanes = double __attribute__((vector_size(LANES * sizeof(double))));
-using Counts = std::int64_t __attribute__((vector_size(LANES * sizeof(double))));
+using Lanes = double __attribute__((vector_size(WIDTH * sizeof(double))));
+using Counts = std::int64_t __attribute__((vector_size(WIDTH * sizeof(double))));
 
 #ifdef KERNELSCOPE_NEON
 inline Lanes smaller(Lanes a, Lanes b) { return Lanes(vminnmq_f64(float64x2_t(a), float64x2_t(b))); }
@@ -163,7 +163,7 @@ inline Lanes larger(Lanes a, Lanes b) { return a > b ? a : b; }
 // Running sums side by side: four at least, to have work while an addition is under way, and not so many that they
 // do not fit the registers.
 struct Sums {
-    static constexpr u64 PARTS = LANES < 4 ? 4 / LANES : 1, STEPS = AT_ONCE / LANES;
+    static constexpr u64 PARTS = WIDTH < 4 ? 4 / WIDTH : 1, STEPS = AT_ONCE / WIDTH;
     Lanes around, total[PARTS], squares[PARTS], sizes[PARTS], low[PARTS], high[PARTS];
     Counts zeros[PARTS];
 
@@ -200,8 +200,8 @@ double sum_up_around(double around, const char* at, u64 count, Record& record) {
     for (; i + AT_ONCE <= count; i += AT_ONCE) sums.add(Item::read(at + i * Item::ITEM));
     const Sums done = sums;  // a lane is read from memory, and `sums` should stay in registers
     double total = 0, square = 0;
-    for (u64 k = 0; k < Sums::PARTS * LANES; k++) {
-        const u64 p = k / LANES, lane = k % LANES;
+    for (u64 k = 0; k < Sums::PARTS * WIDTH; k++) {
+        const u64 p = k / WIDTH, lane = k % WIDTH;
         total += done.total[p][lane], square += done.squares[p][lane], record.l1 += done.sizes[p][lane];
         record.zeros += done.zeros[p][lane];
         record.low = done.low[p][lane] < record.low ? done.low[p][lane] : record.low;

@@ -88,6 +88,7 @@ def _function(library: ctypes.CDLL) -> Callable[..., int]:
 _lock = threading.Lock()
 _engine: StatsEngine | None = None
 _reason: str | None = None  # None: not tried yet
+_uncached = ""
 
 
 def accumulate(tensor: torch.Tensor) -> tuple[int, Row] | None:
@@ -102,13 +103,19 @@ def accumulate(tensor: torch.Tensor) -> tuple[int, Row] | None:
 
 def available() -> str:
     """Empty when the engine works, otherwise why it does not; the first call may compile for some seconds."""
-    global _engine, _reason
+    global _engine, _reason, _uncached
     if _reason is None:
         with _lock:
             if _reason is None:
                 try:
-                    _engine, _ = cpu.start(StatsEngine)
+                    _engine, _uncached = cpu.start(StatsEngine)
                     _reason = ""
                 except cpu.EngineError as error:
                     _reason = str(error)
     return _reason
+
+
+def uncached() -> str:
+    """Why the engine had to be compiled for this process alone; empty when it is kept, or there is none."""
+    available()
+    return _uncached

@@ -76,10 +76,7 @@ class Fingerprinter:
         self.has_stats = level == "stats"
         self.takes_stats = self._norm or self.has_stats
         # May compile the engine, once on a machine, so that the first launch need not.
-        if self.takes_stats:
-            cpu_stats.available()
-        elif self._bits:
-            cpu.available()
+        self.slow_because = self._why_slow()  # values of CPU tensors; empty when they are not slow
         self._callables = {i: kind for i, kind in enumerate(self.kinds) if not isinstance(kind, str)}
         self.taken_the_long_way = 0  # how often no engine could do it
         self._lock = threading.Lock()
@@ -90,6 +87,19 @@ class Fingerprinter:
         # What did not go to a log, by slot and place in `kinds`: results of callables, and failures.
         self._values: dict[tuple[Slot, int], object] = {}
         self._doubted: set[Slot] = set()
+
+    def _why_slow(self) -> str:
+        if not self.takes_stats and not self._bits:
+            return ""
+        engine = cpu_stats if self.takes_stats else cpu
+        if reason := engine.available():
+            return f"values of CPU tensors are computed with torch operators, which is slower: {reason}"
+        if reason := engine.uncached():
+            return (
+                f"the C++ code for values of CPU tensors was compiled for this process alone: {reason}; "
+                "set XDG_CACHE_HOME to a folder that only you can write to"
+            )
+        return ""
 
     def take(self, tensors: Sequence[torch.Tensor]) -> list[Slot]:
         """Enqueue the fingerprints of these tensors as they are now, and say where each will be."""

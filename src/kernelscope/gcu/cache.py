@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ class Library:
     uncached: str = ""  # why it was not kept, if it was not
 
 
+_said: set[str] = set()  # reasons that were printed
 _DIGEST = hashlib.sha256().digest_size
 
 
@@ -42,7 +44,7 @@ def cached(key: str, make: Callable[[Path], Path]) -> Library:
     try:
         place = folder()
     except OSError as error:
-        return Library(_unkept(make), uncached=f"the cache folder cannot be used: {error}")
+        return _unkept(make, f"the cache folder cannot be used: {error}")
     library = place / f"{key}.so"
     if not is_fresh() and intact(library):
         return Library(library, is_cached=True)
@@ -54,7 +56,7 @@ def cached(key: str, make: Callable[[Path], Path]) -> Library:
             made.chmod(0o700)
             made.replace(library)
     except OSError as error:
-        return Library(_unkept(make), uncached=f"the cache folder {place} cannot be written: {error}")
+        return _unkept(make, f"the cache folder {place} cannot be written: {error}")
     return Library(library)
 
 
@@ -65,8 +67,16 @@ def is_fresh() -> bool:
     return bool(getattr(compiler, "force_disable_caches", False))
 
 
-def _unkept(make: Callable[[Path], Path]) -> Path:
-    return make(Path(tempfile.mkdtemp(prefix="kernelscope-gcu-")))
+def _unkept(make: Callable[[Path], Path], why: str) -> Library:
+    """Made in a temporary folder, for this process alone."""
+    if why not in _said:
+        _said.add(why)
+        print(
+            f"kernelscope: gcu kernels are compiled again in each process: {why}; "
+            "set XDG_CACHE_HOME to a folder that only you can write to",
+            file=sys.stderr,
+        )
+    return Library(make(Path(tempfile.mkdtemp(prefix="kernelscope-gcu-"))), uncached=why)
 
 
 def intact(library: Path) -> bool:

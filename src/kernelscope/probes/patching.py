@@ -23,6 +23,10 @@ def resolve(path: str) -> tuple[Any, str]:
         holder: Any = importlib.import_module(module_name)
     except ImportError as e:
         raise moved(path) from e
+    except UnicodeDecodeError as e:  # torch reads its own files in the locale's encoding
+        raise RuntimeError(
+            f"{module_name} cannot be loaded in this locale ({e}); set PYTHONUTF8=1 or LC_ALL=C.UTF-8"
+        ) from e
     *outer, last = attribute.split(".")
     for name in outer:
         holder = getattr(holder, name, _ABSENT)

@@ -101,6 +101,8 @@ class Recording:
         OPEN.append(self)
         self.run.familiars = BUS.familiars
         self._opened_at = BUS.attach(self)
+        if self.hasher is not None and self.hasher.slow_because:
+            self.finding(Finding("slow-values", self.hasher.slow_because))
         if self.config.stages:
             PROBES.acquire_stages(fresh=self.config.fresh)
         self._note_settings()

@@ -10,6 +10,7 @@ docs/runs.md describes the bytes.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
@@ -278,10 +279,18 @@ class Flight:
 
 
 def _allocate(file: int, size: int) -> None:
-    if hasattr(os, "posix_fallocate"):
+    try:
         os.posix_fallocate(file, 0, size)
-    else:
-        os.pwrite(file, bytes(size), 0)
+        return
+    except AttributeError:  # macOS
+        pass
+    except OSError as error:  # glibc writes zeros where the disk cannot do it; musl leaves that to us
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+            raise
+    zeros = bytes(size)
+    at = 0
+    while at < size:  # a disk that is getting full takes a part first
+        at += os.pwrite(file, zeros[at:], at)
 
 
 def site_text(site: Site) -> bytes:

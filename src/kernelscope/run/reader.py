@@ -115,6 +115,11 @@ class Database:
         except DAMAGES as error:
             what = str(error) or type(error).__name__
             raise RunError(f"{self.path} is damaged and cannot be read in full ({what})") from None
+        except OSError as error:  # nothing but a copy is written here
+            raise RunError(
+                f"{self.path} cannot be read in place, and a copy cannot be made: {error.strerror}; "
+                "set TMPDIR to a folder with room for it"
+            ) from None
 
     def rows(self, sql: str, given: Sequence[Any] = ()) -> list[codec.Row]:
         self._deadline = time.monotonic() + _PATIENCE
