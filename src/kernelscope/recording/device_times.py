@@ -82,6 +82,7 @@ class TracedTimes:
         self._running: set[int] = set()  # calls whose range is open, of all threads
         self._lock = threading.RLock()
         self._profiler: Any = None
+        self._starter = 0  # thread
 
     def start(self) -> None:
         """Raises RuntimeError when another profiler is at work."""
@@ -93,7 +94,7 @@ class TracedTimes:
         self._profiler = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
         with BUS.mute():  # it is not the program's: its ranges are our own
             self._profiler.start()
-        self._calls = 0
+        self._calls, self._starter = 0, threading.get_ident()
 
     def enter(self, call: int) -> None:
         from torch._C._profiler import _RecordFunctionFast  # no operator, so no mode sees it
@@ -116,9 +117,13 @@ class TracedTimes:
             self._calls += 1
             # A range that is open when the trace ends would be lost.
             most = _AT_MOST * _PATIENCE if self._running else _AT_MOST
-            if self._calls >= most and not mine and self._profiler is not None:
+            if self._calls >= most and not mine and self._can_stop():
                 self.stop()
                 self.start()
+
+    def _can_stop(self) -> bool:
+        """Torch 2.11 lets only the thread that started a profiler stop it."""
+        return self._profiler is not None and threading.get_ident() == self._starter
 
     def stop(self) -> None:
         """Waits for the device."""

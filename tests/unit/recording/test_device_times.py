@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 import random
-import sys
 import threading
 import time
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import pytest
 import torch
+from tests.between_steps import acting_at_step
 
 from kernelscope.recording import device_times
 from kernelscope.recording.device_times import PREFIX, DeviceEvent, EventTimes, HostEvent, TracedTimes, join
@@ -116,21 +115,6 @@ def launch(times: EventTimes, call: int) -> None:
     times.leave()
 
 
-def at_step(number: int, do: Callable[[], None]) -> Callable[[FrameType, str, Any], Any]:
-    """A trace function that acts at one step of the reader, as another thread may that runs in between."""
-    steps = itertools.count()
-
-    def trace(frame: FrameType, event: str, arg: Any) -> Any:
-        if frame.f_code.co_filename != device_times.__file__:
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode" and next(steps) == number:
-            do()
-        return trace
-
-    return trace
-
-
 def test_what_other_threads_add_while_events_are_read(events: type[Event]) -> None:
     for number in itertools.count():
         told: list[int] = []
@@ -143,12 +127,8 @@ def test_what_other_threads_add_while_events_are_read(events: type[Event]) -> No
             launched.append(3)
             launch(times, 3)
 
-        before = sys.gettrace()
-        sys.settrace(at_step(number, one_more))
-        try:
+        with acting_at_step(device_times, number, one_more):
             times.stop()
-        finally:
-            sys.settrace(before)
         times.stop()
         assert sorted(told) == launched, number
         if len(launched) == 3:  # the reader takes fewer steps than that
@@ -216,7 +196,10 @@ def test_a_trace_goes_on_while_another_thread_is_in_a_call(traced: Traces) -> No
     while_it_is_open = traced.count
     go_on.set()
     thread.join()
-    assert (while_it_is_open, traced.count) == (1, 2)
+    when_it_has_ended = traced.count  # only the thread that started a profiler can stop it
+    traced.enter(8)
+    traced.leave()
+    assert (while_it_is_open, when_it_has_ended, traced.count) == (1, 1, 2)
 
 
 @without_a_gpu
@@ -234,7 +217,9 @@ def test_threads_that_fill_a_trace_together(traced: Traces) -> None:
     threads = [threading.Thread(target=work, args=(1000 * n,)) for n in range(4)]
     for thread in threads:
         thread.start()
+    work(5000)
     for thread in threads:
         thread.join()
+    work(6000)
     assert not faults
     assert traced.count > 1

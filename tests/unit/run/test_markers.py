@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import sys
 import threading
-from collections.abc import Callable
-from types import FrameType
 from typing import Any
+
+from tests.between_steps import acting_at_step
 
 from kernelscope.run import markers
 from kernelscope.run.flight import STREAMS
@@ -45,21 +44,6 @@ def no_failure(why: str) -> None:
     raise AssertionError(why)
 
 
-def at_step(number: int, do: Callable[[], None]) -> Callable[[FrameType, str, Any], Any]:
-    """A trace function that acts at one step of marking."""
-    steps = itertools.count()
-
-    def trace(frame: FrameType, event: str, arg: Any) -> Any:
-        if frame.f_code.co_filename != markers.__file__:
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode" and next(steps) == number:
-            do()
-        return trace
-
-    return trace
-
-
 def test_two_threads_with_new_streams_have_two_places() -> None:
     """At each step that one thread makes, the other one marks its first call."""
     for number in itertools.count():
@@ -74,12 +58,8 @@ def test_two_threads_with_new_streams_have_two_places() -> None:
             other.start()
             other.join(0.01)  # it may have to wait for the first
 
-        before = sys.gettrace()
-        sys.settrace(at_step(number, meanwhile))
-        try:
+        with acting_at_step(markers, number, meanwhile):
             places[0xA] = marked.mark(0xA, 10)
-        finally:
-            sys.settrace(before)
         if other.ident is None:  # marking takes fewer steps than that
             break
         other.join()
