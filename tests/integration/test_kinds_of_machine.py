@@ -159,11 +159,10 @@ from kernelscope.cli.examinations import compiler
 
 x = torch.ones(64, 64)
 (x @ x).relu()
-for backend in ("gcu", "inductor"):
-    try:
-        torch.compile(lambda x: x.sin() + 1, backend=backend)(x)
-    except Exception as error:
-        print(backend, "|", str(error).partition("Set TORCHDYNAMO")[0].replace("\\n", " "))
+try:
+    torch.compile(lambda x: x.sin() + 1, backend="gcu")(x)
+except Exception as error:
+    print("gcu |", str(error).partition("Set TORCHDYNAMO")[0].replace("\\n", " "))
 for result in compiler():
     print(result.health, "|", result.what, "|", result.found, "|", result.advice)
 """
@@ -180,7 +179,6 @@ def test_no_compiler(tmp_path: Path) -> None:
     said = dict(line.split(" | ", 1) for line in done.stdout.splitlines())
     assert "the gcu backend needs a C++ compiler and found none" in said["gcu"]
     assert "install g++" in said["gcu"].lower()
-    assert "C++ compiler" in said["inductor"] or "InvalidCxxCompiler" in said["inductor"]
     assert said["bad"].startswith("C++ compiler | CXX=/nonexistent/g++ is not a program")
     [line] = [line for line in done.stderr.splitlines() if line.startswith("kernelscope: values of CPU")]
     assert "slower: there is no C++ compiler" in line
