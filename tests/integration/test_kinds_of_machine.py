@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -158,11 +159,10 @@ from kernelscope.cli.examinations import compiler
 
 x = torch.ones(64, 64)
 (x @ x).relu()
-for backend in ("gcu", "inductor"):
-    try:
-        torch.compile(lambda x: x.sin() + 1, backend=backend)(x)
-    except Exception as error:
-        print(backend, "|", str(error).partition("Set TORCHDYNAMO")[0].replace("\\n", " "))
+try:
+    torch.compile(lambda x: x.sin() + 1, backend="gcu")(x)
+except Exception as error:
+    print("gcu |", str(error).partition("Set TORCHDYNAMO")[0].replace("\\n", " "))
 for result in compiler():
     print(result.health, "|", result.what, "|", result.found, "|", result.advice)
 """
@@ -179,7 +179,6 @@ def test_no_compiler(tmp_path: Path) -> None:
     said = dict(line.split(" | ", 1) for line in done.stdout.splitlines())
     assert "the gcu backend needs a C++ compiler and found none" in said["gcu"]
     assert "install g++" in said["gcu"].lower()
-    assert "C++ compiler" in said["inductor"] or "InvalidCxxCompiler" in said["inductor"]
     assert said["bad"].startswith("C++ compiler | CXX=/nonexistent/g++ is not a program")
     [line] = [line for line in done.stderr.splitlines() if line.startswith("kernelscope: values of CPU")]
     assert "slower: there is no C++ compiler" in line
@@ -282,7 +281,10 @@ def test_trials_on_one_core_in_a_folder_with_a_space(tmp_path: Path) -> None:
     home = tmp_path / "mein Projekt"
     home.mkdir()
     program = home / "program.py"
-    program.write_text("import torch\ntorch.compile(lambda x: x.sin().sum(0))(torch.ones(8, 8))\n")
+    number = time.time_ns() % 1_000_000  # a kernel that no cache has: it must be built here
+    program.write_text(
+        f"import torch\ntorch.compile(lambda x: (x.sin() + {number}).sum(0))(torch.ones(8, 8))\n"
+    )
     job = {"words": [str(program)], "condition": {"kind": "exception", "what": ""}}
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
@@ -330,8 +332,8 @@ def test_a_library_is_not_shared_by_unlike_processors(
     names = set()
     for processor in (b"flags: sse2", b"flags: sse2 avx2"):
         monkeypatch.setattr(cpu, "_processor", lambda processor=processor: processor)
-        cpu.load(tmp_path, toolchain.compiler()[:1], make=LaunchLog)
-        names |= {path.name for path in tmp_path.glob("launch-log-*.so")}
+        cpu.load(tmp_path, toolchain.compiler()[:1], make=JudgeEngine)
+        names |= {path.name for path in tmp_path.glob("judge-engine-*.so")}
     assert len(names) == 2
 
 
