@@ -57,15 +57,15 @@ class Graph:
 def test_a_graph_keeps_its_rows_and_not_the_recording(log: DeviceLog) -> None:
     with kernelscope.record() as run:
         [recording] = BUS.listeners
-    probe, graph, rows = CudaGraphs(), Graph(), CapturedRows(log, stats=False)
-    probe._around_begin(lambda graph: None)(graph)
-    capture = probe._captures[graph]
-    template = SimpleNamespace(calls={recording: "its rows"})
-    capture.templates.append(template)  # type: ignore[arg-type]
-    capture.kept[recording] = SimpleNamespace(memory=rows, nbytes=rows.nbytes)
-    weakref.finalize(graph, cuda_graphs._free, capture.kept, capture.left)
-    probe._around_end(lambda graph: None)(graph)
-    probe._drop_graphs_of(recording)
+        probe, graph, rows = CudaGraphs(), Graph(), CapturedRows(log, stats=False)
+        probe._around_begin(lambda graph: None)(graph)
+        capture = probe._captures[graph]
+        template = SimpleNamespace(calls={recording: "its rows"})
+        capture.templates.append(template)  # type: ignore[arg-type]
+        capture.kept[recording] = SimpleNamespace(memory=rows, nbytes=rows.nbytes)
+        weakref.finalize(graph, cuda_graphs._free, capture.kept, capture.left)
+        probe._around_end(lambda graph: None)(graph)
+        probe._drop_graphs_of(recording)
     assert [finding.kind for finding in run.findings] == ["fingerprints-stay"]
     assert capture.left == [rows]
     seen = weakref.ref(recording)
