@@ -32,10 +32,13 @@ PATCH_TARGETS = [
     ("torch._inductor.runtime.triton_heuristics", "CachingAutotuner", ("run", "benchmark_all_configs")),
     ("torch._inductor.codegen.multi_kernel", "MultiKernelCall", ("run",)),
     *(
-        ("torch._inductor.runtime.benchmarking", name, ("benchmark", "benchmark_cpu", "benchmark_gpu"))
+        (
+            "torch._inductor.runtime.benchmarking",
+            name,
+            ("benchmark", "benchmark_cpu", "benchmark_gpu", "benchmark_gpu_with_cuda_graph"),
+        )
         for name in ("Benchmarker", "TritonBenchmarker", "InductorBenchmarker", "TorchProfilerBenchmarker")
     ),
-    ("torch._inductor.runtime.benchmarking", "Benchmarker", ("benchmark_gpu_with_cuda_graph",)),
     ("torch.autograd.profiler", "record_function", ("__enter__", "__exit__")),
     ("torch.utils._config_module", "ConfigModule", ("__setattr__",)),
     ("torch.cuda.graphs", "CUDAGraph", ("replay", "capture_begin", "capture_end")),
