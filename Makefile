@@ -58,27 +58,24 @@ clean: ## remove build output and tool caches; .venv and recorded runs stay
 # One shell, so that all processes share one compile cache: empty at the start (a test must not pass
 # thanks to yesterday's cache), shared within (its precompiled headers are slow to build), then gone.
 # TMPDIR, because Inductor keeps those headers below it, wherever TORCHINDUCTOR_CACHE_DIR points.
-# Two processes at a time, because a compilation keeps one core busy; what the second one says comes at the end.
+# The order is shuffled: another one at each commit, the same one whenever that commit is tested.
 
-BESIDE     := $(wildcard tests/integration/test_[a-r]*.py)
-AFTERWARDS := $(wildcard tests/integration/test_[s-z]*.py)
+JOBS       ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
+SEED       ?= $(shell printf '%d' 0x$$(git rev-parse HEAD 2>/dev/null | cut -c1-7))
 MARKS      := not slow
 BENCHMARKS :=
 test-all: MARKS      := slow or not slow
 test-all: BENCHMARKS := $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py))
+PYTEST      = $(BIN)/python -m pytest -m "$(MARKS)" -n $(JOBS) --dist loadfile --randomly-seed=$(SEED)
 
 define run-tests
 @cache=$$(mktemp -d "$${TMPDIR:-/tmp}/kernelscope-cache.XXXXXX"); trap 'rm -rf "$$cache" || true' EXIT; \
 export TMPDIR="$$cache" TORCHINDUCTOR_CACHE_DIR="$$cache/inductor" TRITON_CACHE_DIR="$$cache/triton"; \
 set -x; \
-$(BIN)/python -m pytest -m "$(MARKS)" tests/tiny; \
-$(BIN)/python -m pytest -m "$(MARKS)" $(BESIDE) >"$$cache/integration.txt" 2>&1 & beside=$$!; \
+$(PYTEST) tests/tiny; \
 passed=true; \
-$(BIN)/python -m pytest -m "$(MARKS)" $(wildcard tests/unit tests/gcu tests/gpu tests/browser) || passed=false; \
-$(BIN)/python -m pytest -m "$(MARKS)" tests/interpreted || passed=false; \
-$(BIN)/python -m pytest -m "$(MARKS)" $(AFTERWARDS) || passed=false; \
-wait $$beside || passed=false; \
-cat "$$cache/integration.txt"; \
+$(PYTEST) tests/unit tests/gcu tests/gpu tests/browser tests/integration || passed=false; \
+$(PYTEST) tests/interpreted || passed=false; \
 $$passed; \
 $(foreach benchmark,$(BENCHMARKS),$(BIN)/python $(benchmark) --write-docs;)
 endef
