@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -129,6 +130,17 @@ def test_a_process_is_never_taken_for_a_later_one_with_its_number() -> None:
         second.wait()
 
 
+@pytest.fixture
+def as_in_a_terminal() -> Iterator[None]:
+    """Also under nohup, or in the background of a script, where signals are ignored."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("as_in_a_terminal")
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_is_raised(sent: signal.Signals) -> None:
     before = signal.getsignal(sent)
@@ -145,6 +157,7 @@ def test_a_signal_is_raised(sent: signal.Signals) -> None:
     assert signal.getsignal(sent) is before
 
 
+@pytest.mark.usefixtures("as_in_a_terminal")
 def test_a_signal_while_a_process_is_started_comes_afterwards() -> None:
     done: list[str] = []
     before = signal.getsignal(signal.SIGINT)  # ignored, where a shell started the tests in the background
