@@ -82,15 +82,17 @@ endef
 
 # --- installation -------------------------------------------------------------------------------
 
-# Another torch brings the triton that it needs.
+# Another torch brings the triton that it needs; the interpreter of triton 3.6 needs numpy before 2.4.
 UNPINNED := $(if $(filter-out $(PINNED),$(TORCH)),^(torch|triton)==,^$$)
+UNPINNED := $(if $(filter 2.11.%,$(TORCH)),^(torch|triton|numpy)==,$(UNPINNED))
+NUMPY    := $(if $(filter 2.11.%,$(TORCH)),'numpy<2.4')
 
 $(VENV)/.installed-run: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "kernelscope needs Python 3.11 or newer; try: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	grep -vE '$(UNPINNED)' constraints.txt >$(VENV)/constraints.txt
-	$(BIN)/pip install -c $(VENV)/constraints.txt torch==$(or $(TORCH),$(PINNED)) 'triton; sys_platform == "linux"'
+	$(BIN)/pip install -c $(VENV)/constraints.txt torch==$(or $(TORCH),$(PINNED)) 'triton; sys_platform == "linux"' $(NUMPY)
 	$(BIN)/pip install -c $(VENV)/constraints.txt -e .
 	@touch $@
 

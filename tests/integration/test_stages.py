@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +16,7 @@ import pytest
 import torch
 from tests import stage_checks
 from tests.programs import blocks
+from torch._inductor.codecache import FxGraphHashDetails
 
 import kernelscope
 from kernelscope.cli import main
@@ -344,8 +347,15 @@ def test_warm_caches(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return graph, [f.kind for f in run.findings]
 
     torch.compile(program)(torch.ones(32))  # fills the cache, without provenance
-    graph, said = stages()
-    assert (graph.made, said) == ("compiled", [])
+    if "provenance" in inspect.getsource(FxGraphHashDetails):
+        graph, said = stages()
+        assert (graph.made, said) == ("compiled", [])
+    else:  # torch 2.11 takes a graph without provenance for the same
+        graph, said = stages()
+        assert (graph.made, said) == ("cached-in-part", ["stages-in-part"])
+        shutil.rmtree(tmp_path / "cache")
+        graph, said = stages()
+        assert (graph.made, said) == ("compiled", [])
     graph, said = stages()
     assert (graph.made, said) == ("cached", [])
     assert graph.provenance[0].nodes[0].frames[0].file == __file__

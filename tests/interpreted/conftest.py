@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,17 @@ def pytest_configure(config: pytest.Config) -> None:
     elif not all(_is_ours(config, arg) for arg in config.args):
         # Setting the switch would interpret the other folders' kernels too.
         _reason_to_skip = f"needs a process of its own: `pytest tests/{HERE.name}`"
+    elif _numpy_is_too_new():
+        _reason_to_skip = "the interpreter of triton before 3.7 needs numpy before 2.4"
     else:
         _interpret_triton()
         config.addinivalue_line("filterwarnings", "ignore:Could not find an active CPU backend")
+
+
+def _numpy_is_too_new() -> bool:
+    """It makes numbers of arrays that have one element, which numpy does not allow any more."""
+    triton, numpy = (tuple(map(int, version(name).split(".")[:2])) for name in ("triton", "numpy"))
+    return triton < (3, 7) and numpy >= (2, 4)
 
 
 def _is_ours(config: pytest.Config, arg: str) -> bool:

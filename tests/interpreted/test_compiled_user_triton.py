@@ -22,6 +22,7 @@ from triton.runtime.jit import JITFunction
 
 import kernelscope
 from kernelscope.fingerprint import fingerprint
+from kernelscope.probes.kernel_signatures import declared_constexprs
 
 pytestmark = pytest.mark.usefixtures("inductor_triton")
 N = 100
@@ -45,7 +46,8 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], Any]:
         if not self.custom_kernel:
             return as_inductor(self, *args, stream=stream, **kwargs)
         [config] = self.configs[-1:]
-        constants = dict.fromkeys(self.inductor_meta["declared_constexpr_names"]) | config.kwargs
+        declared = self.inductor_meta.get("declared_constexpr_names")  # torch 2.11 does not tell
+        constants = dict.fromkeys(declared or declared_constexprs(self.fn)) | config.kwargs
         names = [name for name in self.triton_meta["signature"] if name not in constants]
         *passed, grid = *args[: len(names)], args[len(names) :]
         given = dict(zip(names, passed, strict=True)) | self.triton_meta["constants"] | config.kwargs
