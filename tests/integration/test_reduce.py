@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from tests.torch_release import RELEASE
 from torch.fx import symbolic_trace
 
 import kernelscope
@@ -200,5 +201,5 @@ def test_an_optimizers_step() -> None:
 
     with patch.dict(lowering.lowerings, {torch.ops.aten.add.Tensor: broken}):
         found = kernelscope.reduce(step)
-    assert (found.nodes_before, found.nodes) == (2, 1)
+    assert (found.nodes_before, found.nodes) == (2 if RELEASE > (2, 11) else 3, 1)  # 2.11 copies, too
     assert "no such lowering" in str(found)
