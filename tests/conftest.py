@@ -188,6 +188,13 @@ def at_home(name: str, method: object) -> bool:
     return isinstance(method, FunctionType) and name.startswith(f"{method.__globals__['__name__']}.")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def nothing_compiled() -> None:
+    """Dynamo makes shapes dynamic that it has seen change, also when another file's tests changed them."""
+    if "torch._dynamo" in sys.modules:
+        sys.modules["torch._dynamo"].reset()
+
+
 @pytest.fixture(autouse=True)
 def nothing_survives() -> Iterator[None]:
     before = installed()

@@ -19,6 +19,7 @@ from torch._inductor.output_code import CompiledFxGraph
 import kernelscope
 from kernelscope.config import Config
 from kernelscope.events import Finding
+from kernelscope.probes import wrapper_launches
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import LaunchPoint
 from kernelscope.recording import Recording
@@ -199,6 +200,28 @@ def test_recordings_come_and_go_while_threads_work(tiny: Program, values: str) -
         done.set()
         sys.setswitchinterval(interval)
     assert all(function.__code__ is code for function, code in before.items())
+
+
+def test_a_thread_that_comes_while_the_first_launch_becomes_known(
+    tiny: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It must not write notes for what is known by half: their numbers would be missing."""
+    x, know, others = torch.ones(8), wrapper_launches._returned_addresses, []
+
+    def know_slowly(*args: Any) -> Any:
+        monkeypatch.undo()
+        others.append(threading.Thread(target=tiny, args=(x,)))
+        others[0].start()
+        others[0].join()
+        return know(*args)
+
+    with kernelscope.record() as run:
+        monkeypatch.setattr(wrapper_launches, "_returned_addresses", know_slowly)
+        for _ in range(3):
+            tiny(x)
+        assert isinstance(run.entries[-1], bytes), "it was noted"
+    assert len(others) == 1
+    assert len(run.calls) == 4
 
 
 def test_eager_operators_only_of_the_opening_thread(tiny: Program) -> None:

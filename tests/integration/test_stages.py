@@ -53,7 +53,10 @@ def recorded(name: str, path: Path | None = None, **settings: Any) -> kernelscop
 
 
 @pytest.mark.parametrize("name", blocks.MODELS)
-def test_every_kernel_leads_to_its_nodes_and_lines(name: str, cache: Path, tmp_path: Path) -> None:
+def test_every_kernel_leads_to_its_nodes_and_lines(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))  # other tests have the same models
     cold = recorded(name, tmp_path / "cold")
     warm = recorded(name, tmp_path / "warm")
     for run, made in ((cold, "compiled"), (warm, "cached")):

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import sys
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,9 @@ def drive(run: StoredRun, driver: Driver, other: StoredRun | None = None) -> Non
             await pilot.pause()
             await driver(app, pilot)
 
-    asyncio.run(session())
+    # On a thread of its own: a browser that other tests have open keeps a loop running on this one.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, session()).result()
 
 
 def screen_text(app: RunApp) -> str:

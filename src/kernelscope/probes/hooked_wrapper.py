@@ -101,7 +101,7 @@ class HookedWrapper:
         )
 
     def _with_notes(self, ends: bool) -> Codes:
-        notable = self._launches.notable
+        notable = dict(self._launches.notable)  # other threads may find more
         numbers = {name: BUS.number(familiar) for name, familiar in notable.values()}
         how = frozenset(notable), ends
         codes = _read(self._source, self.namespace, births=False, notes=how).codes

@@ -209,12 +209,13 @@ class WrapperLaunches:
         def launch(*args: Any, **kwargs: Any) -> Any:
             result, point = run(args, kwargs)
             if point is not None and point.familiar is not None and callsite.hook in self.unfamiliar:
-                self.unfamiliar.discard(callsite.hook)
                 if point.is_leaf and not point.scalars and is_plain:
                     given = len(point.site.args)
                     returned = _returned_addresses(callsite.target, result, flatten(args, kwargs))
                     self.addresses[callsite.hook] = self.addresses[callsite.hook][:given] + returned
                     self.notable[callsite.hook] = callsite.familiar, point.familiar
+                # Last: a thread that finds no hook here writes notes for all that are notable.
+                self.unfamiliar.discard(callsite.hook)
             return result
 
         return launch
