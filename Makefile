@@ -66,7 +66,7 @@ MARKS      := not slow
 BENCHMARKS :=
 test-all: MARKS      := slow or not slow
 test-all: BENCHMARKS := $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py))
-PYTEST      = $(BIN)/python -m pytest -m "$(MARKS)" -n $(JOBS) --dist loadfile --randomly-seed=$(SEED)
+PYTEST      = $(BIN)/python -m pytest -m "$(MARKS)" -n $(JOBS) --dist loadgroup --randomly-seed=$(SEED)
 
 define run-tests
 @cache=$$(mktemp -d "$${TMPDIR:-/tmp}/kernelscope-cache.XXXXXX"); trap 'rm -rf "$$cache" || true' EXIT; \
@@ -75,7 +75,7 @@ set -x; \
 $(PYTEST) tests/tiny; \
 passed=true; \
 $(PYTEST) tests/unit tests/gcu tests/gpu tests/browser tests/integration || passed=false; \
-$(PYTEST) tests/interpreted || passed=false; \
+$(PYTEST) --dist worksteal tests/interpreted || passed=false; \
 $$passed; \
 $(foreach benchmark,$(BENCHMARKS),$(BIN)/python $(benchmark) --write-docs;)
 endef

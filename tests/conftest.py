@@ -188,6 +188,19 @@ def at_home(name: str, method: object) -> bool:
     return isinstance(method, FunctionType) and name.startswith(f"{method.__globals__['__name__']}.")
 
 
+# Folders and files that share what is dear to make: recorded runs, a process with torch alone.
+SHARING = {"tests/browser/": "browser", "tests/integration/test_repro_": "repro"}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With several processes, a file's tests go to one of them."""
+    if config.pluginmanager.hasplugin("xdist"):
+        for item in items:
+            file = item.nodeid.partition("::")[0]
+            group = next((name for start, name in SHARING.items() if file.startswith(start)), file)
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(scope="module", autouse=True)
 def nothing_compiled() -> None:
     """Dynamo makes shapes dynamic that it has seen change, also when another file's tests changed them."""
