@@ -61,7 +61,7 @@ clean: ## remove build output and tool caches; .venv and recorded runs stay
 # The order is shuffled: another one at each commit, the same one whenever that commit is tested.
 
 JOBS       ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
-SEED       ?= $(shell printf '%d' 0x$$(git rev-parse HEAD 2>/dev/null | cut -c1-7))
+SEED       ?= $(shell printf '%d' 0x$$( (git rev-parse HEAD 2>/dev/null || echo 0) | cut -c1-7))
 MARKS      := not slow
 BENCHMARKS :=
 test-all: MARKS      := slow or not slow
@@ -87,7 +87,14 @@ UNPINNED := $(if $(filter-out $(PINNED),$(TORCH)),^(torch|triton)==,^$$)
 UNPINNED := $(if $(filter 2.11.%,$(TORCH)),^(torch|triton|numpy)==,$(UNPINNED))
 NUMPY    := $(if $(filter 2.11.%,$(TORCH)),'numpy<2.4')
 
-$(VENV)/.installed-run: pyproject.toml constraints.txt
+.PHONY: same-python
+same-python:
+	@test -n "$(MINOR)" || { echo "PYTHON=$(PYTHON) does not start; name another one" >&2; exit 1; }
+	@test ! -x $(BIN)/python || $(BIN)/python -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] != "$(MINOR)")' || \
+	  { echo "$(VENV) was made with another Python than $(PYTHON), which is $(MINOR): remove it," \
+	  "or say TORCH=$(PINNED) for an environment of its own" >&2; exit 1; }
+
+$(VENV)/.installed-run: pyproject.toml constraints.txt | same-python
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "kernelscope needs Python 3.11 or newer; try: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)

@@ -171,6 +171,9 @@ def measured(python: str, release: str, torch: str, default: str, install: bool)
     except (subprocess.CalledProcessError, FileNotFoundError):
         row.problem = "cannot be installed here"
         return row
+    if (inside_it := release_of(str(inside))) != release:
+        row.problem = f"{inside.parent.parent.name} is of Python {inside_it}"
+        return row
     row.torch, row.triton = version_of(inside, "torch"), version_of(inside, "triton")
     for part, tests in SELECTION.items():
         print(f"\n=== Python {release}, torch {row.torch}: {part}", flush=True)

@@ -33,6 +33,7 @@ class AfterImport:
         self._name = name
         self._actions = [action]
         self._is_over = False
+        self._moves = 8
         self._lock = threading.Lock()
         self._here = threading.local()
 
@@ -47,7 +48,8 @@ class AfterImport:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if self._is_over:
             return None
-        if sys.meta_path and sys.meta_path[0] is not self:
+        if self._moves and type(sys.meta_path[0]) is not AfterImport:
+            self._moves -= 1  # not for ever: the other one may insist on being first, too
             sys.meta_path.insert(0, self)  # a finder in front could find the module first
         if name != self._name or getattr(self._here, "is_asking", False):
             return None

@@ -20,14 +20,13 @@ def has_ended(child: subprocess.Popen[bytes], seconds: float) -> bool:
     """Whether it does within that time; known at once when it does."""
     if child.poll() is not None:
         return True
-    try:
-        handle = os.pidfd_open(child.pid)
-    except (OSError, AttributeError):  # a system without them
+    handle = handle_of(child.pid)
+    if handle < 0:
         with suppress(subprocess.TimeoutExpired):
             child.wait(seconds)
         return child.returncode is not None
     try:
-        select.select([handle], [], [], seconds)
+        _is_pending(handle, seconds)
     finally:
         os.close(handle)
     return child.poll() is not None
@@ -47,6 +46,31 @@ def end_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
+
+
+def handle_of(pid: int) -> int:
+    """A descriptor that stands for this process and never for a later one; -1 where there are none."""
+    try:
+        return os.pidfd_open(pid)
+    except (OSError, AttributeError):
+        return -1
+
+
+def end_orphan(pid: int, handle: int) -> None:
+    """Kill a process that is no child of this one, and its group; nothing if it has ended."""
+    if handle < 0 or not _is_pending(handle, 0):
+        return
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+
+
+def _is_pending(handle: int, seconds: float) -> bool:
+    """Whether the process has not ended within that time; with poll, as select takes small numbers only."""
+    waiting = select.poll()
+    waiting.register(handle, select.POLLIN)
+    return not waiting.poll(seconds * 1000)
 
 
 def end_tree(child: subprocess.Popen[bytes]) -> None:

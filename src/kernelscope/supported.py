@@ -16,7 +16,7 @@ def in_words(name: str) -> str:
 def too_old(name: str, found: str) -> str:
     """A sentence if this version is older than any that works, else nothing."""
     first, _ = TESTED[name]
-    if _release(found) >= first:
+    if (_release(found) or first) >= first:
         return ""
     return (
         f"kernelscope needs {name} {_dotted(first)} or newer (tested: {_span(name)}); this is {name} {found}"
@@ -26,9 +26,10 @@ def too_old(name: str, found: str) -> str:
 def too_new(name: str, found: str) -> str:
     """A note if this version is newer than any that was tested, else nothing."""
     _, last = TESTED[name]
-    if _release(found) <= last:
+    release = _release(found)
+    if release is None or release <= last:
         return ""
-    return f"{name} {_dotted(_release(found))} is newer than any that was tested ({_span(name)})"
+    return f"{name} {_dotted(release)} is newer than any that was tested ({_span(name)})"
 
 
 def installed_torch_is_too_old() -> str:
@@ -39,10 +40,10 @@ def installed_torch_is_too_old() -> str:
         return ""
 
 
-def _release(found: str) -> tuple[int, int]:
-    """(2, 16) for 2.16.0a0+git1."""
-    major, minor = re.findall(r"\d+", found)[:2]
-    return int(major), int(minor)
+def _release(found: str) -> tuple[int, int] | None:
+    """(2, 16) for 2.16.0a0+git1; None where it does not say, as "unknown"."""
+    numbers = re.match(r"(\d+)\.(\d+)", found)
+    return (int(numbers[1]), int(numbers[2])) if numbers else None
 
 
 def _span(name: str) -> str:

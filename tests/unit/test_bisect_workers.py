@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from kernelscope.bisection import workers as module
 from kernelscope.bisection.settings import KILLED, Outcome
 from kernelscope.bisection.workers import Workers, _Child, _Zygote
+from kernelscope.run.errors import RunError
 
 # The process to fork from, without the compiler, which takes seconds to load.
 COLD = "from kernelscope.bisection.zygote import answer\nanswer({})"
@@ -89,6 +91,23 @@ def test_a_forked_one_is_killed_by_its_parent(zygote: _Zygote, tmp_path: Path) -
         time.sleep(0.002)
     assert child.end() == Outcome(KILLED, "killed by SIGKILL")
     assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_trial_does_not_outlive_the_process_it_was_forked_from(zygote: _Zygote, tmp_path: Path) -> None:
+    """The system kills the one with the most memory, which may be that; the command says what happened."""
+    assert zygote.why_not_forked() == ""
+    paths = (str(tmp_path / "ask"), str(tmp_path / "tell"))
+    for path in paths:
+        os.mkfifo(path)
+    pid = zygote.fork(*paths)
+    child, handle = _Child(pid, zygote, *paths), os.pidfd_open(pid)
+    os.killpg(zygote._process.pid, signal.SIGKILL)
+    with pytest.raises(RunError, match=r"the process to fork from ended \(killed by SIGKILL\)"):
+        child.end()
+    assert select.select([handle], [], [], 20)[0], "the trial has ended"
+    os.close(handle)
+    zygote.close()
+    assert zygote._process.returncode == -signal.SIGKILL
 
 
 def test_threads_that_forbid_a_fork_are_named(tmp_path: Path) -> None:

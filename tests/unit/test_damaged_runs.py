@@ -177,7 +177,7 @@ def test_another_programs_database(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is empty"):
         kernelscope.load(tmp_path / "x.kscope")
     (tmp_path / "x.kscope" / "run.db").write_bytes(b"hello")
-    with pytest.raises(RunError, match="no SQLite database"):
+    with pytest.raises(RunError, match="not an SQLite database"):
         kernelscope.load(tmp_path / "x.kscope")
 
 

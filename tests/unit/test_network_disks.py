@@ -16,9 +16,10 @@ from tests.sample_runs import info, write_sample
 
 import kernelscope
 from kernelscope.cli import main
-from kernelscope.run import crash, database, flight_reader, folder
+from kernelscope.run import crash, database, flight_reader, folder, reader
 from kernelscope.run.database import Database
 from kernelscope.run.disks import can_lock, file_system_of, network_of
+from kernelscope.run.errors import RunError
 from kernelscope.run.flight import Flight
 from kernelscope.run.flight_reader import is_recording
 
@@ -185,3 +186,44 @@ def test_what_cannot_be_known_is_said(
     assert main(["show", "--crash", str(path)]) == 0
     assert "or still runs" not in capsys.readouterr().out, "the command's end is known"
     writer.forget()
+
+
+def test_a_reader_of_a_run_that_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the log a writer locks readers out. It is not damaged, and no copy is made that may be torn."""
+    monkeypatch.setattr(reader, "_LOCKED", 0.05)
+    path = tmp_path / "x.kscope"
+    writer = write_sample(path, close=False, mounts=on_nfs(tmp_path))
+    read, other = kernelscope.load(path), sqlite3.connect(path / "run.db", isolation_level=None)
+    assert len(read) == 40
+    other.execute("BEGIN EXCLUSIVE")
+    for again in (lambda: len(read), lambda: len(kernelscope.load(path))):
+        with pytest.raises(RunError, match="is being written and stays locked; try again"):
+            again()
+    other.execute("ROLLBACK")
+    assert len(read) == len(kernelscope.load(path)) == 40
+    other.close()
+    writer.close()
+
+
+GETS_THE_LOCK = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=0)
+try:
+    db.execute("BEGIN EXCLUSIVE")
+except sqlite3.OperationalError as error:
+    print(error)
+"""
+
+
+def test_reading_where_it_is_written_keeps_the_locks(tmp_path: Path) -> None:
+    """Closing a file gives up all locks that the process has on it, those of SQLite's writer as well."""
+    path = tmp_path / "x.kscope"
+    writer = write_sample(path, close=False, mounts=on_nfs(tmp_path))
+    held = sqlite3.connect(path / "run.db", isolation_level=None)
+    held.execute("BEGIN IMMEDIATE")
+    assert len(kernelscope.load(path)) == 40
+    words = [sys.executable, "-c", GETS_THE_LOCK, str(path / "run.db")]
+    assert subprocess.run(words, capture_output=True, text=True).stdout == "database is locked\n"
+    held.execute("ROLLBACK")
+    held.close()
+    writer.close()

@@ -16,7 +16,7 @@ from tempfile import mkdtemp
 from time import perf_counter, sleep
 from typing import IO, Any
 
-from ..process_trees import end_group, end_tree, is_running
+from ..process_trees import end_group, end_orphan, end_tree, handle_of, is_running
 from ..quick_start import torch_is_for_gpus
 from ..run.errors import RunError
 from .settings import FOUND, KILLED, TIMED_OUT, Outcome, Settings, Switch
@@ -159,6 +159,8 @@ class _Child:
         self, process: int | subprocess.Popen[bytes], zygote: _Zygote | None, requests: str, answers: str
     ) -> None:
         self._process, self._zygote = process, zygote
+        # A forked one is not our child: with a handle it can be killed also when its parent is gone.
+        self._handle = handle_of(process) if isinstance(process, int) else -1
         self._paths = (requests, answers)
         # Reading and writing: neither waits for the other side, which may have died already.
         self._ask = os.open(requests, os.O_RDWR)
@@ -201,20 +203,30 @@ class _Child:
 
     def end(self) -> Outcome | None:
         """Kill it; how it had ended, if it had."""
+        try:
+            was_running, status = self._killed()
+        finally:
+            for end in (self._ask, self._tell, self._handle):
+                if end >= 0:
+                    os.close(end)
+            for path in self._paths:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+        return None if was_running else Outcome(KILLED, _how(status))
+
+    def _killed(self) -> tuple[bool, int]:
+        """Whether it was running before, and its status."""
         if isinstance(self._process, int):
             assert self._zygote is not None
-            was_running, status = self._zygote.end(self._process)
-        else:
-            was_running = self._is_running()
-            if self._process.returncode is None:  # nothing has waited for it
-                end_group(self._process.pid)
-            status = self._process.wait()
-        for end in (self._ask, self._tell):
-            os.close(end)
-        for path in self._paths:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-        return None if was_running else Outcome(KILLED, _how(status))
+            try:
+                return self._zygote.end(self._process)
+            except RunError:  # the zygote has died, and cannot wait for it any more
+                end_orphan(self._process, self._handle)
+                raise
+        was_running = self._is_running()
+        if self._process.returncode is None:  # nothing has waited for it
+            end_group(self._process.pid)
+        return was_running, self._process.wait()
 
 
 def _how(status: int) -> str:
@@ -256,14 +268,18 @@ class _Zygote:
     def close(self) -> None:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                pipe.close()
+                with contextlib.suppress(OSError):  # a request that it never got
+                    pipe.close()
         end_tree(self._process)  # also a trial whose start has been interrupted
 
     def _ask(self, request: dict[str, Any], about: str) -> dict[str, Any]:
         pipe: IO[bytes] | None = self._process.stdin
         assert pipe is not None
-        pipe.write(json.dumps(request).encode() + b"\n")
-        pipe.flush()
+        try:
+            pipe.write(json.dumps(request).encode() + b"\n")
+            pipe.flush()
+        except BrokenPipeError:
+            raise self._gone() from None
         while about not in (answer := self._answer()):
             pass  # to a question that was interrupted
         return answer
@@ -276,5 +292,12 @@ class _Zygote:
                 found = json.loads(line)
                 if isinstance(found, dict):
                     return found
+        raise self._gone()
+
+    def _gone(self) -> RunError:
+        status = self._process.wait()
         said = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        raise RunError(f"trials cannot be started: {said[-1] if said else 'the first process ended'}")
+        if status >= 0 and said:
+            return RunError(f"trials cannot be started: {said[-1]}")
+        why = "; was there too little memory?" if status == -signal.SIGKILL else ""
+        return RunError(f"trials cannot be started: the process to fork from ended ({_how(status)}){why}")

@@ -95,6 +95,7 @@ class Recording:
             raise
         self.sink.open()
         self.noted = self.run.noted
+        self._looking = []  # a process that forked it may have had other threads
         self.is_open = True
         if self._times is not None:
             self._times.start()

@@ -12,9 +12,10 @@ from ..events import Finding
 
 # As the kernel names them in /proc/self/mounts; other hosts may have the same files open.
 _NETWORKS = frozenset((
-    "9p", "afs", "beegfs", "ceph", "cifs", "davfs", "fuse.ceph", "fuse.glusterfs", "fuse.juicefs",
-    "fuse.s3fs", "fuse.sshfs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "ocfs2", "orangefs", "panfs",
-    "pvfs2", "smb", "smb2", "smb3", "smbfs", "wekafs",
+    "9p", "afs", "beegfs", "ceph", "cifs", "davfs", "fuse.blobfuse2", "fuse.ceph", "fuse.gcsfuse",
+    "fuse.glusterfs", "fuse.juicefs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs", "gfs2", "glusterfs", "gpfs",
+    "lustre", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb", "smb2", "smb3", "smbfs",
+    "vboxsf", "virtiofs", "wekafs",
 ))  # fmt: skip
 _MOUNTS = Path("/proc/self/mounts")
 
@@ -64,12 +65,33 @@ def can_lock(path: Path, lock: Callable[[int, int], None] = fcntl.lockf) -> bool
     return True
 
 
+def can_share(path: Path) -> bool:
+    """Whether a file can be locked for reading; asked of one that SQLite does not use, because closing it
+    gives up all locks that this process has on it."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return True  # not known: as on any disk
+    try:
+        fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(file)
+    return True
+
+
 def about_disk(folder: Path, network: str, *, has_log: bool, unlocked: str) -> Iterator[Finding]:
     """What a run's file system makes worse, and what to do."""
     local = "record to a local folder, with -o or KERNELSCOPE_RUN, and copy the run when it is closed"
     if not has_log:
         on = f"on a network file system ({network})" if network else "where SQLite cannot write ahead"
-        told = f"{folder} is {on}: whoever reads the run while it is recorded delays the recording; {local}"
+        told = (
+            f"{folder} is {on}: a program that reads the run while it is recorded delays the recording, and "
+            f"ends it when it takes more than a minute; {local}"
+        )
         yield Finding("network-disk", told)
     if unlocked:
         told = (

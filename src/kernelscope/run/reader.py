@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import sqlite3
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,12 +18,14 @@ from urllib.parse import quote
 
 from ..fingerprint.stats import Stats
 from . import codec
+from .disks import can_share
 from .errors import RunError
 from .schema import APPLICATION_ID, COLUMNS, OBJECTS, SCHEMA_VERSION
 
-_HEADER = b"SQLite format 3\0"
+_SMALLEST = 512  # bytes of a page
 _AT_ONCE = 64  # fingerprints that are read together
 _KEPT = 200_000  # fingerprints that are remembered: whoever walks a long run reads each once
+_LOCKED = 10.0  # seconds that a writer may keep us waiting, where there is no log
 _PATIENCE = 60.0  # seconds for one question: a damaged file must not hang us
 
 # What may go wrong while rows that we did not write are turned into records.
@@ -46,25 +50,40 @@ class Database:
             self._check()
 
     def _open(self) -> sqlite3.Connection:
+        size = self._size()
+        if not size:
+            raise RunError(f"{self.path} is empty: the process ended before it had recorded anything")
+        foreign = f"{self.path} is not a run of kernelscope: it is not an SQLite database"
+        if size < _SMALLEST:  # for SQLite these are empty
+            raise RunError(foreign)
         try:
-            with self.path.open("rb") as file:
-                start = file.read(100)
+            return self._connect(self.path)
+        except sqlite3.OperationalError as error:
+            if _is_busy(error) and can_share(self.path.with_name("flight")):
+                raise  # the copy could be torn
+            return self._connect(self._copied(), mode="rw")
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB:
+                raise RunError(foreign) from None
+            raise
+
+    def _size(self) -> int:
+        """Without opening it: closing it would give up the locks that a writer in this process has on it."""
+        try:
+            found = self.path.stat()
         except FileNotFoundError:
             raise RunError(f"there is no run in {self.path.parent}: it has no {self.path.name}") from None
         except OSError as error:
             raise RunError(f"{self.path} cannot be read: {error.strerror}") from None
-        if not start:
-            raise RunError(f"{self.path} is empty: the process ended before it had recorded anything")
-        if not start.startswith(_HEADER):
-            raise RunError(f"{self.path} is not a run of kernelscope: it is no SQLite database")
-        try:
-            return self._connect(self.path)
-        except sqlite3.OperationalError:
-            return self._connect(self._copied(), mode="rw")
+        if not stat.S_ISREG(found.st_mode):
+            raise RunError(f"{self.path} cannot be read: it is not a regular file")
+        if not os.access(self.path, os.R_OK):
+            raise RunError(f"{self.path} cannot be read: {os.strerror(errno.EACCES)}")
+        return found.st_size
 
     def _connect(self, path: Path, mode: str = "ro") -> sqlite3.Connection:
         where = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
-        db = sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False, timeout=5)
+        db = sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False, timeout=_LOCKED)
         try:
             for pragma in ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", "mmap_size=0"):
                 db.execute(f"PRAGMA {pragma}")
@@ -113,6 +132,8 @@ class Database:
         try:
             yield
         except DAMAGES as error:
+            if isinstance(error, sqlite3.OperationalError) and _is_busy(error):
+                raise RunError(f"{self.path} is being written and stays locked; try again") from None
             what = str(error) or type(error).__name__
             raise RunError(f"{self.path} is damaged and cannot be read in full ({what})") from None
         except OSError as error:  # nothing but a copy is written here
@@ -219,3 +240,7 @@ class StoredHashes:
 
 def numbers(text: str) -> tuple[int, ...]:
     return tuple(int(n) for n in json.loads(text))
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
