@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
@@ -208,6 +209,7 @@ def main() -> int:
     )
     parser.add_argument("--python", default=sys.executable, help="the interpreter for every torch")
     parser.add_argument("--torch", action="append", help="only this version (may be repeated)")
+    parser.add_argument("--jobs", type=int, default=1, help="how many are tested at the same time")
     parser.add_argument("--no-install", action="store_true", help="take the environments as they are")
     parser.add_argument(
         "--write-docs", action="store_true", help=f"put the table into {PAGE.relative_to(ROOT)}"
@@ -217,7 +219,8 @@ def main() -> int:
     pairs = [(options.python, default, torch) for torch in options.torch or TORCHES]
     if not options.torch:
         pairs += [(python, release, PINNED) for release, python in pythons(default)]
-    rows = [measured(*pair, default, not options.no_install) for pair in pairs]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        rows = list(pool.map(lambda pair: measured(*pair, default, not options.no_install), pairs))
     print(f"\n{table(rows)}")
     for row in rows:
         print(
