@@ -208,10 +208,18 @@ def nothing_compiled() -> None:
         sys.modules["torch._dynamo"].reset()
 
 
+def forget_packages() -> None:
+    """What torch noted of a package that a test built: runnable graphs of later tests would set it, too."""
+    config = sys.modules.get("torch._inductor.config")
+    if getattr(getattr(config, "aot_inductor", None), "metadata", None):
+        config.aot_inductor.metadata = {}  # type: ignore[union-attr]
+
+
 @pytest.fixture(autouse=True)
 def nothing_survives() -> Iterator[None]:
     before = installed()
     yield
+    forget_packages()
     if found := left_behind(before, installed()):
         pytest.fail("left behind by this test:\n  " + "\n  ".join(found), pytrace=False)
 

@@ -10,7 +10,7 @@ import torch
 
 import kernelscope
 from kernelscope.cli import main
-from kernelscope.repro import files
+from kernelscope.repro import composing, files
 from kernelscope.repro.call_script import call_script
 from kernelscope.repro.embedded_rounding import Reference, allowance, difference
 from kernelscope.repro.embedded_tensors import arguments
@@ -375,3 +375,21 @@ def test_scripts_of_eager_operators(tmp_path: Path, capsys: Capture) -> None:
     }
     assert wanted <= statuses.keys()
     assert statuses["aten.random_.from"] == 2, "nothing to compare it with"
+
+
+def test_settings_that_are_no_words_keep_their_type() -> None:
+    """A run has the text of a list; a script that set the text would make torch fail."""
+    notes: list[str] = []
+    found = {
+        "aot_inductor.metadata": "{'AOTI_DEVICE_KEY': 'cpu'}", "cpp.cxx": "(None, 'g++')", "post_grad": "<a pass>",
+        "aot_inductor.filtered_kernel_names": "a,b", "max_autotune_gemm_backends": "ATEN", "cpp.simdlen": 8,
+    }  # fmt: skip
+    lines = composing.settings(found, notes)
+    assert [line.partition("config.")[2] for line in lines if " = " in line] == [
+        "aot_inductor.metadata = {'AOTI_DEVICE_KEY': 'cpu'}",
+        "cpp.cxx = (None, 'g++')",
+        "aot_inductor.filtered_kernel_names = 'a,b'",
+        "max_autotune_gemm_backends = 'ATEN'",
+        "cpp.simdlen = 8",
+    ]
+    assert notes == ["Inductor's setting post_grad was <a pass>, which cannot be written down"]

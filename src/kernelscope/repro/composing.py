@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -94,7 +95,12 @@ def settings(found: Mapping[str, Any], notes: list[str]) -> list[str]:
     for name, value in found.items():
         if name.startswith(_IRRELEVANT) or not all(word.isidentifier() for word in name.split(".")):
             continue
-        if value is None or isinstance(value, bool | int | float) or _is_word(value):
+        value = _container(value)
+        if (
+            value is None
+            or isinstance(value, bool | int | float | list | dict | tuple | set)
+            or _is_word(value)
+        ):
             lines.append(f"torch._inductor.config.{name} = {value!r}")
         else:
             notes.append(f"Inductor's setting {name} was {str(value)[:80]}, which cannot be written down")
@@ -135,6 +141,15 @@ def switches(run: StoredRun, call: KernelCall) -> list[str]:
 def raw(text: str) -> str:
     """Text as a literal that can be read."""
     return f"r'''{text}'''" if "'''" not in text and not text.endswith(("\\", "'")) else repr(text)
+
+
+def _container(value: Any) -> Any:
+    """A list or the like, which a run has as its text; any other value is itself."""
+    try:
+        read = ast.literal_eval(value) if isinstance(value, str) else value
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return value
+    return read if isinstance(read, list | dict | tuple | set) else value
 
 
 def _is_word(value: Any) -> bool:
