@@ -381,7 +381,7 @@ def test_settings_that_are_no_words_keep_their_type() -> None:
     """A run has the text of a list; a script that set the text would make torch fail."""
     notes: list[str] = []
     found = {
-        "aot_inductor.metadata": "{'AOTI_DEVICE_KEY': 'cpu'}", "cpp.cxx": "(None, 'g++')", "post_grad": "<a pass>",
+        "aot_inductor.metadata": "{'AOTI_DEVICE_KEY': 'cpu'}", "cpp.cxx": "(None, 'g++')", "post": "<a pass>",
         "aot_inductor.filtered_kernel_names": "a,b", "max_autotune_gemm_backends": "ATEN", "cpp.simdlen": 8,
     }  # fmt: skip
     lines = composing.settings(found, notes)
@@ -392,4 +392,4 @@ def test_settings_that_are_no_words_keep_their_type() -> None:
         "max_autotune_gemm_backends = 'ATEN'",
         "cpp.simdlen = 8",
     ]
-    assert notes == ["Inductor's setting post_grad was <a pass>, which cannot be written down"]
+    assert notes == ["Inductor's setting post was <a pass>, which cannot be written down"]
