@@ -21,7 +21,7 @@ _RANDOM = "embedded_random.py"
 _PRIMS = re.compile(r"torch\.ops\.prims\.(?!convert_element_type\b|iota\b|device_put\b)")
 _WIDTH = 110
 _IRRELEVANT = ("fx_graph_", "worker_", "compile_threads", "trace.", "force_disable_caches")
-_CONTAINERS = list | dict | tuple | set
+_CONTAINERS = (list, dict, tuple, set)
 SHARED = "the same in every such script: reading tensors, comparing, timing"
 
 
@@ -97,7 +97,7 @@ def settings(found: Mapping[str, Any], notes: list[str]) -> list[str]:
         if name.startswith(_IRRELEVANT) or not all(word.isidentifier() for word in name.split(".")):
             continue
         value = _container(value)
-        if value is None or isinstance(value, bool | int | float | _CONTAINERS) or _is_word(value):
+        if value is None or isinstance(value, (bool, int, float, *_CONTAINERS)) or _is_word(value):
             lines.append(f"torch._inductor.config.{name} = {value!r}")
         else:
             notes.append(f"Inductor's setting {name} was {str(value)[:80]}, which cannot be written down")
