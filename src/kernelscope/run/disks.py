@@ -51,18 +51,12 @@ def _mounted() -> str:
         return ""
 
 
-def can_lock(path: Path, lock: Callable[[int, int], None] = fcntl.lockf) -> bool:
+Lock = Callable[[int, int], None]
+
+
+def can_lock(path: Path, lock: Lock = fcntl.lockf) -> bool:
     """Whether SQLite can: where it cannot, it waits as if another process had the lock. Makes the file."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(file)
-    return True
+    return _takes(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), fcntl.LOCK_EX, lock)
 
 
 def can_share(path: Path) -> bool:
@@ -72,8 +66,13 @@ def can_share(path: Path) -> bool:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return True  # not known: as on any disk
+    return _takes(file, fcntl.LOCK_SH, fcntl.lockf)
+
+
+def _takes(file: int, kind: int, lock: Lock) -> bool:
+    """Whether this file can have a lock of that kind, if not now; closes it."""
     try:
-        fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        lock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:
