@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src"), str(ROOT / "benchmarks")]
 
 from _measure import machine, versions  # noqa: E402
 from _report import write_table  # noqa: E402
-from tests.long_runs import copy_with_a_fault, copy_without_a_call, write_long_run  # noqa: E402
+from tests.support.long_runs import copy_with_a_fault, copy_without_a_call, write_long_run  # noqa: E402
 
 PAGE = ROOT / "docs" / "diff.md"
 MOST_SECONDS, MOST_BYTES = 5.0, 1e9

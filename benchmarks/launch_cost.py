@@ -25,11 +25,11 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))  # a machine that cannot install still measures
 
 import kernelscope
-from kernelscope.events import Graph
+from kernelscope.model.events import Graph
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.origins import LineMap
-from kernelscope.probes.wrapper_launches import WrapperLaunches, lookup
-from kernelscope.probes.wrapper_source import ArgText, Callsite, KernelText, Wrapper
+from kernelscope.probes.python_wrappers.wrapper_launches import WrapperLaunches, lookup
+from kernelscope.probes.python_wrappers.wrapper_source import ArgText, Callsite, KernelText, Wrapper
 
 TENSOR_COUNTS = (1, 6, 12)
 CALLS = 1000  # in one recording: a step of a large model

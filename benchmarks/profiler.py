@@ -27,7 +27,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import kernelscope
 from kernelscope.probes import PROBES
-from kernelscope.probes.profilers import Profilers
+from kernelscope.probes.eager.profilers import Profilers
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "profiler.md"

@@ -24,7 +24,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src"), str(ROOT / "benchmarks")]
 from _report import write_table  # noqa: E402
 from playwright.sync_api import Page, sync_playwright  # noqa: E402
 from tests.browser.conftest import FLAGS, chromium  # noqa: E402
-from tests.long_runs import write_long_run  # noqa: E402
+from tests.support.long_runs import write_long_run  # noqa: E402
 
 PAGE = ROOT / "docs" / "report.md"
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "src")}

@@ -27,7 +27,7 @@ from _measure import Bench, Count, Variant  # noqa: E402
 from _report import write_table  # noqa: E402
 
 import kernelscope  # noqa: E402
-from kernelscope.events import (  # noqa: E402
+from kernelscope.model.events import (  # noqa: E402
     BRIEF,
     Arg,
     Familiar,
@@ -39,7 +39,7 @@ from kernelscope.events import (  # noqa: E402
     Site,
     TensorSpec,
 )
-from kernelscope.run.writer import Writer  # noqa: E402
+from kernelscope.store.writer import Writer  # noqa: E402
 
 PAGE = ROOT / "docs" / "runs.md"
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "src")}

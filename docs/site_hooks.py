@@ -9,7 +9,7 @@ from typing import Any
 from mkdocs.structure.files import File
 
 from kernelscope.cli import parser_for
-from kernelscope.cli.commands import COMMANDS
+from kernelscope.cli.command_list import COMMANDS
 
 MARKER = "<!-- options -->"  # in a page of docs/commands: here they go
 

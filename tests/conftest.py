@@ -69,9 +69,9 @@ PATCH_TARGETS = [
         "CachingAutotuner",
         ("__init__", "autotune_to_one_config"),
     ),
-    ("kernelscope.gcu.executor", "CompiledGraph", ("__call__",)),
-    ("kernelscope.gcu.executor", "Launch", ("run",)),
-    ("kernelscope.gcu.executor", "AtenCall", ("run",)),
+    ("kernelscope.gcu.execution.executor", "CompiledGraph", ("__call__",)),
+    ("kernelscope.gcu.execution.executor", "Launch", ("run",)),
+    ("kernelscope.gcu.execution.executor", "AtenCall", ("run",)),
     ("kernelscope.gcu.backend", "Inner", ("begin", "compile")),
 ]
 # (module, functions): the same of functions.

@@ -12,45 +12,45 @@ if TYPE_CHECKING:
     from . import repro as repro
     from . import values as values
     from .analysis.determinism import DeterminismResult as DeterminismResult
-    from .analysis.diff import diff as diff
-    from .analysis.divergence import Divergence as Divergence
+    from .analysis.diff.divergence import Divergence as Divergence
+    from .analysis.diff.search import diff as diff
     from .bisection import BisectResult as BisectResult
     from .bisection import bisect as bisect
     from .debug_mode import DebugMode as DebugMode
     from .determinism import check_determinism as check_determinism
-    from .packages import aoti_compile_and_package as aoti_compile_and_package
+    from .errors import RunError as RunError
+    from .model.call import KernelCall as KernelCall
+    from .model.run import Run as Run
+    from .probes.cpp_wrappers.packages import aoti_compile_and_package as aoti_compile_and_package
     from .recording import record as record
     from .recording import step as step
     from .reduction import Reduction as Reduction
     from .reduction import reduce as reduce
-    from .run import KernelCall as KernelCall
-    from .run import Run as Run
-    from .run import RunError as RunError
-    from .run import load as load
     from .shadowing import ShadowResult as ShadowResult
     from .shadowing import check_correctness as check_correctness
     from .shadowing import shadow as shadow
-    from .values.replacing import replace as replace
+    from .store.stored_run import load as load
+    from .values.replacement import replace as replace
 
 _HOMES = {
     "BisectResult": ".bisection",
     "DebugMode": ".debug_mode",
     "DeterminismResult": ".analysis.determinism",
-    "Divergence": ".analysis.divergence",
-    "KernelCall": ".run",
-    "Run": ".run",
-    "RunError": ".run",
-    "aoti_compile_and_package": ".packages",
+    "Divergence": ".analysis.diff.divergence",
+    "KernelCall": ".model.call",
+    "Run": ".model.run",
+    "RunError": ".errors",
+    "aoti_compile_and_package": ".probes.cpp_wrappers.packages",
     "bisect": ".bisection",
     "check_determinism": ".determinism",
-    "diff": ".analysis.diff",
+    "diff": ".analysis.diff.search",
     "ShadowResult": ".shadowing",
     "check_correctness": ".shadowing",
     "Reduction": ".reduction",
-    "load": ".run",
+    "load": ".store.stored_run",
     "record": ".recording",
     "reduce": ".reduction",
-    "replace": ".values.replacing",
+    "replace": ".values.replacement",
     "shadow": ".shadowing",
     "step": ".recording",
 }
@@ -109,7 +109,7 @@ def _honour_printer() -> None:
     from .config import wants_printer
 
     if wants_printer():
-        from .autorecord import start_printer
+        from .startup.autorecord import start_printer
 
         start_printer()
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-LATE = ("kernelscope.gcu.backend", "kernelscope.gcu.executor")  # each says at its end that it is `loaded`
+# Each says at its end that it is `loaded`.
+LATE = ("kernelscope.gcu.backend", "kernelscope.gcu.execution.executor")
 _loaded: set[str] = set()
 _waiting: dict[str, list[Callable[[], None]]] = {}
 

@@ -20,7 +20,7 @@ def assert_deterministic(
 ) -> None:
     """Fail unless `fn(*args, **kwargs)` does the same each time, kernel by kernel."""
     __tracebackhide__ = True
-    from kernelscope import check_determinism
+    from . import check_determinism
 
     result = check_determinism(fn, *args, runs=runs, recompile=recompile, kwargs=kwargs)
     if result:
@@ -33,7 +33,7 @@ def assert_matches_eager(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> N
     Fails too if that cannot be said: nothing was compiled, or no kernel could be judged.
     """
     __tracebackhide__ = True
-    from kernelscope import check_correctness
+    from . import check_correctness
 
     result = check_correctness(fn, args, kwargs)
     if result:

@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from kernelscope.report.answers import Answers
 from kernelscope.report.file import report
 from kernelscope.report.server import Server
-from kernelscope.run import load
+from kernelscope.store.stored_run import load
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

@@ -9,12 +9,12 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 import kernelscope
-from kernelscope.events import GraphCall
+from kernelscope.model.events import GraphCall
 from kernelscope.report.document import RunDocument
-from kernelscope.run import load
-from kernelscope.run.writer import Writer
-from tests.long_runs import copy_without_a_call, write_long_run
-from tests.sample_runs import GRAPH, full_call, info, site, write_sample
+from kernelscope.store.stored_run import load
+from kernelscope.store.writer import Writer
+from tests.support.long_runs import copy_without_a_call, write_long_run
+from tests.support.sample_runs import GRAPH, full_call, info, site, write_sample
 
 from .conftest import Recorded, Write, shown
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from playwright.sync_api import Page, expect
 
 import kernelscope
-from kernelscope.run import load
+from kernelscope.store.stored_run import load
 
 from .conftest import Recorded, Write, served
 
@@ -69,7 +69,7 @@ def test_calls_of_the_second_run(page: Page, training: Recorded, written: Write)
 
 
 def test_other_calls_stand_side_by_side(page: Page, tmp_path, written: Write) -> None:  # type: ignore[no-untyped-def]
-    from tests.long_runs import copy_without_a_call, write_long_run
+    from tests.support.long_runs import copy_without_a_call, write_long_run
 
     first = write_long_run(tmp_path / "a.kscope", 500)
     second = copy_without_a_call(first, tmp_path / "b.kscope", 300)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.hostile_runs import ATTACKS, write_hostile
+from tests.support.hostile_runs import ATTACKS, write_hostile
 
 from .conftest import Seen, Write, served, shown
 

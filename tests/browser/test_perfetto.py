@@ -20,13 +20,14 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from kernelscope.events import Call, GraphCall
 from kernelscope.export import export
-from kernelscope.run import Run, load
-from tests.hostile_texts import write_hostile
-from tests.long_runs import write_long_run
-from tests.sample_runs import GRAPH, info, site, write_sample
-from tests.trace_format import edges, read_trace
+from kernelscope.model.events import Call, GraphCall
+from kernelscope.model.run import Run
+from kernelscope.store.stored_run import load
+from tests.support.hostile_texts import write_hostile
+from tests.support.long_runs import write_long_run
+from tests.support.sample_runs import GRAPH, info, site, write_sample
+from tests.support.trace_format import edges, read_trace
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

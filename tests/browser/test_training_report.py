@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from kernelscope.run import load
+from kernelscope.store.stored_run import load
 
 from .conftest import Recorded, Seen, Write, shown
 

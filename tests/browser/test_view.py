@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from kernelscope.events import GraphCall
-from kernelscope.run.writer import Writer
-from tests.long_runs import write_long_run
-from tests.sample_runs import GRAPH, Hashes, full_call, info, site, write_sample
+from kernelscope.model.events import GraphCall
+from kernelscope.store.writer import Writer
+from tests.support.long_runs import write_long_run
+from tests.support.sample_runs import GRAPH, Hashes, full_call, info, site, write_sample
 
 from .conftest import ROOT, Recorded, served
 
@@ -151,7 +151,7 @@ def test_a_linked_tensor_is_not_followed(training: Recorded, tmp_path: Path) -> 
     import shutil
 
     from kernelscope.report.document import RunDocument
-    from kernelscope.run import load
+    from kernelscope.store.stored_run import load
 
     copy = tmp_path / "copy.kscope"
     shutil.copytree(training["first"], copy)

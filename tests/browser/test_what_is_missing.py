@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from kernelscope.events import Finding, GraphCall
-from kernelscope.run.writer import Writer
-from tests.sample_runs import GRAPH, Hashes, compiling, full_call, info, site
+from kernelscope.model.events import Finding, GraphCall
+from kernelscope.store.writer import Writer
+from tests.support.sample_runs import GRAPH, Hashes, compiling, full_call, info, site
 
 from .conftest import ROOT, Write, served, shown
 
@@ -120,7 +120,7 @@ def test_a_call_that_is_not_there(page: Page, tmp_path: Path, written: Write) ->
 def test_a_crash_leads_to_its_kernel(page: Page, tmp_path: Path, written: Write) -> None:
     folder = tmp_path / "run.kscope"
     code = (
-        "import os, pathlib, sys; from tests.sample_runs import write_sample; "
+        "import os, pathlib, sys; from tests.support.sample_runs import write_sample; "
         "write_sample(pathlib.Path(sys.argv[1]), close=False, executing=True); os._exit(9)"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}

@@ -10,7 +10,7 @@ import torch
 
 from kernelscope.gcu import backend, compile_graph
 from kernelscope.gcu.compile_graph import Compilation
-from kernelscope.gcu.lower import Fallback
+from kernelscope.gcu.lowering.lower import Fallback
 
 
 @dataclass

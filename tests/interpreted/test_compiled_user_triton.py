@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests import triton_kernels as kernels
-from tests.triton_kernels import BLOCK, CONFIGS, blocks
+from tests.programs import triton_kernels as kernels
+from tests.programs.triton_kernels import BLOCK, CONFIGS, blocks
 from torch._dynamo.device_interface import CpuInterface
 from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 from triton.compiler import compiler
@@ -22,7 +22,7 @@ from triton.runtime.jit import JITFunction
 
 import kernelscope
 from kernelscope.fingerprint import fingerprint
-from kernelscope.probes.kernel_signatures import declared_constexprs
+from kernelscope.probes.triton.kernel_signatures import declared_constexprs
 
 pytestmark = pytest.mark.usefixtures("inductor_triton")
 N = 100

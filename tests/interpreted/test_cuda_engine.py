@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from kernelscope.fingerprint import cuda, cuda_kernels
+from kernelscope.fingerprint.cuda import engine as cuda
+from kernelscope.fingerprint.cuda.kernels import bits as cuda_kernels
 from kernelscope.fingerprint.definition import MASK64, reference_sum
 
 

@@ -10,18 +10,16 @@ import torch
 import triton.language as tl
 from tests.interpreted.test_cuda_engine import InterpretedEngine as HashingEngine
 from tests.interpreted.test_planned_fingerprints import InterpretedKernel
-from tests.stats_reference import assert_close, reference, sample
+from tests.support.stats_reference import assert_close, reference, sample
 
-from kernelscope.fingerprint import (
-    cuda,
-    cuda_plan_kernel,
-    cuda_plans,
-    cuda_records,
-    cuda_stats,
-    cuda_stats_batches,
-    cuda_stats_kernels,
-    cuda_stats_plans,
-)
+from kernelscope.fingerprint.cuda import engine as cuda
+from kernelscope.fingerprint.cuda import plans as cuda_plans
+from kernelscope.fingerprint.cuda import stats as cuda_stats
+from kernelscope.fingerprint.cuda import stats_batches as cuda_stats_batches
+from kernelscope.fingerprint.cuda import stats_plans as cuda_stats_plans
+from kernelscope.fingerprint.cuda.kernels import planned as cuda_plan_kernel
+from kernelscope.fingerprint.cuda.kernels import records as cuda_records
+from kernelscope.fingerprint.cuda.kernels import stats as cuda_stats_kernels
 from kernelscope.fingerprint.definition import MASK64, reference_sum
 from kernelscope.fingerprint.log import DeviceLog
 from kernelscope.fingerprint.stats import ROW_LENGTH, Stats

@@ -8,7 +8,9 @@ import pytest
 import torch
 from tests.interpreted.test_cuda_engine import InterpretedEngine
 
-from kernelscope.fingerprint import cuda, cuda_plan_kernel, cuda_plans
+from kernelscope.fingerprint.cuda import engine as cuda
+from kernelscope.fingerprint.cuda import plans as cuda_plans
+from kernelscope.fingerprint.cuda.kernels import planned as cuda_plan_kernel
 from kernelscope.fingerprint.definition import MASK64, reference_sum
 
 

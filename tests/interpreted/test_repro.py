@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests import triton_kernels as kernels
+from tests.programs import triton_kernels as kernels
 
 import kernelscope
 from kernelscope.repro import files

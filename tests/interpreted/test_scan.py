@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from kernelscope.fingerprint import scan, scan_kernel
+from kernelscope.fingerprint.cuda import nan_scan as scan
+from kernelscope.fingerprint.cuda.kernels import nan_scan as scan_kernel
 
 DTYPES = [
     torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.float8_e5m2, torch.float8_e4m3fn,

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 import torch._inductor.config
-from tests import seed_blocks
-from tests.seed_blocks import BLOCKS, Given
+from tests.support import seed_blocks
+from tests.support.seed_blocks import BLOCKS, Given
 
 
 @pytest.fixture(scope="module")

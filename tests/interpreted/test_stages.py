@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests import stage_checks
+from tests.support import stage_checks
 
 import kernelscope
 

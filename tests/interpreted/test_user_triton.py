@@ -7,12 +7,12 @@ import inspect
 import pytest
 import torch
 import triton
-from tests import triton_kernels as kernels
-from tests.triton_kernels import BLOCK, blocks
+from tests.programs import triton_kernels as kernels
+from tests.programs.triton_kernels import BLOCK, blocks
 
 import kernelscope
 from kernelscope.fingerprint import fingerprint
-from kernelscope.probes import user_triton
+from kernelscope.probes.triton import user_kernels as user_triton
 
 N = 100  # two blocks, the second one not full
 

@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from tests import triton_kernels as kernels
+from tests.programs import triton_kernels as kernels
 
 from kernelscope.values import WatchHit, observe, watch
 

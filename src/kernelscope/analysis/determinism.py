@@ -6,18 +6,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..events import Frame
-from ..run.call import KernelCall
-from ..run.errors import RunError
-from ..run.run import Run
-from .align import Alignment, align
-from .bad_input import check_alignment, check_runs
-from .diff import Search
-from .divergence import DIFFERENT_CONFIG, DIFFERENT_KERNEL, INPUTS_DIFFER, NONDETERMINISTIC, Divergence
-from .numbers import Errors
-from .pairs import compare
-from .telling import as_json, lines, number_lines, origin_form, source_line
-from .verdicts import judge
+from kernelscope.analysis.alignment.align import Alignment, align
+from kernelscope.analysis.diff.comparable import check_alignment, check_runs
+from kernelscope.analysis.diff.divergence import (
+    DIFFERENT_CONFIG,
+    DIFFERENT_KERNEL,
+    INPUTS_DIFFER,
+    NONDETERMINISTIC,
+    Divergence,
+)
+from kernelscope.analysis.diff.pairs import compare
+from kernelscope.analysis.diff.result_text import as_json, lines, number_lines, origin_form, source_line
+from kernelscope.analysis.diff.search import Search
+from kernelscope.analysis.diff.verdicts import judge
+from kernelscope.errors import RunError
+from kernelscope.model.call import KernelCall
+from kernelscope.model.events import Frame
+from kernelscope.model.run import Run
+
+from .tensor_errors import Errors
 
 _MOST = 2000  # pairs that are looked into
 

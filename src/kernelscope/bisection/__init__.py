@@ -9,11 +9,11 @@ from .result import BisectResult as BisectResult
 from .result import Cause as Cause
 
 if TYPE_CHECKING:
-    from .calling import bisect as bisect
+    from .api import bisect as bisect
 
 
 def __getattr__(name: str) -> Any:
     # It needs torch, and the command line does without.
     if name == "bisect":
-        return import_module(".calling", __name__).bisect
+        return import_module(".api", __name__).bisect
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..run.errors import RunError
+from kernelscope.errors import RunError
+from kernelscope.trials.runner import Trials
+from kernelscope.trials.settings import AXES, EVERY_KERNEL, PASSED, Outcome, Settings, Switch
+
 from .config_choices import CAUTIOUS, INDUCTOR
 from .result import BisectResult, Cause, workaround_of
 from .search import On, drive, find_causes
-from .settings import AXES, EVERY_KERNEL, PASSED, Outcome, Settings, Switch
-from .trials import Trials
 
 _OF_GRAPH = ("pass", "decomposition")  # what changes the graph before it is lowered
 _BACKENDS = ("aot_eager_decomp_partition", "aot_eager")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernelscope.trials.settings import AXES, Switch
+
 from .config_choices import line
-from .settings import AXES, Switch
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class BisectResult:
         }
 
     def __str__(self) -> str:
-        from .telling import tell
+        from .result_text import tell
 
         return tell(self)
 

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
-from .. import __version__
-from ..run.errors import RunError
-from .commands import COMMANDS
+from kernelscope import __version__
+from kernelscope.errors import RunError
+
+from .command_list import COMMANDS
 
 EPILOG = """\
 examples:
@@ -132,4 +133,4 @@ def parser_for(command: str | None) -> Parser:
 
 
 def load(module: str) -> Any:
-    return import_module(module, "kernelscope")
+    return import_module(f".{module}", "kernelscope")

@@ -7,9 +7,10 @@ with DebugMode() as debug_mode, DebugMode.log_tensor_hashes():
 print(debug_mode.debug_string())
 """
 
-from ..run import KernelCall as KernelCall
-from ..run import OperatorCall as OperatorCall
-from ..run import TritonKernelCall as _TritonKernelCall
+from kernelscope.model.call import KernelCall as KernelCall
+from kernelscope.model.kinds import OperatorCall as OperatorCall
+from kernelscope.model.kinds import TritonKernelCall as _TritonKernelCall
+
 from .mode import DebugMode as DebugMode
 
 __all__ = ["DebugMode", "KernelCall", "OperatorCall", "_TritonKernelCall"]

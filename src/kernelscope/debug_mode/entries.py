@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..run.labels import call_text, output_text, tree_text
+from kernelscope.model.labels import call_text, output_text, tree_text
 
 REDISTRIBUTE = "redistribute_input"
 

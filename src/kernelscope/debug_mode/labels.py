@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from ..probes.annotations import is_dtensor, placements_text
-from ..probes.describe import plain
-from ..run.labels import TensorLabel, map_tree
+from kernelscope.model.labels import TensorLabel, map_tree
+from kernelscope.probes.describe import plain
+from kernelscope.probes.eager.annotations import is_dtensor, placements_text
 
 _KEPT = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size)
 

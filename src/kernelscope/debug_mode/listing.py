@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ..config import Config
-from ..probes.annotations import forward_trace, placements_text
-from ..probes.launch import Capture
-from ..recording import Recording
-from ..run import KernelCall
-from ..run.labels import map_tree
+from kernelscope.config import Config
+from kernelscope.model.call import KernelCall
+from kernelscope.model.labels import map_tree
+from kernelscope.probes.eager.annotations import forward_trace, placements_text
+from kernelscope.probes.launch import Capture
+from kernelscope.recording import Recording
+
 from .entries import Annotation, Entry, OperatorEntry, OutputPlacement, Redistribution
 from .labels import Labels, operator_label
 from .stacks import stack_here

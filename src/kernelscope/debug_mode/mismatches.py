@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
-from ..run import KernelCall, OperatorCall
-from ..run.call import same_hash
-from ..run.labels import TensorLabel
+from kernelscope.model.call import KernelCall, same_hash
+from kernelscope.model.kinds import OperatorCall
+from kernelscope.model.labels import TensorLabel
+
 from .entries import Entry
 
 Logged = KernelCall | Entry

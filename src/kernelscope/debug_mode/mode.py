@@ -10,16 +10,18 @@ from typing import Any
 
 import torch
 
-from ..config import Config, Ops, strict_from_environment
-from ..probes.annotations import FunctionCalls, ModuleCalls, Redistributions
-from ..probes.bus import BUS
-from ..run import KernelCall, Run
+from kernelscope.config import Config, Ops, strict_from_environment
+from kernelscope.model.call import KernelCall
+from kernelscope.model.run import Run
+from kernelscope.probes.bus import BUS
+from kernelscope.probes.eager.annotations import FunctionCalls, ModuleCalls, Redistributions
+
 from .entries import Entry
 from .listing import Listed, Listing
+from .live_arguments import Witness
 from .mismatches import hash_mismatches
 from .settings import SETTINGS, HashFunction, Hook, Request, checked_hook, hasher_for
 from .stacks import innermost_user_line
-from .witness import Witness
 
 
 class DebugMode:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..fingerprint.fingerprinter import KNOWN_KINDS, Fingerprinter
+from kernelscope.fingerprint.fingerprinter import KNOWN_KINDS, Fingerprinter
 
 HashFunction = str | Callable[[torch.Tensor], object]
 Hook = Callable[..., "dict[str, Any] | None"]

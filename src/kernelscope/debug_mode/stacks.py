@@ -7,7 +7,7 @@ import re
 import sys
 import traceback
 
-from ..probes.origins import is_users
+from kernelscope.probes.origins import is_users
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LINE = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+), in (?P<name>.+)\n(?:    (?P<code>.*))?')

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .checking import check_determinism
+from .api import check_determinism
 
 __all__ = ["check_determinism"]

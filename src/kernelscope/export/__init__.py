@@ -13,9 +13,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..run import Run
-from ..run.errors import RunError
-from .wanted import Wanted
+from kernelscope.errors import RunError
+from kernelscope.model.run import Run
+
+from .call_filter import Wanted
 
 # By name: the module that writes it, and how its files end.
 FORMS = {

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..run.codec import storable
-from ..stages import Stages
-from ..stages.records import FRAME, Compilation, Record, Stage
+from kernelscope.stages import Stages
+from kernelscope.stages.records import FRAME, Compilation, Record, Stage
+from kernelscope.store.codec import storable
 
 _NOT_SHOWN = ("fx", "dag", "times")  # the same once more, as JSON
 

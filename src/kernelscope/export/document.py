@@ -7,13 +7,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-from ..events import Finding, Graph, Kernel
-from ..run import KernelCall, Run, StoredRun
-from ..run.codec import to_json
-from ..run.findings import findings_in
-from ..views import plain, stages
+from kernelscope.model.call import KernelCall
+from kernelscope.model.derived_findings import findings_in
+from kernelscope.model.events import Finding, Graph, Kernel
+from kernelscope.model.run import Run
+from kernelscope.store.codec import to_json
+from kernelscope.store.stored_run import StoredRun
+from kernelscope.views import plain, stages
+
+from .call_filter import Wanted
 from .output import new_file
-from .wanted import Wanted
 
 VERSION = 1
 

@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..analysis.flow import Flows
-from ..events import Site
-from ..run import Run
-from ..run.markup import visible
+from kernelscope.analysis.producers import Flows
+from kernelscope.model.events import Site
+from kernelscope.model.html import visible
+from kernelscope.model.run import Run
+
+from .call_filter import Wanted
 from .output import new_file
-from .wanted import Wanted
 
 _COLORS = {"cpp": "#cfe2f3", "triton": "#d9ead3", "extern": "#fff2cc", "gcu": "#ead1dc", "op": "#eeeeee"}
 

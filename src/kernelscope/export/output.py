@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from ..run.errors import RunError
+from kernelscope.errors import RunError
 
 STANDARD_OUTPUT = Path("-")
 

@@ -13,13 +13,16 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
-from ..fingerprint.stats import Stats
-from ..run import KernelCall, Run, StoredRun
-from ..run.codec import storable, to_json
-from ..run.errors import RunError
-from ..views.plain import hash_form
+from kernelscope.errors import RunError
+from kernelscope.fingerprint.stats import Stats
+from kernelscope.model.call import KernelCall
+from kernelscope.model.run import Run
+from kernelscope.store.codec import storable, to_json
+from kernelscope.store.stored_run import StoredRun
+from kernelscope.views.plain import hash_form
+
+from .call_filter import Wanted
 from .output import STANDARD_OUTPUT, refuse_existing
-from .wanted import Wanted
 
 _ROWS = 5000  # calls in one group of rows
 _INTEGERS, _TEXT, _NUMBER = "list<int64>", "string", "int64"

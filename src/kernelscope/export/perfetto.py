@@ -12,15 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from ..analysis.flow import Flows
-from ..events import Finding, Site
-from ..run import KernelCall, Run, StoredRun
-from ..run.codec import storable, to_json
-from ..views import plain
+from kernelscope.analysis.producers import Flows
+from kernelscope.model.call import KernelCall
+from kernelscope.model.events import Finding, Site
+from kernelscope.model.run import Run
+from kernelscope.store.codec import storable, to_json
+from kernelscope.store.stored_run import StoredRun
+from kernelscope.views import plain
+
+from .call_filter import Wanted
 from .compile_slices import compile_slices
 from .output import new_file
 from .spans import Spans
-from .wanted import Wanted
 
 CALLS, COMPILER = 1, 2  # the two processes of the trace
 _ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..run import KernelCall
+from kernelscope.model.call import KernelCall
 
 Tell = Callable[[int, KernelCall, int, int], None]
 

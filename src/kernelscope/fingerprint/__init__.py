@@ -5,20 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernelscope.fingerprint.definition import DTYPE_CODES, reference_bits
-from kernelscope.fingerprint.stats import Stats
+from .definition import DTYPE_CODES, reference_bits
+from .stats import Stats
 
 if TYPE_CHECKING:
     import torch
 
-    from kernelscope.fingerprint.fingerprinter import (
-        Fingerprinter,
-        HashFailure,
-        Level,
-        NotFingerprintable,
-        Slot,
-        why_not,
-    )
+    from .fingerprinter import Fingerprinter, HashFailure, Level, NotFingerprintable, Slot, why_not
 
 __all__ = [
     "DTYPE_CODES",
@@ -52,7 +45,7 @@ class Fingerprint:
 
 def fingerprint(tensor: torch.Tensor, level: Level = "stats") -> Fingerprint:
     """The fingerprint of one tensor, now; waits for its device. Level "hash" leaves out the statistics."""
-    from kernelscope.fingerprint.fingerprinter import Fingerprinter
+    from .fingerprinter import Fingerprinter
 
     taken = Fingerprinter(("bits",), level=level)
     [slot] = taken.take([tensor])
@@ -64,7 +57,7 @@ def fingerprint(tensor: torch.Tensor, level: Level = "stats") -> Fingerprint:
 def __getattr__(name: str) -> object:
     # The rest needs torch, and reading a recorded run must not load torch.
     if name in __all__:
-        from kernelscope.fingerprint import fingerprinter
+        from . import fingerprinter
 
         return getattr(fingerprinter, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

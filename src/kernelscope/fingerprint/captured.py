@@ -10,12 +10,13 @@ from collections.abc import Sequence
 
 import torch
 
+from kernelscope.fingerprint.cuda.stats_batches import words_of_records
+
 from .chunks import during_captures
-from .cuda_stats_batches import words_of_records
 from .fingerprinter import Fingerprinter, Slot, numel, salt
-from .hashes import missing_memory, quiet
 from .log import CHUNK_ROWS, SCRATCH_WORDS, DeviceLog
 from .stats import ROW_LENGTH
+from .torch_bits import missing_memory, quiet
 
 ROWS_AT_MOST = 2 * CHUNK_ROWS
 

@@ -11,11 +11,17 @@ from typing import Literal, TypeAlias, get_args
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from kernelscope.fingerprint import cpu, cpu_stats, cuda, cuda_stats, definition, hashes, stats_ops
-from kernelscope.fingerprint.definition import MASK64
-from kernelscope.fingerprint.hashes import missing_memory, quiet, reason_against, why_not
-from kernelscope.fingerprint.log import NO_NUMBERS, DeviceLog, HostLog, Rows
-from kernelscope.fingerprint.stats import ROW_LENGTH, Stats
+from . import definition
+from . import torch_bits as hashes
+from . import torch_stats as stats_ops
+from .cpu import engine as cpu
+from .cpu import stats as cpu_stats
+from .cuda import engine as cuda
+from .cuda import stats as cuda_stats
+from .definition import MASK64
+from .log import NO_NUMBERS, DeviceLog, HostLog, Rows
+from .stats import ROW_LENGTH, Stats
+from .torch_bits import missing_memory, quiet, reason_against, why_not
 
 Slot: TypeAlias = int
 Level = Literal["hash", "stats"]

@@ -16,11 +16,12 @@ from typing import Protocol
 
 import torch
 
+from kernelscope.fingerprint.cuda.stats_batches import words_of_records
+
 from .chunks import Chunk, during_captures, pool
-from .cuda_stats_batches import words_of_records
 from .definition import MASK64, mix
-from .hashes import quiet
 from .stats import ROW_LENGTH, Stats
+from .torch_bits import quiet
 
 CHUNK_ROWS = 8192
 _SECONDS_BETWEEN_DRAINS = 0.25

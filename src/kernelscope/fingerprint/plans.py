@@ -12,15 +12,20 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from ..events import TensorSpec
-from . import cpu, cuda, cuda_stats, cuda_stats_plans, stats_ops
-from .cuda import Layout
-from .cuda_plans import Part, can_be_swapped, parts_of_flush
-from .cuda_stats_batches import words_of_records
-from .cuda_stats_plans import Records
+from kernelscope.fingerprint.cuda.engine import Layout
+from kernelscope.fingerprint.cuda.launcher import Prepared, quick
+from kernelscope.fingerprint.cuda.plans import Part, can_be_swapped, parts_of_flush
+from kernelscope.fingerprint.cuda.stats_batches import words_of_records
+from kernelscope.fingerprint.cuda.stats_plans import Records
+from kernelscope.model.events import TensorSpec
+
+from . import torch_stats as stats_ops
+from .cpu import engine as cpu
+from .cuda import engine as cuda
+from .cuda import stats as cuda_stats
+from .cuda import stats_plans as cuda_stats_plans
 from .definition import mix
 from .fingerprinter import Fingerprinter, Slot, salt
-from .launcher import Prepared, quick
 from .log import NO_NUMBERS
 
 Flush: TypeAlias = Callable[..., None]  # given an execution, and the addresses of its tensors

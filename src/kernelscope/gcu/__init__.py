@@ -9,11 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .backend import gcu as gcu
-    from .program import Program as Program
-    from .program import load as load
+    from kernelscope.gcu.execution.program import Program as Program
+    from kernelscope.gcu.execution.program import load as load
 
-_HOMES = {"gcu": ".backend", "Program": ".program", "load": ".program"}
+    from .backend import gcu as gcu
+
+_HOMES = {"gcu": ".backend", "Program": ".execution.program", "load": ".execution.program"}
 
 __all__ = ["Program", "gcu", "load"]
 

@@ -9,11 +9,11 @@ import torch.fx
 from torch._guards import CompileContext
 
 from kernelscope import config
+from kernelscope.gcu.execution.executor import CompiledGraph
+from kernelscope.late_modules import loaded
 
-from ..late_modules import loaded
 from .compile_graph import Compilation, compile_graph
 from .debug_tracer import Trace, current_config
-from .executor import CompiledGraph
 
 
 def gcu(module: torch.fx.GraphModule, example_inputs: list[Any], **options: Any) -> Any:
@@ -21,7 +21,7 @@ def gcu(module: torch.fx.GraphModule, example_inputs: list[Any], **options: Any)
     from functorch.compile import min_cut_rematerialization_partition
     from torch._dynamo.backends.common import aot_autograd
 
-    from .operators import decompositions
+    from kernelscope.gcu.lowering.operators import decompositions
 
     if options:
         raise ValueError(f"the gcu backend takes no options, and was given {', '.join(sorted(options))}")

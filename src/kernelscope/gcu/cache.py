@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelscope import config
-from kernelscope.fingerprint.cpu import check_private
+from kernelscope.fingerprint.cpu.engine import check_private
 
 
 @dataclass(frozen=True)

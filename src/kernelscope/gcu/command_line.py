@@ -10,10 +10,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from kernelscope.gcu.choreo.cpp.to_cpp import Translation
+from kernelscope.gcu.choreo.syntax.tree import HostCode
+
 from . import toolchain
 from .choreo import ChoreoError, parse, show, translate
-from .choreo.to_cpp import Translation
-from .choreo.tree import HostCode
 
 EPILOG = """\
 examples:
@@ -127,7 +128,7 @@ def run_main(translation: Translation, flags: tuple[str, ...] = toolchain.FLAGS)
 def _run_functions(path: Path) -> int:
     import torch
 
-    from .program import _DTYPES, load
+    from kernelscope.gcu.execution.program import _DTYPES, load
 
     program = load(path)
     for code in program.translation.functions:

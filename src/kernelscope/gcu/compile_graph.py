@@ -12,19 +12,19 @@ import torch
 import torch.fx
 
 from kernelscope import __version__
+from kernelscope.gcu.choreo.cpp.to_cpp import Translation
+from kernelscope.gcu.execution.assemble import assemble
+from kernelscope.gcu.execution.executor import CompiledGraph
+from kernelscope.gcu.execution.program import Program, build_cached
+from kernelscope.gcu.generation.generate import HEADER, generate
+from kernelscope.gcu.generation.kernels import Kernel
+from kernelscope.gcu.lowering.dag import Access, Dag, Node
+from kernelscope.gcu.lowering.fuse import fuse
+from kernelscope.gcu.lowering.lower import Lowered, lower
+from kernelscope.gcu.lowering.sizes import Size
 
-from .assemble import assemble
 from .cache import Library
 from .choreo import parse, show, translate
-from .choreo.to_cpp import Translation
-from .dag import Access, Dag, Node
-from .executor import CompiledGraph
-from .fuse import fuse
-from .generate import HEADER, generate
-from .kernels import Kernel
-from .lower import Lowered, lower
-from .program import Program, build_cached
-from .sizes import Size
 
 MATMUL_LIMIT = 64 * 64 * 64  # products; above, ATen's is faster
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kernelscope import __version__, stages
-
-from .dag import ELEMENT, Buffer, Dag
-from .lower import Lowered
-from .sizes import literal, times
+from kernelscope.gcu.lowering.dag import ELEMENT, Buffer, Dag
+from kernelscope.gcu.lowering.lower import Lowered
+from kernelscope.gcu.lowering.sizes import literal, times
 
 if TYPE_CHECKING:
     from .compile_graph import Compilation
@@ -128,8 +127,9 @@ def _code(done: Compilation) -> dict[str, Any]:
 
 
 def _device(done: Compilation) -> list[Any]:
+    from kernelscope.gcu.choreo.syntax.tree import DeviceCode
+
     from .choreo import parse
-    from .choreo.tree import DeviceCode
 
     return [i for i in parse(done.dsl).items if isinstance(i, DeviceCode)]
 

@@ -6,21 +6,22 @@ import threading
 import warnings
 from typing import Protocol
 
-from ..config import has_gil
-from ..events import Finding
-from ..run.errors import NoGil
-from .autotuning import Autotuning
+from kernelscope.config import has_gil
+from kernelscope.errors import NoGil
+from kernelscope.model.events import Finding
+from kernelscope.probes.compilation.benchmarking import Autotuning
+from kernelscope.probes.compilation.compile_stages import CompileStages
+from kernelscope.probes.cpp_wrappers.instrumented_graphs import CppWrappers
+from kernelscope.probes.cuda_graphs.captured_graphs import CudaGraphs
+from kernelscope.probes.eager.eager_operators import EagerOperators
+from kernelscope.probes.eager.optimizer_steps import OptimizerSteps
+from kernelscope.probes.eager.profilers import Profilers
+from kernelscope.probes.gcu.graphs import GcuGraphs
+from kernelscope.probes.python_wrappers.compiled_graphs import CompiledGraphs
+from kernelscope.probes.triton.user_kernels import UserTriton
+
 from .bus import BUS as BUS
-from .compile_stages import CompileStages
-from .compiled_graphs import CompiledGraphs
-from .cpp_wrappers import CppWrappers
-from .cuda_graphs import CudaGraphs
-from .eager_operators import EagerOperators
-from .gcu import GcuGraphs
-from .optimizer_steps import OptimizerSteps
 from .patching import MovedTarget, refuse_old_torch
-from .profilers import Profilers
-from .user_triton import UserTriton
 
 _USERS_LINE = 6  # from a warning here up to the `with record(…)` that asked for the probes
 

@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 
 import torch
 
-from ..events import Arg, Brief, Familiar, Finding, Graph, GraphCall, Kernel, Phase, Site
-from ..stages.records import Record
+from kernelscope.model.events import Arg, Brief, Familiar, Finding, Graph, GraphCall, Kernel, Phase, Site
+from kernelscope.stages.records import Record
+
 from .describe import describe, returned_tensors
 from .launch import Bystander, Capture, GraphPlan, Launch, LaunchPoint, Listener, Planner, Template
 from .storages import Storages

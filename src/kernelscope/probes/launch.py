@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 import torch
 
-from ..events import Arg, Brief, Familiar, Finding, GraphCall, Phase, Site, TensorSpec
-from ..stages.records import Record
+from kernelscope.model.events import Arg, Brief, Familiar, Finding, GraphCall, Phase, Site, TensorSpec
+from kernelscope.stages.records import Record
+
 from .describe import plain
 from .storages import Storage
 

@@ -6,8 +6,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from ..late_modules import never_mind, when_loaded
-from ..supported import in_words, too_new, too_old
+from kernelscope.late_modules import never_mind, when_loaded
+from kernelscope.supported import in_words, too_new, too_old
 
 _ABSENT = object()
 

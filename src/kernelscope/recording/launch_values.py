@@ -7,12 +7,12 @@ from typing import TypeAlias
 
 import torch
 
-from ..events import TensorSpec
-from ..fingerprint.captured import CannotCapture, CapturedFingerprints
-from ..fingerprint.hashes import poison, quiet
-from ..fingerprint.versions import Taker, Tensors, Versions
-from ..probes.bus import BUS
-from ..probes.launch import Launch, reading_number
+from kernelscope.fingerprint.captured import CannotCapture, CapturedFingerprints
+from kernelscope.fingerprint.torch_bits import poison, quiet
+from kernelscope.fingerprint.versions import Taker, Tensors, Versions
+from kernelscope.model.events import TensorSpec
+from kernelscope.probes.bus import BUS
+from kernelscope.probes.launch import Launch, reading_number
 
 Slots: TypeAlias = dict[int, int]  # by argument
 

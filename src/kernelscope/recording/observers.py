@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import torch
 
-from ..events import Call, GraphCall
-from ..probes.launch import GraphPlan, GraphReadings, Kept, Launch
+from kernelscope.model.events import Call, GraphCall
+from kernelscope.probes.launch import GraphPlan, GraphReadings, Kept, Launch
 
 
 class Observer(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ..probes import PROBES
+from kernelscope.probes import PROBES
 
 if TYPE_CHECKING:
     from .recording import Recording

@@ -13,26 +13,27 @@ from typing import Any
 
 import torch
 
-from ..config import Config
-from ..events import BRIEF, Brief, Call, Finding, Graph, GraphCall, Kernel
-from ..fingerprint.captured import CapturedFingerprints
-from ..fingerprint.fingerprinter import Fingerprinter
-from ..probes import PROBES
-from ..probes.bus import BUS, own_fault, unseen
-from ..probes.compile_settings import changed_settings
-from ..probes.describe import plain
-from ..probes.launch import Capture, GraphPlan, GraphReadings, Kept, Launch
-from ..probes.switches import Switches
-from ..probes.tree_graphs import drop_tree_graphs
-from ..stages.records import Record
-from .call_times import CallTimes
+from kernelscope.config import Config
+from kernelscope.fingerprint.captured import CapturedFingerprints
+from kernelscope.fingerprint.fingerprinter import Fingerprinter
+from kernelscope.model.events import BRIEF, Brief, Call, Finding, Graph, GraphCall, Kernel
+from kernelscope.probes import PROBES
+from kernelscope.probes.bus import BUS, own_fault, unseen
+from kernelscope.probes.compilation.compile_settings import changed_settings
+from kernelscope.probes.cuda_graphs.tree_graphs import drop_tree_graphs
+from kernelscope.probes.describe import plain
+from kernelscope.probes.launch import Capture, GraphPlan, GraphReadings, Kept, Launch
+from kernelscope.probes.torch_flags import Switches
+from kernelscope.recording.times.call_times import CallTimes
+from kernelscope.recording.times.profiler_ranges import ProfilerRanges
+from kernelscope.stages.records import Record
+
+from .busy_threads import wait_for_others
+from .call_replay import Replayer
 from .launch_values import CapturedCall, CapturedValues, LaunchValues, readable_returns
-from .looking import wait_for_others
 from .observers import InputObserver, Late, LateCapture, Observer
 from .open_recordings import OPEN, watch_forks
 from .planning import last_calls, last_readings, plan_graph
-from .profiler_ranges import ProfilerRanges
-from .replaying import Replayer
 from .run_info import run_info
 from .sinks import DiskSink, MemorySink, Sink
 

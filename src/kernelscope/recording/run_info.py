@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from .. import __version__
-from ..config import Config, place_from_environment
-from ..events import RunInfo
+from kernelscope import __version__
+from kernelscope.config import Config, place_from_environment
+from kernelscope.model.events import RunInfo
 
 
 def run_info(config: Config) -> RunInfo:

@@ -10,14 +10,15 @@ from typing import Any, Protocol
 
 import torch
 
-from ..config import Config
-from ..events import BRIEF, Brief, Call, Finding, GraphCall, Mark, RunInfo
-from ..fingerprint.hashes import quiet
-from ..probes.bus import BUS
-from ..run import Run, StoredRun
-from ..run.tensors import TensorSaver
-from ..run.writer import Writer
-from ..stages.records import Record
+from kernelscope.config import Config
+from kernelscope.fingerprint.torch_bits import quiet
+from kernelscope.model.events import BRIEF, Brief, Call, Finding, GraphCall, Mark, RunInfo
+from kernelscope.model.run import Run
+from kernelscope.probes.bus import BUS
+from kernelscope.stages.records import Record
+from kernelscope.store.stored_run import StoredRun
+from kernelscope.store.tensors import TensorSaver
+from kernelscope.store.writer import Writer
 
 _OTHERS = 10_000  # calls that other threads may have made within an instant
 

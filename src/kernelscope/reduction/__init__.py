@@ -6,10 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .opening import reduce as reduce
+    from .api import reduce as reduce
     from .reducer import Reduction as Reduction
 
-_HOMES = {"reduce": ".opening", "Reduction": ".reducer"}
+_HOMES = {"reduce": ".api", "Reduction": ".reducer"}
 
 
 def __getattr__(name: str) -> Any:

@@ -10,16 +10,17 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from ..gpu_faults import gpu_is_lost, wait_for_gpu
-from ..probes.traced_graphs import TracedGraph, TracedGraphs
-from ..run.errors import RunError
-from ..shadowing.opening import shadow
-from ..shadowing.session import Wrong
+from kernelscope.errors import RunError
+from kernelscope.probes.compilation.traced_graphs import TracedGraph, TracedGraphs
+from kernelscope.processes.gpu_faults import gpu_is_lost, wait_for_gpu
+from kernelscope.shadowing.api import shadow
+from kernelscope.shadowing.session import Wrong
+
 from .candidates import Candidate, copied, of_module, part_of, work_of
 from .failures import Failure, of_culprit, of_exception
-from .foresight import Foresight
-from .guessing import Singles
 from .journal import Journal
+from .single_node_search import Singles
+from .speculative_compile import Foresight
 
 
 class _Enough(BaseException):

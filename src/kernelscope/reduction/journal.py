@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..run.errors import RunError
+from kernelscope.errors import RunError
+
 from .failures import Failure
 
 CRASHED, TIMED_OUT, INTERRUPTED = "crashed", "timed out", "interrupted"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..run.errors import RunError
+from kernelscope.errors import RunError
+
 from .candidates import Candidate, comparable, part_of, removable, values_of
 from .ddmin import ddmin
 from .failures import Failure
-from .guessing import Singles, singles_of
 from .shrinking import shrink, smallest
+from .single_node_search import Singles, singles_of
 from .trials import Trials
 
 

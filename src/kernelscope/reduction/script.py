@@ -9,9 +9,19 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from ..probes.compile_settings import changed_settings
-from ..repro.composing import Script, docstring, draws_by_seed, ending, laid_out, rule, settings, tables
-from ..run.tensors import SavedTensor
+from kernelscope.probes.compilation.compile_settings import changed_settings
+from kernelscope.repro.composing import (
+    Script,
+    docstring,
+    draws_by_seed,
+    ending,
+    laid_out,
+    rule,
+    settings,
+    tables,
+)
+from kernelscope.store.tensors import SavedTensor
+
 from .candidates import Candidate, copied
 from .reducer import Reduction
 

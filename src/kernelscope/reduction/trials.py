@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
-from ..gpu_faults import GpuLost, gpu_is_lost, wait_for_gpu
-from ..shadowing import shadow
+from kernelscope.processes.gpu_faults import GpuLost, gpu_is_lost, wait_for_gpu
+from kernelscope.shadowing import shadow
+
 from .candidates import Candidate, copied
 from .failures import Failure, of_culprit, of_exception
 from .journal import Journal

@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..run import StoredRun
-from ..run.errors import RunError
-from .comparison import Comparison
+from kernelscope.errors import RunError
+from kernelscope.report.content.comparison import Comparison
+from kernelscope.report.content.rows import Wanted
+from kernelscope.store.stored_run import StoredRun
+
 from .document import RunDocument
-from .rows import Wanted
 
 Form = dict[str, Any]
 Question = Mapping[str, str]

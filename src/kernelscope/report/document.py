@@ -7,15 +7,16 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from ..run import StoredRun
-from ..run.errors import RunError
-from . import flow, pipeline, rows, values
-from .facts import facts, state
-from .noticed import noticed
-from .rows import Wanted
-from .sites import counts, sites
-from .sources import Sources
-from .timeline import Moments
+from kernelscope.errors import RunError
+from kernelscope.report.content.facts import facts, state
+from kernelscope.report.content.findings import noticed
+from kernelscope.report.content.rows import Wanted
+from kernelscope.report.content.sites import counts, sites
+from kernelscope.report.content.sources import Sources
+from kernelscope.report.content.timeline import Moments
+from kernelscope.store.stored_run import StoredRun
+
+from .content import flow, pipeline, rows, values
 
 Form = dict[str, Any]
 LOOKED_AT = 1000  # calls of a served run whose hashes are all compared

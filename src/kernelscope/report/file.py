@@ -7,9 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ..run import StoredRun
-from ..run.errors import RunError
-from .comparison import Comparison
+from kernelscope.errors import RunError
+from kernelscope.report.content.comparison import Comparison
+from kernelscope.store.stored_run import StoredRun
+
 from .document import RunDocument
 from .page_text import page
 

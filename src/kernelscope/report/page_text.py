@@ -10,7 +10,7 @@ import re
 from importlib.resources import files
 from typing import Any
 
-from ..file_names import readable
+from kernelscope.text.file_names import readable
 
 # Concatenated in this order into one function, so that nothing of ours is global.
 SCRIPTS = (

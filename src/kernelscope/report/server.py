@@ -14,8 +14,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from ..run.codec import storable
-from ..run.errors import RunError
+from kernelscope.errors import RunError
+from kernelscope.store.codec import storable
+
 from .answers import Answers, NotAsked
 from .page_text import page
 

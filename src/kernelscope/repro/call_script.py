@@ -5,24 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..analysis.random_operators import draws
-from ..events import TensorSpec
-from ..run import KernelCall, StoredRun
-from ..run.errors import RunError
-from .composing import (
-    Script,
-    docstring,
-    draws_by_seed,
-    ending,
-    laid_out,
-    registering,
-    rule,
-    switches,
-    tables,
-)
+from kernelscope.analysis.random_operators import draws
+from kernelscope.errors import RunError
+from kernelscope.model.call import KernelCall
+from kernelscope.model.events import TensorSpec
+from kernelscope.store.stored_run import StoredRun
+
+from .composing import Script, docstring, draws_by_seed, ending, laid_out, registering, rule, switches, tables
 from .eager_part import EagerPart, eager_part
-from .held_values import Tensors, about_argument, about_value, place_in_memory, value_of_variable
 from .launching import Launching, launching
+from .saved_arguments import Tensors, about_argument, about_value, place_in_memory, value_of_variable
 from .wrapper_parts import uniquely
 
 # What the text of a launch, or of eager, may use.

@@ -10,14 +10,15 @@ from pathlib import Path
 from pprint import pformat
 from typing import TYPE_CHECKING, Any
 
-from .. import __version__
+from kernelscope import __version__
 
 if TYPE_CHECKING:
-    from ..run import KernelCall, StoredRun
-    from ..run.tensors import SavedTensor
+    from kernelscope.model.call import KernelCall
+    from kernelscope.store.stored_run import StoredRun
+    from kernelscope.store.tensors import SavedTensor
 
-_EMBEDDED = ("embedded_tensors.py", "embedded_rounding.py", "embedded.py")
-_RANDOM = "embedded_random.py"
+_EMBEDDED = ("tensors.py", "rounding.py", "main.py")
+_RANDOM = "random_numbers.py"
 _PRIMS = re.compile(r"torch\.ops\.prims\.(?!convert_element_type\b|iota\b|device_put\b)")
 _WIDTH = 110
 _IRRELEVANT = ("fx_graph_", "worker_", "compile_threads", "trace.", "force_disable_caches")
@@ -119,7 +120,7 @@ def switches(run: StoredRun, call: KernelCall) -> list[str]:
     """Torch's own switches that change what a kernel computes, where the program had turned them."""
     import numpy as np
 
-    from ..analysis.reading import Reader
+    from kernelscope.analysis.alignment.calls_by_place import Reader
 
     found = Reader(run, np.empty(0, np.int64)).switches(call)
     lines = [
@@ -170,7 +171,7 @@ def _embedded(files: Sequence[str]) -> list[str]:
     imports: dict[str, None] = {}
     bodies = []
     for file in files:
-        lines = Path(__file__).with_name(file).read_text(encoding="utf-8").splitlines()
+        lines = (Path(__file__).parent / "embedded" / file).read_text(encoding="utf-8").splitlines()
         first = lines.index("from __future__ import annotations") + 1
         last = max(i for i, line in enumerate(lines) if line.startswith(("import ", "from "))) + 1
         imports |= dict.fromkeys(line for line in lines[first:last] if line and not line.startswith("from ."))

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..events import TensorSpec
-from ..run import KernelCall, StoredRun
-from ..stages.graphs import StagedGraph
+from kernelscope.model.call import KernelCall
+from kernelscope.model.events import TensorSpec
+from kernelscope.stages.graphs import StagedGraph
+from kernelscope.store.stored_run import StoredRun
+
 from .fx_text import FxLine, FxText, read_fx, slice_of
-from .held_values import (
+from .saved_arguments import (
     Tensors,
     Value,
     about_value,

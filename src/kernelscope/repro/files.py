@@ -7,11 +7,12 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..file_names import file_name
-from ..run.errors import RunError
+from kernelscope.errors import RunError
+from kernelscope.text.file_names import file_name
 
 if TYPE_CHECKING:
-    from ..run.tensors import SavedTensor
+    from kernelscope.store.tensors import SavedTensor
+
     from .composing import Script
 
 

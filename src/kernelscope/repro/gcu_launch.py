@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ..run import KernelCall
-from ..run.errors import RunError
+from kernelscope.errors import RunError
+from kernelscope.model.call import KernelCall
+
 from .composing import raw
 from .sizes import learn, value_of
 
@@ -25,9 +26,9 @@ def built(cpp, header):
 
 def gcu_launch(call: KernelCall, names: dict[int, str]) -> tuple[list[str], list[str]]:
     """Code that builds the kernel, and code that launches it."""
-    from ..gcu.choreo.errors import ChoreoError
-    from ..gcu.choreo.to_cpp import translate
-    from ..gcu.toolchain import FLAGS, HEADER
+    from kernelscope.gcu.choreo.cpp.to_cpp import translate
+    from kernelscope.gcu.choreo.syntax.errors import ChoreoError
+    from kernelscope.gcu.toolchain import FLAGS, HEADER
 
     try:
         translation = translate(call.source, f"{call.kernel_name}.co")

@@ -7,12 +7,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..analysis.random_operators import is_random
-from ..events import Graph
-from ..run import KernelCall, StoredRun
-from ..run.errors import RunError
-from ..run.run import is_graph
-from ..stages.graphs import NoSuchStage, StagedGraph
+from kernelscope.analysis.random_operators import is_random
+from kernelscope.errors import RunError
+from kernelscope.model.call import KernelCall
+from kernelscope.model.events import Graph
+from kernelscope.model.run import is_graph
+from kernelscope.stages.graphs import NoSuchStage, StagedGraph
+from kernelscope.store.stored_run import StoredRun
+
 from .composing import (
     Script,
     docstring,
@@ -27,7 +29,7 @@ from .composing import (
 )
 from .eager_part import GraphNames, sizes_of_execution, whole
 from .fx_text import FxText, read_fx
-from .held_values import Tensors, Value, calls_around, values_of_call
+from .saved_arguments import Tensors, Value, calls_around, values_of_call
 from .sizes import value_of, values_of
 from .wrapper_parts import Wrapper
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from keyword import iskeyword
 from typing import Any
 
-from ..run import KernelCall
-from ..run.errors import RunError
+from kernelscope.errors import RunError
+from kernelscope.model.call import KernelCall
+
 from .gcu_launch import gcu_launch
 from .wrapper_parts import LaunchText, Wrapper
 

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..events import Finding
-from ..run import KernelCall, StoredRun
-from ..run.crash import crash_in
+from kernelscope.model.call import KernelCall
+from kernelscope.model.events import Finding
+from kernelscope.store.flight.crash import crash_in
+from kernelscope.store.stored_run import StoredRun
+
 from .composing import SHARED, rule
 
 _MOST_FINDINGS = 20

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .opening import check_correctness as check_correctness
-from .opening import shadow as shadow
+from .api import check_correctness as check_correctness
+from .api import shadow as shadow
 from .result import Culprit as Culprit
 from .result import ShadowResult as ShadowResult
 from .result import Unchecked as Unchecked

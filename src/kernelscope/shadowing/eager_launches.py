@@ -11,14 +11,15 @@ from typing import Any
 
 import torch
 
-from ..events import GraphCall
-from ..fingerprint.hashes import quiet
-from ..probes.launch import Launch
-from .execution import Execution
-from .launch_check import LaunchCheck, Pending, part_of, returned_outputs
+from kernelscope.fingerprint.torch_bits import quiet
+from kernelscope.model.events import GraphCall
+from kernelscope.probes.launch import Launch
+from kernelscope.shadowing.checks.launch_check import LaunchCheck, Pending, part_of, returned_outputs
+from kernelscope.shadowing.reference.launch_nodes import Output, Unit
+
+from .graph_execution import Execution
 from .result import ShadowResult
 from .session import Session
-from .units import Output, Unit
 
 EVERY = "*"  # in place of a kernel's name
 Tell = Callable[[str, str, dict[str, Any]], None]  # "kernel" or "execution", its name, what is known of it

@@ -6,9 +6,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..values.kernel_filter import KernelFilter
+from kernelscope.values.kernel_filter import KernelFilter
+
+from .api import listening
 from .eager_launches import EagerLaunches
-from .opening import listening
 from .result import ShadowResult
 from .session import Session
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ..events import Frame
+from kernelscope.model.events import Frame
 
 if TYPE_CHECKING:
-    from ..probes.launch import Launch
+    from kernelscope.probes.launch import Launch
 
 Numbers = dict[str, "float | int | str"]
 
@@ -197,13 +197,13 @@ class ShadowResult:
         return json.dumps(self.to_dict(), indent=2)
 
     def __str__(self) -> str:
-        from .telling import tell
+        from .result_text import tell
 
         return tell(self)
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        from .markup import shadow_html
+        from .html import shadow_html
 
         return shadow_html(self)
 

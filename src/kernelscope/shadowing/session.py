@@ -13,21 +13,22 @@ from typing import Any
 
 import torch
 
-from ..events import Brief, Finding, GraphCall
-from ..probes.bus import BUS
-from ..probes.fx_stages import Stage
-from ..probes.gcu import variables as gcu_variables
-from ..probes.graph_results import GraphResults
-from ..probes.launch import Capture, Kept, Launch, Planner
-from ..probes.lowering import LoweredGraph
-from ..stages.records import Record
-from .execution import Execution, Function, read_function
-from .generators import untouched_random_numbers
-from .launch_check import LaunchCheck, Pending
-from .memory_check import MemoryCheck
+from kernelscope.model.events import Brief, Finding, GraphCall
+from kernelscope.probes.bus import BUS
+from kernelscope.probes.compilation.fx_stages import Stage
+from kernelscope.probes.compilation.lowering import LoweredGraph
+from kernelscope.probes.gcu.graphs import variables as gcu_variables
+from kernelscope.probes.launch import Capture, Kept, Launch, Planner
+from kernelscope.probes.python_wrappers.graph_results import GraphResults
+from kernelscope.shadowing.checks.launch_check import LaunchCheck, Pending
+from kernelscope.shadowing.checks.memory_check import MemoryCheck
+from kernelscope.shadowing.checks.stage_check import StageCheck
+from kernelscope.shadowing.reference.launch_nodes import Unit, unit_of
+from kernelscope.stages.records import Record
+
+from .generator_state import untouched_random_numbers
+from .graph_execution import Execution, Function, read_function
 from .result import Culprit, ShadowResult
-from .stage_check import StageCheck
-from .units import Unit, unit_of
 
 _EXECUTIONS_KEPT = 64
 _KEYS = torch._C.DispatchKey

@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..file_names import file_name
+from kernelscope.text.file_names import file_name
+
 from .document import write
 from .documents import document
 from .generated import GeneratedKernel

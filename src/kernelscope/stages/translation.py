@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from ..events import Frame
+from kernelscope.model.events import Frame
+
 from .records import FxOrigin, Provenance, Record, Stage
 
 _PLACE = re.compile(r"# File: (?P<file>.+?):(?P<line>\d+) in (?P<function>[^,\n]+)")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from textual.app import App
 
-from ..run import Run
+from kernelscope.model.run import Run
+
 from .calls_screen import CallsScreen
 
 

@@ -9,12 +9,14 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
-from ..analysis.diff import diff
-from ..run import Run, StoredRun
-from ..run.errors import RunError
-from ..run.listing import heading
-from .asked import NotUnderstood, asked
+from kernelscope.analysis.diff.search import diff
+from kernelscope.errors import RunError
+from kernelscope.model.listing import heading
+from kernelscope.model.run import Run
+from kernelscope.store.stored_run import StoredRun
+
 from .calls_table import CallsTable, plain
+from .filter_query import NotUnderstood, asked
 from .screens import CallPage, DiffPage, Page, lines, source_page
 
 _HINT = "a kernel, or kind= graph= step= phase=, or the number of a call"

@@ -9,9 +9,10 @@ from typing import Any
 from rich.text import Text
 from textual.widgets import DataTable
 
-from ..run import KernelCall, Run
-from ..run.errors import RunError
-from ..run.markup import duration, visible
+from kernelscope.errors import RunError
+from kernelscope.model.call import KernelCall
+from kernelscope.model.html import duration, visible
+from kernelscope.model.run import Run
 
 PAGE = 500
 _NEAR = 100  # rows before the end

@@ -15,11 +15,14 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Static
 
-from ..analysis.divergence import Divergence
-from ..run import KernelCall, Run, StoredRun
-from ..run.errors import RunError
-from ..run.markup import visible
-from ..views import terminal
+from kernelscope.analysis.diff.divergence import Divergence
+from kernelscope.errors import RunError
+from kernelscope.model.call import KernelCall
+from kernelscope.model.html import visible
+from kernelscope.model.run import Run
+from kernelscope.store.stored_run import StoredRun
+from kernelscope.views import terminal
+
 from .calls_table import plain
 
 _AROUND = 10  # calls before and after a divergence

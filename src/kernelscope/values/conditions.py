@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
-from ..fingerprint.stats import Stats
+from kernelscope.fingerprint.stats import Stats
 
 _COUNTS: dict[str, Callable[[Stats], float]] = {
     "nan": lambda stats: stats.nan,

@@ -9,16 +9,17 @@ from typing import Any
 
 import torch
 
-from ..events import Call, Finding, GraphCall
-from ..file_names import file_name
-from ..fingerprint import why_not
-from ..fingerprint.hashes import quiet
-from ..probes.bus import BUS
-from ..probes.launch import Launch
-from ..run.errors import RunError
+from kernelscope.errors import RunError
+from kernelscope.fingerprint import why_not
+from kernelscope.fingerprint.torch_bits import quiet
+from kernelscope.model.events import Call, Finding, GraphCall
+from kernelscope.probes.bus import BUS
+from kernelscope.probes.launch import Launch
+from kernelscope.text.file_names import file_name
+
+from .argument_snapshots import AFTER, BEFORE, seen
 from .graph_inputs import named_inputs
 from .kernel_filter import KernelFilter
-from .moments import AFTER, BEFORE, seen
 
 
 class ValueFiles:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from ..events import GraphCall
-from ..probes.cpp_code import input_names as cpp_input_names
+from kernelscope.model.events import GraphCall
+from kernelscope.probes.cpp_wrappers.instrumented_code import input_names as cpp_input_names
 
 _CPP = "steal_from_raw_handles_to_raii_handles("
 _UNPACKING = re.compile(r"^\s+([\w, ()]+?),?\s*=\s*args$", re.MULTILINE)

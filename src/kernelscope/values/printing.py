@@ -8,15 +8,16 @@ from typing import Any, TextIO
 
 import torch
 
-from ..events import Call, GraphCall
-from ..fingerprint import why_not
-from ..fingerprint.hashes import quiet
-from ..probes.bus import BUS
-from ..probes.launch import Launch
+from kernelscope.fingerprint import why_not
+from kernelscope.fingerprint.torch_bits import quiet
+from kernelscope.model.events import Call, GraphCall
+from kernelscope.probes.bus import BUS
+from kernelscope.probes.launch import Launch
+
+from .argument_snapshots import AFTER, BEFORE, Seen, seen
 from .graph_inputs import named_inputs
 from .kernel_filter import KernelFilter
-from .moments import AFTER, BEFORE, Seen, seen
-from .numbers import MOST_SHOWN, tensor_lines
+from .tensor_text import MOST_SHOWN, tensor_lines
 
 
 class Printer:

@@ -12,21 +12,23 @@ from typing import TextIO
 
 import torch
 
-from ..config import Config, ValueSettings, strict_from_environment
-from ..events import Finding
-from ..fingerprint.fingerprinter import Fingerprinter
-from ..probes.bus import BUS
-from ..probes.cpp_wrappers import PRINTED
-from ..recording import Recording
-from ..run import Run, folder
-from ..run.errors import RunError
+from kernelscope.config import Config, ValueSettings, strict_from_environment
+from kernelscope.errors import RunError
+from kernelscope.fingerprint.fingerprinter import Fingerprinter
+from kernelscope.model.events import Finding
+from kernelscope.model.run import Run
+from kernelscope.probes.bus import BUS
+from kernelscope.probes.cpp_wrappers.instrumented_graphs import PRINTED
+from kernelscope.recording import Recording
+from kernelscope.store import folder
+
+from .async_watch import LateWatch, can_watch_late
 from .conditions import parse_watch
 from .files import FileSaver, ValueFiles
 from .kernel_filter import KernelFilter, globs_of
-from .late_watch import LateWatch, can_watch_late
 from .levels import IntermediateValueDebuggingLevel, level_of
-from .numbers import MOST_SHOWN
 from .printing import NamePrinter, Printer
+from .tensor_text import MOST_SHOWN
 from .watching import Hit, Predicate, Watcher, as_finding, enter_debugger, stop_in_python
 
 HOME = "kscope-values"  # where values are saved when nobody says where

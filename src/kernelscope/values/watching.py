@@ -12,15 +12,16 @@ from typing import Any
 
 import torch
 
-from ..events import Call, Finding
-from ..fingerprint import Stats
-from ..fingerprint.hashes import quiet
-from ..probes.bus import BUS
-from ..probes.launch import Launch
+from kernelscope.fingerprint import Stats
+from kernelscope.fingerprint.torch_bits import quiet
+from kernelscope.model.events import Call, Finding
+from kernelscope.probes.bus import BUS
+from kernelscope.probes.launch import Launch
+
+from .argument_snapshots import AFTER, BEFORE, seen
 from .conditions import CHANGED, Condition
 from .files import ValueFiles
 from .kernel_filter import KernelFilter
-from .moments import AFTER, BEFORE, seen
 
 Predicate = Callable[[torch.Tensor], Any]
 Tensors = dict[int, torch.Tensor]  # by argument

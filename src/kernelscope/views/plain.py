@@ -7,11 +7,11 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from ..events import Frame
-from ..run.call import KernelCall
-from ..run.codec import to_json
-from ..run.run import Run
-from ..stages.export import provenance_form
+from kernelscope.model.call import KernelCall
+from kernelscope.model.events import Frame
+from kernelscope.model.run import Run
+from kernelscope.stages.export import provenance_form
+from kernelscope.store.codec import to_json
 
 
 def dump(value: Any) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..events import Frame, Graph
-from ..stages import StagedGraph, Stages, user_lines
-from ..stages.export import provenance_form
-from ..stages.graphs import GCU
-from ..stages.records import Compilation, Incident, Provenance, Stage
+from kernelscope.model.events import Frame, Graph
+from kernelscope.stages import StagedGraph, Stages, user_lines
+from kernelscope.stages.export import provenance_form
+from kernelscope.stages.graphs import GCU
+from kernelscope.stages.records import Compilation, Incident, Provenance, Stage
+
 from .terminal import node_rows, seconds, table
 
 # Which of torch's phases a stage is the result of.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ..events import Site
-from ..run.call import KernelCall
-from ..stages.records import Provenance
+from kernelscope.model.call import KernelCall
+from kernelscope.model.events import Site
+from kernelscope.stages.records import Provenance
+
 from .plain import hash_form
 
 

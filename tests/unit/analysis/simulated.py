@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.sample_runs import info
+from tests.support.sample_runs import info
 
-from kernelscope.events import Arg, Call, Frame, Graph, GraphCall, Kernel, Site, TensorSpec
-from kernelscope.run import Run
+from kernelscope.model.events import Arg, Call, Frame, Graph, GraphCall, Kernel, Site, TensorSpec
+from kernelscope.model.run import Run
 
 SPEC = TensorSpec("float32", (8,), (1,), "cpu")
 GRAPH = Graph(0, "forward", "0_forward", "0/0", "key")

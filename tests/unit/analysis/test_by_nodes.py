@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelscope.analysis.by_nodes import Nodes, Part, cut
+from kernelscope.analysis.alignment.by_nodes import Nodes, Part, cut
 
 
 def kernels(length: int, ends: set[int]) -> list[Nodes | None]:

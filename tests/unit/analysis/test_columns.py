@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.long_runs import copy_with_a_fault, copy_without_a_call, write_long_run
-from tests.sample_runs import write_sample
+from tests.support.long_runs import copy_with_a_fault, copy_without_a_call, write_long_run
+from tests.support.sample_runs import write_sample
 from tests.unit.analysis.simulated import chain, simulate
 
 import kernelscope
 from kernelscope import RunError
-from kernelscope.analysis.diff import diff
-from kernelscope.run.columns import columns_of
+from kernelscope.analysis.diff.search import diff
+from kernelscope.store.columns import columns_of
 
 
 def test_memory_and_disk_agree(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_noted_and_full_calls(tmp_path: Path) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=8), st.data())
 def test_a_changed_or_moved_value_shows(values: list[int], data: st.DataObject) -> None:
-    from kernelscope.run.columns import signatures
+    from kernelscope.store.columns import signatures
 
     def signed(numbers: list[int]) -> int:
         zeros = np.zeros(len(numbers), np.int64)

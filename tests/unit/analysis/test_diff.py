@@ -11,8 +11,7 @@ from tests.unit.analysis.simulated import Op, chain, changed, replace, simulate
 
 import kernelscope
 from kernelscope import Run, RunError
-from kernelscope.analysis.diff import diff
-from kernelscope.analysis.divergence import (
+from kernelscope.analysis.diff.divergence import (
     DIFFERENT_CONFIG,
     DIFFERENT_KERNEL,
     EXTRA_CALL,
@@ -20,6 +19,7 @@ from kernelscope.analysis.divergence import (
     MISSING_CALL,
     NONDETERMINISTIC,
 )
+from kernelscope.analysis.diff.search import diff
 
 INPUTS = {-1: 11, -2: 22}
 

@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelscope.analysis.numbers import Errors, errors_between
-from kernelscope.run.tensors import SavedTensor
+from kernelscope.analysis.tensor_errors import Errors, errors_between
+from kernelscope.store.tensors import SavedTensor
 
 floats = st.floats(width=32, allow_nan=True, allow_infinity=True)
 

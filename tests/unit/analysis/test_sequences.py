@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelscope.analysis import sequences
-from kernelscope.analysis.sequences import gaps, matching_blocks
+from kernelscope.analysis.alignment import sequences
+from kernelscope.analysis.alignment.sequences import gaps, matching_blocks
 
 few = st.lists(st.integers(0, 3), max_size=14)
 

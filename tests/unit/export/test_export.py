@@ -11,20 +11,21 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.hostile_texts import ARGUMENT, EVIL, KERNEL, SOURCE, write_hostile
-from tests.long_runs import write_long_run
-from tests.sample_runs import GRAPH, full_call, info, site, write_sample
-from tests.trace_format import edges, read_trace
+from tests.support.hostile_texts import ARGUMENT, EVIL, KERNEL, SOURCE, write_hostile
+from tests.support.long_runs import write_long_run
+from tests.support.sample_runs import GRAPH, full_call, info, site, write_sample
+from tests.support.trace_format import edges, read_trace
 
 import kernelscope
 from kernelscope.cli import main
-from kernelscope.events import Call, GraphCall
+from kernelscope.errors import RunError
 from kernelscope.export import FORMS, export
-from kernelscope.export.wanted import Wanted
-from kernelscope.run import Run, StoredRun
-from kernelscope.run.codec import storable
-from kernelscope.run.errors import RunError
-from kernelscope.run.writer import Writer
+from kernelscope.export.call_filter import Wanted
+from kernelscope.model.events import Call, GraphCall
+from kernelscope.model.run import Run
+from kernelscope.store.codec import storable
+from kernelscope.store.stored_run import StoredRun
+from kernelscope.store.writer import Writer
 
 
 @pytest.fixture
@@ -308,7 +309,7 @@ def test_a_damaged_run_leaves_no_half_file(sample: StoredRun, tmp_path: Path) ->
 def test_memory_does_not_grow_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many pages need no more than two, the one that is written and the one that is being read."""
     run = write_long_run(tmp_path / "long.kscope", 4_000)
-    monkeypatch.setattr("kernelscope.export.wanted._PAGE", 500)
+    monkeypatch.setattr("kernelscope.export.call_filter._PAGE", 500)
 
     def peak(limit: int, name: str) -> int:
         tracemalloc.start()

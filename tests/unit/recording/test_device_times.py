@@ -11,10 +11,17 @@ from typing import Any
 
 import pytest
 import torch
-from tests.between_steps import acting_at_step
+from tests.support.between_steps import acting_at_step
 
-from kernelscope.recording import device_times
-from kernelscope.recording.device_times import PREFIX, DeviceEvent, EventTimes, HostEvent, TracedTimes, join
+from kernelscope.recording.times import device_times
+from kernelscope.recording.times.device_times import (
+    PREFIX,
+    DeviceEvent,
+    EventTimes,
+    HostEvent,
+    TracedTimes,
+    join,
+)
 
 
 def a_range(call: int, start: int, end: int, thread: int = 1) -> HostEvent:

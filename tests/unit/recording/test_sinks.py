@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from tests.sample_runs import GRAPH, compiling, full_call, info, site
+from tests.support.sample_runs import GRAPH, compiling, full_call, info, site
 
 from kernelscope.config import Config
-from kernelscope.events import BRIEF, GraphCall
+from kernelscope.model.events import BRIEF, GraphCall
 from kernelscope.probes.bus import BUS
 from kernelscope.recording import Recording
 from kernelscope.recording.sinks import MemorySink

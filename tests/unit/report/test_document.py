@@ -9,20 +9,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.long_runs import copy_with_a_fault, copy_without_a_call, write_long_run
-from tests.sample_runs import write_sample
+from tests.support.long_runs import copy_with_a_fault, copy_without_a_call, write_long_run
+from tests.support.sample_runs import write_sample
 
+from kernelscope.errors import RunError
 from kernelscope.report.answers import Answers, NotAsked
-from kernelscope.report.comparison import Comparison
+from kernelscope.report.content.comparison import Comparison
+from kernelscope.report.content.facts import missing
+from kernelscope.report.content.rows import Wanted, indices
+from kernelscope.report.content.sources import Sources
+from kernelscope.report.content.values import picture_of
 from kernelscope.report.document import RunDocument
-from kernelscope.report.facts import missing
 from kernelscope.report.file import data, write
-from kernelscope.report.rows import Wanted, indices
-from kernelscope.report.sources import Sources
-from kernelscope.report.values import picture_of
-from kernelscope.run import load
-from kernelscope.run.errors import RunError
 from kernelscope.stages.records import Stage
+from kernelscope.store.stored_run import load
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_findings_of_a_kind_have_an_end(document: RunDocument, monkeypatch: pyte
     assert everything["left_out"] == {}
     assert (everything["looked_at"], everything["of"]) == (40, 40)
     assert "nan" in {f["kind"] for f in everything["found"]}  # not only what was noted
-    monkeypatch.setattr("kernelscope.report.noticed._MOST", 0)
+    monkeypatch.setattr("kernelscope.report.content.findings._MOST", 0)
     found = document.findings()
     assert found["found"] == []
     assert sum(found["left_out"].values()) == len(everything["found"])
@@ -171,7 +171,7 @@ class TestSources:
     def test_a_file_that_is_too_large(
         self, document: RunDocument, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("kernelscope.report.sources._LARGEST", 10)
+        monkeypatch.setattr("kernelscope.report.content.sources._LARGEST", 10)
         file = tmp_path / "model.py"
         file.write_text("y = x.relu()\n")
         assert self.sources(document, file, 1, "y = x.relu()") == [[1, "y = x.relu()"]]

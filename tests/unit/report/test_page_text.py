@@ -10,7 +10,7 @@ import re
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.hostile_runs import ATTACKS
+from tests.support.hostile_runs import ATTACKS
 
 from kernelscope.report.page_text import SCRIPTS, STYLES, as_block, page
 
@@ -75,7 +75,7 @@ def test_the_page_writes_out_what_a_notebook_replaces() -> None:
     """One list of characters that nobody can see, in two languages."""
     from importlib.resources import files
 
-    from kernelscope.run.markup import _CONTROL
+    from kernelscope.model.html import _CONTROL
 
     script = (files("kernelscope.report") / "page" / "dom.js").read_text(encoding="utf-8")
     [told] = re.findall(r"^const UNSEEN = /(\[.*\])/gu;$", script, re.MULTILINE)

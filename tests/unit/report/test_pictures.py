@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from kernelscope.report.pictures import difference, picture
-from kernelscope.run.tensors import SavedTensor
+from kernelscope.report.content.pictures import difference, picture
+from kernelscope.store.tensors import SavedTensor
 
 NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "bool": "BOOL"}
 SHAPES = arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=70)

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelscope.shadowing.judge import Verdict, judge
-from kernelscope.shadowing.measure import Sums, engine, is_equal, sums, sums_by_torch
+from kernelscope.shadowing.checks.judge import Verdict, judge
+from kernelscope.shadowing.checks.measure import Sums, engine, is_equal, sums, sums_by_torch
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 

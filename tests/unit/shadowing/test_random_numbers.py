@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernelscope.shadowing.random_numbers import philox, randint, random
+from kernelscope.shadowing.reference.random_numbers import philox, randint, random
 
 
 def test_philox_known_answers() -> None:

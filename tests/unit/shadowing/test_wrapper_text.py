@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernelscope.shadowing.wrapper_text import WrapperText, read_text
+from kernelscope.shadowing.reference.wrapper_variables import WrapperText, read_text
 
 SOURCE = """
 cpp_fused_a_0 = async_compile.cpp_pybinding(['const float*', 'float*'], r'''

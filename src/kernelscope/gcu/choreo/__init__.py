@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .errors import ChoreoError as ChoreoError
-from .parser import parse as parse
-from .printer import show as show
-from .to_cpp import translate as translate
+from kernelscope.gcu.choreo.cpp.to_cpp import translate as translate
+from kernelscope.gcu.choreo.syntax.errors import ChoreoError as ChoreoError
+from kernelscope.gcu.choreo.syntax.parser import parse as parse
+from kernelscope.gcu.choreo.syntax.printer import show as show
 
 __all__ = ["ChoreoError", "parse", "show", "translate"]

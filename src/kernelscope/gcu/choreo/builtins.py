@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .tree import ELEMENTS
+from kernelscope.gcu.choreo.syntax.tree import ELEMENTS
 
 _OF_ONE = (
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan",

@@ -1,0 +1,1 @@
+"""The first divergence of two runs, and its verdict."""

@@ -1,0 +1,90 @@
+"""Same inputs, other outputs: is it the kernel, its settings, or something that no argument shows?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernelscope.analysis.alignment.calls_by_place import Reader
+from kernelscope.analysis.alignment.identity import kernel_key
+from kernelscope.analysis.random_operators import draws
+from kernelscope.model.call import KernelCall
+
+from .divergence import DIFFERENT_CONFIG, DIFFERENT_KERNEL, INPUTS_DIFFER, NONDETERMINISTIC, Source
+from .pairs import scalars
+
+_VECTOR = 16  # bytes that a kernel may load at once, if the address is a multiple of it
+_WIDTHS = {"128": 16, "64": 8, "32": 4, "16": 2, "8": 1}
+
+Verdict = tuple[str, str, Source | None]
+
+
+def judge(a: KernelCall, b: KernelCall, of_a: Reader, of_b: Reader) -> Verdict:
+    """Why two calls with equal arguments left different values."""
+    if (other := other_kernel(a, b, of_a, of_b)) is not None:
+        return DIFFERENT_KERNEL, other, None
+    if (other := other_settings(a, b, of_a, of_b)) is not None:
+        return DIFFERENT_CONFIG, other, None
+    numbers = {a.arg_names[i]: value for i, value in scalars(a).items()}
+    if draws(a.kernel_name, numbers):
+        return INPUTS_DIFFER, "it draws random numbers, and the generator's state was another", _GENERATOR
+    return (
+        NONDETERMINISTIC,
+        "the same kernel with the same inputs, numbers, settings and switches left other values",
+        None,
+    )
+
+
+_GENERATOR = Source("generator", "the state of the random number generator; seed it: torch.manual_seed(0)")
+
+
+def other_kernel(a: KernelCall, b: KernelCall, of_a: Reader, of_b: Reader) -> str | None:
+    """In which way the code that ran was another; a library's kernel comes with the library."""
+    other = other_code(a, b)
+    if other is None and not a.source:
+        versions_a, versions_b = of_a.run.info.versions, of_b.run.info.versions
+        libraries = ("torch", "cuda")
+        other = unlike({n: versions_a.get(n) for n in libraries}, {n: versions_b.get(n) for n in libraries})
+    return other
+
+
+def other_code(a: KernelCall, b: KernelCall) -> str | None:
+    if kernel_key(a._call.site.kernel) == kernel_key(b._call.site.kernel):
+        return None
+    if a.kernel_name != b.kernel_name:
+        return f"the runs have other kernels here: {a.kernel_name} and {b.kernel_name}"
+    return f"the code of {a.kernel_name} is another"
+
+
+def other_settings(a: KernelCall, b: KernelCall, of_a: Reader, of_b: Reader) -> str | None:
+    """In which way the same code was launched differently."""
+    flags_a, flags_b = of_a.switches(a), of_b.switches(b)
+    known = flags_a.keys() & flags_b.keys()  # what only one run recorded says nothing
+    told_a = launch_settings(a) | _layouts(a) | {name: flags_a[name] for name in known}
+    told_b = launch_settings(b) | _layouts(b) | {name: flags_b[name] for name in known}
+    return unlike(told_a, told_b)
+
+
+def launch_settings(call: KernelCall) -> dict[str, Any]:
+    return call.config | {"grid": call.grid, "device": call.device}
+
+
+def unlike(a: dict[str, Any], b: dict[str, Any]) -> str | None:
+    """What two sets of settings do not agree on, in words."""
+    names = sorted(n for n in a.keys() | b.keys() if a.get(n) != b.get(n))
+    return "; ".join(f"{n} is {a.get(n)} in one and {b.get(n)} in the other" for n in names) or None
+
+
+def _layouts(call: KernelCall) -> dict[str, Any]:
+    """Strides and alignment: the same values, but maybe other instructions that load them."""
+    told: dict[str, Any] = {}
+    storages = call.storages
+    for i, arg in enumerate(call.arguments):
+        if arg.tensor is not None:
+            told[f"strides of {arg.name}"] = arg.tensor.stride
+            if i in storages:
+                told[f"alignment of {arg.name}"] = storages[i][2] * _item_size(arg.tensor.dtype) % _VECTOR
+    return told
+
+
+def _item_size(dtype: str) -> int:
+    return next((size for digits, size in _WIDTHS.items() if digits in dtype), 1)

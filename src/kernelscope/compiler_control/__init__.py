@@ -1,0 +1,1 @@
+"""What steers the compiler: switches, lazy kernels, shared binaries. Only searches use it."""

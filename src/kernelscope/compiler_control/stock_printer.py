@@ -1,0 +1,64 @@
+"""Inductor's own intermediate-value printer, which ours stands in for.
+
+While it is on, Inductor writes printing into the code that it generates. So what somebody sets it to, in the
+environment or in code, is told to us, and Inductor itself goes on to see it switched off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kernelscope.probes.patching import Patch, moved
+
+_LEVEL = "aot_inductor.debug_intermediate_value_printer"
+_KERNELS = "aot_inductor.filtered_kernel_names"
+_SET = "torch.utils._config_module:ConfigModule.__setattr__"
+
+
+class StockPrinter:
+    """Switches it off, and passes on what a program sets it to; `told` gets a level and names of kernels."""
+
+    def __init__(self, told: Callable[[str, str], None]) -> None:
+        self._told = told
+        self._patch = Patch(_SET, self._around_set)
+        self._before, self._default = "0", "0"
+        self._config: Any = None
+
+    def install(self) -> None:
+        import torch._inductor.config as config
+
+        try:
+            self._before = config.aot_inductor.debug_intermediate_value_printer
+            entry = config._config[_LEVEL]  # type: ignore[attr-defined]
+            # The environment's. What is set instead of it holds in this thread alone.
+            self._default, entry.default = entry.default, "0"
+        except (AttributeError, KeyError):
+            raise moved(f"torch._inductor.config:{_LEVEL}") from None
+        self._config = config
+        if self._before != "0":
+            config.aot_inductor.debug_intermediate_value_printer = "0"
+        self._patch.install()
+
+    def remove(self) -> None:
+        if self._config is None:
+            return
+        self._patch.remove()
+        self._config._config[_LEVEL].default = self._default
+        if self._before != "0":
+            self._config.aot_inductor.debug_intermediate_value_printer = self._before
+        self._config = None
+
+    @property
+    def kernels(self) -> str:
+        return str(self._config.aot_inductor.filtered_kernel_names or "")
+
+    def _around_set(self, original: Any) -> Any:
+        def set_attribute(module: Any, name: str, value: Any) -> None:
+            if module is not self._config or name not in (_LEVEL, _KERNELS):
+                original(module, name, value)
+                return
+            original(module, name, "0" if name == _LEVEL else value)
+            self._told(str(value) if name == _LEVEL else "", self.kernels)
+
+        return set_attribute

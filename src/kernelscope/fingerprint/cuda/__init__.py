@@ -1,0 +1,1 @@
+"""The Triton engines for CUDA tensors."""

@@ -1,0 +1,1 @@
+"""Triton kernels. Imported only where there is a GPU, or Triton's interpreter."""

@@ -1,0 +1,272 @@
+"""Planned fingerprints on a GPU: a flush is a launch or two, with little but addresses to pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Protocol, TypeAlias
+
+import torch
+
+from . import engine as cuda
+from .engine import Layout
+from .launcher import Prepared, prepared
+
+# All layouts together want 80, and then too few programs fit on the device to hide how far memory is.
+_REGISTERS = {"flat": 48, "both": 72, "all": 48}
+_PROGRAMS_AT_MOST = 132 * 8  # of a tensor among others of all layouts: looking it up costs each of them
+_SWAPPED = 4  # elements of two bytes: so many by so many are read at once
+
+# Address of the first row, stream, piece of the log; then what statistics need; slot of the first row.
+Execution: TypeAlias = tuple[Any, ...]
+Flush: TypeAlias = Callable[..., None]  # given an execution and addresses
+
+
+class Part(Protocol):
+    """One launch of a flush."""
+
+    @property
+    def table(self) -> Sequence[int]:
+        """Numbers that have to be on the device."""
+
+    def prepare(self, table: int, device: int) -> Prepared | None:
+        """Nothing where it takes Python to launch it."""
+
+    def bind(self, table: int, device: int) -> Flush: ...
+
+
+class Contiguous:
+    """Contiguous tensors in one launch."""
+
+    table: Sequence[int] = ()
+
+    def __init__(self, places: Sequence[int], rows: Sequence[int], layouts: Sequence[Layout]) -> None:
+        from .kernels import planned as cuda_plan_kernel
+
+        self._places = tuple(places)  # among the addresses of the flush
+        self._alone = [Alone(p, r, n) for p, r, n in zip(places, rows, layouts, strict=True)]
+        self._programs = 0
+        self._numbers: list[int] = []  # all but the log
+        for row, layout in zip(rows, layouts, strict=True):
+            self._programs += layout.programs
+            self._numbers += (0, layout.nbytes, self._programs, row)
+        unused = cuda_plan_kernel.FLAT_AT_ONCE - len(rows)
+        self._numbers += (0, 0, self._programs, 0) * unused
+
+    def prepare(self, table: int, device: int) -> Prepared | None:
+        of_tensors = [(1 + 4 * i, place, 0) for i, place in enumerate(self._places)]
+        early = cuda.is_hopper(device)
+        numbers = [0, *self._numbers]
+        return prepared(_flat_kernel(device), self._programs, numbers, [(0, 0, 0)], of_tensors, early=early)
+
+    def bind(self, table: int, device: int) -> Flush:
+        kernel = _flat_kernel(device)
+        run, function, metadata = kernel.run, kernel.function, kernel.packed_metadata
+        programs, places, numbers = self._programs, self._places, self._numbers
+        how = cuda._BLOCK, cuda.is_hopper(device)
+        alone = [part.bind(0, device) for part in self._alone]
+
+        def flush(execution: Execution, *addresses: int) -> None:
+            log, stream, chunk, *_ = execution
+            given, low_bits = numbers.copy(), 0
+            for i, place in enumerate(places):
+                given[4 * i] = address = addresses[place]
+                low_bits |= address
+            if low_bits % 8:
+                for one in alone:
+                    one(execution, *addresses)
+                return
+            run(programs, 1, 1, stream, function, metadata, None, None, None, log, *given, *how)
+            chunk.writes += 1  # counted after the write is enqueued
+
+        return flush
+
+
+class Together:
+    """A few tensors in one launch; what is the same each time stands in a table on the device."""
+
+    def __init__(
+        self,
+        places: Sequence[int],
+        rows: Sequence[int],
+        layouts: Sequence[Layout],
+        swapped: Mapping[int, tuple[int, Layout]],
+    ) -> None:
+        from .kernels import planned as cuda_plan_kernel
+
+        self._places = tuple(places)  # among the addresses of the flush
+        self._alone = [Alone(p, r, n) for p, r, n in zip(places, rows, layouts, strict=True)]
+        self._alone += [Alone(p, *swapped[r]) for p, r in zip(places, rows, strict=True) if r in swapped]
+        kinds = [_numbers(layout)[0] for layout in layouts]
+        self._last = _last(max([*kinds, cuda_plan_kernel.BOTH if swapped.keys() & rows else 0]))
+        self._programs = 0
+        ends: list[int] = []
+        entries: list[int] = []
+        for row, layout in zip(rows, layouts, strict=True):
+            kind, *numbers = _numbers(layout)
+            programs = min(layout.programs, _PROGRAMS_AT_MOST)
+            if row in swapped:
+                other, view = swapped[row]
+                kind, programs, numbers = (
+                    cuda_plan_kernel.BOTH,
+                    _programs_of_both(view),
+                    [*_of_both(view), other],
+                )
+            entry = [kind, row, layout.nbytes, self._programs, programs, *numbers]
+            entries += entry + [0] * (cuda_plan_kernel.ENTRY - len(entry))
+            self._programs += programs
+            ends.append(self._programs)
+        unused = cuda_plan_kernel.TENSORS_AT_ONCE - len(rows)
+        self.table = [*ends, *[self._programs] * unused, *entries, *[0] * (cuda_plan_kernel.ENTRY * unused)]
+        self._unused = (0,) * unused
+
+    def prepare(self, table: int, device: int) -> Prepared | None:
+        kernel = _kernel(device, self._last)
+        numbers = [table, 0, *(0 for _ in self._places), *self._unused]
+        of_tensors = [(2 + i, place, 0) for i, place in enumerate(self._places)]
+        early = cuda.is_hopper(device)
+        return prepared(kernel, self._programs, numbers, [(1, 0, 0)], of_tensors, early=early)
+
+    def bind(self, table: int, device: int) -> Flush:
+        kernel = _kernel(device, self._last)
+        run, function, metadata = kernel.run, kernel.function, kernel.packed_metadata
+        programs, places = self._programs, self._places
+        rest = (*self._unused, *_how(device, self._last).values())
+        is_all = places == tuple(range(len(places)))
+        alone = [part.bind(0, device) for part in self._alone]
+
+        def flush(execution: Execution, *addresses: int) -> None:
+            log, stream, chunk, *_ = execution
+            given = addresses if is_all and len(addresses) == len(places) else [addresses[p] for p in places]
+            low_bits = 0
+            for address in given:
+                low_bits |= address
+            if low_bits % 8:
+                for one in alone:
+                    one(execution, *addresses)
+                return
+            run(programs, 1, 1, stream, function, metadata, None, None, None, table, log, *given, *rest)
+            chunk.writes += 1  # counted after the write is enqueued
+
+        return flush
+
+
+class Alone:
+    """A tensor whose layout the kernel for several does not know."""
+
+    table: Sequence[int] = ()
+
+    def __init__(self, place: int, row: int, layout: Layout) -> None:
+        self._place = place
+        self._row = row
+        self._layout = layout
+
+    def prepare(self, table: int, device: int) -> None:
+        """Which kernel it is depends on the address."""
+
+    def bind(self, table: int, device: int) -> Flush:
+        place, offset, layout, kernels = self._place, 8 * self._row, self._layout, cuda.engine(device)
+
+        def flush(execution: Execution, *addresses: int) -> None:
+            log, stream, chunk, *_ = execution
+            if layout.is_flat:
+                batch = [addresses[place], layout.nbytes, layout.programs]
+                kernels.flat(batch, layout.programs, log + offset, stream)
+            elif not kernels.strided(layout, addresses[place], log + offset, stream):
+                raise ValueError(f"{len(layout.dims)} dimensions that do not collapse")
+            chunk.writes += 1
+
+        return flush
+
+
+def parts_of_flush(
+    wanted: Sequence[tuple[int, int]], layouts: Sequence[Layout], swapped: Mapping[int, int]
+) -> Iterator[Part]:
+    """The launches that hash the tensors of these rows, and the views that are read with them.
+
+    With each row comes the place of its tensor among those of the flush.
+    """
+    from kernelscope.fingerprint.cuda.kernels.planned import FLAT_AT_ONCE, TENSORS_AT_ONCE
+
+    wanted = [(place, row) for place, row in wanted if layouts[row].nbytes]
+    if all(layouts[row].is_flat and row not in swapped for _, row in wanted):
+        for i in range(0, len(wanted), FLAT_AT_ONCE):
+            places, some = zip(*wanted[i : i + FLAT_AT_ONCE], strict=True)
+            yield Contiguous(places, some, [layouts[row] for row in some])
+        return
+    known = [(place, row) for place, row in wanted if _numbers(layouts[row])]
+    for i in range(0, len(known), TENSORS_AT_ONCE):
+        places, some = zip(*known[i : i + TENSORS_AT_ONCE], strict=True)
+        others = {row: (swapped[row], layouts[swapped[row]]) for row in some if row in swapped}
+        yield Together(places, some, [layouts[row] for row in some], others)
+    yield from (Alone(place, row, layouts[row]) for place, row in wanted if not _numbers(layouts[row]))
+
+
+def can_be_swapped(flat: Layout, view: Layout) -> bool:
+    """Whether one pass can read the tensor as it lies and as the view, which begins where the tensor does."""
+    if not (flat.is_flat and view.is_transposed and view.itemsize == 2 and flat.nbytes == view.nbytes):
+        return False
+    row_words, apart, rows, _, count, outer_stride, _ = view.transposed_numbers
+    is_whole = apart == 2 * rows and (count == 1 or outer_stride == 8 * row_words * rows)
+    return is_whole and rows % _SWAPPED == 0
+
+
+def _of_both(view: Layout) -> tuple[int, int, int]:
+    row_words, _, rows, _, count, _, _ = view.transposed_numbers
+    return rows // _SWAPPED, row_words, count
+
+
+def _programs_of_both(view: Layout) -> int:
+    words, quads, count = _of_both(view)
+    tiles = count * -(-quads // (cuda._TILE_ROWS // 4)) * -(-words // (2 * cuda._TILE_WORDS))
+    return min(tiles, _PROGRAMS_AT_MOST)
+
+
+def _numbers(layout: Layout) -> list[int]:
+    """The kind of a layout and what the kernel must know of it; nothing when it does not know that kind."""
+    from .kernels import planned as cuda_plan_kernel
+
+    if layout.is_flat:
+        return [cuda_plan_kernel.FLAT]
+    if layout.is_paired:
+        return [cuda_plan_kernel.PAIRED, *layout.transposed_numbers]
+    if layout.is_transposed:
+        kinds = {2: cuda_plan_kernel.TRANSPOSED_2, 4: cuda_plan_kernel.TRANSPOSED_4}
+        kind = kinds.get(layout.itemsize)
+        return [] if kind is None else [kind, *layout.transposed_numbers]
+    if layout.numbers_in_runs is not None:
+        return [cuda_plan_kernel.RUNS, *layout.numbers_in_runs]
+    numbers = layout.numbers_in_words
+    return [cuda_plan_kernel.STRIDED, *numbers] if numbers is not None else []
+
+
+def _last(layout: int) -> int:
+    """The last layout that a kernel for this one knows; it is compiled for few such sets."""
+    from kernelscope.fingerprint.cuda.kernels.planned import BOTH, STRIDED
+
+    return BOTH if layout <= BOTH else STRIDED
+
+
+def _how(device: int, last: int) -> dict[str, int]:
+    how = {"BLOCK": cuda._BLOCK, "ROWS": cuda._TILE_ROWS, "WORDS": cuda._TILE_WORDS, "LAST": last}
+    return how | {"HOPPER": cuda.is_hopper(device)}
+
+
+@cache
+def _kernel(device: int, last: int) -> Any:
+    from .kernels import planned as cuda_plan_kernel
+
+    numbers = [0] * (2 + cuda_plan_kernel.TENSORS_AT_ONCE)
+    registers = _REGISTERS["both" if last == cuda_plan_kernel.BOTH else "all"]
+    with torch.cuda.device(device):
+        return cuda._compiled(cuda_plan_kernel.planned, numbers, **_how(device, last), maxnreg=registers)
+
+
+@cache
+def _flat_kernel(device: int) -> Any:
+    from kernelscope.fingerprint.cuda.kernels.planned import FLAT_AT_ONCE, planned_flat
+
+    how = {"BLOCK": cuda._BLOCK, "HOPPER": cuda.is_hopper(device)}
+    with torch.cuda.device(device):
+        numbers = [0] * (1 + 4 * FLAT_AT_ONCE)
+        return cuda._compiled(planned_flat, numbers, **how, maxnreg=_REGISTERS["flat"])

@@ -1,0 +1,89 @@
+"""Which copies need not be made on a machine whose memory is all in one place.
+
+A tile that is only read can be read where it lies, if nobody writes there. A local buffer that ends up,
+whole, in one tile of an output can be that tile.
+"""
+
+from __future__ import annotations
+
+from kernelscope.gcu.choreo.syntax import tree
+from kernelscope.gcu.choreo.syntax.walk import declared, names, nodes, root, written
+
+
+def moving_futures(function: tree.Function) -> set[str]:
+    """Futures that change what they hold: swapped, selected, or filled again."""
+    moving: set[str] = set()
+    filled: dict[str, int] = {}
+    for each in nodes(function.body):
+        match each:
+            case tree.Swap():
+                moving.update((each.first, each.second))
+            case tree.Builtin(name="select"):
+                moving.update(root(arg) for arg in each.args[1:])
+            case tree.Assign(value=tree.Dma()):
+                filled[each.name] = filled.get(each.name, 0) + 1
+                if isinstance(each.value, tree.Dma) and each.value.kind == "any":
+                    moving.add(each.name)
+    return moving
+
+
+def reads_in_place(statement: tree.Assign, rest: tree.Block, function: tree.Function) -> bool:
+    """Whether the tile that this DMA would copy can be read where it lies."""
+    dma, name = statement.value, statement.name
+    if not isinstance(dma, tree.Dma) or dma.kind != "copy" or dma.source is None:
+        return False
+    if not isinstance(dma.target, str) or dma.after:
+        return False
+    if any(isinstance(each, tree.Cpp) for each in nodes(function.body)):
+        return False  # C++ may write anything
+    source = root(dma.source)
+    given = {p.name for p in function.parameters if p.dims is not None}
+    if source not in given or source in written(function.body):
+        return False
+    return not _used_otherwise(name, rest)
+
+
+def _used_otherwise(name: str, block: tree.Block) -> bool:
+    """Whether something other than reading elements is done with a future."""
+    for each in nodes(block):
+        match each:
+            case tree.Store() if root(each.target.of) == name:
+                return True
+            case tree.Call() if any(root(arg) == name for arg in each.args):
+                return True
+            case tree.Dma() if name in names(each):
+                return True
+            case tree.Swap() | tree.Builtin(name="select") if name in names(each):
+                return True
+            case tree.Assign() if each.name == name:
+                return True
+    return False
+
+
+def becomes(statement: tree.DeclareBuffer, rest: tree.Block) -> tree.Do | None:
+    """The DMA that would copy this whole buffer out, if the buffer can be its target from the start."""
+    if statement.scope != "local" or statement.init is not None:
+        return None
+    name = statement.name
+    copies = [s for s in rest if isinstance(s, tree.Do) and s.dma.source == tree.Name(name)]
+    found = copies[0] if copies else None
+    if found is None or found.dma.kind != "copy" or found.dma.is_async or found.dma.after:
+        return None
+    target, place = found.dma.target, rest.index(found)
+    if not isinstance(target, tree.Expr) or name in names(rest[place + 1 :]):
+        return None
+    before = rest[:place]
+    output = root(target)
+    if output in names(before) or names(target) & declared(before):
+        return None
+    for each in nodes(before):
+        match each:
+            case tree.Cpp():
+                return None
+            case tree.Dma() if name in names(each):
+                return None
+            case tree.Call() if any(root(arg) == name for arg in each.args):
+                return None
+            case tree.SpanAs() if root(each) == name:
+                return None
+    return found

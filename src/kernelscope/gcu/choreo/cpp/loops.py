@@ -1,0 +1,215 @@
+"""Loops to C++: `parallel`, `with`, `foreach`, and what of them is vectorised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernelscope.gcu.choreo.syntax import tree
+from kernelscope.gcu.choreo.syntax.errors import ChoreoError
+from kernelscope.gcu.choreo.syntax.walk import nodes, written
+
+from .shapes import Dim, dim, shown
+from .simd import reduction, vectorises
+from .transfers import Transfers
+from .values import Bounded, Data, Scalar, Several, bounded, cpp_name
+
+
+def cpp_type(name: str) -> str:
+    return name if name in ("int", "bool", "float", "double") else f"choreo::{name}"
+
+
+class Loops(Transfers):
+    """The part of a function's body that repeats."""
+
+    parallel: list[str]
+    chunking: list[str]
+    _shared_at: list[int]  # where the block's shared buffers are declared
+    block: Any
+    check: Any
+    statement: Any
+    nested: Any
+
+    def _parallel(self, s: tree.Parallel) -> None:
+        if self.scope.depth:
+            raise ChoreoError("parallel inside parallel; write the two levels as `p by A, q by B`", s.span)
+        counted = [self._level(level) for level in s.levels]
+        shares = any(
+            getattr(n, "scope", "") == "shared" or getattr(n, "target", "") == "shared" for n in nodes(s.body)
+        )
+        bounds = " × ".join(shown(dims) for _, dims in counted)
+        self.parallel.append(", ".join(f"{'/'.join(n) or '_'} by {shown(d)[1:-1]}" for n, d in counted))
+        # What threads of one block share is safe only if they run one after another, and what all of them
+        # write only if all of them do.
+        runs_at_once = (len(counted) == 2 or not shares) and not self._is_written_by_all(s.body)
+        self._loops(counted, s, runs_at_once, bounds)
+
+    def _is_written_by_all(self, body: tree.Block) -> bool:
+        """Whether a scalar or a local buffer from outside is written."""
+        assigned = {each.name for each in nodes(body) if isinstance(each, tree.Assign)}
+        found = [self.scope.find(name) for name in assigned | written(body)]
+        return any(isinstance(v, Scalar) or (isinstance(v, Data) and v.scope == "local") for v in found)
+
+    def _loops(
+        self, counted: list[tuple[list[str], tuple[Dim, ...]]], s: tree.Parallel, at_once: bool, _: str
+    ) -> None:
+        outer = self.scope
+        self.expressions.scope = outer.inner(1)
+        closing = 0
+        for level, (names, dims) in enumerate(counted):
+            if level == len(counted) - 1:
+                self._shared_at.append(len(self.lines))
+            for place, extent in enumerate(dims):
+                name = cpp_name(names[place]) if place < len(names) else self.fresh("p")
+                if level == 0 and place == 0 and at_once and extent.value != 1:
+                    self.emit("#pragma omp parallel for if (wide)")
+                self.emit(f"for (int64_t {name} = 0; {name} < {extent}; ++{name}) {{")
+                self._depth += 1
+                closing += 1
+                if place < len(names):
+                    self.scope.declare(names[place], bounded(dim(name), extent), s.span)
+        self.expressions.scope = self.scope.inner()
+        self.block(s.body)
+        self._shared_at.pop()
+        for _each in range(closing):
+            self._depth -= 1
+            self.emit("}")
+        self.expressions.scope = outer
+
+    def _level(self, level: tree.Level) -> tuple[list[str], tuple[Dim, ...]]:
+        dims = self.expressions.shape(level.bound)
+        if level.names and len(level.names) not in (1, len(dims)):
+            raise ChoreoError(f"{len(level.names)} names for {len(dims)} bounds", level.bound[0].span)
+        for extent in dims:
+            if extent.value is not None and extent.value < 1:
+                raise ChoreoError("parallel needs at least one", level.bound[0].span)
+        return list(level.names), dims
+
+    def _bind(self, bind: tree.Bind) -> list[tuple[str, Dim]]:
+        dims = self.expressions.dims_of(bind.domain)
+        self.chunking.append(f"{', '.join(bind.names)} in {shown(dims)}")
+        if len(bind.names) == len(dims):
+            return list(zip(bind.names, dims, strict=True))
+        if len(bind.names) == 1 and not bind.braced:
+            return [(f"{bind.names[0]}__{i}", extent) for i, extent in enumerate(dims)]
+        raise ChoreoError(f"{len(bind.names)} names for a span of rank {len(dims)}", bind.span)
+
+    def _name_whole(self, bind: tree.Bind, parts: list[tuple[str, Dim]]) -> None:
+        """A single name for several dimensions, or the name before `=`."""
+        whole = bind.whole or (bind.names[0] if len(bind.names) == 1 and len(parts) != 1 else "")
+        if whole:
+            items = tuple(self.scope.find(name) for name, _ in parts)
+            self.scope.declare(whole, Several(items), bind.span)
+
+    def _with(self, s: tree.With) -> None:
+        with self.nested(""):
+            for bind in s.binds:
+                parts = self._bind(bind)
+                for name, extent in parts:
+                    self.scope.declare(name, Bounded(dim(0), extent, 0, 0), bind.span)
+                self._name_whole(bind, parts)
+            self.block(s.body)
+
+    def _foreach(self, s: tree.Foreach) -> None:
+        outer = self.scope
+        self.expressions.scope = outer.inner()
+        headers: list[tuple[str, str]] = []
+        for each in s.ranges:
+            if isinstance(each, tree.Bind):
+                parts = self._bind(each)
+                for name, extent in parts:
+                    self.scope.declare(name, bounded(dim(cpp_name(name)), extent), each.span)
+                    headers.append((name, _header(cpp_name(name), "0", extent.text, "1")))
+                self._name_whole(each, parts)
+            else:
+                headers.append((each.name, self._range(each)))
+        self._nest(s, headers)
+        self.expressions.scope = outer
+
+    def _range(self, r: tree.Range) -> str:
+        known = self.scope.find(r.name)
+        if not isinstance(known, Bounded):
+            raise ChoreoError(f"`{r.name}` is not a bounded variable", r.span)
+        e = self.expressions
+        low = e.dim(r.low) if r.low is not None else dim(0)
+        high = e.dim(r.high) if r.high is not None else known.bound
+        if high.value is not None and high.value < 0:
+            high = Dim(None, f"{known.bound.atom} - {-high.value}")
+            if known.bound.value is not None:
+                high = dim(known.bound.value + int(high.text.rpartition(" ")[2]) * -1)
+        if high.value is not None and known.bound.value is not None and high.value > known.bound.value:
+            raise ChoreoError(f"the range ends at {high}, the bound is {known.bound}", r.span)
+        step = self._step(r)
+        name = cpp_name(r.name)
+        last = None if high.value is None else high.value - 1
+        self.scope.names[r.name] = Bounded(dim(name), known.bound, low.value, last)
+        return _header(name, low.text, high.text, step)
+
+    def _step(self, r: tree.Range) -> str:
+        step = self.expressions.dim(r.step) if r.step is not None else dim(1)
+        if step.value is None:  # a loop that makes no step would never end
+            self.check(f"{step.atom} > 0", f"a step of {step} is not above 0", r.span)
+            return f"choreo::max_({step}, int64_t(1))"
+        if step.value < 1:
+            raise ChoreoError(f"a step of {step} is not above 0", r.span)
+        return step.text
+
+    def _nest(self, s: tree.Foreach, headers: list[tuple[str, str]]) -> None:
+        after: list[str] = []
+        for place, (name, header) in enumerate(headers):
+            if place == len(headers) - 1 and vectorises(s, {name, *self._wholes(s)}):
+                after = self._reductions(s)
+            self.emit(header)
+            self._depth += 1
+        self.expressions.scope = self.scope.inner()
+        for place, each in enumerate(s.body):
+            found = reduction(each) if after else None
+            known = self.scope.find(found.name) if found else None
+            if found is not None and found.op in ("max", "min") and isinstance(known, Scalar):
+                self._extreme(found.op, known, found.value)
+            else:
+                self.statement(each, s.body[place + 1 :])
+        for _ in headers:
+            self._depth -= 1
+            self.emit("}")
+        for line in filter(None, after):
+            self.emit(line)
+
+    def _wholes(self, s: tree.Foreach) -> set[str]:
+        """Names that stand for all variables of the last bind."""
+        last = s.ranges[-1]
+        return (
+            {last.whole, last.names[0]} - {""} if isinstance(last, tree.Bind) and not last.braced else set()
+        )
+
+    def _reductions(self, s: tree.Foreach) -> list[str]:
+        """Write the pragma; give what must follow the loop (an empty line: nothing, but it is vectorised)."""
+        clauses, after = [], [""]
+        own = {each.name for each in s.body if isinstance(each, tree.DeclareScalar)}
+        for each in s.body:
+            found = reduction(each)
+            if found is None or found.name in own:
+                continue
+            known = self.scope.find(found.name)
+            if not isinstance(known, Scalar):
+                continue  # said where it is translated
+            clauses.append(f"reduction({found.op}:{known.text})")
+            if found.op in ("max", "min"):
+                flag = f"{known.text}_nan"
+                self.emit(f"int {flag} = choreo::isnan_({known.text});")
+                clauses.append(f"reduction(|:{flag})")
+                after.append(f"if ({flag}) {known.text} = choreo::nan_of({known.text});")
+        self.emit(f"#pragma omp simd {' '.join(dict.fromkeys(clauses))}".rstrip())
+        return after
+
+    def _extreme(self, op: str, known: Scalar, value: tree.Expr) -> None:
+        """One step of a maximum that can be vectorised: NaN is noted, and put in after the loop."""
+        one = self.fresh("v")
+        sign = ">" if op == "max" else "<"
+        self.emit(f"const {cpp_type(known.type)} {one} = {self.expressions.text(value)};")
+        self.emit(f"{known.text} = {one} {sign} {known.text} ? {one} : {known.text};")
+        self.emit(f"{known.text}_nan |= choreo::isnan_({one});")
+
+
+def _header(name: str, low: str, high: str, step: str) -> str:
+    advance = f"++{name}" if step == "1" else f"{name} += {step}"
+    return f"for (int64_t {name} = {low}; {name} < {high}; {advance}) {{"

@@ -1,0 +1,233 @@
+"""Statements to C++."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from kernelscope.gcu.choreo.syntax import tree
+from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
+from kernelscope.gcu.choreo.syntax.printer import expr
+
+from .elision import becomes, moving_futures, reads_in_place
+from .expressions import Expressions
+from .loops import Loops, cpp_type
+from .shapes import Dim, contiguous, dim, product, same, shown
+from .values import Bounded, Data, Future, Scalar, Scope, Several, cpp_name
+
+STACK_BYTES = 32 << 10  # a larger local buffer comes from the thread's scratch memory
+_BYTES = {"8": 1, "6": 2, "2": 4, "4": 8}
+
+
+class Statements(Loops):
+    """Writes the body of one function."""
+
+    def __init__(self, function: tree.Function, scope: Scope, elide: bool, checked: bool) -> None:
+        self.lines: list[str] = []
+        self.copies: list[str] = []
+        self.allocations: list[tuple[str, str, str, str]] = []
+        self.parallel: list[str] = []
+        self.chunking: list[str] = []
+        self._function = function
+        self._elide = elide
+        self._depth = 1
+        self._moving = moving_futures(function)
+        self._forwarded: set[int] = set()  # DMAs that have nothing left to do
+        self._serial = 0
+        self._shared_at: list[int] = []  # where the block's shared buffers are declared
+        self.expressions = Expressions(scope, self.check, self.quoted, checked)
+
+    @property
+    def scope(self) -> Scope:
+        return self.expressions.scope
+
+    def emit(self, line: str) -> None:
+        self.lines.append("  " * self._depth + line)
+
+    def check(self, condition: str, message: str, span: Span) -> None:
+        self.emit(f"choreo::check({condition}, {self.quoted(message, span)});")
+
+    def quoted(self, message: str, span: Span) -> str:
+        return f'"{self._function.name}:{span.line}:{span.column}: {message}"'
+
+    def fresh(self, stem: str) -> str:
+        self._serial += 1
+        return f"{stem}_{self._serial}"
+
+    @contextmanager
+    def nested(self, head: str) -> Iterator[None]:
+        self.emit(head + " {")
+        self._depth += 1
+        outer, self.expressions.scope = self.scope, self.scope.inner()
+        yield
+        self.expressions.scope = outer
+        self._depth -= 1
+        self.emit("}")
+
+    # -- blocks ----------------------------------------------------------------------------------------
+
+    def block(self, body: tree.Block, skip: tree.DeclareBuffer | None = None) -> None:
+        for place, each in enumerate(body):
+            if each is not skip:
+                self.statement(each, body[place + 1 :])
+
+    def statement(self, s: tree.Stmt, rest: tree.Block) -> None:
+        e = self.expressions
+        match s:
+            case tree.Remark() | tree.Return():
+                pass
+            case tree.DeclareBuffer():
+                self._buffer(s, rest)
+            case tree.DeclareScalar():
+                const = "" if s.is_mutable else "const "
+                init = e.text(s.init) if s.init is not None else "0"
+                kind = cpp_type(s.type)
+                self.emit(f"{const}{kind} {cpp_name(s.name)} = static_cast<{kind}>({init});")
+                self.scope.declare(s.name, Scalar(cpp_name(s.name), s.type, is_mutable=s.is_mutable), s.span)
+            case tree.DeclareSpan():
+                self.scope.declare(s.name, Several(e.dims_of(s.dims)), s.span)
+            case tree.Assign():
+                self._assign(s, rest)
+            case tree.Store():
+                self._store(s)
+            case tree.Do():
+                if id(s) not in self._forwarded:
+                    self.transfer(s.dma, s.span)
+            case tree.Parallel():
+                self._parallel(s)
+            case tree.With():
+                self._with(s)
+            case tree.Foreach():
+                self._foreach(s)
+            case tree.If():
+                self._if(s)
+            case tree.While():
+                with self.nested(f"while ({e.text(s.condition)})"):
+                    self.block(s.body)
+            case _:
+                self._simple(s)
+
+    def _simple(self, s: tree.Stmt) -> None:
+        e = self.expressions
+        match s:
+            case tree.Wait():
+                pass  # a copy is complete when it returns; that each is waited for once was checked
+            case tree.Swap():
+                self._swap(s)
+            case tree.Call():
+                given = f"<{', '.join(e.text(x) for x in s.settings)}>" if s.settings else ""
+                self.emit(f"{s.name}{given}({', '.join(self._call_argument(a) for a in s.args)});")
+            case tree.Print():
+                args = ", ".join(e.text(a) for a in s.args)
+                self.emit(f"choreo::{'println' if s.newline else 'print'}({args});")
+            case tree.Assert():
+                message = s.message[1:-1] or "assertion failed"
+                self.check(e.text(s.condition), message, s.span)
+            case tree.Cpp():
+                self.emit(s.text[1:-1].encode().decode("unicode_escape"))
+            case _:
+                raise ChoreoError(f"{type(s).__name__} cannot stand here", s.span)
+
+    def _call_argument(self, a: tree.Expr) -> str:
+        value = self.expressions.value(a)
+        if isinstance(value, Future):
+            value = self.expressions.data(tree.Member(a, "data", span=a.span))
+        return value.address if isinstance(value, Data) else self.expressions.text(a)
+
+    # -- buffers and scalars ---------------------------------------------------------------------------
+
+    def _buffer(self, s: tree.DeclareBuffer, rest: tree.Block) -> None:
+        shape = self.expressions.shape(s.dims)
+        name = cpp_name(s.name)
+        goal = becomes(s, rest) if self._elide else None
+        if goal is not None and isinstance(goal.dma.target, tree.Expr):
+            target = self.expressions.data(goal.dma.target)
+            if target.element == s.element and len(target.shape) == len(shape):
+                self._check_shapes(shape, target.shape, goal.span)
+                self._forwarded.add(id(goal))
+                self.emit(f"{cpp_type(s.element)}* __restrict {name} = {target.address};")
+                view = replace(target, pointer=name, offset=dim(0), root=s.name, scope="local")
+                self.scope.declare(s.name, view, s.span)
+                self.copies.append(f"{expr(goal.dma)}  // written in place")
+                return
+        self.allocate(name, s.element, shape, s.scope or "global")
+        view = Data(s.element, shape, contiguous(shape), name, dim(0), s.name, s.scope or "global")
+        self.scope.declare(s.name, view, s.span)
+        if s.init is not None:
+            count, value = product(shape), self.expressions.text(s.init)
+            self.emit(f"choreo::fill({name}, {count}, static_cast<{cpp_type(s.element)}>({value}));")
+
+    def allocate(self, name: str, element: str, shape: tuple[Dim, ...], scope: str) -> None:
+        count = product(shape)
+        kind = cpp_type(element)
+        self.allocations.append((name, scope, element, shown(shape)))
+        if scope == "shared" and self._shared_at:
+            place = self._shared_at[-1]
+            store = self.fresh(name)
+            lines = [f"choreo::scratch<{kind}> {store}({count});", f"{kind}* const {name} = {store}.data();"]
+            self.lines[place:place] = ["  " * (self._depth - 1) + line for line in lines]
+            self._shared_at = [at + 2 for at in self._shared_at]
+        elif count.value is not None and count.value * _BYTES[element[-1]] <= STACK_BYTES:
+            self.emit(f"alignas(64) {kind} {name}[{max(1, count.value)}];")
+        else:
+            store = self.fresh(name)
+            self.emit(f"choreo::scratch<{kind}> {store}({count});")
+            self.emit(f"{kind}* __restrict const {name} = {store}.data();")
+
+    def _assign(self, s: tree.Assign, rest: tree.Block) -> None:
+        if isinstance(s.value, tree.Dma):
+            if s.op != "=":
+                raise ChoreoError("a DMA can only be assigned with =", s.span)
+            in_place = self._elide and s.name not in self._moving
+            in_place = in_place and reads_in_place(s, rest, self._function)
+            self.future(s.name, s.value, s.span, in_place=in_place, moving=s.name in self._moving)
+            return
+        known = self.scope.find(s.name)
+        if known is None and s.op == "=":
+            self.scope.declare(s.name, self.expressions.value(s.value), s.span)
+            return
+        if not isinstance(known, Scalar) or not known.is_mutable:
+            what = "not declared" if known is None else "not a mutable scalar"
+            raise ChoreoError(f"`{s.name}` is {what}, so it cannot be assigned to", s.span)
+        value = self.expressions.text(s.value)
+        if s.op == "=":
+            self.emit(f"{known.text} = static_cast<{cpp_type(known.type)}>({value});")
+        else:
+            self.emit(f"{known.text} {s.op} {value};")
+
+    def _store(self, s: tree.Store) -> None:
+        data = self.expressions.data(s.target.of)
+        place = self.expressions.element(s.target)
+        value = self.expressions.text(s.value)
+        if s.op != "=":
+            value = f"{place.text} {s.op[0]} {value}"
+        self.emit(f"{place.text} = static_cast<{cpp_type(data.element)}>({value});")
+
+    def _if(self, s: tree.If) -> None:
+        with self.nested(f"if ({self.expressions.text(s.condition)})"):
+            self._learn(s.condition)
+            self.block(s.then)
+        if s.other:
+            with self.nested("else"):
+                self.block(s.other)
+
+    def _learn(self, condition: tree.Expr) -> None:
+        """Inside `if (i < 3)`, i is at most 2."""
+        match condition:
+            case tree.Binary(op="<", left=tree.Name(id=name), right=limit):
+                known = self.scope.find(name)
+                most = self.expressions.scalar(limit).high
+                if isinstance(known, Bounded) and most is not None:
+                    high = most - 1 if known.high is None else min(known.high, most - 1)
+                    self.scope.names[name] = replace(known, high=high)
+
+    def _check_shapes(self, a: tuple[Dim, ...], b: tuple[Dim, ...], span: Span) -> None:
+        if len(a) != len(b):
+            raise ChoreoError(f"a DMA from rank {len(a)} to rank {len(b)}", span)
+        for x, y in zip(a, b, strict=True):
+            equal = same(x, y)
+            if equal is False:
+                raise ChoreoError(f"a DMA from {shown(a)} to {shown(b)}", span)
+            if equal is None:
+                self.check(f"{x.text} == {y.text}", f"a DMA from {shown(a)} to {shown(b)}", span)

@@ -1,0 +1,193 @@
+"""DMA operations and futures to C++."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelscope.gcu.choreo.syntax import tree
+from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
+from kernelscope.gcu.choreo.syntax.printer import expr
+
+from .shapes import Dim, add, contiguous, dim, product
+from .values import Data, Future, Scope, cpp_name
+
+if TYPE_CHECKING:
+    from .expressions import Expressions
+
+
+class Transfers:
+    """The part of a function's body that moves data."""
+
+    lines: list[str]
+    copies: list[str]
+    expressions: Expressions
+    _depth: int
+
+    # What the other part provides.
+    @property
+    def scope(self) -> Scope: ...  # type: ignore[empty-body]
+    def emit(self, line: str) -> None: ...
+    def fresh(self, stem: str) -> str: ...  # type: ignore[empty-body]
+    def allocate(self, name: str, element: str, shape: tuple[Dim, ...], scope: str) -> None: ...
+    def _check_shapes(self, a: tuple[Dim, ...], b: tuple[Dim, ...], span: Span) -> None: ...
+
+    def future(self, name: str, d: tree.Dma, span: Span, *, in_place: bool, moving: bool) -> None:
+        """`name = dma.…`."""
+        known = self.scope.find(name)
+        if known is not None and not isinstance(known, Future):
+            raise ChoreoError(f"`{name}` is already declared, and not as a future", span)
+        if d.kind == "any":
+            if known is None:
+                self._placeholder(name, span)
+            return
+        source = self.expressions.data(d.source)  # type: ignore[arg-type]
+        if isinstance(d.target, tree.Expr):
+            # The data is in the target; the future only stands for its completion.
+            self.transfer(d, span)
+            target = self.expressions.data(d.target)
+            self._set(name, Future(target), known, span)
+            return
+        shape = self._arrives(d, source, span)
+        if in_place:
+            pointer = cpp_name(name)
+            self.emit(f"const choreo::{source.element}* __restrict {pointer} = {source.address};")
+            view = Data(source.element, shape, source.strides, pointer, dim(0), name, "local", is_dense=False)
+            self._set(name, Future(view), known, span)
+            self.copies.append(f"{name} = {expr(d)}  // read in place")
+            return
+        scope = str(d.target)
+        if moving:
+            self._fill(name, d, source, shape, known, span)
+            return
+        if known is not None:
+            raise ChoreoError(f"`{name}` is already declared", span)
+        buffer = cpp_name(name)
+        self.allocate(buffer, source.element, shape, scope)
+        target = Data(source.element, shape, contiguous(shape), buffer, dim(0), name, scope)
+        self._move(d, source, target, span)
+        self.scope.declare(name, Future(target), span)
+        self.copies.append(f"{name} = {expr(d)}")
+
+    def _set(self, name: str, future: Future, known: object, span: Span) -> None:
+        if known is None:
+            self.scope.declare(name, future, span)
+        else:
+            self.scope.rebind(name, future)
+
+    def _placeholder(self, name: str, span: Span) -> None:
+        self.emit(f"//future {name}")
+        self.scope.declare(name, Future(None, is_object=True), span)
+
+    def _settle(self, name: str, data: Data) -> None:
+        """The type of a `dma.any` is known from the first thing that is put there."""
+        mark = f"//future {name}"
+        for place in range(len(self.lines) - 1, -1, -1):
+            line = self.lines[place]
+            if line.strip() == mark:
+                self.lines[place] = line.replace(
+                    mark, f"choreo::future<choreo::{data.element}> {cpp_name(name)};"
+                )
+                return
+
+    def _fill(
+        self, name: str, d: tree.Dma, source: Data, shape: tuple[Dim, ...], known: object, span: Span
+    ) -> None:
+        """A future that can be swapped owns its memory and is filled where it stands."""
+        one = cpp_name(name)
+        view = Data(source.element, shape, contiguous(shape), f"{one}.data", dim(0), name, "local")
+        if known is None:
+            self.emit(f"choreo::future<choreo::{source.element}> {one};")
+            self.scope.declare(name, Future(view, is_object=True), span)
+        elif isinstance(known, Future):
+            if known.data is None:
+                self._settle(name, view)
+            else:
+                self._check_shapes(shape, known.data.shape, span)
+            self.scope.rebind(name, Future(view, is_object=True))
+        self.emit(f"{one}.reserve({product(shape)});")
+        self._move(d, source, view, span)
+        self.copies.append(f"{name} = {expr(d)}")
+
+    def _swap(self, s: tree.Swap) -> None:
+        first, second = self.scope.find(s.first), self.scope.find(s.second)
+        if not isinstance(first, Future) or not isinstance(second, Future):
+            raise ChoreoError("swap exchanges two futures", s.span)
+        if first.data is not None and second.data is not None:
+            self._check_shapes(first.data.shape, second.data.shape, s.span)
+        known = first.data or second.data
+        if known is None:
+            raise ChoreoError("neither of the two futures holds anything", s.span)
+        for name, each in ((s.first, first), (s.second, second)):
+            if each.data is None:
+                self._settle(name, known)
+                view = Data(known.element, known.shape, known.strides, f"{cpp_name(name)}.data", dim(0), name)
+                self.scope.rebind(name, Future(view, is_object=True))
+        self.emit(f"{cpp_name(s.first)}.swap({cpp_name(s.second)});")
+
+    def transfer(self, d: tree.Dma, span: Span) -> None:
+        """A DMA whose target is data."""
+        if d.source is None or not isinstance(d.target, tree.Expr):
+            raise ChoreoError("a DMA into a scope must be named: f = dma.copy … => local", span)
+        source, target = self.expressions.data(d.source), self.expressions.data(d.target)
+        if source.element != target.element:
+            raise ChoreoError(f"a DMA from {source.element} to {target.element}", span)
+        self._check_shapes(self._arrives(d, source, span), target.shape, span)
+        self._move(d, source, target, span)
+        self.copies.append(expr(d))
+
+    def _arrives(self, d: tree.Dma, source: Data, span: Span) -> tuple[Dim, ...]:
+        """The shape in which the data arrives."""
+        if d.kind == "transp":
+            order = self._order(d, source, span)
+            return tuple(source.shape[i] for i in order)
+        if d.kind == "pad":
+            low, high, middle, _ = self._padding(d, source, span)
+            shape = []
+            for i, extent in enumerate(source.shape):
+                between = Dim(None, f"({extent.atom} - 1) * {middle[i]}") if middle[i] else dim(0)
+                if middle[i] and extent.value is not None:
+                    between = dim((extent.value - 1) * middle[i])
+                shape.append(add(add(add(dim(low[i]), extent), between), dim(high[i])))
+            return tuple(shape)
+        return source.shape
+
+    def _order(self, d: tree.Dma, source: Data, span: Span) -> list[int]:
+        order = [self.expressions.dim(s).value for s in d.settings]
+        if sorted(i for i in order if i is not None) != list(range(len(source.shape))):
+            raise ChoreoError(f"transp needs an order of {len(source.shape)} dimensions", span)
+        return [i for i in order if i is not None]
+
+    def _padding(self, d: tree.Dma, source: Data, span: Span) -> tuple[list[int], list[int], list[int], str]:
+        if len(d.settings) != 4:
+            raise ChoreoError("pad needs <low, high, between, value>", span)
+        parts = []
+        for setting in d.settings[:3]:
+            dims = [x.value for x in self.expressions.dims_of(setting)]
+            amounts = [x for x in dims if x is not None and x >= 0]
+            if len(amounts) != len(source.shape):
+                raise ChoreoError(f"pad needs {len(source.shape)} amounts of each kind, as {{…}}", span)
+            parts.append(amounts)
+        return parts[0], parts[1], parts[2], self.expressions.text(d.settings[3])
+
+    def _move(self, d: tree.Dma, source: Data, target: Data, span: Span) -> None:
+        rank = len(source.shape)
+        extents = [x.text for x in source.shape]
+        from_strides, to_strides = list(source.strides), list(target.strides)
+        offset = target.offset
+        if d.kind == "transp":
+            order = self._order(d, source, span)
+            to_strides = [target.strides[order.index(i)] for i in range(rank)]
+        elif d.kind == "pad":
+            low, _, middle, value = self._padding(d, source, span)
+            count = product(target.shape)
+            self.emit(f"choreo::fill({target.address}, {count}, choreo::{target.element}({value}));")
+            for i in range(rank):
+                offset = (
+                    add(offset, dim(low[i]))
+                    if target.strides[i].value == 1
+                    else Dim(None, f"{offset.text} + {low[i]} * {target.strides[i].atom}")
+                )
+            to_strides = [Dim(None, f"{1 + middle[i]} * {s.atom}") for i, s in enumerate(to_strides)]
+        start = target.pointer if offset.value == 0 else f"{target.pointer} + {offset.atom}"
+        lists = [", ".join(map(str, x)) for x in (extents, from_strides, to_strides)]
+        self.emit(f"choreo::copy<{rank}>({source.address}, {start}, {', '.join(f'{{{x}}}' for x in lists)});")

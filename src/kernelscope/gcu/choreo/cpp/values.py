@@ -1,0 +1,125 @@
+"""What the names of a Choreo program stand for, while it is translated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
+
+from .shapes import Dim
+
+_RESERVED_WORDS = (
+    "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break",
+    "case", "catch", "char", "class", "compl", "const", "constexpr", "continue", "decltype",
+    "default", "delete", "do", "double", "dynamic_cast", "else", "enum", "explicit", "export",
+    "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int", "long", "mutable",
+    "namespace", "new", "noexcept", "not", "not_eq", "nullptr", "operator", "or", "or_eq",
+    "private", "protected", "public", "register", "reinterpret_cast", "return", "short", "signed",
+    "sizeof", "static", "static_assert", "static_cast", "struct", "switch", "template", "this",
+    "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unsigned",
+    "using", "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq", "main", "errno",
+    "stdin", "stdout", "stderr",
+)  # fmt: skip
+RESERVED = frozenset(_RESERVED_WORDS)
+
+
+def cpp_name(name: str) -> str:
+    return f"{name}_" if name in RESERVED or name.startswith("choreo") else name
+
+
+@dataclass(frozen=True)
+class Data:
+    """A view of elements: where it starts, how far it extends, how far apart its elements are."""
+
+    element: str
+    shape: tuple[Dim, ...]
+    strides: tuple[Dim, ...]
+    pointer: str  # C++
+    offset: Dim
+    root: str
+    scope: str = "global"
+    is_const: bool = False
+    is_dense: bool = True
+
+    @property
+    def address(self) -> str:
+        return self.pointer if self.offset.value == 0 else f"{self.pointer} + {self.offset.atom}"
+
+
+@dataclass(frozen=True)
+class Future:
+    """What a DMA gives: its data, and which C++ variable holds it."""
+
+    data: Data | None  # None: dma.any, until something is put there
+    is_object: bool = False  # can be swapped or filled again
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """A value with an upper bound."""
+
+    value: Dim
+    bound: Dim
+    low: int | None = 0  # of the values it takes
+    high: int | None = None
+
+
+def bounded(value: Dim, bound: Dim) -> Bounded:
+    return Bounded(value, bound, 0, None if bound.value is None else bound.value - 1)
+
+
+@dataclass(frozen=True)
+class Several:
+    """A tuple, an mdspan, or a bounded variable over several dimensions."""
+
+    items: tuple[object, ...]  # Dim, Bounded or Scalar
+
+
+@dataclass(frozen=True)
+class Scalar:
+    text: str  # C++
+    type: str = ""
+    low: int | None = None  # of an index: the values it can take
+    high: int | None = None
+    is_mutable: bool = False
+
+
+Value = Data | Future | Bounded | Several | Scalar | Dim
+
+
+@dataclass
+class Scope:
+    """Names, innermost first."""
+
+    outer: Scope | None = None
+    names: dict[str, Value] = field(default_factory=dict)
+    depth: int = 0  # of parallel levels
+
+    def find(self, name: str) -> Value | None:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.names:
+                return scope.names[name]
+            scope = scope.outer
+        return None
+
+    def declare(self, name: str, value: Value, span: Span) -> None:
+        if self.find(name) is not None:
+            raise ChoreoError(f"`{name}` is already declared", span)
+        self.names[name] = value
+
+    def rebind(self, name: str, value: Value) -> None:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.names:
+                scope.names[name] = value
+                return
+            scope = scope.outer
+        self.names[name] = value
+
+    def inner(self, levels: int = 0) -> Scope:
+        return Scope(self, {}, self.depth + levels)
+
+
+def at_offset(data: Data, offset: Dim, shape: tuple[Dim, ...], strides: tuple[Dim, ...]) -> Data:
+    return replace(data, offset=offset, shape=shape, strides=strides, is_dense=False)

@@ -1,0 +1,1 @@
+"""Choreo text ↔ syntax tree."""

@@ -1,0 +1,1 @@
+"""Loading a Choreo program, and running a compiled graph."""

@@ -1,0 +1,229 @@
+"""Running a compiled graph: kernels and ATen calls, one after another.
+
+`Launch.run`, `AtenCall.run` and `CompiledGraph.__call__` are looked up on their classes at every call, so
+that a probe can put itself there.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+
+from kernelscope.gcu.generation.kernels import Kernel
+from kernelscope.gcu.lowering.sizes import Size, symbols_in
+from kernelscope.late_modules import loaded
+
+from .program import Program
+
+if TYPE_CHECKING:
+    from .graph_code import GraphCode
+
+Slots = list[Any]
+_empty = torch.empty_strided
+_CPU = torch.device("cpu")  # said each time: the default device may be another
+
+
+@dataclass(frozen=True)
+class Sized:
+    """Sizes that may depend on the inputs."""
+
+    sizes: tuple[Size, ...]
+
+    def reader(self, symbols: dict[str, int]) -> Callable[[Slots], tuple[int, ...]]:
+        """A function from slots to numbers; `symbols` says in which slot each symbol is."""
+        if all(isinstance(s, int) for s in self.sizes):
+            fixed = tuple(int(s) for s in self.sizes)
+            return lambda slots: fixed
+        import sympy
+        from torch.utils._sympy import functions
+
+        names = sorted(set().union(*(symbols_in(s) for s in self.sizes)))
+        function = sympy.lambdify(
+            [sympy.Symbol(n, integer=True) for n in names],
+            [*map(_renamed, self.sizes)],
+            modules=[vars(functions), "math"],  # FloorDiv and its like are torch's own
+        )
+        places = [symbols[n] for n in names]
+        return lambda slots: tuple(int(x) for x in function(*(slots[p] for p in places)))
+
+
+def _renamed(size: Size) -> Any:
+    """Without the assumptions that torch puts on symbols, which lambdify tells apart."""
+    import sympy
+
+    if isinstance(size, int):
+        return size
+    return size.subs({s: sympy.Symbol(str(s), integer=True) for s in size.free_symbols})
+
+
+def laid_out(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
+    """The tensor with these strides: itself if it has them, else a copy."""
+    if tensor.stride() == stride:
+        return tensor
+    made = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device)
+    return made.copy_(tensor)
+
+
+@dataclass
+class Output:
+    slot: int
+    shape: Callable[[Slots], tuple[int, ...]]
+    stride: Callable[[Slots], tuple[int, ...]]
+    dtype: torch.dtype
+    sizes: tuple[tuple[Size, ...], tuple[Size, ...]]  # what these compute
+    static: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+
+
+@dataclass
+class Launch:
+    """One kernel of the graph, and where its arguments are."""
+
+    kernel: Kernel
+    program: Program | None  # None: there is nothing to compute, only to allocate
+    inputs: list[int]
+    outputs: list[Output]
+    symbols: Callable[[Slots], tuple[int, ...]]
+    arg_names: tuple[str, ...] = ()
+    origin: str = ""
+    source: str = ""
+    free: tuple[int, ...] = ()
+    graph: CompiledGraph | None = None
+    entry: Callable[..., int] | None = None
+    is_static: bool = True
+    scalars: int = 0  # how many of the symbols are parameters of a kernel that returns its output
+    sizes: tuple[Size, ...] = ()  # what `symbols` computes
+    fx: tuple[torch.fx.Node, ...] = ()  # what the kernel computes
+
+    def __call__(self, slots: Slots) -> None:
+        tensors = [slots[i] for i in self.inputs]
+        for output in self.outputs:
+            if output.static is not None:
+                made = _empty(*output.static, dtype=output.dtype, device=_CPU)
+            else:
+                shape, stride = output.shape(slots), output.stride(slots)
+                made = _empty(shape, stride, dtype=output.dtype, device=_CPU)
+            slots[output.slot] = made
+            tensors.append(made)
+        if self.entry is not None:
+            self.run(tensors, () if self.is_static else self.symbols(slots))
+        for i in self.free:
+            slots[i] = None
+
+    def run(self, tensors: Sequence[torch.Tensor], symbols: tuple[int, ...]) -> None:
+        """The launch itself."""
+        pointers = [t.data_ptr() for t in tensors]
+        if self.scalars:  # parameters come before what is returned
+            pointers[len(self.inputs) : len(self.inputs)] = symbols[: self.scalars]
+            symbols = symbols[self.scalars :]
+        if self.entry(*pointers, *symbols):  # type: ignore[misc]
+            assert self.program is not None
+            raise RuntimeError(self.program.failure())
+
+
+@dataclass
+class AtenCall:
+    """One operator that runs through ATen, or a view that such an operator needs."""
+
+    target: Any
+    args: Any
+    kwargs: dict[str, Any]
+    slot: int
+    name: str
+    is_view: bool = False
+    stride: Callable[[Slots], tuple[int, ...]] | None = None
+    sizes: tuple[Size, ...] = ()  # what `stride` computes
+    fx: tuple[torch.fx.Node, ...] = ()
+    origin: str = ""
+    free: tuple[int, ...] = ()
+    graph: CompiledGraph | None = None
+
+    def __call__(self, slots: Slots) -> None:
+        def value(x: torch.fx.Node) -> Any:
+            return slots[self.places[x]]
+
+        args = torch.fx.node.map_arg(self.args, value)
+        kwargs = torch.fx.node.map_arg(self.kwargs, value)
+        result = self.run(args, kwargs)
+        if self.stride is not None:  # ATen may choose another layout than it had announced
+            result = laid_out(result, self.stride(slots))
+        slots[self.slot] = result
+        for i in self.free:
+            slots[i] = None
+
+    places: dict[torch.fx.Node, int] = field(default_factory=dict)
+
+    def run(self, args: Any, kwargs: dict[str, Any]) -> Any:
+        return self.target(*args, **kwargs)
+
+
+@dataclass(frozen=True)
+class Check:
+    """The strides that an input must have."""
+
+    slot: int
+    stride: Callable[[Slots], tuple[int, ...]]
+    sizes: tuple[Size, ...]  # what it computes
+
+
+_numbers: dict[str, itertools.count[int]] = {}  # how many graphs of a name there were
+
+
+@dataclass
+class CompiledGraph:
+    """A graph that runs: what AOTAutograd gets back."""
+
+    name: str
+    direction: str
+    inputs: int
+    slots: int
+    steps: list[Launch | AtenCall]
+    outputs: list[Any]  # slots, or constants
+    constants: dict[int, Any] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)  # by slot
+    compile_id: str = ""
+    # Strides that inputs must have.
+    checks: list[Check] = field(default_factory=list)
+    _boxed_call: bool = True
+
+    def __post_init__(self) -> None:
+        number = next(_numbers.setdefault(self.name, itertools.count(1)))
+        # Equal graphs may be compiled for several functions, and each is known by its path.
+        self.path = f"{self.name}.py" if number == 1 else f"{self.name}.{number}.py"
+
+    @functools.cached_property
+    def code(self) -> GraphCode:
+        """What a call does, as a program."""
+        from .graph_code import graph_code
+
+        return graph_code(self)
+
+    def line_of(self, step: Launch | AtenCall) -> int:
+        """Where a step launches something in the code; 0 if it does not."""
+        return next((self.code.line_of(i) for i, each in enumerate(self.steps) if each is step), 0)
+
+    def __call__(self, args: list[Any]) -> list[Any]:
+        slots: Slots = [*args, *([None] * (self.slots - len(args)))]
+        args.clear()
+        for place, constant in self.constants.items():
+            slots[place] = constant
+        for check in self.checks:
+            slots[check.slot] = laid_out(slots[check.slot], check.stride(slots))
+        for step in self.steps:
+            step(slots)
+        return [slots[o.slot] if isinstance(o, Result) else o for o in self.outputs]
+
+
+@dataclass(frozen=True)
+class Result:
+    """An output that is in a slot."""
+
+    slot: int
+
+
+loaded(__name__)

@@ -1,0 +1,1 @@
+"""Groups of the internal graph → Choreo functions."""

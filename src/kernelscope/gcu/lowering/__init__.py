@@ -1,0 +1,1 @@
+"""ATen graph → internal graph of buffers and nodes, fused into groups."""

@@ -1,0 +1,1 @@
+"""What a run is: events, calls, labels, findings. Needs no torch."""

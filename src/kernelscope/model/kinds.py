@@ -1,0 +1,81 @@
+"""Calls of kinds that users ask for by class: Triton kernels and operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .call import KernelCall
+from .events import Call
+from .labels import call_text, output_text
+
+if TYPE_CHECKING:
+    from .run import Run
+
+
+class TritonKernelCall(KernelCall):
+    """A launch of a Triton kernel, generated or user-written."""
+
+    __slots__ = ()
+
+
+@dataclass(slots=True)
+class OperatorNotes:
+    """How an operator was called, which a site's flat arguments do not tell: kept by DebugMode."""
+
+    name: str  # "aten::mm"
+    args: tuple[Any, ...]  # as passed, with labels for tensors
+    kwargs: dict[str, Any]
+    output: Any = None
+    original_args: tuple[Any, ...] | None = None
+    original_kwargs: dict[str, Any] = field(default_factory=dict)
+
+
+class OperatorCall(KernelCall):
+    """One eager operator. With DebugMode's notes `args` and `kwargs` are what was passed, as in stock's.
+
+    `arg_names`, roles and hashes stay those of the flat list, in which a list of tensors is opened.
+    """
+
+    __slots__ = ()
+
+    @property
+    def notes(self) -> OperatorNotes | None:
+        return self._run.notes.get(self._call.key)
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        notes = self.notes
+        if notes is None:
+            return super().args
+        return notes.args if notes.original_args is None else notes.original_args
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        notes = self.notes
+        if notes is None:
+            return super().kwargs
+        return notes.kwargs if notes.original_args is None else notes.original_kwargs
+
+    def render(self, attributes: Sequence[str] = ()) -> str:
+        return self.line(attributes)
+
+    def _call_text(self, attributes: Sequence[str]) -> str:
+        notes = self.notes
+        if notes is None:
+            return super()._call_text(attributes)
+        return call_text(notes.name, notes.args, notes.kwargs, attributes) + output_text(
+            notes.output, attributes
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        """As stock's entries: operator, args, kwargs, depth."""
+        yield from (self.op, self.args, self.kwargs, self.call_depth)
+
+
+_CLASSES: dict[str, type[KernelCall]] = {"triton": TritonKernelCall, "op": OperatorCall}
+
+
+def view_of(run: Run, call: Call) -> KernelCall:
+    return _CLASSES.get(call.site.kernel.kind, KernelCall)(run, call)

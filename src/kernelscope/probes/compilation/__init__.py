@@ -1,0 +1,1 @@
+"""What the compiler does: graphs, passes, fusion, provenance, failures."""

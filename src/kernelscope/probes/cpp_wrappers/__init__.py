@@ -1,0 +1,1 @@
+"""Launches of Inductor's C++ wrappers: cpp_wrapper and AOTInductor."""

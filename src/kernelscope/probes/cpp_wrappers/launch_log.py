@@ -1,0 +1,231 @@
+"""The log that instrumented C++ wrappers write to while no Python runs, read from Python."""
+
+from __future__ import annotations
+
+import _ctypes
+import ctypes
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelscope.fingerprint.cpu.engine import EngineError, start
+
+BEFORE, AFTER, BIRTH, BEGIN, END = range(5)
+_NOTHING, _INTEGER, _REAL, _TENSOR = range(4)
+_MOST_DIMS = 16
+_CONNECT = "kernelscope_connect_2"
+_NOLOAD = 4 | 1  # RTLD_NOLOAD | RTLD_LAZY
+_MAPS = Path("/proc/self/maps")
+
+
+class _Value(ctypes.Structure):
+    _fields_ = (
+        ("type", ctypes.c_int32),
+        ("arg", ctypes.c_int32),
+        ("integer", ctypes.c_int64),
+        ("real", ctypes.c_double),
+        ("tensor", ctypes.c_void_p),
+        ("data", ctypes.c_void_p),
+        ("offset", ctypes.c_int64),
+        ("nbytes", ctypes.c_int64),
+        ("dtype", ctypes.c_int32),
+        ("device_type", ctypes.c_int32),
+        ("device_index", ctypes.c_int32),
+        ("dims", ctypes.c_int32),
+        ("sizes", ctypes.c_int64 * _MOST_DIMS),
+        ("strides", ctypes.c_int64 * _MOST_DIMS),
+    )
+
+
+# c10::ScalarType, which the shims speak in.
+_DTYPES = {
+    0: torch.uint8, 1: torch.int8, 2: torch.int16, 3: torch.int32, 4: torch.int64, 5: torch.float16,
+    6: torch.float32, 7: torch.float64, 8: torch.complex32, 9: torch.complex64, 10: torch.complex128,
+    11: torch.bool, 15: torch.bfloat16, 23: torch.float8_e5m2, 24: torch.float8_e4m3fn,
+    25: torch.float8_e5m2fnuz, 26: torch.float8_e4m3fnuz, 27: torch.uint16, 28: torch.uint32,
+    29: torch.uint64, 44: torch.float8_e8m0fnu,
+}  # fmt: skip
+_DEVICES = {0: "cpu", 1: "cuda", 12: "xpu", 13: "mps"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tensor lies, and how."""
+
+    storage: int  # address where its memory begins
+    nbytes: int  # of all of that memory
+    offset: int  # in elements
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One value of a launch: a number, or a tensor as it was at that moment."""
+
+    arg: int
+    number: int | float | None = None
+    place: Place | None = None  # of a tensor
+    copy: torch.Tensor | None = None
+    unknown: str = ""  # why a tensor has no place
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    moment: int
+    names: tuple[str, ...]
+    meta: dict[str, Any]
+    ns: int
+    values: list[Told]
+
+
+class LaunchLog:
+    """The library that keeps what wrappers tell."""
+
+    NAME = "launch-log"
+    SOURCES: tuple[Path, ...] = (Path(__file__).with_name("launch_log.cpp"),)
+    FLAGS: tuple[str, ...] = ()
+
+    def __init__(self, library: Path) -> None:
+        # Not CDLL: it gives up the GIL, and what it waits for is held for a moment only.
+        self._library = ctypes.PyDLL(str(library))
+        self._library.kernelscope_hooks.restype = ctypes.c_void_p
+        self._library.kernelscope_begin.argtypes = [ctypes.c_int64]
+        self._library.kernelscope_libraries.restype = ctypes.c_uint64
+        self._library.kernelscope_print_names.argtypes = [ctypes.c_int32, ctypes.c_char_p]
+        self._libraries = -1  # as they were when it last looked
+        self._others: set[tuple[str, str]] = set()  # not instrumented
+
+    def computes(self) -> bool:
+        return self._library.kernelscope_hooks() is not None
+
+    @contextmanager
+    def listening(self, room: int) -> Iterator[None]:
+        """To wrappers that run on this thread; copies of values may take this many bytes."""
+        self._library.kernelscope_begin(room)
+        try:
+            yield
+        finally:
+            for _ in self.take():  # nobody wants it
+                pass
+            self._library.kernelscope_end()
+
+    def print_names(self, globs: tuple[str, ...] | None) -> None:
+        """Have names printed before each launch, from where no Python runs; with None, not any more."""
+        self._library.kernelscope_print_names(globs is not None, "\n".join(globs or ()).encode())
+
+    def connect(self) -> None:
+        """Connect what is loaded; that may have changed since it was called last."""
+        changes = self._library.kernelscope_libraries()
+        if changes == self._libraries:
+            return
+        self._libraries = changes
+        loaded = _loaded_libraries()
+        self._others &= loaded
+        for library in loaded - self._others:
+            if not self._connect(library[0]):
+                self._others.add(library)
+
+    def _connect(self, path: str) -> bool:
+        try:
+            library = ctypes.PyDLL(path, mode=_NOLOAD)
+        except OSError:
+            return False
+        try:
+            function = getattr(library, _CONNECT, None)
+            if function is not None:
+                function.argtypes = [ctypes.c_void_p]
+                function(self._library.kernelscope_hooks())
+            return function is not None
+        finally:
+            _ctypes.dlclose(library._handle)  # its owner may unload it
+
+    def take(self) -> Iterator[Entry]:
+        """What was told on this thread, in its order, once."""
+        moment, ns, count = ctypes.c_int32(), ctypes.c_int64(), ctypes.c_int64()
+        meta, values = ctypes.c_char_p(), ctypes.POINTER(_Value)()
+        places = [ctypes.byref(each) for each in (moment, meta, ns, values, count)]
+        while self._library.kernelscope_take(*places):
+            names, about = _parsed(meta.value or b"")
+            told = [_told(values[i]) for i in range(count.value)]
+            yield Entry(moment.value, names, about, ns.value, told)
+
+
+_log: LaunchLog | None = None
+_why_not = ""
+
+
+def launch_log() -> LaunchLog | None:
+    """The one of this process; None where it cannot be built, and then `why_no_log` says why."""
+    global _log, _why_not
+    if _log is None and not _why_not:
+        try:
+            _log = start(LaunchLog)[0]
+        except EngineError as error:
+            _why_not = str(error)
+    return _log
+
+
+def why_no_log() -> str:
+    return _why_not
+
+
+def _told(value: _Value) -> Told:
+    if value.type == _INTEGER:
+        return Told(value.arg, value.integer)
+    if value.type == _REAL:
+        return Told(value.arg, value.real)
+    if value.type != _TENSOR:
+        return Told(value.arg)
+    copy = None
+    if value.tensor:
+        copy = torch._C._aoti.alloc_tensor_by_stealing_from_void_ptr(_capsule(value.tensor))
+    dtype = _DTYPES.get(value.dtype)
+    if dtype is None:
+        return Told(value.arg, unknown=f"its dtype, number {value.dtype} of c10::ScalarType, is not known")
+    if value.dims > _MOST_DIMS:
+        return Told(value.arg, unknown=f"it has {value.dims} dimensions")
+    kind = _DEVICES.get(value.device_type, "privateuseone")
+    place = Place(
+        (value.data or 0) - value.offset * dtype.itemsize,
+        value.nbytes,
+        value.offset,
+        dtype,
+        tuple(value.sizes[: value.dims]),
+        tuple(value.strides[: value.dims]),
+        kind if kind == "cpu" else f"{kind}:{max(value.device_index, 0)}",
+    )
+    return Told(value.arg, place=place, copy=copy)
+
+
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.restype = ctypes.py_object
+_new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+
+def _capsule(handle: int) -> Any:
+    return _new_capsule(handle, None, None)
+
+
+@cache  # by its identity it is known, so it must stay
+def _parsed(meta: bytes) -> tuple[tuple[str, ...], dict[str, Any]]:
+    names, _, about = meta.decode().partition("\n")
+    return tuple(names.split("\t")), json.loads(about) if about else {}
+
+
+def _loaded_libraries() -> set[tuple[str, str]]:
+    """Path and inode of each file: another one may have come to the same path."""
+    try:
+        lines = _MAPS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return set()
+    words = (line.split(maxsplit=5) for line in lines if line.endswith(".so") and "/" in line)
+    return {(path, inode) for *_, inode, path in words}

@@ -1,0 +1,222 @@
+"""Launches that a C++ wrapper told of, made into launches that recordings see: afterwards, in their order.
+
+The memory that they used may be gone or hold something else by now. So each of its pieces has a mirror:
+memory of ours that is given the copied contents, before and after, as if the launch happened there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+
+from kernelscope.fingerprint.torch_bits import quiet
+from kernelscope.model.events import Arg, Finding, Frame, Role, Site, TensorSpec
+from kernelscope.probes.bus import BUS, own_fault, unseen
+from kernelscope.probes.describe import describe, interned
+from kernelscope.probes.launch import LaunchPoint
+from kernelscope.probes.python_wrappers.wrapper_launches import source_hash
+
+from .launch_log import AFTER, BEFORE, BIRTH, Entry, Place, Told
+
+NOT_COPIED = "not copied"  # why a tensor has no values: too many wait to be looked at
+
+
+class PastLaunches:
+    """Of one execution of a graph."""
+
+    def __init__(
+        self, points: dict[Any, LaunchPoint], *, wants_values: bool, origin: tuple[Frame, ...]
+    ) -> None:
+        self._points = points
+        self._wants_values = wants_values
+        self._origin = origin
+        self._mirrors: dict[int, torch.Tensor] = {}  # by where the memory begins
+        self._pending: Entry | None = None  # a launch that has begun
+        self._uncopied = 0  # arguments without values
+        self._unknown: set[str] = set()  # arguments that could not be read, and why
+
+    def tell(self, entry: Entry) -> None:
+        if entry.moment == BIRTH:
+            for told in entry.values:
+                if told.place is not None:
+                    self._born(told.place)
+        elif entry.moment == BEFORE:
+            self._finish()
+            self._pending = entry
+        elif entry.moment == AFTER and self._pending is not None:
+            before, self._pending = self._pending, None
+            self._launch(before, entry)
+
+    def close(self) -> None:
+        """Nothing more will be told."""
+        self._finish()
+        if self._uncopied:
+            BUS.finding(_uncopied(self._uncopied))
+        for reason in sorted(self._unknown):
+            BUS.finding(Finding("values-not-copied", f"in a C++ wrapper, {reason}"))
+
+    def _finish(self) -> None:
+        """A launch that began and did not return."""
+        before, self._pending = self._pending, None
+        if before is not None:
+            self._launch(before, None)
+
+    def _launch(self, before: Entry, after: Entry | None) -> None:
+        try:
+            with torch.no_grad():
+                flat, left, point = unseen(self._prepared, before, after)
+        except Exception:
+            BUS.finding(own_fault(f"describing {before.names[0]}"))
+            return
+        took = after.ns - before.ns if after is not None else -1
+        happening = _Happening(left, failed=after is None)
+        with suppress(_DidNotReturn):  # its caller has been told of the real error
+            BUS.run(point, flat, happening, (), {"started_ns": before.ns, "took_ns": took})
+
+    def _prepared(
+        self, before: Entry, after: Entry | None
+    ) -> tuple[list[Any], list[tuple[torch.Tensor, torch.Tensor]], LaunchPoint]:
+        flat: list[Any] = []
+        args: list[Arg] = []
+        left: list[tuple[torch.Tensor, torch.Tensor]] = []
+        pairs = _paired(before.values, after.values if after is not None else [])
+        with BUS.mute(), quiet():
+            for arg, found, made in _named(before.meta["args"], pairs):
+                place = (found.place if found is not None else None) or (made.place if made else None)
+                if place is None:
+                    if unknown := (found or made or Told(0)).unknown:
+                        self._unknown.add(f"{arg.name} of {before.names[0]} is not read: {unknown}")
+                    number = found.number if found is not None else None
+                    flat.append(number)
+                    args.append(replace(arg, role="scalar", varies=number is not None))
+                    continue
+                if found is None or found.place is None:  # it exists only afterwards
+                    self._born(place)
+                tensor = self._view(place)
+                if found is not None and found.copy is not None:
+                    _fill(tensor, found.copy)
+                if made is not None and made.copy is not None:
+                    left.append((tensor, made.copy))
+                flat.append(tensor)
+                args.append(replace(arg, tensor=self._spec(tensor, place, arg.role, found, made)))
+        return flat, left, self._point(before, tuple(args))
+
+    def _spec(
+        self, tensor: torch.Tensor, place: Place, role: Role, found: Told | None, made: Told | None
+    ) -> TensorSpec:
+        spec = describe(tensor)
+        copied = made if role == "out" else found
+        missing = self._wants_values and (copied is None or copied.copy is None)
+        self._uncopied += missing
+        return interned(replace(spec, device=place.device, unread=NOT_COPIED if missing else spec.unread))
+
+    def _point(self, entry: Entry, args: tuple[Arg, ...]) -> LaunchPoint:
+        key = (entry.names[0], id(entry.meta), args, self._origin)
+        point = self._points.get(key)
+        if point is None:
+            name, meta = entry.names[0], entry.meta
+            source = str(meta.get("source", ""))
+            kernel = BUS.kernel(name, meta["kind"], "inductor", source, source_hash(source, name))
+            device = next((a.tensor.device for a in args if a.tensor is not None), "")
+            config = {"nodes": meta["nodes"]} if "nodes" in meta else {}
+            site = Site(
+                next(BUS.site_ids),
+                kernel,
+                args,
+                "C++ wrapper",
+                device=device,
+                origin=self._origin,
+                config=config,
+            )
+            point = self._points[key] = LaunchPoint(site, is_leaf=True, is_past=True)
+        return point
+
+    # -- memory ----------------------------------------------------------------------------------------
+
+    def _born(self, place: Place) -> None:
+        self._mirrors.pop(place.storage, None)
+        BUS.storages.born(self._bytes(place), BUS.here.graph_call)
+
+    def _bytes(self, place: Place) -> torch.Tensor:
+        mirror = self._mirrors.get(place.storage)
+        if mirror is None or mirror.nbytes < place.nbytes:
+            mirror = torch.empty(place.nbytes, dtype=torch.uint8, device=self._device(place))
+            self._mirrors[place.storage] = mirror
+        return mirror
+
+    def _device(self, place: Place) -> str:
+        # Where no values are copied, memory of the host does: nobody will look into it.
+        return place.device if self._wants_values else "cpu"
+
+    def _view(self, place: Place) -> torch.Tensor:
+        memory = self._bytes(place).untyped_storage()
+        tensor = torch.empty(0, dtype=place.dtype, device=memory.device)
+        return tensor.set_(memory, place.offset, place.shape, place.stride)
+
+
+class _DidNotReturn(RuntimeError):
+    pass
+
+
+class _Happening:
+    """Makes what a launch left, where it left it; once."""
+
+    def __init__(self, left: list[tuple[torch.Tensor, torch.Tensor]], *, failed: bool) -> None:
+        self._left: list[tuple[torch.Tensor, torch.Tensor]] | None = left
+        self._failed = failed
+
+    def __call__(self, **times: int) -> None:
+        if self._failed:
+            raise _DidNotReturn("it did not return")
+        if self._left is None:
+            raise RuntimeError("a kernel of a C++ wrapper cannot be launched by itself")
+        with torch.no_grad():
+            for tensor, contents in self._left:
+                _fill(tensor, contents)
+        self._left = None
+
+
+def _fill(tensor: torch.Tensor, contents: torch.Tensor) -> None:
+    """Of what is expanded, one is enough, and torch would not write to it more than once."""
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            tensor, contents = tensor.narrow(dim, 0, 1), contents.narrow(dim, 0, 1)
+    tensor.copy_(contents)
+
+
+def _paired(before: list[Told], after: list[Told]) -> Iterator[tuple[int, Told | None, Told | None]]:
+    """By argument; an argument may be a list of tensors."""
+    sides: list[dict[int, list[Told]]] = [{}, {}]
+    for side, values in zip(sides, (before, after), strict=True):
+        for told in values:
+            side.setdefault(told.arg, []).append(told)
+    for arg in sorted({*sides[0], *sides[1]}):
+        found, made = sides[0].get(arg, []), sides[1].get(arg, [])
+        for i in range(max(len(found), len(made))):
+            yield arg, found[i] if i < len(found) else None, made[i] if i < len(made) else None
+
+
+def _named(
+    described: list[list[Any]], pairs: Iterable[tuple[int, Told | None, Told | None]]
+) -> Iterator[tuple[Arg, Told | None, Told | None]]:
+    counts: dict[int, int] = {}
+    for i, found, made in pairs:
+        name, role, wrapper = described[i] if i < len(described) else (f"arg{i}", "in", "")
+        if isinstance(wrapper, list):  # of tensors, each with what is known of it
+            place = counts[i] = counts.get(i, -1) + 1
+            known = wrapper[place] if place < len(wrapper) else (f"{name}[{place}]", role, "")
+            name, role, wrapper = known
+        if name:
+            yield Arg(name, cast(Role, role), wrapper_name=wrapper), found, made
+
+
+def _uncopied(arguments: int) -> Finding:
+    return Finding(
+        "values-not-copied",
+        f"{arguments} arguments of launches in a C++ wrapper have no values: they failed, or there was no "
+        "room for more copies, which wait until the wrapper has returned",
+    )

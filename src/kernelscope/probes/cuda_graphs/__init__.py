@@ -1,0 +1,1 @@
+"""Launches inside CUDA graphs."""

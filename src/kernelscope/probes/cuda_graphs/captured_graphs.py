@@ -1,0 +1,146 @@
+"""CUDA graphs: what is launched during capture is a template, and executes at each replay.
+
+Nothing Python happens between the kernels of a replay, so the calls of a replay are emitted from what was
+seen at capture.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from kernelscope.model.events import Finding
+from kernelscope.probes.bus import BUS, own_fault
+from kernelscope.probes.launch import Capture, Listener
+from kernelscope.probes.origins import caller_frames
+from kernelscope.probes.patching import Patch
+
+from .tree_graphs import drop_tree_graphs, tree_graphs
+
+_GRAPH = "torch.cuda:CUDAGraph"
+
+
+class CudaGraphs:
+    """The probe for capture and replay."""
+
+    def __init__(self) -> None:
+        self._patches = [
+            Patch(f"{_GRAPH}.capture_begin", self._around_begin),
+            Patch(f"{_GRAPH}.capture_end", self._around_end),
+            Patch(f"{_GRAPH}.replay", self._around_replay),
+        ]
+        self._captures: weakref.WeakKeyDictionary[Any, Capture] = weakref.WeakKeyDictionary()
+
+    def install(self) -> None:
+        for patch in self._patches:
+            patch.install()
+        BUS.after_detach = self._drop_graphs_of
+
+    def remove(self) -> None:
+        BUS.after_detach = None
+        for patch in reversed(self._patches):
+            patch.remove()
+        BUS.capturing(None)
+        self._captures.clear()
+
+    def _around_begin(self, original: Any) -> Any:
+        def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> Any:
+            capture = self._captures[graph] = Capture()
+            with BUS.mute():
+                BUS.capturing(capture)
+            try:
+                result = original(graph, *args, **kwargs)
+            except BaseException:
+                BUS.capturing(None)
+                raise
+            for listener, kept in list(capture.kept.items()):
+                try:
+                    with BUS.mute():
+                        kept.begin()
+                except Exception:
+                    del capture.kept[listener]
+                    listener.finding(own_fault("preparing a CUDA graph, whose calls will have no hashes"))
+            if capture.kept:
+                # The captured kernels write there as long as the graph lives, whoever still listens.
+                weakref.finalize(graph, _free, capture.kept, capture.left).atexit = False
+            return result
+
+        return capture_begin
+
+    def _around_end(self, original: Any) -> Any:
+        def capture_end(graph: Any) -> Any:
+            BUS.capturing(None)
+            return original(graph)
+
+        return capture_end
+
+    def _around_replay(self, original: Any) -> Any:
+        def replay(graph: Any) -> Any:
+            result = original(graph)
+            if not BUS.here.muted:
+                try:
+                    with BUS.mute():
+                        self._emit(graph)
+                except Exception:
+                    BUS.finding(own_fault("recording the replay of a CUDA graph"))
+            return result
+
+        return replay
+
+    def _emit(self, graph: Any) -> None:
+        capture = self._captures.get(graph)
+        if capture is not None:
+            BUS.replayed(capture)
+            return
+        name = tree_graphs().get(graph)
+        if name is not None:
+            name, advice = (
+                f"of torch.compile, {name},",
+                "Use record(recapture=True) to have it seen.",
+            )
+        else:
+            frames = caller_frames()
+            name = f"replayed at {frames[0].file}:{frames[0].line}" if frames else "of the program's own"
+            advice = "Capture it inside the recording."
+        BUS.finding(
+            Finding(
+                "unseen-cuda-graph",
+                f"a CUDA graph {name} was captured before the recording opened; its kernels are not seen. "
+                f"{advice}",
+            )
+        )
+
+    def _drop_graphs_of(self, listener: Listener) -> None:
+        """What was captured for a recording that closes fingerprints at every replay: nobody wants that now.
+
+        The graphs of torch.compile are dropped, and captured again at the next call. A graph that the user
+        captured is the user's.
+        """
+        marked = {graph for graph, capture in self._captures.items() if listener in capture.kept}
+        if not marked:
+            return
+        of_torch = tree_graphs()
+        drop_tree_graphs(lambda graph: graph in marked)
+        stay = [
+            capture
+            for graph in marked
+            if (capture := self._captures[graph]).templates and graph not in of_torch
+        ]
+        if stay:
+            size = sum(capture.kept[listener].nbytes for capture in stay)
+            graphs = "a CUDA graph" if len(stay) == 1 else f"{len(stay)} CUDA graphs"
+            listener.finding(
+                Finding(
+                    "fingerprints-stay",
+                    f"{graphs} captured inside the recording will take fingerprints at every replay, and "
+                    f"keep {size / 1e6:.1f} MB of the GPU's memory; capture again to be rid of that",
+                )
+            )
+        for graph in marked:
+            self._captures[graph].leave(listener)
+
+
+def _free(kept: dict[Listener, Any], left: list[Any]) -> None:
+    """The graph is gone."""
+    kept.clear()
+    left.clear()

@@ -1,0 +1,1 @@
+"""What runs outside of compiled code: operators, modules, optimizer steps, profilers."""

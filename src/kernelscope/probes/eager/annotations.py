@@ -1,0 +1,163 @@
+"""What belongs between launches in DebugMode's listing: modules, Python-level functions, redistributions.
+
+Each is installed only by a DebugMode that asks for it.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, Protocol
+
+import torch
+from torch._guards import TracingContext
+from torch.overrides import TorchFunctionMode
+
+from kernelscope.probes.bus import BUS
+from kernelscope.probes.launch import Launch
+from kernelscope.probes.patching import Patch
+
+_REDISTRIBUTES = ("torch.distributed.tensor._dispatch", "torch.distributed.tensor._redistribute")
+
+
+class ModuleCalls:
+    """Calls `enter(name)` and `leave()` around every forward of an nn.Module outside compiled code."""
+
+    def __init__(self, enter: Callable[[str], None], leave: Callable[[], None]) -> None:
+        self._enter = enter
+        self._leave = leave
+        self._names: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
+        self._handles: list[Any] = []
+        self._inside: list[torch.nn.Module] = []
+
+    def __enter__(self) -> None:
+        hooks = torch.nn.modules.module
+        self._handles = [
+            hooks.register_module_forward_pre_hook(self._before),
+            hooks.register_module_forward_hook(self._after, always_call=True),
+        ]
+
+    def __exit__(self, *error: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._inside.clear()
+
+    def _before(self, module: torch.nn.Module, args: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        self._inside.append(module)
+        self._enter(self._name(module))
+
+    def _after(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        if self._inside and self._inside[-1] is module:  # otherwise it was entered before us
+            self._inside.pop()
+            self._leave()
+
+    def _name(self, module: torch.nn.Module) -> str:
+        if module not in self._names:
+            root = type(module).__name__
+            for path, inner in module.named_modules():
+                self._names[inner] = f"{root}.{path}" if path else root
+        return self._names[module]
+
+
+class FunctionCalls(TorchFunctionMode):
+    """Lets `watch(func, args, kwargs, proceed)` stand around every function of torch's Python API."""
+
+    def __init__(self, watch: Callable[[Any, Any, Any, Callable[[], Any]], Any]) -> None:
+        super().__init__()
+        self._watch = watch
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if BUS.here.muted or torch.compiler.is_compiling() or TracingContext.try_get() is not None:
+            return func(*args, **kwargs)
+        return self._watch(func, args, kwargs, lambda: func(*args, **kwargs))
+
+
+class RedistributionLog(Protocol):
+    """What DTensor's dispatch code tells a debug mode."""
+
+    def record_redistribute_calls(
+        self,
+        arg: Any,
+        src_placement: Any,
+        dst_placement: Any,
+        transform_info_str: str | None = None,
+        is_explicit: bool = False,
+    ) -> AbstractContextManager[None]: ...
+
+    def record_output_placements(self, output_spec: Any) -> None: ...
+
+
+class Redistributions:
+    """Makes DTensor's own debug calls reach us. A tensor library loaded inside the block is not seen."""
+
+    def __init__(self, log: Callable[[], RedistributionLog]) -> None:
+        self._log = log
+        self._patches: list[Patch] = []
+
+    def __enter__(self) -> None:
+        for module in _REDISTRIBUTES:
+            if hasattr(sys.modules.get(module), "get_active_debug_mode"):
+                patch = Patch(f"{module}:get_active_debug_mode", self._around)
+                patch.install()
+                self._patches.append(patch)
+
+    def __exit__(self, *error: object) -> None:
+        while self._patches:
+            self._patches.pop().remove()
+
+    def _around(self, original: Any) -> Any:
+        # An outer one of ours, or stock's own DebugMode, still hears of it through `original`.
+        return lambda: _Several(self._log(), original()) if not BUS.here.muted else original()
+
+
+class _Several:
+    def __init__(self, first: RedistributionLog, second: RedistributionLog | None) -> None:
+        self._logs = [first] if second is None else [first, second]
+
+    def record_redistribute_calls(self, *args: Any, **kwargs: Any) -> AbstractContextManager[None]:
+        stack = ExitStack()
+        for log in self._logs:
+            stack.enter_context(log.record_redistribute_calls(*args, **kwargs))
+        return stack  # type: ignore[return-value]
+
+    def record_output_placements(self, output_spec: Any) -> None:
+        for log in self._logs:
+            log.record_output_placements(output_spec)
+
+
+def placements_text(spec: Any) -> str:
+    """A DTensor's layout, "S(0)R"."""
+    write = getattr(type(spec), "format_shard_order_str", None)
+    if write is not None:
+        return str(write(spec.placements, spec.shard_order))
+    return "".join(str(p) for p in spec.placements)
+
+
+def is_dtensor(value: Any) -> bool:
+    dtensor = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+    return dtensor is not None and isinstance(value, dtensor)
+
+
+def forward_trace() -> str | None:
+    """In the backward pass: where the forward operator was called, if anomaly mode noted it."""
+    node: Any = torch._C._current_autograd_node()
+    noted = node.metadata.get("traceback_") if node is not None else None
+    return "".join(noted) if noted else None
+
+
+def in_graph_pool(launch: Launch) -> bool:
+    """Whether a launch's memory belongs to a CUDA graph, which must not find it still in use later."""
+    if launch.captured is not None:
+        return True
+    trees = sys.modules.get("torch._inductor.cudagraph_trees")
+    if trees is None or launch.graph_call < 0 or not launch.site.device.startswith("cuda"):
+        return False
+    manager = trees.get_manager(int(launch.site.device.partition(":")[2] or 0), False)
+    return manager is not None and (manager.in_warmup or manager.in_recording)

@@ -1,0 +1,169 @@
+"""Eager operators, seen by a dispatch mode while a recording with ops="all" is open."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+from torch import _guards
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _python_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernelscope.fingerprint.fingerprinter import why_not
+from kernelscope.model.events import Site
+from kernelscope.probes.bus import BUS, own_fault, unseen
+from kernelscope.probes.describe import flatten, geometry
+from kernelscope.probes.launch import LaunchPoint
+from kernelscope.probes.operators import (
+    is_async_collective,
+    is_birth,
+    is_view,
+    operator_args,
+    operator_name,
+    return_names,
+    unwritten_returns,
+)
+from kernelscope.probes.origins import caller_frames, caller_key
+from kernelscope.probes.patching import resolve
+
+_NOT_KERNELS = {"prim", "prims", "profiler", "debug_mode_ops"}
+
+
+_TARGETS = (
+    "torch.utils._python_dispatch:_push_mode",
+    "torch.utils._python_dispatch:_pop_mode",
+    "torch.utils._python_dispatch:_get_current_dispatch_mode_stack",
+    "torch._guards:TracingContext.try_get",
+)
+
+
+class _Installed(threading.local):
+    mode: _OperatorMode | None = None
+    users = 0
+
+
+class EagerOperators:
+    """The probe for operators outside compiled graphs; one mode per thread that opened a recording."""
+
+    def __init__(self) -> None:
+        self._here = _Installed()
+
+    def install(self) -> None:
+        here = self._here
+        here.users += 1
+        if here.mode is None:
+            for target in _TARGETS:
+                resolve(target)
+            mode = _OperatorMode()
+            _python_dispatch._push_mode(mode)
+            here.mode = mode
+
+    def remove(self) -> None:
+        here = self._here
+        if not here.users:
+            raise RuntimeError(
+                "a recording with ops='all' was closed on another thread than the one that opened it; "
+                "close it where it was opened, because torch keeps dispatch modes per thread"
+            )
+        here.users -= 1
+        if not here.users and here.mode is not None:
+            mode, here.mode = here.mode, None
+            _take_off(mode)
+
+    def forget(self) -> None:
+        """In a forked child only the forking thread lives on, with a copy of its modes."""
+        if self._here.mode is not None:
+            _take_off(self._here.mode)
+        self._here = _Installed()
+
+
+def _take_off(mode: TorchDispatchMode) -> None:
+    """Remove a mode from the stack, also from below modes that were entered after it."""
+    if mode not in _python_dispatch._get_current_dispatch_mode_stack():
+        return  # closed inside a block that sets all modes aside: it comes back idle
+    above: list[TorchDispatchMode] = []
+    while (top := _python_dispatch._pop_mode()) is not mode:
+        above.append(top)
+    for other in reversed(above):
+        _python_dispatch._push_mode(other)
+
+
+class _OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its __init_subclass__
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._points: dict[Any, LaunchPoint] = {}
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        here = BUS.here
+        if here.muted or here.in_graph or not BUS.listeners or _guards.TracingContext.try_get() is not None:
+            return func(*args, **kwargs)
+        if any(issubclass(t, FakeTensor) for t in types) or _under_fake_mode():
+            return BUS.pass_by("fake", func, args, kwargs)
+        if types and all(t is torch.Tensor or t is torch.nn.Parameter for t in types):
+            return func(*args, **kwargs)  # autograd detaches what it saves, and asks with plain tensors
+        if types:
+            BUS.unwrapped(func, types, args, kwargs)
+            return NotImplemented  # the subclass unwraps itself, and what it runs comes here again
+        if getattr(func, "namespace", "") in _NOT_KERNELS:
+            return func(*args, **kwargs)
+        if is_view(func):
+            return BUS.pass_by("view", func, args, kwargs)
+        if is_birth(func):
+            result = BUS.pass_by("birth", func, args, kwargs)
+            if isinstance(result, torch.Tensor) and why_not(result) is None:
+                BUS.storages.born(result)
+            return result
+        try:
+            flat, point = unseen(self._point, func, args, kwargs)
+        except Exception:
+            BUS.finding(own_fault(f"looking at the arguments of {func}"))
+            return func(*args, **kwargs)
+        return BUS.run(point, flat, func, args, kwargs)
+
+    def _point(self, func: Any, args: Any, kwargs: Any) -> tuple[list[Any], LaunchPoint]:
+        flat = flatten(args, kwargs)
+        key = (func, caller_key(), tuple(kwargs), tuple(_key(v) for v in flat))
+        point = self._points.get(key)
+        if point is None:
+            _, described = operator_args(func, args, kwargs)
+            frames = caller_frames()
+            device = next((a.tensor.device for a in described if a.tensor is not None), "")
+            site = Site(
+                next(BUS.site_ids),
+                BUS.kernel(operator_name(func), "op", "eager"),
+                described,
+                file=frames[0].file if frames else "",
+                line=frames[0].line if frames else 0,
+                origin=frames,
+                device=device,
+            )
+            point = self._points[key] = LaunchPoint(
+                site,
+                is_static=False,
+                is_opaque=getattr(func, "namespace", "") != "aten",
+                is_pending=is_async_collective(func),
+                returns=True,
+                return_names=return_names(func),
+                unwritten_returns=unwritten_returns(func),
+            )
+        return flat, point
+
+
+def _key(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return geometry(value), value.dtype, value.device, type(value), value.layout
+    return type(value)
+
+
+def _under_fake_mode() -> bool:
+    """With no fake tensor among its arguments, a factory still makes one."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None

@@ -1,0 +1,57 @@
+"""Where one step ends: `optimizer.step()`.
+
+Every torch optimizer wraps its step in a profiler range of a known name. Hooking the range, unlike a global
+optimizer hook, leaves nothing for Dynamo to trace or guard on when the step itself is compiled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernelscope.probes.bus import BUS
+from kernelscope.probes.patching import Patch
+
+_RANGE = "torch.autograd.profiler:record_function"
+_STEP = "Optimizer.step#"
+
+
+class OptimizerSteps:
+    """The probe that marks steps, and shows profiler ranges between calls."""
+
+    def __init__(self) -> None:
+        self._patches = [
+            Patch(f"{_RANGE}.__enter__", self._around_enter),
+            Patch(f"{_RANGE}.__exit__", self._around_exit),
+        ]
+
+    def install(self) -> None:
+        for patch in self._patches:
+            patch.install()
+
+    def remove(self) -> None:
+        for patch in reversed(self._patches):
+            patch.remove()
+
+    def _around_enter(self, original: Any) -> Any:
+        def enter(profiler_range: Any) -> Any:
+            if not BUS.here.muted:
+                if profiler_range.name.startswith(_STEP):
+                    BUS.here.optimizer += 1
+                BUS.mark("record_function", profiler_range.name)
+            return original(profiler_range)
+
+        return enter
+
+    def _around_exit(self, original: Any) -> Any:
+        def leave(profiler_range: Any, *error: Any) -> Any:
+            try:
+                return original(profiler_range, *error)
+            finally:
+                if not BUS.here.muted:
+                    BUS.mark("record_function end", profiler_range.name)
+                if profiler_range.name.startswith(_STEP) and BUS.here.optimizer:
+                    BUS.here.optimizer -= 1
+                    if not BUS.here.optimizer and error[:1] == (None,):
+                        BUS.step()
+
+        return leave

@@ -1,0 +1,68 @@
+"""Whether one of torch's profilers is at work, and ranges for it.
+
+A profiler says when it starts and when it stops, so that nobody has to ask at each launch. It is told of a
+call by a range like those of `torch.profiler.record_function`, made without an operator: no mode sees it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from kernelscope.model.events import RANGE_PREFIX
+from kernelscope.probes.bus import BUS
+from kernelscope.probes.patching import Patch
+
+_HOME = "torch.autograd.profiler"
+
+
+class Profilers:
+    """The probe that tells the bus of torch's profilers."""
+
+    def __init__(self) -> None:
+        self._patches = [
+            Patch(f"{_HOME}:_run_on_profiler_start", lambda original: self._around(original, True)),
+            Patch(f"{_HOME}:_run_on_profiler_stop", lambda original: self._around(original, False)),
+        ]
+
+    def install(self) -> None:
+        from torch.autograd import profiler
+
+        for patch in self._patches:
+            patch.install()
+        if getattr(profiler, "_is_profiler_enabled", False):  # it was at work before the recording
+            BUS.profiled(True)
+
+    def remove(self) -> None:
+        for patch in reversed(self._patches):
+            patch.remove()
+        BUS.profiled(False)
+
+    def _around(self, original: Any, is_start: bool) -> Any:
+        def told() -> Any:
+            if not BUS.here.muted:  # our own, or one that times candidates
+                BUS.profiled(is_start)
+            return original()
+
+        return told
+
+
+def open_range(name: str) -> Any:
+    from torch.autograd import _record_function_with_args_enter  # type: ignore[attr-defined]
+
+    return _record_function_with_args_enter(name)
+
+
+def close_range(opened: Any) -> None:
+    from torch.autograd import _record_function_with_args_exit  # type: ignore[attr-defined]
+
+    _record_function_with_args_exit(opened)
+
+
+def say_which_run(uuid: str) -> None:
+    """Beside the events of the trace, where it is one of Kineto's."""
+    from torch._C import _autograd
+    from torch._C._profiler import ActiveProfilerType
+
+    if _autograd._profiler_type() == ActiveProfilerType.KINETO:
+        _autograd._add_metadata_json(f"kernelscope {uuid}", json.dumps({"ranges": RANGE_PREFIX}))

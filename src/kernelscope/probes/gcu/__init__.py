@@ -1,0 +1,1 @@
+"""Launches and stages of the gcu backend."""

@@ -1,0 +1,1 @@
+"""Launches of Inductor's Python wrappers."""

@@ -1,0 +1,273 @@
+"""Inductor's graphs: every launch of their Python wrappers, also of graphs compiled before the recording.
+
+One hook sees them all: a compiled graph is called through `CompiledFxGraph.__call__`, cold or from a cache,
+forward and backward. On first sight the functions of its wrapper module get code that tells of each launch;
+closing the last recording puts the original code objects back.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import threading
+import weakref
+from types import CodeType
+from typing import Any
+
+import torch
+
+from kernelscope.model.events import Direction, Finding, Frame, Graph
+from kernelscope.probes.bus import BUS, own_fault, unseen
+from kernelscope.probes.cpp_wrappers.instrumented_graphs import CppWrapped, CppWrappers
+from kernelscope.probes.origins import LineMap, caller_frames, compiled_user_code
+from kernelscope.probes.patching import Patch
+
+from .hooked_wrapper import HookedWrapper, read_with_births
+from .wrapper_launches import WrapperLaunches
+
+_CALL = "torch._inductor.output_code:CompiledFxGraph.__call__"
+_POST_COMPILE = "torch._inductor.output_code:CompiledFxGraph.post_compile"
+_CPP_WRAPPER = "CppWrapperCodeCache.load_pybinding"
+_OPTIMIZERS = os.path.join(os.path.dirname(torch.__file__), "optim", "")
+_Wrapper = HookedWrapper | CppWrapped
+_Known = tuple[Any, Graph | None, _Wrapper | None]  # a weak reference to it, and what it runs
+
+
+class CompiledGraphs:
+    """The probe for Inductor's compiled graphs."""
+
+    def __init__(self, cpp_wrappers: CppWrappers) -> None:
+        self._cpp_wrappers = cpp_wrappers
+        self._patches = [Patch(_CALL, self._around_call), Patch(_POST_COMPILE, self._around_post_compile)]
+        # By id of the module's namespace, which the value keeps.
+        self._hooked: dict[int, HookedWrapper] = {}
+        self._graphs: dict[int, _Known] = {}  # by id of the CompiledFxGraph
+        self._step_graphs: set[int] = set()  # of a compiled optimizer, run since the last step
+        self._compile_ids: dict[int, str] = {}
+        # The user's, by Inductor's number of the graph.
+        self._codes: dict[Any, tuple[CodeType | None, tuple[Frame, ...]]] = {}
+        self._ids = itertools.count()
+        self._is_on = False
+        self._lock = threading.Lock()
+
+    def install(self) -> None:
+        for patch in self._patches:
+            patch.install()
+        self._is_on = True
+        BUS.before_capture = self._hook_everything
+
+    def remove(self) -> None:
+        BUS.before_capture = None
+        # First the code, then the patch: a graph that is entered in between runs as Inductor wrote it.
+        with self._lock:
+            self._is_on = False
+            for wrapper in self._hooked.values():
+                wrapper.restore()
+            self._hooked.clear()
+            self._graphs.clear()
+            self._codes.clear()
+            self._step_graphs.clear()
+        for patch in reversed(self._patches):
+            patch.remove()
+
+    def _hook_everything(self) -> None:
+        """A CUDA graph is about to be captured, maybe inside a graph that has been entered already."""
+        with self._lock:
+            for wrapper in self._hooked.values():
+                _follow(wrapper)
+
+    def forget_lock(self) -> None:
+        """In a forked child: the thread that held it is gone."""
+        self._lock = threading.Lock()
+
+    def _around_call(self, original: Any) -> Any:
+        here = BUS.here
+
+        def call(compiled: Any, inputs: Any) -> Any:
+            before = here.graph_call, here.execution, here.plan, here.in_graph, here.backward, here.launch
+            if here.muted:
+                here.graph_call = -1
+                try:
+                    return original(compiled, inputs)
+                finally:
+                    here.graph_call = before[0]
+            graph, wrapper = self._enter(compiled, inputs)
+            here.in_graph += 1
+            here.backward = graph is not None and graph.direction == "backward"
+            optimizes = wrapper is not None and wrapper.optimizes and not here.optimizer
+            here.optimizer += optimizes
+            here.graph_call, here.execution, here.plan = -1, None, None
+            broken_off = False
+            try:
+                if graph is not None and wrapper is not None:
+                    stream = torch.cuda.current_stream().cuda_stream if wrapper.is_cuda else 0
+                    here.graph_call = BUS.graph_call(graph, BUS.phase(), stream, inputs)
+                    here.launch = None  # who called the graph is known of its graph call
+                if isinstance(wrapper, CppWrapped):
+                    with wrapper.running():
+                        result = original(compiled, inputs)
+                else:
+                    result = original(compiled, inputs)
+                if graph is not None and optimizes:
+                    self._count_step(graph)
+                return result
+            except BaseException as error:
+                broken_off = True
+                if wrapper is not None:
+                    BUS.note_failed(here.graph_call, wrapper.line_in(error), error)
+                raise
+            finally:
+                ended = here.graph_call
+                if here.plan is not None:
+                    here.plan.ended(here.execution, broken_off=broken_off)
+                here.graph_call, here.execution, here.plan, here.in_graph, here.backward, here.launch = before
+                here.optimizer -= optimizes
+                if wrapper is not None:
+                    self._leave(wrapper, ended)
+
+        return call
+
+    def _around_post_compile(self, original: Any) -> Any:
+        from torch._guards import CompileContext
+
+        def post_compile(compiled: Any, *args: Any, **kwargs: Any) -> Any:
+            key = id(compiled)
+            self._compile_ids[key] = str(CompileContext.current_compile_id() or "")
+            weakref.finalize(compiled, self._compile_ids.pop, key, None)
+            return original(compiled, *args, **kwargs)
+
+        return post_compile
+
+    def _enter(self, compiled: Any, inputs: Any) -> tuple[Graph | None, _Wrapper | None]:
+        with self._lock:
+            if not self._is_on:  # removed since this thread looked the method up
+                return None, None
+            known = self._graphs.get(id(compiled))
+            if known is None or known[0]() is not compiled:
+                known = self._graphs[id(compiled)] = (weakref.ref(compiled), *self._hook_or_say(compiled))
+            _, graph, wrapper = known
+            if wrapper is not None:
+                BUS.executing += 1
+                _follow(wrapper)
+                unseen(wrapper.look_at, inputs)
+            return graph, wrapper
+
+    def _leave(self, wrapper: _Wrapper, graph_call: int) -> None:
+        with self._lock:
+            BUS.executing -= 1
+            if self._hooked.get(id(wrapper.namespace)) is wrapper:  # not of an earlier recording
+                _follow(wrapper, graph_call)  # now, in the first execution, which is slow anyway
+
+    def _count_step(self, graph: Graph) -> None:
+        """A compiled optimizer step has no profiler range. It may be several graphs, each run once."""
+        if not self._step_graphs or graph.id in self._step_graphs:
+            self._step_graphs.clear()
+            BUS.step()
+        self._step_graphs.add(graph.id)
+
+    def _hook_or_say(self, compiled: Any) -> tuple[Graph | None, _Wrapper | None]:
+        try:
+            return self._hook(compiled)
+        except Exception:
+            BUS.finding(own_fault("hooking a compiled graph, whose launches are not recorded"))
+            return None, None
+
+    def _hook(self, compiled: Any) -> tuple[Graph | None, _Wrapper | None]:
+        if _CPP_WRAPPER in compiled.source_code:
+            return self._hook_cpp_wrapper(compiled)
+        namespace = _namespace_of(compiled)
+        if namespace is None:
+            name = compiled._fx_graph_cache_key or "?"
+            BUS.finding(
+                Finding(
+                    "unseen-graph",
+                    f"a compiled graph (cache key {name}) has no Python wrapper, so its launches are not "
+                    "recorded",
+                )
+            )
+            return None, None
+        path = str(namespace.get("__file__", "<wrapper>"))
+        wrapper = self._hooked.get(id(namespace)) or self._hook_wrapper(compiled, namespace, path)
+        graph = Graph(
+            id=next(self._ids),
+            direction=direction_of(compiled),
+            name=wrapper.aot_name,
+            compile_id=self._compile_ids.get(id(compiled), ""),
+            cache_key=compiled._fx_graph_cache_key or "",
+            source=compiled.source_code,
+            path=path,
+        )
+        return graph, wrapper
+
+    def _hook_cpp_wrapper(self, compiled: Any) -> tuple[Graph, CppWrapped]:
+        direction = direction_of(compiled)
+        linemap = compiled.cache_linemap or []
+        wrapper = CppWrapped(
+            self._cpp_wrappers,
+            optimizes=any(_OPTIMIZERS in (trace or "") for _, trace in linemap),
+            is_cuda="cuda" in compiled.device_types,
+            origin=self._called_from(compiled)[1],
+        )
+        number = compiled.fx_kwargs.get("graph_id")
+        graph = Graph(
+            id=next(self._ids),
+            direction=direction,
+            name=f"{number}_{direction}" if number is not None else "",
+            compile_id=self._compile_ids.get(id(compiled), ""),
+            cache_key=compiled._fx_graph_cache_key or "",
+            source=compiled.source_code,
+        )
+        return graph, wrapper
+
+    def _hook_wrapper(self, compiled: Any, namespace: dict[str, Any], path: str) -> HookedWrapper:
+        text = read_with_births(compiled.source_code, namespace)
+        linemap = compiled.cache_linemap or []
+        code, callers = self._called_from(compiled)
+        launches = WrapperLaunches(text, path, namespace, LineMap(linemap, code), callers)
+        hooked = self._hooked[id(namespace)] = HookedWrapper(
+            namespace,
+            compiled.source_code,
+            text,
+            launches,
+            optimizes=any(_OPTIMIZERS in (trace or "") for _, trace in linemap),
+            is_cuda="cuda" in compiled.device_types,
+        )
+        hooked.hook()
+        return hooked
+
+    def _called_from(self, compiled: Any) -> tuple[CodeType | None, tuple[Frame, ...]]:
+        """What was compiled, and who called it.
+
+        A forward graph is called from there, its backward graph from autograd's engine.
+        """
+        number = compiled.fx_kwargs.get("graph_id")
+        if direction_of(compiled) != "backward":
+            self._codes[number] = compiled_user_code(), caller_frames(limit=100)
+        return self._codes.get(number) or (None, caller_frames(limit=100))
+
+
+def _follow(wrapper: _Wrapper, ended: int = -1) -> None:
+    try:
+        unseen(wrapper.follow, ended)
+    except Exception:
+        BUS.finding(own_fault("changing how a graph is watched"))
+
+
+def _namespace_of(compiled: Any) -> dict[str, Any] | None:
+    """The globals of the wrapper module that a compiled graph runs."""
+    runner = getattr(compiled, "compiled_fn_runner", None)  # also there when CUDA graphs wrap the callable
+    function = getattr(type(runner), "call", None) if runner is not None else None
+    if function is None:
+        function = getattr(compiled.current_callable, "__func__", compiled.current_callable)
+    namespace = getattr(function, "__globals__", None)
+    return namespace if namespace is not None and "async_compile" in compiled.source_code else None
+
+
+def direction_of(compiled: Any) -> Direction:
+    kwargs = compiled.fx_kwargs
+    compiled_autograd = sys.modules.get("torch._dynamo.compiled_autograd")
+    # Compiled autograd compiles a whole backward as if it were an inference.
+    if kwargs.get("is_backward") or getattr(compiled_autograd, "in_compiled_autograd_region", False):
+        return "backward"
+    return "inference" if kwargs.get("is_inference") else "forward"

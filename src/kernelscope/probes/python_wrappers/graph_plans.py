@@ -1,0 +1,118 @@
+"""From the first execution of a graph to code that fingerprints the next ones as it did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kernelscope.probes.bus import BUS
+from kernelscope.probes.launch import GraphPlan, GraphReadings, Planner
+
+from .planned_source import BEGIN, FLUSH, PlannedLaunch, PlannedSource, Read, Unplannable, plan_source
+from .wrapper_launches import WrapperLaunches
+from .wrapper_source import Codes, Hook
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPlan:
+    """A wrapper's planned code, and the constants that it uses."""
+
+    codes: Codes
+    constants: dict[str, Any]
+    writes_inputs: bool
+
+
+def prepare(
+    planner: Planner, graph_call: int, launches: WrapperLaunches, source: str, path: str
+) -> PreparedPlan | None:
+    """A plan like the execution that has just ended, or None where the next may differ."""
+    readings = planner.readings(graph_call, len(launches.notable))
+    if readings is None:
+        return None
+    try:
+        planned = _source(source, path, dict(_launches(launches, readings)), planner.plans_lazily)
+    except Unplannable:
+        return None
+    plan = planner.plan(readings, planned.flushes)
+    if plan is None:
+        return None
+    names = {
+        _name(hook): BUS.number(readings.familiars[familiar.site.id])
+        for hook, (_, familiar) in launches.notable.items()
+    }
+    flushes = {f"{FLUSH}{i}": Hook(flush) for i, flush in enumerate(plan.flushes)}
+    return PreparedPlan(
+        planned.codes, names | flushes | {BEGIN: Hook(_beginner(plan))}, planned.writes_inputs
+    )
+
+
+def _name(hook: str) -> str:
+    return f"{hook}_planned"
+
+
+def _launches(launches: WrapperLaunches, readings: GraphReadings) -> Iterator[tuple[str, PlannedLaunch]]:
+    known: dict[int, Read] = {}
+
+    def is_read_already(view: Read) -> bool:
+        """Together with the tensor that it is a view of: the same variable, so that it is one each time."""
+        known[view.number] = view
+        tensor = readings.views.get(view.number, -1)
+        read = known.get(tensor)
+        if read is None or tensor in readings.swapped or read.expression != view.expression:
+            return False
+        readings.swapped[tensor] = view.number
+        return True
+
+    for hook, (_, familiar) in launches.notable.items():
+        site, addresses = familiar.site, launches.addresses[hook]
+        if site.id not in readings.familiars:
+            raise Unplannable(f"{site.kernel.name} was not seen")
+
+        def read(argument: int, number: int, addresses: Any = addresses) -> Read:
+            address = addresses[argument] if argument < len(addresses) else None
+            if address is None:
+                raise Unplannable("an argument is not a variable or a view of one")
+            return Read(number, *address)
+
+        found, left = (
+            tuple(r for reading in read_there[site.id] if not is_read_already(r := read(*reading)))
+            for read_there in (readings.before, readings.after)
+        )
+        written = [i for i, arg in enumerate(site.args) if arg.role in ("out", "inout") and arg.tensor]
+        yield (
+            hook,
+            PlannedLaunch(
+                _name(hook),
+                found,
+                left,
+                frozenset(read(i, -1).variable for i in written),
+            ),
+        )
+
+
+_SOURCES: dict[tuple[str, bool], tuple[str, dict[str, PlannedLaunch], PlannedSource]] = {}
+_SOURCES_AT_MOST = 128
+
+
+def _source(source: str, path: str, launches: dict[str, PlannedLaunch], lazily: bool) -> PlannedSource:
+    known = _SOURCES.get((path, lazily))
+    if known is not None and known[0] == source and known[1] == launches:
+        return known[2]
+    planned = plan_source(source, path, launches, lazily=lazily)
+    while len(_SOURCES) >= _SOURCES_AT_MOST:
+        del _SOURCES[next(iter(_SOURCES))]
+    _SOURCES[path, lazily] = source, launches, planned
+    return planned
+
+
+def _beginner(plan: GraphPlan) -> Any:
+    here = BUS.here
+
+    def begin(graph_call: int) -> Any:
+        """What the flushes of this execution are given; the functions of a partitioned graph share it."""
+        if graph_call >= 0 and here.execution is None:
+            here.execution, here.plan = plan.begin(graph_call), plan
+        return here.execution
+
+    return begin

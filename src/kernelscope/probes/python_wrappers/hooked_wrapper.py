@@ -1,0 +1,207 @@
+"""One wrapper module while it is watched, and the three ways to watch it.
+
+Its functions run the code that suits what the recordings want: every launch and allocation hooked; or, once
+each launch has been looked at, notes of them; or notes, and fingerprints as planned from the first execution.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from types import CodeType, FunctionType
+from typing import Any, TypeAlias
+
+import torch
+
+from kernelscope.model.events import BRIEF
+from kernelscope.probes.bus import BUS
+from kernelscope.probes.launch import Planner
+
+from . import wrapper_source
+from .graph_plans import PreparedPlan, prepare
+from .wrapper_launches import WrapperLaunches, is_birth, is_launch, lookup
+from .wrapper_source import Codes, Hook, KernelText, Wrapper, bind, read_wrapper
+
+_Aliases: TypeAlias = tuple[tuple[int, int], ...]
+
+
+class HookedWrapper:
+    """One wrapper module while its launches are watched."""
+
+    def __init__(
+        self,
+        namespace: dict[str, Any],
+        source: str,
+        text: Wrapper,
+        launches: WrapperLaunches,
+        *,
+        optimizes: bool,
+        is_cuda: bool,
+    ) -> None:
+        self.namespace = namespace
+        self.aot_name = text.aot_name
+        self.optimizes = optimizes  # it is the step of a torch optimizer, compiled
+        self.is_cuda = is_cuda
+        self._source = source
+        self._text = text
+        self._launches = launches
+        self._originals: list[tuple[FunctionType, CodeType]] = []
+        self._hooks: dict[str, Any] = {}
+        self._in_full: Codes = {}
+        self._in_use: Codes = {}
+        self._notes: dict[bool, Codes] = {}  # by whether the ends of launches are told
+        self._plan: PreparedPlan | None = None
+        self._as_planned: Codes = {}
+        self._planner: Planner | None = None  # whose plan it is, or who could not make one
+        self._aliases: _Aliases | None = None  # which inputs shared memory when it was planned
+        self._sub_kernels: list[Any] = []
+
+    def hook(self) -> None:
+        self._hooks = {c.hook: Hook(self._launches.hook(c)) for c in self._text.callsites}
+        self._in_full = bind(self._text.codes, self._hooks)
+        self._sub_kernels = self._launches.sub_kernels
+        self._originals = [(function, function.__code__) for function in _functions(self.namespace)]
+        self._use(self._in_full)
+
+    def follow(self, ended: int = -1) -> None:
+        """Do as the recordings want it now; `ended` is the execution that has just taken place."""
+        planner, is_known = BUS.planner, self._text.is_static and not self._launches.unfamiliar
+        if planner is not self._planner:
+            self._plan, self._planner = None, None
+        if is_known and BUS.notes_will_do:
+            ends = BUS.notes_have_ends
+            if ends not in self._notes:
+                self._notes[ends] = self._with_notes(ends)
+            self._use(self._notes[ends])
+            return
+        if is_known and planner is not None and self._planner is None and ended >= 0:
+            self._planner = planner
+            self._plan = self._planned(planner, ended)
+        self._use(self._as_planned if self._plan is not None else self._in_full)
+
+    def look_at(self, inputs: Any) -> None:
+        """A plan holds for as long as the inputs share memory in the way they did when it was made."""
+        planner, plan = BUS.planner, self._plan
+        if planner is None or (planner is self._planner and (plan is None or not self._is_touchy(plan))):
+            return
+        aliases = _aliases(inputs)
+        if plan is None:
+            self._aliases = aliases
+        elif aliases is None or aliases != self._aliases:
+            self._plan = None
+            self._use(self._in_full)
+        elif plan.writes_inputs:
+            BUS.storages.touch(inputs)
+
+    def _is_touchy(self, plan: PreparedPlan) -> bool:
+        """Whether it would be wrong for inputs that share memory in another way: inputs that were one tensor
+        have one fingerprint."""
+        return plan.writes_inputs or (
+            self._aliases is not None and any(first != i for i, (first, _) in enumerate(self._aliases))
+        )
+
+    def _with_notes(self, ends: bool) -> Codes:
+        notable = dict(self._launches.notable)  # other threads may find more
+        numbers = {name: BUS.number(familiar) for name, familiar in notable.values()}
+        how = frozenset(notable), ends
+        codes = _read(self._source, self.namespace, births=False, notes=how).codes
+        return bind(codes, self._hooks | _noted_with() | numbers)
+
+    def _planned(self, planner: Planner, graph_call: int) -> PreparedPlan | None:
+        if len(self._launches.notable) != self._launches.count or self._aliases is None:
+            return None
+        path = str(self.namespace.get("__file__", "<wrapper>"))
+        plan = prepare(planner, graph_call, self._launches, self._source, path)
+        if plan is not None:
+            self._as_planned = bind(plan.codes, _noted_with() | plan.constants)
+        return plan
+
+    def _use(self, codes: Codes) -> None:
+        if codes is not self._in_use:
+            self._in_use = codes
+            for function, original in self._originals:
+                function.__code__ = codes.get((original.co_qualname, original.co_firstlineno), original)
+
+    def line_in(self, error: BaseException) -> int:
+        """The line of this wrapper that an exception came from."""
+        frames = traceback.walk_tb(error.__traceback__)
+        lines = [line for frame, line in frames if frame.f_globals is self.namespace]
+        return lines[-1] if lines else 0
+
+    def restore(self) -> None:
+        for function, code in self._originals:
+            function.__code__ = code
+        for kernel in self._sub_kernels:
+            vars(kernel).pop("run", None)
+
+
+def _noted_with() -> dict[str, Any]:
+    return {
+        wrapper_source.BUS: BUS,
+        wrapper_source.HERE: BUS.here,
+        wrapper_source.TIME: time,
+        wrapper_source.BRIEF: BRIEF,
+    }
+
+
+def _aliases(inputs: Any) -> _Aliases | None:
+    """For each input the first one in the same memory, and how far from it; None where that cannot be told.
+
+    Nor can it where an input holds nothing yet: the next time it may, unless an operator never writes it.
+    """
+    seen: dict[int, tuple[int, int]] = {}
+    found = []
+    try:
+        for i, value in enumerate(inputs):
+            if not isinstance(value, torch.Tensor):
+                found.append((i, 0))
+                continue
+            memory, offset = value.untyped_storage()._cdata, int(value.storage_offset())
+            storage = BUS.storages.known(memory)
+            if storage is not None and storage.unwritten and not storage.left_unwritten:
+                return None
+            first, start = seen.setdefault(memory, (i, offset))
+            found.append((first, offset - start))
+    except (NotImplementedError, RuntimeError):  # a sparse tensor has no storage
+        return None
+    return tuple(found)
+
+
+_Notes: TypeAlias = tuple[frozenset[str], bool]  # hooks that are noted, and whether their ends are told
+_NONE: _Notes = frozenset(), False
+_TEXTS: dict[tuple[str, bool, _Notes], tuple[str, Wrapper]] = {}  # a long one takes a second to read
+_TEXTS_AT_MOST = 256
+
+
+def read_with_births(source: str, namespace: dict[str, Any]) -> Wrapper:
+    """The wrapper's text with its launches and allocations hooked."""
+    return _read(source, namespace, births=True)
+
+
+def _read(source: str, namespace: dict[str, Any], *, births: bool, notes: _Notes = _NONE) -> Wrapper:
+    path = str(namespace.get("__file__", "<wrapper>"))
+    key = path, births, notes
+    known = _TEXTS.get(key)
+    if known is not None and known[0] == source:
+        return known[1]
+
+    def choose(called: str, kernels: Mapping[str, KernelText]) -> bool:
+        return is_launch(called, namespace, kernels) and (
+            births or not is_birth(called, lookup(called, namespace))
+        )
+
+    noted, ends = notes
+    wrapper = read_wrapper(source, path, choose, noted, ends=ends)
+    while len(_TEXTS) >= _TEXTS_AT_MOST:
+        del _TEXTS[next(iter(_TEXTS))]
+    _TEXTS[key] = source, wrapper
+    return wrapper
+
+
+def _functions(namespace: dict[str, Any]) -> Iterator[FunctionType]:
+    for value in list(namespace.values()):
+        if isinstance(value, FunctionType) and value.__globals__ is namespace:
+            yield value
+        elif isinstance(value, type) and value.__module__ == namespace.get("__name__"):
+            yield from (m for m in vars(value).values() if isinstance(m, FunctionType))

@@ -1,0 +1,1 @@
+"""Triton kernels: those that users launch, and what any of them does with its arguments."""

@@ -1,0 +1,1 @@
+"""Child processes, signals, and limits of the machine. Needs no torch."""

@@ -1,0 +1,73 @@
+"""How long calls take: on the host by its clock, on a GPU as the profiler or, failing that, events tell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+
+from kernelscope.model.events import Call, Finding
+from kernelscope.probes.launch import Launch
+from kernelscope.recording.sinks import Sink
+
+from .device_times import EventTimes, TracedTimes
+
+
+class DeviceTimes(Protocol):
+    """Tells the sink, sooner or later, how long a call ran on a GPU."""
+
+    def start(self) -> None: ...
+    def enter(self, call: int) -> None: ...
+    def leave(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+class CallTimes:
+    """The times of a recording's calls."""
+
+    def __init__(self, sink: Sink, finding: Callable[[Finding], None]) -> None:
+        self._sink = sink
+        self._finding = finding
+        self.on_device: DeviceTimes | None = None
+
+    def start(self) -> None:
+        if not torch.cuda.is_available():
+            return
+        self.on_device = TracedTimes(self._sink.took)
+        try:
+            self.on_device.start()
+        except RuntimeError as error:
+            self.on_device = EventTimes(self._sink.took)
+            self._finding(
+                Finding(
+                    "times-from-events",
+                    "another profiler is at work, so times on the GPU are between two events on the stream, "
+                    f"and include what it waited for ({error})",
+                )
+            )
+
+    def enter(self, call: Call) -> None:
+        call.start_ns = time.monotonic_ns()  # after our own work
+        if self.on_device is not None:
+            self.on_device.enter(call.index)
+
+    def leave(self, launch: Launch, call: Call) -> None:
+        """On the host it is known now; what went to a GPU is told later."""
+        if launch.point.is_past:
+            call.start_ns, call.duration_ns = launch.start_ns, launch.kwargs["took_ns"]
+            return
+        if launch.point.cuda_index < 0:
+            call.duration_ns = time.monotonic_ns() - call.start_ns
+        if self.on_device is not None:
+            self._sink.awaits_time(call)
+            self.on_device.leave()
+
+    def stop(self) -> None:
+        if self.on_device is None:
+            return
+        try:
+            self.on_device.stop()
+        except RuntimeError as error:  # a fault of the device has ended the trace
+            self._finding(Finding("no-device-times", f"the trace could not be read: {error}"))

@@ -1,0 +1,70 @@
+"""The calls of a recording as ranges in the trace of a profiler that is at work."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from kernelscope.model.events import BRIEF, Brief, Call, range_name
+from kernelscope.probes.bus import BUS
+from kernelscope.probes.eager.profilers import close_range, open_range, say_which_run
+from kernelscope.recording.sinks import Sink
+
+Note = Callable[[Brief], Any]
+
+
+class ProfilerRanges:
+    """Opens a range before a call and closes it after; of use only while `BUS.profiler` is not 0."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._told = 0  # which profiler knows whose calls these are
+        self._here = threading.local()
+        self.opened: dict[int, Any] = {}  # by key of the call
+
+    def enter(self, call: Call) -> None:
+        self.opened[call.key] = self._open(self._sink.place(call), call.site.kernel.name)
+
+    def leave(self, call: Call) -> None:
+        opened = self.opened.pop(call.key, None)
+        if opened is not None:  # otherwise the profiler started inside of this call
+            close_range(opened)
+
+    def around(self, note: Note) -> Note:
+        """The same for launches that are noted; what it returns closes the range."""
+
+        def noted(entry: Brief) -> Any:
+            end = note(entry)
+            number, graph_call, _ = BRIEF.unpack(entry)
+            familiar = BUS.familiars.get(number)
+            # The code of a graph that is executing already may not tell when a launch is over.
+            if familiar is None or graph_call < BUS.profiled_from:
+                return end
+            index = self._sink.noted_place(entry, end)
+            if index < 0:
+                return end
+            self._here.noted = opened = self._open(index, familiar.site.kernel.name)
+
+            def leave() -> None:
+                self._here.noted = None
+                close_range(opened)
+                if end is not None:
+                    end()
+
+            return leave
+
+        return noted
+
+    def failed(self) -> None:
+        """A graph raised: a noted launch that did it does not come to its end."""
+        opened = getattr(self._here, "noted", None)
+        if opened is not None:
+            self._here.noted = None
+            close_range(opened)
+
+    def _open(self, index: int, kernel: str) -> Any:
+        if self._told != BUS.profiler:
+            self._told = BUS.profiler
+            say_which_run(self._sink.run.info.uuid)
+        return open_range(range_name(index, kernel))

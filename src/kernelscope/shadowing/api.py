@@ -1,0 +1,89 @@
+"""`with shadow() as result:` and `check_correctness(fn, args)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from kernelscope.probes import PROBES, Probe
+from kernelscope.probes.bus import BUS
+from kernelscope.probes.compilation.fx_stages import FxStages
+from kernelscope.probes.compilation.lowering import Lowerings
+from kernelscope.probes.gcu.lowering import GcuLowerings
+
+from .result import ShadowResult
+from .session import Session, Wrong
+
+
+@contextmanager
+def shadow(*, offload: bool = False, wrong: Callable[[Wrong], None] | None = None) -> Iterator[ShadowResult]:
+    """Judge every kernel that compiled code launches inside.
+
+    What was compiled before is compiled again, without caches, because only lowering tells which buffer
+    holds which value.
+
+        with kernelscope.shadow() as result:
+            compiled(x).sum().backward()
+        print(result)
+
+    With `offload` the references are computed on the CPU, which spares the memory of a GPU. `wrong` is called
+    as soon as something is wrong.
+    """
+    result = ShadowResult()
+    try:
+        with listening(Session(result, offload=offload, wrong=wrong)):
+            yield result
+    finally:
+        result.is_done = True
+
+
+@contextmanager
+def listening(session: Session) -> Iterator[None]:
+    """It hears of every graph that is compiled inside, and of every launch."""
+    import torch._functorch.config as functorch_config
+    import torch._inductor.config as inductor_config
+
+    hooks: list[Probe] = [
+        Lowerings(session.lowered), GcuLowerings(session.lowered), FxStages(session.stage), session.results
+    ]  # fmt: skip
+    PROBES.acquire(operators=False, strict=True)
+    try:
+        for hook in hooks:
+            hook.install()
+        torch._dynamo.reset()
+        BUS.attach(session)
+        try:
+            with (
+                inductor_config.patch(fx_graph_cache=False, fx_graph_remote_cache=False),
+                functorch_config.patch(enable_autograd_cache=False),
+            ):
+                yield
+        finally:
+            BUS.detach(session)
+            session.close()
+    finally:
+        for hook in reversed(hooks):
+            hook.remove()
+        PROBES.release(operators=False)
+
+
+def check_correctness(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: dict[str, Any] | None = None,
+    *,
+    backend: str = "inductor",
+) -> ShadowResult:
+    """Compile a function, run it on these arguments, and judge every kernel that it launches.
+
+    Where its result can be differentiated, so is it: the backward kernels are judged too. Arguments are
+    cloned and gradients go nowhere, so nothing that was passed in is changed.
+    """
+    from .run_once import try_once
+
+    with shadow() as result:
+        try_once(fn, args, kwargs or {}, backend)
+    return result

@@ -1,0 +1,145 @@
+"""How far a kernel's result is from eager and from float64, in one pass: C++ on a CPU, else torch."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+import torch
+
+from kernelscope.fingerprint.cpu.engine import EngineError, start, threads_for
+
+SOURCE = Path(__file__).with_name("judge_engine.cpp")
+_KINDS = {torch.float64: 0, torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}
+_NUMBERS = struct.Struct("12d")
+
+
+@dataclass(slots=True)
+class Sums:
+    """Over the elements where eager and float64 are both finite in the result's dtype."""
+
+    considered: float = 0  # elements
+    worst: float = 0  # of the kernel, against float64
+    where: float = -1
+    eager_worst: float = 0
+    largest: float = 0  # of float64
+    squares: float = 0
+    eager_squares: float = 0
+    reference_squares: float = 0
+    along: float = 0  # the kernel's error, projected on the result
+    eager_along: float = 0
+    bad: float = 0  # not finite though it should be, or the other way round
+    where_bad: float = -1
+
+
+class JudgeEngine:
+    """One loaded library."""
+
+    NAME = "judge-engine"
+    SOURCES: tuple[Path, ...] = (SOURCE,)
+    FLAGS: tuple[str, ...] = ()
+
+    def __init__(self, library: Path) -> None:
+        free, held = ctypes.CDLL(str(library)), ctypes.PyDLL(str(library))
+        self._judge = free.kernelscope_judge
+        self._judge.argtypes = [
+            *[ctypes.c_void_p] * 3,
+            ctypes.c_int64,
+            ctypes.c_int,
+            ctypes.c_double,
+            ctypes.c_int,
+            ctypes.c_char_p,
+        ]
+        self._judge.restype = None
+        self._equal = held.kernelscope_equal
+        self._equal.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64]
+        self._equal.restype = ctypes.c_int
+
+    def computes(self) -> bool:
+        """Whether it agrees with the definition, on plain memory."""
+        made = (ctypes.c_float * 4)(1.0, 2.5, 3.0, float("nan"))
+        eager = (ctypes.c_float * 4)(1.0, 2.0, 3.0, 4.0)
+        wide = (ctypes.c_double * 4)(1.0, 2.25, 3.0, 4.0)
+        places = ctypes.addressof(made), ctypes.addressof(eager), ctypes.addressof(wide)
+        found = self._sums(*places, 4, 1, 3.4e38, 1)
+        return astuple(found)[:5] == (3, 0.25, 1, 0.25, 3) and (found.bad, found.where_bad) == (1, 3)
+
+    def equal(self, a: torch.Tensor, b: torch.Tensor) -> bool:
+        return bool(self._equal(a.data_ptr(), b.data_ptr(), a.nbytes))
+
+    def sums(self, made: torch.Tensor, eager: torch.Tensor, wide: torch.Tensor) -> Sums:
+        limit = float(torch.finfo(made.dtype).max)
+        return self._sums(
+            made.data_ptr(), eager.data_ptr(), wide.data_ptr(), made.numel(), _KINDS[made.dtype], limit,
+            max(1, threads_for(made.nbytes)),
+        )  # fmt: skip
+
+    def _sums(self, c: int, e: int, r: int, n: int, kind: int, limit: float, threads: int) -> Sums:
+        room = ctypes.create_string_buffer(_NUMBERS.size)
+        self._judge(c, e, r, n, kind, limit, threads, room)
+        return Sums(*_NUMBERS.unpack(room.raw))
+
+
+_lock = threading.Lock()
+_engine: JudgeEngine | None = None
+_reason: str | None = None
+
+
+def engine() -> JudgeEngine | None:
+    """The engine, or None where there is no compiler: then torch does the same, slower."""
+    global _engine, _reason
+    with _lock:
+        if _reason is None:
+            try:
+                _engine, _ = start(JudgeEngine)
+                _reason = ""
+            except EngineError as error:
+                _reason = str(error)
+    return _engine
+
+
+def is_equal(made: torch.Tensor, eager: torch.Tensor) -> bool:
+    """Bit by bit."""
+    if made.dtype != eager.dtype or made.shape != eager.shape:
+        return False
+    found = engine() if made.device.type == "cpu" else None
+    if found is not None and made.is_contiguous() and eager.is_contiguous():
+        return found.equal(made, eager)
+    if made.is_complex():
+        made, eager = torch.view_as_real(made), torch.view_as_real(eager)
+    return bool(((made == eager) | ((made != made) & (eager != eager))).all())
+
+
+def sums(made: torch.Tensor, eager: torch.Tensor, wide: torch.Tensor) -> Sums:
+    """Of three tensors of one shape; `wide` is float64."""
+    found = engine() if made.device.type == "cpu" and made.dtype in _KINDS else None
+    if found is not None and eager.dtype == made.dtype:
+        return found.sums(made.contiguous(), eager.contiguous(), wide.contiguous())
+    return sums_by_torch(made, eager, wide)
+
+
+def sums_by_torch(made: torch.Tensor, eager: torch.Tensor, wide: torch.Tensor) -> Sums:
+    limit = float(torch.finfo(made.dtype).max)
+    c, e, r = made.double().flatten(), eager.double().flatten(), wide.flatten()
+    is_counted = e.isfinite() & (r.abs() <= limit)
+    bad = is_counted & ~c.isfinite()
+    bad |= e.isnan() & r.isnan() & ~c.isnan()
+    bad |= e.isinf() & (r.abs() > limit) & ((e > 0) == (r > 0)) & (c != e)
+    good = is_counted & ~bad
+    zero = torch.zeros((), dtype=torch.float64, device=c.device)
+    dc, de = torch.where(good, c - r, zero), torch.where(good, e - r, zero)
+    r = torch.where(good, r, zero)
+    if not c.numel():
+        return Sums()
+    worst, where = dc.abs().max(0)
+    numbers = [
+        good.sum(), worst, where, de.abs().max(), r.abs().max(), (dc * dc).sum(), (de * de).sum(),
+        (r * r).sum(), (dc * r).sum(), (de * r).sum(), bad.sum(), bad.to(torch.int8).argmax(),
+    ]  # fmt: skip
+    found = Sums(*torch.stack([n.double() for n in numbers]).tolist())
+    found.where = found.where if found.worst else -1
+    found.where_bad = found.where_bad if found.bad else -1
+    return found

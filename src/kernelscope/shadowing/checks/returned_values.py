@@ -1,0 +1,85 @@
+"""Whether a graph returns what its kernels computed, or something else: another buffer, other strides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.utils._pytree import tree_flatten
+
+from kernelscope.fingerprint.torch_bits import quiet
+from kernelscope.shadowing.reference.evaluate import CannotEvaluate, Reference
+from kernelscope.shadowing.reference.in_place import InPlace
+from kernelscope.shadowing.reference.node_kinds import base_of, is_view
+from kernelscope.shadowing.result import Culprit
+
+from .foreign_writes import digest
+
+Places = dict[Node, list[tuple[int, list[Node]]]]
+
+
+def places_of(module: Any, in_place: InPlace) -> Places:
+    """By node: which results of the graph have its value, through which views."""
+    output = next(n for n in reversed(list(module.graph.nodes)) if n.op == "output")
+    found: Places = {}
+    for i, node in enumerate(tree_flatten(output.args[0])[0]):
+        # What is written in the middle of the graph has other values later.
+        if not isinstance(node, Node) or base_of(node) in in_place.writers:
+            continue
+        base, views = node, list[Node]()
+        found.setdefault(base, []).append((i, []))
+        while is_view(base) and isinstance(inner := base.args[0], Node):
+            views = [base, *views]
+            base = inner
+            found.setdefault(base, []).append((i, views))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a kernel left for the graph to return."""
+
+    digest: int
+    kernel_name: str
+    index: int  # of the launch
+    node: str
+
+
+class Returned:
+    """Of one execution of a graph."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._left: dict[int, Left] = {}  # by result
+
+    def note(self, node: Node, made: Any, kernel_name: str, index: int, reference: Reference) -> None:
+        """A launch left the value of this node."""
+        for i, views in self._places.get(node, ()):
+            self._left.pop(i, None)
+            if not isinstance(made, torch.Tensor) or made.layout is not torch.strided:
+                continue
+            try:
+                value = reference.same(views, {node: made})[views[-1]] if views else made
+            except CannotEvaluate:
+                continue
+            if isinstance(value, torch.Tensor) and value.numel():
+                with quiet():
+                    self._left[i] = Left(digest(value), kernel_name, index, (views or [node])[-1].name)
+
+    def check(self, results: Sequence[Any], names: Mapping[int, str], graph: str) -> list[Culprit]:
+        """The results that are not what was left for them."""
+        found = []
+        for i, left in self._left.items():
+            result = results[i] if i < len(results) else None
+            if not isinstance(result, torch.Tensor) or result.layout is not torch.strided:
+                continue
+            with quiet():
+                if digest(result) == left.digest:
+                    continue
+            reason = f"what {left.kernel_name} computed for output {i} is not what the graph returns there"
+            at = f"output {i}", names.get(i, ""), left.node
+            found.append(Culprit("wrong-result", reason, left.index, "return", "wrapper", *at, graph=graph))
+        return found

@@ -1,0 +1,198 @@
+"""One execution of a graph: what each variable of the wrapper holds at this moment."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.utils._pytree import tree_flatten
+
+from kernelscope.probes.compilation.lowering import LoweredGraph
+from kernelscope.shadowing.checks.returned_values import Places, Returned, places_of
+from kernelscope.shadowing.reference.in_place import InPlace, find_variables, find_writers
+from kernelscope.shadowing.reference.node_kinds import (
+    is_uninitialised,
+    is_user_kernel,
+    is_view,
+    value_of,
+    writes,
+)
+from kernelscope.shadowing.reference.wrapper_variables import WrapperText, read_text
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A wrapper, or the body of a branch or loop in it: its graph, and what its text tells."""
+
+    lowered: LoweredGraph
+    text: WrapperText
+    in_place: InPlace
+    inner: dict[str, Function]  # by name
+    places: Places  # by node: where the graph returns it
+    doubted: set[str] = field(default_factory=set)  # buffers that do not hold what their origins suggest
+
+
+def read_function(lowered: LoweredGraph, source: str, body: str = "") -> Function:
+    """Worked out once for a graph."""
+    text = read_text(source, lowered.path, body, _bodies_in(lowered))
+    in_place = find_writers(list(lowered.module.graph.nodes))
+    find_variables(in_place, lowered.mutates, lowered.origins, text.writes)
+    inner = {name: read_function(each, source, name) for name, each in lowered.inner.items()}
+    return Function(lowered, text, in_place, inner, places_of(lowered.module, in_place))
+
+
+def _bodies_in(lowered: LoweredGraph) -> set[str]:
+    return set(lowered.inner).union(*map(_bodies_in, lowered.inner.values()))
+
+
+class Execution:
+    """Which node's value each variable has, changing with each launch."""
+
+    def __init__(self, function: Function, name: str) -> None:
+        self.lowered = lowered = function.lowered
+        self.doubted = function.doubted
+        self.text = function.text
+        self.in_place = function.in_place
+        self.name = name
+        self.returned = Returned(function.places)
+        self._functions = function.inner
+        self._inner: dict[str, Execution] = {}
+        self._line = 0  # of the last launch
+        self.holds: dict[str, Node] = (
+            {str(node.target): node for node in lowered.module.graph.nodes if node.op == "placeholder"}
+            if lowered.inputs is None
+            else dict(lowered.inputs)
+        )
+        self.overwritten = {
+            node
+            for base in lowered.mutates.values()
+            if (node := lowered.nodes.get(base)) is not None and any(map(is_user_kernel, node.users))
+        }
+        self.done: set[str] = set()  # variables that a launch has written to
+        self.unread: dict[str, Node] = {}  # written, but nobody in this wrapper reads it
+        self.carried: dict[str, dict[Node, torch.Tensor]] = {}  # by piece: the inputs of who made it
+        self.makers: dict[str, list[str]] = {}
+        self.symbols: dict[str, Any] = {}
+
+    def at(self, functions: Sequence[str], line: int) -> Execution:
+        """That of the innermost of these functions: a body is executed anew each time it is entered."""
+        name = next((name for name in functions if name in self._functions), None)
+        if name is None:
+            self._line = line
+            return self
+        inner = self._inner.get(name)
+        is_own = self._functions[name].inner.keys().isdisjoint(functions)
+        if inner is None or (is_own and line <= inner._line):  # no line comes twice: loops are bodies too
+            inner = self._inner[name] = Execution(self._functions[name], self.name)
+        inner.symbols = self.symbols
+        return inner.at(functions, line)
+
+    def node_of(self, name: str, tensor: torch.Tensor | None) -> Node | None:
+        """The node whose value this variable holds when its last write is done."""
+        lowered = self.lowered
+        found = self.in_place.base_in(name) or self._mutated_input(name) or lowered.nodes.get(name)
+        if found is None:
+            found = self._by_result(name, tensor)
+        return found if found is None or _fits(found, tensor) else None
+
+    def guess_of(self, name: str, tensor: torch.Tensor | None) -> Node | None:
+        """The node whose value it seems to hold: the last that went into it, if that looks like it."""
+        if name in self.doubted or self.whole_of(name):
+            return None
+        others = {*self.lowered.nodes.values(), *self.in_place.variables}
+        found = _by_origin([n for n in self.lowered.origins.get(name, ()) if n not in others], tensor)
+        return found if found is None or _fits(found, tensor) else None
+
+    def renamed_inputs(self, alive: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """Inputs whose memory goes on under a new name, as long as nobody has written to it."""
+        found = {}
+        for new, old in self.text.renamed.items():
+            node, tensor = self.holds.get(old), alive.get(new)
+            if node is None or node.op != "placeholder" or old in alive or new in self.done:
+                continue
+            fake = value_of(node)
+            if (
+                isinstance(tensor, torch.Tensor)
+                and isinstance(fake, torch.Tensor)
+                and _is_whole(fake, tensor)
+            ):
+                found[old] = tensor.as_strided(tuple(fake.shape), tuple(fake.stride()), 0)
+        return found
+
+    def _by_result(self, name: str, tensor: torch.Tensor | None) -> Node | None:
+        """The wrapper returns it as the value of this node."""
+        output = next(n for n in reversed(list(self.lowered.module.graph.nodes)) if n.op == "output")
+        nodes, _ = tree_flatten(output.args[0])
+        if tensor is None or len(nodes) != len(self.text.results):
+            return None
+        found = [n for n, result in zip(nodes, self.text.results, strict=True) if result == name]
+        return next((n for n in found if isinstance(n, Node) and _is_shape(n, tensor, squeezed=True)), None)
+
+    def whole_of(self, name: str) -> str:
+        """The buffer that this one is a slice of (aten.cat)."""
+        return next((whole for whole, parts in self.lowered.parts.items() if name in parts), "")
+
+    def held(self, name: str) -> Node | None:
+        """What a variable holds, also under a second name: `buf9 = buf8`."""
+        while name not in self.holds and name not in self.text.last_write and name in self.text.renamed:
+            name = self.text.renamed[name]
+        if name in self.holds or name in self.text.last_write:
+            return self.holds.get(name)
+        node = self.lowered.nodes.get(name)  # a view, made without a launch: torch.ops.aten._conj(buf1)
+        return node if node is not None and is_view(node) and node.target is not operator.getitem else None
+
+    def _mutated_input(self, name: str) -> Node | None:
+        node = self.holds.get(name)
+        if node is None or node.op != "placeholder":
+            return None
+        others: list[Node] = list(self.lowered.module.graph.nodes)
+        return next((other for other in reversed(others) if node in writes(other)), None)
+
+
+def _is_whole(fake: torch.Tensor, memory: torch.Tensor) -> bool:
+    """Whether this memory is as large as the fake tensor, whose sizes are known."""
+    known = all(isinstance(n, int) for n in (*fake.shape, *fake.stride()))
+    size = sum((n - 1) * step for n, step in zip(fake.shape, fake.stride(), strict=True)) + 1 if known else 0
+    held = memory.untyped_storage().nbytes() // memory.itemsize
+    return known and fake.dtype == memory.dtype and fake.numel() > 0 and size <= held
+
+
+def _by_origin(origins: Sequence[Node], tensor: torch.Tensor | None) -> Node | None:
+    """Realised for somebody else: the last node in it that looks like it."""
+    if tensor is None:
+        return None
+    fitting = [n for n in origins if _is_shape(n, tensor)]
+    inner = {i for n in fitting for i in n.all_input_nodes}
+    last = [n for n in fitting if n not in inner]
+    return last[0] if len(last) == 1 else None
+
+
+def _is_shape(node: Node, tensor: torch.Tensor, *, squeezed: bool = False) -> bool:
+    """Whether the node's value has the tensor's shape; `squeezed`: but for sizes of one."""
+    value = value_of(node)
+    if squeezed and isinstance(value, torch.Tensor) and value.dtype == tensor.dtype:
+        # A size that is known only later is believed: the numbers of elements are compared again.
+        sizes = [n for n in value.shape if not isinstance(n, int) or n != 1]
+        real = [n for n in tensor.shape if n != 1]
+        pairs = zip(sizes, real, strict=False)
+        return len(sizes) == len(real) and all(not isinstance(a, int) or a == b for a, b in pairs)
+    return (
+        isinstance(value, torch.Tensor)
+        and value.dtype == tensor.dtype
+        and all(isinstance(n, int) for n in value.shape)
+        and tuple(value.shape) == tuple(tensor.shape)
+        and not is_uninitialised(node)
+    )
+
+
+def _fits(node: Node, tensor: torch.Tensor | None) -> bool:
+    value = value_of(node)
+    if tensor is None or not isinstance(value, torch.Tensor):
+        return tensor is None
+    if value.dtype != tensor.dtype:
+        return False
+    return not all(isinstance(n, int) for n in value.shape) or value.numel() == tensor.numel()

@@ -1,0 +1,1 @@
+"""What a launch should compute: its part of the FX graph, evaluated."""

@@ -1,0 +1,368 @@
+"""Evaluates FX nodes on real inputs: as eager would, in float64, and in float64 with small errors added.
+
+In float64 the casts to a narrower float are ignored, because a kernel keeps more digits inside; casts to
+integers, booleans and 8-bit floats stay. An operator without a float64 kernel runs in the dtype that it
+was recorded with, and is noted.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.fx.node import map_arg
+from torch.utils._pytree import tree_map
+
+from . import random_numbers
+from .in_place import InPlace
+from .layouts import as_compiled, viewed
+from .node_kinds import (
+    LOOKUP_SEED,
+    RANDINT,
+    RANDOM,
+    base_of,
+    dtype_of,
+    is_copy,
+    is_random,
+    is_user_kernel,
+    is_view,
+    value_of,
+    written_names,
+)
+
+_WIDE = {
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.float32: torch.float64,
+    torch.complex32: torch.complex128,
+    torch.complex64: torch.complex128,
+}
+_REDUCING = ("mm", "addmm", "bmm", "baddbmm", "convolution", "softmax", "attention", "cumsum", "linear")
+_BITS = {torch.ops.aten.view.dtype}
+
+
+class CannotEvaluate(Exception):
+    """Why a node has no reference, in a few words."""
+
+
+class Reference:
+    """Evaluates nodes of one graph."""
+
+    def __init__(
+        self,
+        module: Any,
+        symbols: Mapping[str, Any],
+        in_place: InPlace,
+        *,
+        triton: bool,
+        offload: bool = False,
+    ) -> None:
+        self._module = module
+        self._offload = offload  # on the CPU, wherever the graph runs
+        self._symbols = symbols  # the wrapper's sizes: s77
+        self._triton = triton
+        self._in_place = in_place
+        self._writers = {node for by in in_place.writers.values() for node in by}
+        self.narrow: set[str] = set()  # operators that ran without float64
+
+    def same(self, order: Sequence[Node], inputs: Mapping[Node, Any]) -> dict[Node, Any]:
+        """Each node in its own dtype, as eager computes it."""
+        return self._run(order, inputs, self._plain, lambda node, value: value)
+
+    def double(self, order: Sequence[Node], inputs: Mapping[Node, Any]) -> dict[Node, Any]:
+        return self._run(order, widened(inputs), self._wide, lambda node, value: value)
+
+    def jittered(
+        self, order: Sequence[Node], inputs: Mapping[Node, Any], generator: torch.Generator
+    ) -> dict[Node, Any]:
+        """float64 with an error of the size of a rounding after each node."""
+
+        def shake(node: Node, value: Any) -> Any:
+            eps = eps_of(dtype_of(node))
+            if not eps or is_view(node) or is_random(node):
+                return value
+            return _shaken(value, 0.5 * eps, generator)
+
+        def run(node: Node, args: Any, kwargs: Any) -> Any:
+            if node not in self._writers and (reach := reduction_size(node)):
+                eps = eps_of(dtype_of(node)) or eps_of(torch.float32)
+                args = _shaken(args, eps * (0.5 + math.sqrt(reach) / 8), generator)
+            return self._wide(node, args, kwargs)
+
+        return self._run(order, widened(inputs), run, shake)
+
+    def _run(
+        self,
+        order: Sequence[Node],
+        inputs: Mapping[Node, Any],
+        run: Callable[[Node, Any, Any], Any],
+        then: Callable[[Node, Any], Any],
+    ) -> dict[Node, Any]:
+        values = dict(inputs)
+        if not self._writers.isdisjoint(order):  # they write to copies
+            values |= {n: _cloned(v) for n, v in values.items() if n in self._in_place.writers}
+        for node in order:
+            args, kwargs = self._arguments(node, values)
+            try:
+                values[node] = then(node, run(node, args, kwargs))
+            except CannotEvaluate:
+                raise
+            except Exception as error:
+                said = str(error).partition("\n")[0][:200]
+                raise CannotEvaluate(f"{node.target} cannot be evaluated: {said}") from error
+        return values
+
+    def constant(self, node: Node) -> Any:
+        """A tensor that the graph itself has."""
+        found = _attribute(self._module, str(node.target))
+        return found.cpu() if self._offload and isinstance(found, torch.Tensor) else found
+
+    def _arguments(self, node: Node, values: Mapping[Node, Any]) -> tuple[Any, Any]:
+        def fetch(part: Any) -> Any:
+            if part in values:
+                return values[part]
+            if part.op == "get_attr":
+                return self.constant(part)
+            return self._symbol(part)
+
+        if is_copy(node) and node not in self._writers:  # what it is copied over need not be known
+            args, kwargs = (None, *map_arg(node.args[1:], fetch)), dict(node.kwargs)
+        else:
+            args, kwargs = map_arg((node.args, node.kwargs), fetch)
+        if self._offload:
+            on_cpu = torch.device("cpu")
+            args, kwargs = tree_map(lambda p: on_cpu if isinstance(p, torch.device) else p, (args, kwargs))
+        return args, kwargs
+
+    def _symbol(self, node: Node) -> Any:
+        value = value_of(node)
+        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+            expression = value.node.expr
+            unknown = [str(s) for s in expression.free_symbols if s.name not in self._symbols]
+            if unknown:
+                raise CannotEvaluate(f"the size {expression} is not known")
+            found = expression.xreplace({s: self._symbols[s.name] for s in expression.free_symbols})
+            kind = {torch.SymInt: int, torch.SymBool: bool}.get(type(value), float)
+            return kind(found)
+        if isinstance(value, int | float | bool):
+            return value
+        raise CannotEvaluate(f"{node.name} is not among the kernel's inputs")
+
+    # -- one node --------------------------------------------------------------------------------------
+
+    def _plain(self, node: Node, args: Any, kwargs: Any) -> Any:
+        target: Any = node.target
+        if node.op != "call_function":
+            raise CannotEvaluate(f"a node of kind {node.op}")
+        if not isinstance(target, torch._ops.OpOverload):  # a higher-order operator has a namespace too
+            return self._other(node, target, args, kwargs)
+        if node in self._writers:
+            done = _copy_over(*args) if is_copy(node) else target(*args, **kwargs)
+            return done if done is not None else _written(target, args, kwargs)
+        if is_copy(node):
+            return _copied(node, args[1])
+        if is_random(node):
+            return self._random(target, args, kwargs)
+        schema = getattr(target, "_schema", None)
+        if schema is not None and schema.is_mutable:
+            args, kwargs = _protected(schema, args, kwargs)
+            done = target(*args, **kwargs)
+            return done if done is not None else _written(target, args, kwargs)
+        if base_of(node) in self._in_place.writers:  # who writes to a view must write to what it looks at
+            return target(*args, **kwargs)
+        return viewed(target, as_compiled(node, args, self._symbols), kwargs)
+
+    def _other(self, node: Node, target: Any, args: Any, kwargs: Any) -> Any:
+        if isinstance(target, torch._ops.HigherOrderOperator):
+            if not getattr(target, "_name", "").startswith("triton_kernel_wrapper_functional"):
+                args, kwargs = tree_map(_cloned, (args, kwargs))
+            with ExitStack() as stack:
+                stack.enter_context(torch.utils._python_dispatch._disable_current_modes())
+                result = target(*args, **kwargs)
+            return kwargs["kwargs"] if is_user_kernel(node) else result
+        return target(*args, **kwargs)
+
+    def _wide(self, node: Node, args: Any, kwargs: Any) -> Any:
+        target: Any = node.target
+        if is_copy(node) and node not in self._writers:
+            return _copied(node, args[1], wide=True)
+        if target is operator.getitem:
+            return args[0][args[1]]
+        if is_random(node):
+            return _widen(self._random(target, args, kwargs))
+        if target in _BITS or getattr(target, "namespace", "") not in ("aten", "prims"):
+            return self._narrowly(node, args, kwargs)
+        wide = tree_map(
+            lambda part: _WIDE.get(part, part) if isinstance(part, torch.dtype) else part, (args, kwargs)
+        )
+        try:
+            return _widen(self._plain(node, *wide))
+        except (RuntimeError, NotImplementedError, TypeError):
+            return self._narrowly(node, args, kwargs)
+
+    def _narrowly(self, node: Node, args: Any, kwargs: Any) -> Any:
+        """In the dtypes that were recorded: there is no float64 kernel, or the bits are what counts."""
+        self.narrow.add(str(node.target))
+
+        def narrow(value: Any, part: Any) -> Any:
+            if isinstance(value, torch.Tensor) and isinstance(part, Node) and (dtype := dtype_of(part)):
+                return value.to(dtype)
+            return value
+
+        given = args, kwargs
+        args, kwargs = _paired(narrow, args, node.args), _paired(narrow, kwargs, node.kwargs)
+        result = _widen(self._plain(node, args, kwargs))
+        if node in self._writers:
+            _write_back(node.target, given, (args, kwargs))
+        return result
+
+    def _random(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target is LOOKUP_SEED:
+            return args[0][args[1]]
+        if target is RANDOM:
+            size, seed, mode = args
+            found = random_numbers.random(size, int(seed), mode, kwargs.get("offset", 0), triton=self._triton)
+        elif target is RANDINT:
+            low, high, size, seed = args
+            found = random_numbers.randint(
+                low, high, size, int(seed), kwargs.get("offset", 0), triton=self._triton
+            )
+        else:
+            raise CannotEvaluate(f"{target} draws random numbers of its own")
+        return found.to(seed.device)
+
+
+def widened(inputs: Mapping[Node, Any]) -> dict[Node, Any]:
+    return {node: _widen(value) for node, value in inputs.items()}
+
+
+def _widen(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(_WIDE[value.dtype]) if value.dtype in _WIDE else value
+    if isinstance(value, dict):
+        return {key: _widen(part) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)(map(_widen, value)) if type(value) in (tuple, list) else tuple(map(_widen, value))
+    return value
+
+
+def _copied(node: Node, source: Any, *, wide: bool = False) -> Any:
+    """`copy_(destination, source)`: of the destination only shape and dtype matter."""
+    value = value_of(node)
+    dtype = _WIDE.get(value.dtype, value.dtype) if wide else value.dtype
+    return source.to(dtype).expand(source.shape if tuple(source.shape) == tuple(value.shape) else value.shape)
+
+
+def _copy_over(target: torch.Tensor, source: Any, *_: Any) -> torch.Tensor:
+    """`copy_`, also from memory that it overwrites: then one row after the other, as a kernel would."""
+    try:
+        return target.copy_(source)
+    except RuntimeError:
+        if not target.dim() or not isinstance(source, torch.Tensor) or source.shape != target.shape:
+            raise
+    for row, new in zip(target, source, strict=True):
+        _copy_over(row, new)
+    return target
+
+
+def _written(target: Any, args: Any, kwargs: Any) -> Any:
+    """In place of the nothing that an operator returns: what it wrote, which its node then stands for."""
+    named = dict(zip([a.name for a in target._schema.arguments], args, strict=False)) | kwargs
+    found = [named[name] for name in written_names(target._schema) if name in named]
+    return found[0] if len(found) == 1 else None
+
+
+def _protected(schema: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """Clones in place of what an operator writes to."""
+    written = written_names(schema)
+    names = [a.name for a in schema.arguments]
+    args = tuple(tree_map(_cloned, v) if n in written else v for n, v in zip(names, args, strict=False))
+    return args, {k: tree_map(_cloned, v) if k in written else v for k, v in kwargs.items()}
+
+
+def _write_back(target: Any, wide: tuple[Any, Any], narrow: tuple[Any, Any]) -> None:
+    """What an operator wrote to narrow copies of its arguments."""
+    names = [a.name for a in target._schema.arguments]
+    (args, kwargs), (new_args, new_kwargs) = wide, narrow
+    pairs = dict(zip(names, zip(args, new_args, strict=True), strict=False))
+    pairs |= {name: (value, new_kwargs[name]) for name, value in kwargs.items()}
+    for name in written_names(target._schema):
+        old, new = pairs.get(name, (None, None))
+        olds, news = (part if isinstance(part, list | tuple) else [part] for part in (old, new))
+        for one, other in zip(olds, news, strict=True):
+            if isinstance(one, torch.Tensor) and one is not other:
+                one.copy_(other)
+
+
+def _cloned(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+def _paired(change: Callable[[Any, Any], Any], values: Any, parts: Any) -> Any:
+    if isinstance(values, tuple | list) and isinstance(parts, tuple | list):
+        return [_paired(change, v, p) for v, p in zip(values, parts, strict=True)]
+    if isinstance(values, Mapping) and isinstance(parts, Mapping):
+        return {k: _paired(change, v, parts[k]) for k, v in values.items()}
+    return change(values, parts)
+
+
+def _shaken(value: Any, size: float, generator: torch.Generator) -> Any:
+    if isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex()):
+        noise = torch.rand(value.shape, dtype=torch.float64, generator=generator)
+        return value * (1 + (2 * noise - 1).to(value.device) * size)
+    if isinstance(value, tuple | list):
+        return [_shaken(v, size, generator) for v in value]
+    return value
+
+
+def reduction_size(node: Node) -> float:
+    """How many numbers go into one of the result's, for a node that adds many; else 0."""
+    out = value_of(node)
+    outs = [v for v in (out if isinstance(out, tuple | list) else [out]) if isinstance(v, torch.Tensor)]
+    ins = [v for n in node.all_input_nodes if isinstance(v := value_of(n), torch.Tensor)]
+    if not outs or not ins or is_view(node):
+        return 0
+    most, made = max(_count(v) for v in ins), max(1.0, min(_count(v) for v in outs))
+    name = str(getattr(node.target, "__name__", node.target))
+    if any(word in name for word in _REDUCING):
+        return max(most / made, max(float(_last(v)) for v in ins))
+    return most / made if most > made else 0
+
+
+def _count(value: torch.Tensor) -> float:
+    return float(math.prod(int(n) if isinstance(n, int) else _hint(n) for n in value.shape))
+
+
+def _last(value: torch.Tensor) -> int:
+    return _hint(value.shape[-1]) if value.dim() else 1
+
+
+def _hint(size: Any) -> int:
+    if isinstance(size, int):
+        return size
+    hint = getattr(size.node, "hint", None)
+    return int(hint) if hint is not None else 64
+
+
+def eps_of(dtype: torch.dtype | None) -> float:
+    """One rounding, relative; 0 for what is not a float."""
+    if dtype is None or not (dtype.is_floating_point or dtype.is_complex):
+        return 0.0
+    return float(torch.finfo(dtype).eps)
+
+
+def coarsest_eps(order: Iterable[Node], outputs: Iterable[torch.dtype]) -> float:
+    """Of all that the nodes compute; inputs are what they are."""
+    computed = [eps_of(dtype_of(n)) for n in order if not is_view(n)]
+    return max([*computed, *map(eps_of, outputs)], default=0.0) or eps_of(torch.float32)
+
+
+def _attribute(module: Any, path: str) -> Any:
+    for name in path.split("."):
+        module = getattr(module, name)
+    return module

@@ -1,0 +1,130 @@
+"""A part of an FX graph: from one node back to those that are given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from .in_place import InPlace
+from .node_kinds import is_copy, is_given, is_symbolic, is_uninitialised, is_view, reshaped, value_of
+
+Walked = tuple[list[Node], list[Node], list[Node]]
+
+
+def walk(
+    outputs: Sequence[Node], stops: set[Node], overwritten: set[Node], writers: Collection[Node] = ()
+) -> Walked:
+    """The nodes to evaluate in order, those that are given, and those that are neither.
+
+    The value of a node that a user's kernel writes to is not what the node says: it must be given.
+    What `writers` write to is needed too.
+    """
+    order: list[Node] = []
+    leaves: dict[Node, None] = {}
+    missing: list[Node] = []
+    done: set[Node] = set()
+    todo: list[tuple[Node, bool]] = [(output, False) for output in reversed(outputs)]
+    while todo:
+        node, is_ready = todo.pop()
+        if is_ready:
+            order.append(node)
+            continue
+        if node in done:
+            continue
+        done.add(node)
+        if node in stops and (node not in outputs or node.op == "placeholder"):  # a copy of an input
+            leaves[node] = None
+        elif node.op == "get_attr" or is_symbolic(node):
+            continue
+        elif node.op == "placeholder" or is_given(node) or is_uninitialised(node) or node in overwritten:
+            missing.append(node)
+        else:
+            todo.append((node, True))
+            todo.extend((n, False) for n in _needed(node, writers))
+    return order, list(leaves), missing
+
+
+def walk_in_place(
+    outputs: Sequence[Node], stops: set[Node], overwritten: set[Node], in_place: InPlace, line: int
+) -> Walked:
+    """The same for a graph with writes in the middle: those of the launch at this line are done again."""
+    known = set(overwritten) | {b for b in in_place.writers if not in_place.is_made_at(b, line)}
+    writers = {writer for by in in_place.writers.values() for writer in by}
+    wanted = list(outputs)
+    while True:
+        order, leaves, missing = walk(wanted, stops, known, writers)
+        more: list[Node] = []
+        for node in (n for n in order if not is_view(n)):
+            for base, version in in_place.needed_by(node):
+                span = in_place.versions(base, line)
+                if span is None or not span[0] <= version <= span[1]:
+                    missing.append(base)
+                else:
+                    more += in_place.writers[base][span[0] : version]
+        new = [node for node in dict.fromkeys(more) if node not in wanted]
+        if missing or not new:
+            return sorted(order, key=in_place.place.__getitem__), leaves, missing
+        wanted += new
+
+
+def _needed(node: Node, writers: Collection[Node]) -> list[Node]:
+    if is_copy(node) and node not in writers:
+        return [n for n in node.args[1:2] if isinstance(n, Node)]
+    return node.all_input_nodes
+
+
+def stop_at(stops: dict[Node, str], node: Node, name: str) -> None:
+    """This variable has the value of the node, and of those that only have another shape."""
+    stops.setdefault(node, name)
+    if is_copy(node) and isinstance(source := node.args[1], Node) and _same_kind(source, node):
+        stops.setdefault(source, name)
+    while (inner := reshaped(node)) is not None:
+        stops.setdefault(inner, name)
+        node = inner
+
+
+def _same_kind(a: Node, b: Node) -> bool:
+    x, y = value_of(a), value_of(b)
+    return isinstance(x, torch.Tensor) and x.dtype == y.dtype and tuple(x.shape) == tuple(y.shape)
+
+
+def shaped(tensor: torch.Tensor, node: Node, symbols: Mapping[str, Any]) -> torch.Tensor:
+    """A buffer's contents in the shape of its node."""
+    value = value_of(node)
+    if not isinstance(value, torch.Tensor):
+        return tensor
+    try:
+        shape = concrete_shape(value, symbols)
+    except KeyError:  # a size that is known only once the kernel has run
+        return tensor
+    return tensor if tuple(tensor.shape) == shape else tensor.reshape(shape)
+
+
+def is_value_of(node: Node, tensor: torch.Tensor, symbols: Mapping[str, Any]) -> bool:
+    """Whether a buffer has as many elements as its node, of the same kind."""
+    value = value_of(node)
+    if not isinstance(value, torch.Tensor) or value.dtype != tensor.dtype:
+        return False
+    try:
+        return math.prod(concrete_shape(value, symbols)) == tensor.numel()
+    except KeyError:  # a size that is known only once the kernel has run
+        return False
+
+
+def concrete_shape(value: torch.Tensor, symbols: Mapping[str, Any]) -> tuple[int, ...]:
+    return concrete_sizes(value.shape, symbols)
+
+
+def concrete_sizes(sizes: Iterable[Any], symbols: Mapping[str, Any]) -> tuple[int, ...]:
+    return tuple(_size(n, symbols) for n in sizes)
+
+
+def _size(size: Any, symbols: Mapping[str, Any]) -> int:
+    if isinstance(size, int):
+        return size
+    expression = size.node.expr
+    return int(expression.xreplace({s: symbols[s.name] for s in expression.free_symbols}))

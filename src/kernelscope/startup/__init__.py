@@ -1,0 +1,1 @@
+"""Recording of a program that does not know of kernelscope."""

@@ -1,0 +1,282 @@
+"""The calls of a run as columns of numbers, so that a million of them are compared in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernelscope.model.events import Call, Site
+from kernelscope.model.run import Run
+
+from . import codec
+from .reader import Database
+from .stored_run import StoredRun
+
+Ints = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
+_CHUNK = 50_000  # rows that SQLite joins to one text
+_LOG_SHIFT = 40  # of a fingerprint slot: its log
+_SPACES = bytes(c if c in b"0123456789" else 32 for c in range(256))
+_GOLDEN, _ODD1, _ODD2 = (
+    np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0xBF58476D1CE4E5B9)
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Columns:
+    """One entry per call, in order. `found` and `left` say in 64 bits which values a call found and left.
+
+    What a call only read is among what it left, and so are the numbers that it was given: only contents that
+    it wrote over stand in `found` alone, which is therefore read on demand.
+    """
+
+    sites: Mapping[int, Site]
+    index: Ints
+    site: Ints
+    graph_call: Ints
+    step: Ints
+    left: Words
+    has_hashes: bool
+    found: Words | None = None
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+def columns_of(run: Run, *, found: bool = False) -> Columns:
+    return _of_disk(run, found) if isinstance(run, StoredRun) else _of_memory(run, found)
+
+
+def mixed(words: Words) -> Words:
+    """A bijection that spreads every bit; equal words stay equal."""
+    with np.errstate(over="ignore"):
+        words = words * _ODD1
+        words ^= words >> np.uint64(32)
+        words *= _ODD2
+        words ^= words >> np.uint64(29)
+    return words
+
+
+def signatures(rows: Ints, positions: Ints, values: Words, count: int) -> Words:
+    """One word for all (position, value) of a row; rows come in order."""
+    found = np.zeros(count, np.uint64)
+    if len(rows):
+        with np.errstate(over="ignore"):
+            each = mixed(values ^ ((positions.astype(np.uint64) + np.uint64(1)) * _GOLDEN))
+            starts = np.flatnonzero(np.r_[True, rows[1:] != rows[:-1]])
+            found[rows[starts]] = np.add.reduceat(each, starts)
+    return found
+
+
+def word(value: Any) -> int:
+    """Any value as 64 bits; equal values give equal ones, and NaN equals NaN."""
+    return value % (1 << 64) if type(value) is int else hash(codec.to_json(value)) % (1 << 64)
+
+
+# -- a run in memory --------------------------------------------------------------------------------------
+
+
+def _of_memory(run: Run, found: bool) -> Columns:
+    calls = run.records_of_calls
+    given = [hash(codec.to_json(call.scalars)) if call.scalars else 0 for call in calls]
+    numbers = np.array(given, np.int64).astype(np.uint64)
+    left = [_slots_of(call, call.pre if call.post is None else call.post) for call in calls]
+    return Columns(
+        {call.site.id: call.site for call in calls},
+        np.arange(len(calls)),
+        np.array([call.site.id for call in calls], np.int64),
+        np.array([call.graph_call for call in calls], np.int64),
+        np.array([call.step for call in calls], np.int64),
+        _signed(left) ^ numbers,
+        any(left),
+        _signed([_slots_of(call, call.pre) for call in calls]) ^ numbers if found else None,
+    )
+
+
+def _slots_of(call: Call, slots: dict[int, int] | None) -> list[tuple[int, int]]:
+    return [(i, word(call.hasher.read(slot))) for i, slot in sorted(slots.items())] if slots else []
+
+
+def _signed(hashes: Sequence[Sequence[tuple[int, int]]]) -> Words:
+    flat = [(row, i, value) for row, found in enumerate(hashes) for i, value in found]
+    rows, positions, values = zip(*flat, strict=True) if flat else ((), (), ())
+    return signatures(
+        np.array(rows, np.int64), np.array(positions, np.int64), np.array(values, np.uint64), len(hashes)
+    )
+
+
+# -- a run on disk ----------------------------------------------------------------------------------------
+# SQLite joins a column to one text and numpy takes it apart: no Python object for each value, and Python's
+# lock is free meanwhile, so that two runs are read side by side.
+
+
+def _of_disk(run: StoredRun, found: bool) -> Columns:
+    run._sync()
+    database = run._database
+    with database.understood():
+        sites = {id: site for id, (site, _) in run.sites.items()}
+        index, site, graph_call, step = _calls(database)
+        known = np.array(sorted(sites), np.int64)
+        at = np.minimum(np.searchsorted(known, site), len(known) - 1)
+        if len(site) and (not len(known) or not np.array_equal(known[at], site)):
+            raise ValueError("there are calls of a site that is not there")
+        values = _Values(database)
+        left = _details(database, values, index, "ifnull(post, ifnull(pre, ''))")
+        before = _details(database, values, index, "ifnull(pre, '')") if found else None
+        return Columns(sites, index, site, graph_call, step, left, len(values) > 0, before)
+
+
+def _calls(database: Database) -> tuple[Ints, Ints, Ints, Ints]:
+    chunks = list(_chunks(database, "group_concat(site), group_concat(graph_call)", "calls", "id"))
+    index = _together([keys for keys, _ in chunks], np.int64)
+    site, graph_call = (
+        _together([_numbers(texts[column]) for _, texts in chunks], np.int64) for column in range(2)
+    )
+    if not len(index) == len(site) == len(graph_call):
+        raise ValueError("the calls have columns of different lengths")
+    return index, site, graph_call, _steps(database, index, graph_call)
+
+
+def _steps(database: Database, index: Ints, graph_call: Ints) -> Ints:
+    """Within a graph the step is that of its execution; only what is outside says it itself."""
+    step = np.zeros(len(index), np.int64)
+    executions = database.rows("SELECT id, step FROM graph_calls ORDER BY id")
+    if executions:
+        ids, steps = np.array(executions, np.int64).T
+        at = np.minimum(np.searchsorted(ids, graph_call), len(ids) - 1)
+        step = np.where(ids[at] == graph_call, steps[at], step)
+    if len(index) and graph_call.min() < 0:
+        for keys, (text,) in _chunks(database, "group_concat(ifnull(step, 0))", "calls", "id"):
+            places = np.searchsorted(index, keys)
+            step[places] = np.where(graph_call[places] < 0, _numbers(text), step[places])
+    return step
+
+
+def _details(database: Database, values: _Values, index: Ints, slots: str) -> Words:
+    found = np.zeros(len(index), np.uint64)
+    picked = f"group_concat({slots}, char(10)), max(scalars <> '[]')"
+    for calls, (text, has_scalars) in _chunks(database, picked, "details", "call"):
+        places = np.searchsorted(index, calls)
+        if places[-1] >= len(index) or not np.array_equal(index[places], calls):
+            raise ValueError("there are details of a call that is not there")
+        found[places] = values.signatures(text, len(calls))
+        if has_scalars:
+            where = "FROM details WHERE call BETWEEN ? AND ? ORDER BY call"
+            rows = database.rows(f"SELECT scalars {where}", (int(calls[0]), int(calls[-1])))
+            given = np.fromiter((_given(scalars) for (scalars,) in rows), np.int64, len(calls))
+            found[places] ^= given.astype(np.uint64)
+    return found
+
+
+def _given(scalars: str) -> int:
+    return hash(scalars) if scalars != "[]" else 0
+
+
+class _Values:
+    """What every slot holds, as one word each."""
+
+    def __init__(self, database: Database) -> None:
+        self._logs: dict[int, tuple[Ints, Words]] = {}  # by log: its slots, and what they hold
+        [(first, last)] = database.rows("SELECT min(slot), max(slot) FROM fingerprints")
+        for log in range((first or 0) >> _LOG_SHIFT, ((last or 0) >> _LOG_SHIFT) + 1):
+            slots, words = self._read(database, log << _LOG_SHIFT, (log + 1 << _LOG_SHIFT) - 1)
+            if len(slots):
+                self._logs[log] = slots, words
+
+    def __len__(self) -> int:
+        return sum(len(slots) for slots, _ in self._logs.values())
+
+    @staticmethod
+    def _read(database: Database, first: int, last: int) -> tuple[Ints, Words]:
+        slots: list[Ints] = []
+        words: list[Words] = []
+        picked = "group_concat(bits), count(bits)"
+        for keys, (bits, plain) in _chunks(database, picked, "fingerprints", "slot", first, last):
+            slots.append(keys)
+            if plain == len(keys):
+                words.append(_numbers(bits).astype(np.uint64))
+            else:  # hashes of another kind than 64 bits
+                ends = (int(keys[0]), int(keys[-1]))
+                rows = database.table("fingerprints", "WHERE slot BETWEEN ? AND ? ORDER BY slot", ends)
+                found = [word(codec.fingerprint_value(bits, other)) for _, bits, other, _ in rows]
+                words.append(np.array(found, np.uint64))
+        return _together(slots, np.int64), _together(words, np.uint64)
+
+    def signatures(self, text: str, count: int) -> Words:
+        """Of lines of JSON that map arguments to slots."""
+        raw = text.encode()
+        letters = np.frombuffer(raw, np.uint8)
+        ends = np.flatnonzero(letters == ord("\n"))
+        if len(ends) != count - 1:
+            raise ValueError("a column of details has another length")
+        numbers = _numbers(raw.translate(_SPACES).decode(), " ")
+        colons = np.flatnonzero(letters == ord(":"))
+        if len(numbers) != 2 * len(colons):
+            raise ValueError("details hold something else than slots")
+        until = np.searchsorted(colons, ends)
+        rows = np.repeat(np.arange(count), np.diff(until, prepend=0, append=len(colons)))
+        return signatures(rows, numbers[0::2], self._of(numbers[1::2]), count)
+
+    def _of(self, slots: Ints) -> Words:
+        found = np.zeros(len(slots), np.uint64)
+        logs = slots >> _LOG_SHIFT
+        for log, (known, words) in self._logs.items():
+            here = logs == log if len(self._logs) > 1 else np.ones(len(slots), bool)
+            asked = slots[here]
+            if known[-1] - known[0] + 1 == len(known):
+                at = asked - known[0]  # they follow one another without a gap
+            else:
+                at = np.searchsorted(known, asked)
+            there = (at >= 0) & (at < len(known))
+            at = np.where(there, at, 0)
+            there &= known[at] == asked
+            found[here] = np.where(there, words[at], np.uint64(0))
+        return found
+
+
+def numbers_of(database: Database, table: str, expressions: Sequence[str], key: str = "id") -> list[Ints]:
+    """The key and some expressions of a table, each as one array of whole numbers; none of them NULL."""
+    picked = ", ".join(f"group_concat({each})" for each in expressions)
+    parts: list[list[Ints]] = [[] for _ in range(1 + len(expressions))]
+    for keys, texts in _chunks(database, picked, table, key):
+        for part, found in zip(parts, (keys, *map(_numbers, texts)), strict=True):
+            if len(found) != len(keys):
+                raise ValueError(f"a column of {table} has another length")
+            part.append(found)
+    return [_together(part, np.int64) for part in parts]
+
+
+def _chunks(
+    database: Database, picked: str, table: str, key: str, first: int | None = None, last: int | None = None
+) -> Iterator[tuple[Ints, tuple[Any, ...]]]:
+    """The keys and the picked columns of a table, so many rows joined at once, in the order of the keys."""
+    if first is None or last is None:
+        [(first, last)] = database.rows(f"SELECT min({key}), max({key}) FROM {table}")
+    while first is not None and last is not None and first <= last:
+        # Sparse keys: the next chunk begins where there is a row.
+        where = f"FROM {table} WHERE {key} BETWEEN ? AND ?"
+        [(begin,)] = database.rows(f"SELECT min({key}) {where}", (first, last))
+        if begin is None:
+            return
+        end = min(begin + _CHUNK - 1, last)
+        [(count, *found)] = database.rows(f"SELECT count(*), {picked} {where}", (begin, end))
+        if count == end - begin + 1:
+            keys = np.arange(begin, end + 1)
+        else:
+            [(text,)] = database.rows(f"SELECT group_concat({key}) {where}", (begin, end))
+            keys = _numbers(text)
+        yield keys, tuple(found)
+        first = end + 1
+
+
+def _numbers(text: str, separator: str = ",") -> Ints:
+    return np.fromstring(text, np.int64, sep=separator) if text.strip() else np.zeros(0, np.int64)
+
+
+def _together(parts: list[Any], kind: Any) -> Any:
+    return np.concatenate(parts) if parts else np.zeros(0, kind)

@@ -1,0 +1,219 @@
+"""run.db as it is written: one connection, one transaction at a time."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from kernelscope.model.events import Call, Finding, GraphCall, Mark, RunInfo, Site
+from kernelscope.stages.records import Record
+
+from . import codec, stage_rows
+from .file_systems import can_lock
+from .schema import APPLICATION_ID, OBJECTS, SCHEMA_VERSION
+
+# Rows in one statement. SQLite lets go of Python's lock at each: with one row in each, the recorded program
+# and the writer would hand that lock to and fro all the time.
+_AT_ONCE = (500, 50, 5, 1)
+LOG_SHIFT = 40  # of a fingerprint slot: its log; log 0 is the host's
+_READERS = 60.0  # seconds that a reader may keep the writer waiting, where there is no log
+_IN_USE = 4096  # slots before the oldest one that is needed: a call that is not written yet may be theirs
+
+
+class Database:
+    """Writes the rows of one run. Used by one thread at a time."""
+
+    def __init__(self, path: Path, info: RunInfo, *, log: bool = True) -> None:
+        """`log`: write ahead, where SQLite can; readers are then never in the way of a transaction."""
+        self.path = path
+        self._db, self.has_log = _connected(path, log)
+        self._sites: dict[int, Site] = {}
+        self._kernels: set[int] = set()
+        self._graphs: set[int] = set()
+        self._fingerprints: dict[int, int] = {}  # by log: the first slot that is not written yet
+        try:
+            self._db.execute("BEGIN")
+            for sql in OBJECTS[SCHEMA_VERSION].values():
+                self._db.execute(sql)
+            self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+            self._db.executemany("INSERT INTO info VALUES (?, ?)", codec.info_rows(info))
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._db.close()
+            raise
+
+    def __enter__(self) -> Database:
+        self._db.execute("BEGIN")
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is None:
+            self._db.execute("COMMIT")
+        else:
+            with suppress(sqlite3.Error):  # a full disk has rolled back already
+                self._db.execute("ROLLBACK")
+
+    def note(self, key: str, value: Any) -> None:
+        self._db.execute("INSERT OR REPLACE INTO info VALUES (?, ?)", (key, codec.to_json(value)))
+
+    def site(self, site: Site, dead: Sequence[int] | None = None) -> None:
+        """`dead`: what its noted calls find uninitialised, where it has been noted."""
+        if self._sites.get(site.id) is site and dead is None:
+            return
+        if site.kernel.id not in self._kernels:
+            self._insert("kernels", [codec.kernel_row(site.kernel)])
+            self._kernels.add(site.kernel.id)
+        self._insert("sites", [codec.site_row(site, dead or ())])
+        self._insert("arguments", list(codec.argument_rows(site)))
+        self._sites[site.id] = site
+
+    def graph_calls(self, graph_calls: Sequence[GraphCall]) -> None:
+        for graph_call in graph_calls:
+            if graph_call.graph.id not in self._graphs:
+                self._insert("graphs", [codec.graph_row(graph_call.graph)])
+                self._graphs.add(graph_call.graph.id)
+        self._insert("graph_calls", [codec.graph_call_row(g) for g in graph_calls])
+
+    @property
+    def graph_count(self) -> int:
+        return len(self._graphs)
+
+    def noted_calls(self, numbers: list[int]) -> None:
+        """Straight from the ring, five for a call: index, site, graph call, start ns, duration ns or 0.
+
+        What a noted call does not say, its graph call does.
+        """
+        into = "calls (id, site, graph_call, start_ns, duration_ns)"
+        self._insert_flat(into, "(?, ?, ?, ?, nullif(?, 0))", 5, numbers)
+
+    def calls(self, calls: Sequence[Call]) -> None:
+        for call in calls:
+            self.site(call.site)
+        self._insert("calls", [codec.call_row(call) for call in calls])
+        self._insert("details", [row for call in calls if (row := codec.detail_row(call)) is not None])
+        self._insert("errors", [(call.index, call.error) for call in calls if call.error])
+
+    def error(self, call: int, message: str) -> None:
+        self._insert("errors", [(call, message)])
+
+    def durations(self, rows: Iterable[tuple[int, int]]) -> None:
+        """(nanoseconds, call), measured after the call was written."""
+        self._db.executemany("UPDATE calls SET duration_ns = ? WHERE id = ?", rows)
+
+    def fingerprints(self, hasher: Any, log: int, slots: range) -> None:
+        """The values of these slots of one log, as far as they are not written yet."""
+        start = max(self._fingerprints.get(log, slots.start), slots.start)
+        stats = hasher.stats if getattr(hasher, "has_stats", False) else lambda slot: None
+        rows = [codec.fingerprint_row(s, hasher.read(s), stats(s)) for s in range(start, slots.stop)]
+        self._insert("fingerprints", rows)
+        self._fingerprints[log] = max(start, slots.stop)
+
+    def tensors(self, rows: Sequence[codec.Row]) -> None:
+        self._insert("tensors", rows)
+
+    def marks(self, marks: Sequence[Mark]) -> None:
+        self._insert("marks (call, kind, text)", [codec.mark_row(mark) for mark in marks])
+
+    def findings(self, findings: Sequence[Finding]) -> None:
+        rows = [codec.finding_row(finding) for finding in findings]
+        self._insert("findings (kind, message, call, kernel, arg)", rows)
+
+    def compiled(self, records: Sequence[Record]) -> None:
+        for table, columns, rows in stage_rows.rows_of(records):
+            self._insert(f"{table} ({columns})", rows)
+
+    def drop_before(self, call: int) -> None:
+        """Forget all calls before this one, and what only they refer to; the space is used again."""
+        for table, column in (("calls", "id"), ("details", "call"), ("errors", "call"), ("tensors", "call")):
+            self._db.execute(f"DELETE FROM {table} WHERE {column} < ?", (call,))
+        oldest = "(SELECT min(graph_call) FROM calls WHERE graph_call >= 0)"
+        self._db.execute(f"DELETE FROM graph_calls WHERE id < {oldest}")
+        self._db.execute("DELETE FROM marks WHERE call < ?", (call,))
+        self._drop_fingerprints()
+        self.note("dropped_before", call)
+
+    def _drop_fingerprints(self) -> None:
+        """Slots are handed out in order, so what is older than all that the calls refer to is of no use."""
+        needed = self._db.execute(
+            f"SELECT value >> {LOG_SHIFT}, min(value) "
+            "FROM (SELECT pre AS slots FROM details UNION ALL SELECT post FROM details), json_each(slots) "
+            "GROUP BY 1"
+        ).fetchall()
+        for log, oldest in needed:
+            start, end = log << LOG_SHIFT, oldest - _IN_USE
+            if end > start:
+                self._db.execute("DELETE FROM fingerprints WHERE slot >= ? AND slot < ?", (start, end))
+                self._fingerprints[log] = max(self._fingerprints.get(log, start), end)
+
+    def _insert(self, table: str, rows: Sequence[codec.Row]) -> None:
+        if rows:
+            places = f"({', '.join('?' * len(rows[0]))})"
+            self._insert_flat(table, places, len(rows[0]), list(chain.from_iterable(rows)))
+
+    def _insert_flat(self, into: str, places: str, width: int, values: list[Any]) -> None:
+        at = 0
+        while at < len(values):
+            count = next(n for n in _AT_ONCE if n * width <= len(values) - at)
+            sql = f"INSERT OR REPLACE INTO {into} VALUES {', '.join([places] * count)}"
+            given = values[at : at + count * width]
+            try:
+                self._db.execute(sql, given)
+            except UnicodeEncodeError:  # a lone surrogate, as in the name of a file that is no UTF-8
+                self._db.execute(sql, [codec.storable(v) if isinstance(v, str) else v for v in given])
+            at += count * width
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk, with what is still in the write-ahead log."""
+        total = 0
+        for name in (self.path.name, f"{self.path.name}-wal"):
+            with suppress(OSError):
+                total += self.path.with_name(name).stat().st_size
+        return total
+
+    def close(self) -> None:
+        """Leave one file that can be read where nothing can be written."""
+        try:
+            with self:
+                self.note("ended_ns", time.time_ns())
+            with suppress(sqlite3.OperationalError):  # somebody is reading: the log stays beside it
+                self._db.execute("PRAGMA journal_mode=DELETE")
+        finally:
+            self._db.close()
+
+    def abandon(self) -> None:
+        with suppress(sqlite3.Error):
+            self._db.close()
+
+
+def _connected(path: Path, log: bool) -> tuple[sqlite3.Connection, bool]:
+    """A connection, and whether it writes ahead.
+
+    Without the log, the journal takes back a transaction that a crash has torn, and a reader that is in the
+    middle of something is waited for.
+    """
+    if log:
+        db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        with suppress(sqlite3.OperationalError):  # no shared memory here
+            if db.execute("PRAGMA journal_mode=WAL").fetchone() == ("wal",):
+                for sql in ("PRAGMA synchronous=NORMAL", "PRAGMA journal_size_limit=16777216"):
+                    db.execute(sql)
+                db.execute("BEGIN IMMEDIATE")
+                db.execute("ROLLBACK")
+                return db, True
+        db.close()
+        os.truncate(path, 0)  # its first page says that it has a log
+    lock = "" if can_lock(path) else "?nolock=1"  # there is no other writer
+    where = f"file:{quote(os.fsencode(path.absolute()))}{lock}"
+    db = sqlite3.connect(where, uri=True, check_same_thread=False, isolation_level=None, timeout=_READERS)
+    for pragma in ("journal_mode=TRUNCATE", "synchronous=FULL"):
+        db.execute(f"PRAGMA {pragma}")
+    return db, False

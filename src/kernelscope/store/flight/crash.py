@@ -1,0 +1,183 @@
+"""What was going on when a recorded process ended without closing its recording."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from kernelscope.errors import RunError
+from kernelscope.model.call import KernelCall
+from kernelscope.model.events import Call, Site
+from kernelscope.model.kinds import view_of
+from kernelscope.store import folder
+from kernelscope.store.stored_run import StoredRun
+
+from .reader import UNKNOWN, Slot, is_recording
+
+_SIGNALS = {int(known): known.name for known in signal.Signals}
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """How it ended: what had completed, what was executing, and what was queued behind it."""
+
+    path: Path
+    ended: str  # in words: "was killed by SIGSEGV"
+    exception: str = ""
+    executing: list[KernelCall] = field(default_factory=list)  # outermost first; empty: nothing was
+    completed: int = -1  # the newest call that is known to have completed
+    queued: int = 0
+    last: KernelCall | None = None  # the newest call, when none was executing
+
+    def text(self) -> str:
+        lines = [
+            f"the program {self.ended}" + (f" ({self.exception.splitlines()[0]})" if self.exception else "")
+        ]
+        if self.executing:
+            call = self.executing[-1]
+            done = f"completed through {self.completed}" if self.completed >= 0 else "nothing had completed"
+            more = f"; {self.queued} more were queued" if self.queued else ""
+            lines.append(f"  {done}; {call.index}, this kernel, was executing{more}:")
+            lines += [f"    {line}" for line in describe(call)]
+            lines += [f"  inside call {c.index}: {c.kernel_name}" for c in reversed(self.executing[:-1])]
+        elif self.last is not None:
+            lines.append(
+                f"  no recorded kernel was executing; the last one, {self.last.index}, had completed:"
+            )
+            lines += [f"    {line}" for line in describe(self.last)]
+        else:
+            lines.append("  no kernel had been launched")
+        return "\n".join(lines)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "ended": self.ended,
+            "exception": self.exception or None,
+            "completed_through": self.completed if self.completed >= 0 else None,
+            "executing": [about(call) for call in self.executing],
+            "queued": self.queued,
+            "last": about(self.last) if self.last is not None else None,
+            "path": str(self.path),
+        }
+
+
+def describe(call: KernelCall) -> list[str]:
+    where = f" at {call.origin}" if call.origin else ""
+    grid = f" grid={call.grid}" if call.grid is not None else ""
+    replay = ["(a CUDA graph was replayed: it is this call, or a later one of the replay)"]
+    args = [
+        f"  {name}: {arg.tensor.short.removeprefix('t: ') if arg.tensor else value}"
+        for name, arg, value in zip(call.arg_names, call.arguments, call.args, strict=False)
+    ]
+    return [
+        f"[{call.kind}] {call.kernel_name}{grid}{where}",
+        *args,
+        *(replay if call.replay is not None else ()),
+    ]
+
+
+def about(call: KernelCall) -> dict[str, Any]:
+    return {
+        "index": call.index,
+        "kind": call.kind,
+        "kernel_name": call.kernel_name,
+        "grid": list(call.grid) if call.grid is not None else None,
+        "origin": str(call.origin) if call.origin else None,
+        "args": [
+            {"name": a.name, "role": a.role, "tensor": a.tensor.short if a.tensor else None}
+            for a in call.arguments
+        ],
+    }
+
+
+def crash_in(path: Path) -> Crash | None:
+    """The crash of a run: of its first process that is over and did not come to its end; None without one."""
+    story = folder.read_story(path)
+    for part in folder.parts(path):
+        found = None if is_recording(part / folder.FLIGHT) else crash_of(part, story)
+        if found is not None:
+            return found if part == path or part.name.startswith("rank") else _of_child(found)
+    return None
+
+
+def _of_child(crash: Crash) -> Crash:
+    """The story is of the command; a process that it started may have ended in another way."""
+    ended = f"started {crash.path.name}, a process that ended without closing its recording; it {crash.ended}"
+    return replace(crash, ended=ended.removesuffix(" without closing its recording"))
+
+
+def is_running(path: Path) -> bool | None:
+    """Whether any part of a run is being recorded right now; None where that cannot be known."""
+    found = [is_recording(part / folder.FLIGHT) for part in folder.parts(path)]
+    return True if True in found else None if None in found else False
+
+
+def crash_of(part: Path, story: folder.Story | None = None) -> Crash | None:
+    """What a process left behind; None when its recording was closed and no exception ended it."""
+    if (part / folder.DATABASE).stat().st_size == 0:
+        return Crash(part, _ended(story))
+    run = StoredRun(part)
+    if not run.is_closed and run.stopped:
+        return None  # how the program went on is not known
+    exception = str(run.notes_of_run.get("exception", ""))
+    is_fault = "CUDA" in exception or "cuda" in exception or "accelerator" in exception.lower()
+    if run.is_closed and not is_fault:
+        return None
+    return _told(run, story, exception, is_fault)
+
+
+def _told(run: StoredRun, story: folder.Story | None, exception: str, is_fault: bool) -> Crash | None:
+    flight = run.flight
+    slots = flight.slots
+    executing = [slot for slot in slots if slot.is_executing]
+    queued = 0
+    completed = max((slot.index for slot in slots if not slot.is_executing), default=-1)
+    on_device = _unfinished(slots, flight.streams)
+    if on_device:
+        # The host is ahead of the device: what the markers say is what happened.
+        executing, queued, completed = on_device[:1], len(on_device) - 1, on_device[0].index - 1
+    elif executing:
+        completed = executing[0].index - 1
+    elif is_fault and run.is_closed:
+        return None
+    calls = [_call(run, slot) for slot in executing]
+    last = _call(run, slots[-1]) if slots and not calls else None
+    ended = _ended(story, is_closed=run.is_closed)
+    if (story is None or story.status is None) and is_recording(run.path / folder.FLIGHT) is None:
+        ended += f", or still runs ({UNKNOWN})"
+    return Crash(run.path, ended, exception, calls, completed, queued, last)
+
+
+def _unfinished(slots: list[Slot], streams: list[tuple[int, int]]) -> list[Slot]:
+    """Calls on the stream whose oldest unfinished call is the oldest of all."""
+    waiting: dict[int, list[Slot]] = {}
+    for slot in slots:
+        if slot.stream and slot.stream <= len(streams) and slot.index + 1 > streams[slot.stream - 1][1]:
+            waiting.setdefault(slot.stream, []).append(slot)
+    return min(waiting.values(), key=lambda found: found[0].index, default=[])
+
+
+def _call(run: StoredRun, slot: Slot) -> KernelCall:
+    """The call of a slot: from run.db if it was written, otherwise from the flight recorder."""
+    written = run.read_calls([slot.index])
+    if written:
+        return view_of(run, written[0])
+    stored = run.sites.get(slot.site)
+    site: Site | None = stored[0] if stored else run.flight.sites.get(slot.site)
+    if site is None:
+        raise RunError(
+            f"{run.path / folder.FLIGHT} is damaged: it speaks of site {slot.site}, which nobody knows"
+        )
+    return view_of(run, Call(slot.index, site, slot.graph_call, start_ns=slot.start_ns))
+
+
+def _ended(story: folder.Story | None, *, is_closed: bool = False) -> str:
+    unclosed = "" if is_closed else " without closing its recording"
+    if story is None or story.status is None:
+        return f"ended{unclosed or ' with an error'}"
+    if story.status < 0 or story.status - 128 in _SIGNALS:  # a shell says 128 + n
+        number = -story.status if story.status < 0 else story.status - 128
+        return f"was killed by {_SIGNALS.get(number, f'signal {number}')}"
+    return f"ended with status {story.status}{unclosed}"

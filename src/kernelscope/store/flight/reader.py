@@ -1,0 +1,155 @@
+"""What a flight recorder holds after the process that wrote it is gone. Trusts nothing that it reads."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernelscope.errors import RunError
+from kernelscope.model.events import Site
+from kernelscope.store import codec
+
+from .recorder import (
+    ENTERED,
+    HEADER,
+    HEADER_BYTES,
+    MAGIC,
+    RECORD,
+    SLOT,
+    STATUS,
+    STATUS_AT,
+    STOPPED_AT,
+    STOPPED_BYTES,
+    STREAM,
+    STREAMS,
+    STREAMS_AT,
+    UNLOCKED,
+    UNLOCKED_AT,
+    VERSION,
+)
+
+UNKNOWN = "whether it is still being recorded cannot be known: its file system has no locks"
+_MOST_SLOTS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One launch, as the ring tells it."""
+
+    index: int
+    site: int
+    graph_call: int
+    start_ns: int
+    end_ns: int
+    is_executing: bool  # entered and not left: what the host was in
+    stream: int  # place among the stream markers, counted from 1; 0 for none
+    is_full: bool  # told in full by the writer, once it is over
+
+
+@dataclass(frozen=True, slots=True)
+class FlightLog:
+    """The readable part of a `flight` file."""
+
+    pid: int
+    calls: int
+    graphs: int
+    bytes_written: int
+    is_closed: bool
+    slots: list[Slot]  # oldest first
+    streams: list[tuple[int, int]]  # handle, newest completed call + 1
+    stopped: str = ""  # why the recording stopped although the program went on
+    sites: dict[int, Site] = field(default_factory=dict)
+
+
+def read_status(path: Path) -> tuple[int, int, int] | None:
+    """Calls, graphs and bytes written so far; None where there is nothing to read."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(STATUS_AT + STATUS.size)
+    except OSError:
+        return None
+    if not head.startswith(MAGIC) or len(head) < STATUS_AT + STATUS.size:
+        return None
+    calls, graphs, written, _ = STATUS.unpack_from(head, STATUS_AT)
+    return calls, graphs, written
+
+
+def is_recording(path: Path, lock: Callable[[int, int], None] = fcntl.flock) -> bool | None:
+    """Whether the process that writes this file is alive: it holds a lock as long as it is.
+
+    None where that cannot be known: the recording is not closed, and the file system has no locks.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(STATUS_AT + STATUS.size).ljust(STATUS_AT + STATUS.size, b"\0")
+            is_unlocked = UNLOCKED.unpack_from(head, UNLOCKED_AT)[0] == 1
+            try:
+                lock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            except OSError:
+                is_unlocked = True
+    except OSError:  # there is no such file
+        return False
+    is_closed = STATUS.unpack_from(head, STATUS_AT)[3] == 1
+    return None if is_unlocked and not is_closed else False
+
+
+def read_flight(path: Path) -> FlightLog:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}") from None
+    if len(data) < HEADER_BYTES or not data.startswith(MAGIC):
+        raise RunError(f"{path} is not a flight recorder of kernelscope, or is cut short")
+    _, version, slots, slot_bytes, header_bytes, pid, _ = HEADER.unpack_from(data)
+    if version > VERSION:
+        raise RunError(
+            f"{path} has version {version} and this kernelscope reads up to {VERSION}; use a newer one"
+        )
+    end = HEADER_BYTES + slots * SLOT.size
+    is_sane = 0 < slots <= _MOST_SLOTS and slots & (slots - 1) == 0
+    if not is_sane or slot_bytes != SLOT.size or header_bytes != HEADER_BYTES or len(data) < end:
+        raise RunError(f"{path} is damaged: its header does not fit its {len(data)} bytes")
+    calls, graphs, written, closed = STATUS.unpack_from(data, STATUS_AT)
+    markers = [STREAM.unpack_from(data, STREAMS_AT + i * STREAM.size) for i in range(STREAMS)]
+    return FlightLog(
+        pid, calls, graphs, written, bool(closed),
+        slots=sorted(_slots(data, slots), key=lambda slot: slot.index),
+        streams=[(handle, value) for handle, value in markers],
+        stopped=data[STOPPED_AT : STOPPED_AT + STOPPED_BYTES].rstrip(b"\0").decode("utf-8", "replace"),
+        sites=dict(_journal(data, end)),
+    )  # fmt: skip
+
+
+def _slots(data: bytes, slots: int) -> Iterator[Slot]:
+    ring = data[HEADER_BYTES : HEADER_BYTES + slots * SLOT.size]
+    found = [
+        (index - 1, end_ns, *rest)
+        for place, (*rest, index, end_ns) in enumerate(SLOT.iter_unpack(ring))
+        if index and (index - 1) % slots == place
+    ]
+    newest = max((slot[0] for slot in found), default=-1)
+    for index, end_ns, start_ns, site, graph_call, state, stream, is_full, _unused in found:
+        if index > newest - slots + 1:  # the oldest may have been half overwritten
+            yield Slot(index, site, graph_call, start_ns, end_ns, state == ENTERED, stream, bool(is_full))
+
+
+def _journal(data: bytes, at: int) -> Iterator[tuple[int, Site]]:
+    """The sites of the journal, up to the first record that is not whole."""
+    while at + RECORD.size <= len(data):
+        length, checksum = RECORD.unpack_from(data, at)
+        text = data[at + RECORD.size : at + RECORD.size + length]
+        if not length or len(text) < length or zlib.crc32(text) != checksum:
+            return
+        try:
+            kernel, row, arguments = json.loads(text)
+            site = codec.site_of(row, codec.kernel_of(kernel), map(codec.arg_of, arguments))
+            yield int(row[0]), site
+        except (ValueError, TypeError, KeyError, IndexError):
+            return
+        at += RECORD.size + length

@@ -1,0 +1,304 @@
+"""The flight recorder: a memory-mapped ring of the last launches, written before each launch.
+
+The pages belong to the file, not to the process, so what was written is there after SIGKILL. The ring is
+also the way of brief notes to the writer: a launch that is noted costs one `pack_into` and no allocation.
+
+    header | ring of SLOTS slots | journal of sites that may not be in run.db yet
+
+docs/runs.md describes the bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import struct
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from functools import partial
+from itertools import cycle
+from operator import length_hint
+from pathlib import Path
+from typing import Any
+
+from kernelscope.model.events import BRIEF, Brief, Call, Familiar, Kernel, Site
+from kernelscope.store import codec
+
+MAGIC = b"KSFLIGHT"
+VERSION = 1
+HEADER_BYTES = 4096
+SLOTS = 1 << 16
+
+HEADER = struct.Struct("<8sIIIIQQ")  # magic, version, slots, slot bytes, header bytes, pid, monotonic ns
+UNLOCKED = struct.Struct("<I")  # 1 when the process could not lock the file
+UNLOCKED_AT = 40
+STATUS = struct.Struct("<QQQQ")  # calls, graphs, bytes written, 1 when the recording closed
+STATUS_AT = 64
+STREAM = struct.Struct("<QQ")  # handle, newest completed call + 1
+STREAMS_AT, STREAMS = 128, 64
+STOPPED_AT, STOPPED_BYTES = 2048, 512  # why the recording stopped before the program did: text
+# start ns, site, graph call, state, stream's place, is full, unused, call + 1; end ns, once it is measured.
+# The call is written last: a slot that was being written when the process died still shows its old number.
+SLOT = struct.Struct("<QIiBBHIQQ")
+NOTE = struct.Struct("<QIiQQ")  # the same, up to the call, with the four small ones as one
+SITE_AT, STATE_AT, STREAM_PLACE_AT, END_AT = 8, 16, 17, 32
+ENTERED, LEFT = 1, 2
+RECORD = struct.Struct("<II")  # length and CRC-32 of a journal record
+
+_JOURNAL_LIMIT = 4 << 20
+_END = 1 << 62  # call + 1 never gets there
+_LOOK_BACK = 4096  # calls of other threads that may have come since
+_UNKNOWN = Familiar(Site((1 << 32) - 1, Kernel(-1, "(unknown)", "unknown", "unknown"), ()), ())
+_PACK_END = struct.Struct("<Q").pack_into
+
+
+class Flight:
+    """The ring of one recording process, and the sites that its slots speak of."""
+
+    def __init__(
+        self, path: Path, pid: int, *, slots: int = SLOTS, lock: Callable[[int, int], None] = fcntl.flock
+    ) -> None:
+        self.slots = slots
+        self._ring_end = HEADER_BYTES + slots * SLOT.size
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            # A page without a block behind it would kill the program (SIGBUS) when the disk is full.
+            _allocate(self._file, self._ring_end)
+            self.map = mmap.mmap(self._file, self._ring_end)
+        except BaseException:
+            os.close(self._file)
+            raise
+        # Held until the process ends, so that a reader sees that it runs. Not by the file above: the map has
+        # a copy of that.
+        self._held = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.unlocked = ""  # why a reader cannot see whether it runs
+        try:
+            lock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:  # a disk that knows no locks
+            self.unlocked = error.strerror or str(error)
+        HEADER.pack_into(
+            self.map, 0, MAGIC, VERSION, slots, SLOT.size, HEADER_BYTES, pid, time.monotonic_ns()
+        )
+        UNLOCKED.pack_into(self.map, UNLOCKED_AT, bool(self.unlocked))
+        self._numbers = iter(range(1, _END))  # knows how many are left; a count does not say where it is
+        places = range(HEADER_BYTES, self._ring_end, SLOT.size)
+        # One step of C for both, so that threads cannot come between: call + 1, and the place of its slot.
+        self.next_slot: Callable[[], tuple[int, int]] = zip(
+            self._numbers, cycle(places), strict=False
+        ).__next__
+        self.familiar: Callable[[int], Familiar | None] = lambda number: None  # by the number in a note
+        self._noted: dict[int, int] = {}  # site of a familiar place, by its number
+        self.limit = slots  # the newest call + 1 that has a slot, until the writer has taken older ones
+        self.make_room: Callable[[int], None] = lambda number: None
+        self.sites: dict[int, Site] = {}
+        self.dead: dict[int, tuple[int, ...]] = {}  # by site: uninitialised arguments of its noted calls
+        self.cuda_devices: dict[int, int] = {}  # by site
+        self.new_sites: list[int] = []
+        self._keeps_sites = True
+        self.abandoned: set[int] = set()  # calls whose slot was taken while they still ran
+        self._journal_bytes = 0
+        self._lock = threading.Lock()
+
+    # -- on the launching threads ----------------------------------------------------------------------
+
+    def noter(self, left: Callable[[int], None]) -> Callable[[Brief], Callable[[], None]]:
+        """What notes a launch in few words; what it returns is to be called when the launch is over."""
+        ring, pack, known, next_slot, unpack = (
+            self.map,
+            NOTE.pack_into,
+            self._noted,
+            self.next_slot,
+            BRIEF.unpack,
+        )
+
+        def note(entry: Brief) -> Callable[[], None]:
+            familiar, graph_call, start_ns = unpack(entry)
+            site = known.get(familiar)
+            if site is None:
+                site = self._meet_noted(familiar)
+            number, at = next_slot()
+            if number > self.limit:
+                self.make_room(number)
+            pack(ring, at, start_ns, site, graph_call, ENTERED, number)
+            return partial(left, number - 1)
+
+        return note
+
+    def _meet_noted(self, number: int) -> int:
+        familiar = self.familiar(number)
+        if familiar is None:  # of a recording that has closed since
+            familiar = _UNKNOWN
+        self.meet_familiar(familiar)
+        self._noted[number] = familiar.site.id
+        return familiar.site.id
+
+    def leaver(self, *, timed: bool) -> Callable[[int], None]:
+        """What marks a call as over."""
+        ring, mask, size, abandoned = self.map, self.slots - 1, SLOT.size, self.abandoned
+        state, end, now = HEADER_BYTES + STATE_AT, HEADER_BYTES + END_AT, time.monotonic_ns
+
+        def left(index: int) -> None:
+            if abandoned and index in abandoned:
+                return
+            ring[state + (index & mask) * size] = LEFT
+
+        def left_timed(index: int) -> None:
+            if abandoned and index in abandoned:
+                return
+            place = (index & mask) * size
+            _PACK_END(ring, end + place, now())
+            ring[state + place] = LEFT
+
+        return left_timed if timed else left
+
+    def device_leaver(
+        self,
+        left: Callable[[int], None],
+        mark: Callable[[int, int], int],
+        stream_of: Callable[[int], int],
+    ) -> Callable[[int], None]:
+        """The same for noted calls that may have gone to a GPU: the stream is to say when they completed."""
+        ring, mask, size, devices = self.map, self.slots - 1, SLOT.size, self.cuda_devices
+        base, unpack = HEADER_BYTES, struct.Struct("<I").unpack_from
+
+        def left_on_device(index: int) -> None:
+            at = base + (index & mask) * size
+            device = devices.get(unpack(ring, at + SITE_AT)[0])
+            if device is not None:
+                ring[at + STREAM_PLACE_AT] = mark(stream_of(device), index)
+            left(index)
+
+        return left_on_device
+
+    def enter(self, call: Call) -> None:
+        """A call that will be told in full is about to be launched."""
+        site, index = call.site, call.index
+        if self.sites.get(site.id) is not site:
+            self.meet(site)
+        if index >= self.limit:
+            self.make_room(index + 1)
+        place = HEADER_BYTES + (index & (self.slots - 1)) * SLOT.size
+        SLOT.pack_into(
+            self.map, place, call.start_ns, site.id, call.graph_call, ENTERED, 0, 1, 0, index + 1, 0
+        )
+
+    def running_in(self, graph_call: int) -> tuple[int, Site | None] | None:
+        """The newest call of a graph, if it was noted and is still running."""
+        newest = self.next_call - 1
+        for index in range(newest, max(newest - _LOOK_BACK, -1), -1):
+            at = HEADER_BYTES + (index & (self.slots - 1)) * SLOT.size
+            _, site, noted_in, state, _, is_full, _, number, _ = SLOT.unpack_from(self.map, at)
+            if noted_in == graph_call and number == index + 1:
+                return (index, self.sites.get(site)) if state == ENTERED and not is_full else None
+        return None
+
+    def on_stream(self, index: int, place: int) -> None:
+        """Which of the markers tells when the call has completed."""
+        if index not in self.abandoned:
+            at = HEADER_BYTES + (index & (self.slots - 1)) * SLOT.size
+            self.map[at + STREAM_PLACE_AT] = place
+
+    def meet_familiar(self, familiar: Familiar) -> None:
+        if not self._keeps_sites:
+            return
+        if self.sites.get(familiar.site.id) is not familiar.site:
+            self.meet(familiar.site)
+        self.dead[familiar.site.id] = familiar.dead
+        self.new_sites.append(familiar.site.id)
+
+    def meet(self, site: Site) -> None:
+        """Keep a site where a crash cannot take it, before its first launch."""
+        if not self._keeps_sites:
+            return
+        text = site_text(site)
+        kind, _, number = site.device.partition(":")
+        with self._lock:
+            if kind == "cuda":
+                self.cuda_devices[site.id] = int(number or 0)
+            self.sites[site.id] = site
+            self.new_sites.append(site.id)
+            at = self._ring_end + self._journal_bytes
+            try:
+                os.pwrite(self._file, RECORD.pack(len(text), zlib.crc32(text)) + text, at)
+                self._journal_bytes += RECORD.size + len(text)
+            except OSError:
+                pass  # no room; the writer will find that out, and say it
+
+    @property
+    def next_call(self) -> int:
+        """The index that the next call will have."""
+        return _END - length_hint(self._numbers) - 1
+
+    def __next__(self) -> int:
+        """The index of a call that is told in full."""
+        return self.next_slot()[0] - 1
+
+    # -- on the writer's thread ------------------------------------------------------------------------
+
+    def abandon(self, index: int) -> None:
+        """Its slot will be another's, although the call still runs: from now on each end asks whose it is."""
+        self.abandoned.add(index)
+
+    def forget_journal(self) -> None:
+        """All sites that are known by now are in run.db."""
+        if self._journal_bytes > _JOURNAL_LIMIT:
+            with self._lock:
+                if not self.new_sites:
+                    os.ftruncate(self._file, self._ring_end)
+                    self._journal_bytes = 0
+
+    def status(self, calls: int, graphs: int, written: int, *, closed: bool = False) -> None:
+        STATUS.pack_into(self.map, STATUS_AT, calls, graphs, written, closed)
+
+    def completed(self, streams: list[tuple[int, int]]) -> None:
+        """Handle and newest completed call + 1 of each stream."""
+        for place, (handle, value) in enumerate(streams[:STREAMS]):
+            STREAM.pack_into(self.map, STREAMS_AT + place * STREAM.size, handle, value)
+
+    def keep_no_sites(self, nowhere: list[int]) -> None:
+        """From now on: no site will be written any more."""
+        self._keeps_sites, self.new_sites = False, nowhere
+        for known in (self.sites, self.dead, self.cuda_devices):
+            known.clear()
+
+    def stopped(self, why: str) -> None:
+        self.map[STOPPED_AT : STOPPED_AT + STOPPED_BYTES] = why.encode("utf-8", "replace")[
+            :STOPPED_BYTES
+        ].ljust(STOPPED_BYTES, b"\0")
+
+    def close(self) -> None:
+        """Also in a forked child, for its copy. Who comes late finds no file, not another's."""
+        file, self._file = self._file, -1
+        os.close(file)
+        os.close(self._held)
+        # The map stays: a launch on another thread may still be on its way out.
+
+
+def _allocate(file: int, size: int) -> None:
+    try:
+        os.posix_fallocate(file, 0, size)
+        return
+    except AttributeError:  # macOS
+        pass
+    except OSError as error:  # glibc writes zeros where the disk cannot do it; musl leaves that to us
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+            raise
+    zeros = bytes(size)
+    at = 0
+    while at < size:  # a disk that is getting full takes a part first
+        at += os.pwrite(file, zeros[at:], at)
+
+
+def site_text(site: Site) -> bytes:
+    """A site in one journal record: everything but the kernel's source."""
+    kernel = codec.kernel_row(site.kernel)
+    rows: list[Any] = [
+        [*kernel[:4], "", kernel[5]],
+        codec.site_row(site),
+        [row[2:] for row in codec.argument_rows(site)],
+    ]
+    return codec.to_json(rows).encode()

@@ -1,0 +1,101 @@
+"""Takes noted calls out of the flight recorder's ring, for the writer."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from .recorder import ENTERED, HEADER_BYTES, SLOT, Flight
+
+_AT_ONCE = 8192
+_PATIENCE = 1.0  # seconds for a launch that has its number to fill its slot
+
+
+class Ring:
+    """Where the writer stands in the ring."""
+
+    def __init__(self, flight: Flight) -> None:
+        import numpy
+
+        self._numpy = numpy
+        self._layout = numpy.dtype(
+            [("start", "<u8"), ("site", "<u4"), ("graph_call", "<i4"), ("state", "u1"), ("stream", "u1"),
+             ("is_full", "<u2"), ("unused", "<u4"), ("call", "<u8"), ("end", "<u8")]
+        )  # fmt: skip
+        self._flight = flight
+        self.taken = 0  # calls before this one have left the ring
+        self._late: set[int] = set()  # except these, which are still running
+        self._gap = (-1, 0.0)  # a call that has no slot, and since when
+
+    def take(self, *, final: bool) -> list[int]:
+        """Noted calls that are over since the last time, five numbers each: see `Database.noted_calls`."""
+        pieces: list[Any] = []
+        start = self.taken
+        while True:
+            found = self._next_piece(start)
+            if not len(found):
+                if self.taken < start + self._flight.slots and self._pass_gap(final):
+                    continue
+                break
+            running = found["state"] == ENTERED
+            self._late.update((found["call"][running] - 1).tolist())
+            pieces.append(found[~running & (found["is_full"] == 0)])
+            self.taken += len(found)
+        # Last, so that none is missing before one that was taken: it may have ended meanwhile.
+        pieces += self._take_late(final)
+        return self._numbers(self._numpy.concatenate(pieces)) if pieces else []
+
+    def _pass_gap(self, final: bool) -> bool:
+        """Whether to go on past a number that has no slot: an exception, such as Ctrl-C, came in between.
+
+        It may yet be filled, so it counts as a late one. Waiting for it for ever would stop the program.
+        """
+        if self._flight.next_call <= self.taken:
+            return False
+        now = time.monotonic()
+        if self._gap[0] != self.taken:
+            self._gap = self.taken, now
+        if not final and now - self._gap[1] < _PATIENCE:
+            return False
+        self._late.add(self.taken)
+        self.taken += 1
+        return True
+
+    def _numbers(self, slots: Any) -> list[int]:
+        numpy = self._numpy
+        table = numpy.empty((len(slots), 5), numpy.int64)
+        for column, name in enumerate(("call", "site", "graph_call", "start")):
+            table[:, column] = slots[name]
+        table[:, 0] -= 1
+        table[:, 4] = numpy.where(slots["end"] > slots["start"], slots["end"] - slots["start"], 0)
+        numbers: list[int] = table.ravel().tolist()
+        return numbers
+
+    def free(self) -> None:
+        """What has been taken may be overwritten."""
+        self._flight.limit = min(self._late, default=self.taken) + self._flight.slots
+
+    def _next_piece(self, start: int) -> Any:
+        """The slots from `taken` on that hold what they should, as many as lie in one piece."""
+        numpy, slots, taken = self._numpy, self._flight.slots, self.taken
+        place = taken & (slots - 1)
+        at, count = HEADER_BYTES + place * SLOT.size, min(slots - place, _AT_ONCE, start + slots - taken)
+        found = numpy.frombuffer(self._flight.map[at : at + count * SLOT.size], self._layout)
+        there = found["call"] == numpy.arange(taken + 1, taken + 1 + count, dtype=numpy.uint64)
+        return found if there.all() else found[: int(there.argmin())]
+
+    def _take_late(self, final: bool) -> list[Any]:
+        pieces, flight = [], self._flight
+        for index in sorted(self._late):
+            at = HEADER_BYTES + (index & (flight.slots - 1)) * SLOT.size
+            slot = self._numpy.frombuffer(flight.map[at : at + SLOT.size], self._layout)
+            is_there = slot["call"][0] == index + 1
+            is_running = not is_there or slot["state"][0] == ENTERED
+            if is_running and not final and self.taken - index < flight.slots // 2:
+                continue
+            if is_running:
+                flight.abandon(index)  # its slot is needed
+            if is_there and not slot["is_full"][0]:
+                pieces.append(slot)
+            self._late.discard(index)
+        return pieces

@@ -1,0 +1,191 @@
+"""Where runs lie: names, parts of a run, and finding the newest one.
+
+NAME.kscope/            what one process recorded: run.db, flight, tensors/
+NAME.kscope/rank-1/     the same of another rank
+NAME.kscope/child-42/   the same of another process that was started below it
+NAME.kscope/story.json  what `kernelscope run` knows of the command: how it was started, how it ended
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from kernelscope.errors import RunError
+from kernelscope.text.file_names import file_name
+
+SUFFIX = ".kscope"
+HOME = "kscope-runs"
+DATABASE, FLIGHT, TENSORS, STORY = "run.db", "flight", "tensors", "story.json"
+_PART = re.compile(r"(rank|child)-(\d+)(-\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """How a command ended, as its parent saw it."""
+
+    command: tuple[str, ...] = ()
+    cwd: str = ""
+    started_ns: int = 0
+    ended_ns: int = 0
+    status: int | None = None  # as `wait` tells it: below zero is a signal
+
+
+def named(path: str | Path) -> Path:
+    """A run's folder as it is named on disk."""
+    path = Path(path)
+    if path.name in ("", ".."):
+        raise RunError(f"{path} is no name for a run")
+    return path if path.name.endswith(SUFFIX) else path.with_name(path.name + SUFFIX)
+
+
+def create(path: Path) -> Path:
+    """A new, empty folder; an existing one is never written to."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir()
+    except FileExistsError:
+        if not path.parent.is_dir():
+            raise RunError(f"{path} cannot be created: {path.parent} is not a folder") from None
+        raise RunError(f"{path} exists already; choose another name, or remove it first") from None
+    except OSError as error:
+        raise RunError(f"{path} cannot be created: {os.strerror(error.errno or 0)}") from None
+    return path
+
+
+def create_next(home: Path, stem: str) -> Path:
+    """A new folder under `home`, numbered so that it is free."""
+    stem = file_name(re.sub(r"[^\w.-]+", "-", stem).strip("-.")) or "run"
+    taken = [re.fullmatch(rf"{re.escape(stem)}-(\d+)\{SUFFIX}", p.name) for p in _listed(home)]
+    number = max((int(m[1]) for m in taken if m), default=0) + 1
+    while True:
+        try:
+            return create(home / f"{stem}-{number}{SUFFIX}")
+        except RunError:
+            if not (home / f"{stem}-{number}{SUFFIX}").exists():
+                raise
+            number += 1
+
+
+def claim_part(path: Path, rank: int | None, pid: int) -> Path:
+    """The folder in which this process records: its own, below the run that all of them share."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if rank is None:
+            try:
+                os.close(os.open(path / DATABASE, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+                return path
+            except FileExistsError:
+                pass
+        name = f"child-{pid}" if rank is None else f"rank-{rank}"
+        for number in range(1, 1000):
+            part = path / (name if number == 1 else f"{name}-{number}")
+            try:
+                part.mkdir()
+                return part
+            except FileExistsError:  # restarted by torchrun, or a reused pid
+                continue
+    except OSError as error:
+        raise RunError(f"{path} cannot hold a run: {os.strerror(error.errno or 0)}") from None
+    raise RunError(f"{path} has too many parts named {name}")
+
+
+def parts(path: Path) -> list[Path]:
+    """What was recorded in this run, process by process: the first process, ranks in order, children."""
+    found = [p for p in _listed(path) if _PART.fullmatch(p.name) and (p / DATABASE).is_file()]
+    found.sort(key=lambda p: (not p.name.startswith("rank"), *map(int, re.findall(r"\d+", p.name))))
+    return [path, *found] if (path / DATABASE).is_file() else found
+
+
+def part_name(run: Path, part: Path) -> str:
+    return "" if part == run else part.name
+
+
+def newest(where: Path | None = None) -> Path:
+    """The newest run here: in kscope-runs/ or beside it."""
+    found = runs_in(where or Path.cwd())
+    if not found and parts(where or Path.cwd()):
+        return where or Path.cwd()  # we are inside of one
+    if not found:
+        where = where or Path.cwd()
+        raise RunError(f"there is no run in {where / HOME} or {where}; make one: kernelscope run script.py")
+    return found[0]
+
+
+def runs_in(where: Path) -> list[Path]:
+    """The runs in a folder and in its kscope-runs, newest first."""
+    found = [p for home in (where, where / HOME) for p in _listed(home) if p.name.endswith(SUFFIX)]
+    return sorted((p for p in found if p.is_dir()), key=_age, reverse=True)
+
+
+def resolve(given: str | Path | None) -> Path:
+    """The folder that a RUN argument means: a path, the name of a run here, or nothing for the newest."""
+    if given is None or str(given) == "":
+        return newest()
+    path = Path(given)
+    with_suffix = named(path) if path.name not in ("", "..") else path
+    candidates = (path, with_suffix, Path(HOME) / path, Path(HOME) / with_suffix.name)
+    for candidate in candidates:
+        if candidate.is_dir() and (candidate.name.endswith(SUFFIX) or parts(candidate)):
+            return candidate
+    for candidate in candidates:
+        if candidate.is_dir():  # though it holds no run
+            return candidate
+        if candidate.is_file():
+            if candidate.name == DATABASE:
+                return candidate.parent
+            if candidate.name.endswith(".zip"):
+                raise RunError(f"{candidate} is packed; unpack it first: kernelscope unpack {candidate}")
+            raise RunError(f"{candidate} is a file, and a run is a folder with {DATABASE} in it")
+    raise RunError(f"there is no run {given}; `kernelscope ls` lists those here")
+
+
+def write_story(path: Path, story: Story) -> None:
+    temporary = path / f".{STORY}"
+    temporary.write_text(json.dumps(asdict(story), indent=1), encoding="utf-8", errors="surrogateescape")
+    temporary.replace(path / STORY)
+
+
+def read_story(path: Path) -> Story | None:
+    """None when the run was not made by `kernelscope run`."""
+    file = path / STORY
+    try:
+        given = json.loads(file.read_text(encoding="utf-8", errors="surrogateescape"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunError(f"{file} is damaged: {error}") from None
+    try:
+        command, cwd = tuple(str(c) for c in given["command"]), str(given["cwd"])
+        status = None if given["status"] is None else int(given["status"])
+        return Story(command, cwd, int(given["started_ns"]), int(given["ended_ns"]), status)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise RunError(f"{file} is damaged: it does not tell how a command ended") from None
+
+
+def size(path: Path) -> int:
+    total = 0
+    for folder, _, files in os.walk(path):
+        for name in files:
+            try:
+                total += os.stat(os.path.join(folder, name), follow_symlinks=False).st_size
+            except OSError:
+                continue
+    return total
+
+
+def _listed(path: Path) -> list[Path]:
+    try:
+        return list(path.iterdir())
+    except OSError:
+        return []
+
+
+def _age(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0

@@ -1,0 +1,247 @@
+"""A run from disk: the same `Run`, read lazily from run.db. Trusts nothing that it reads."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import sqlite3
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from kernelscope.errors import RunError
+from kernelscope.fingerprint.stats import Stats
+
+from . import codec
+from .file_systems import can_share
+from .schema import APPLICATION_ID, COLUMNS, OBJECTS, SCHEMA_VERSION
+
+_SMALLEST = 512  # bytes of a page
+_AT_ONCE = 64  # fingerprints that are read together
+_KEPT = 200_000  # fingerprints that are remembered: whoever walks a long run reads each once
+_LOCKED = 10.0  # seconds that a writer may keep us waiting, where there is no log
+_PATIENCE = 60.0  # seconds for one question: a damaged file must not hang us
+
+# What may go wrong while rows that we did not write are turned into records.
+DAMAGES = (
+    sqlite3.Error, sqlite3.Warning, ValueError, TypeError, KeyError, IndexError, AttributeError,
+    OverflowError, RecursionError, MemoryError,
+)  # fmt: skip
+
+
+class Database:
+    """run.db, opened for reading only."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._copy: tempfile.TemporaryDirectory[str] | None = None
+        self.version = 0
+        with self.understood():
+            self._db = self._open()
+        self._deadline = float("inf")
+        self._db.set_progress_handler(self._is_too_late, 100_000)
+        with self.understood():
+            self._check()
+
+    def _open(self) -> sqlite3.Connection:
+        size = self._size()
+        if not size:
+            raise RunError(f"{self.path} is empty: the process ended before it had recorded anything")
+        foreign = f"{self.path} is not a run of kernelscope: it is not an SQLite database"
+        if size < _SMALLEST:  # for SQLite these are empty
+            raise RunError(foreign)
+        try:
+            return self._connect(self.path)
+        except sqlite3.OperationalError as error:
+            if _is_busy(error) and can_share(self.path.with_name("flight")):
+                raise  # the copy could be torn
+            return self._connect(self._copied(), mode="rw")
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB:
+                raise RunError(foreign) from None
+            raise
+
+    def _size(self) -> int:
+        """Without opening it: closing it would give up the locks that a writer in this process has on it."""
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            raise RunError(f"there is no run in {self.path.parent}: it has no {self.path.name}") from None
+        except OSError as error:
+            raise RunError(f"{self.path} cannot be read: {error.strerror}") from None
+        if not stat.S_ISREG(found.st_mode):
+            raise RunError(f"{self.path} cannot be read: it is not a regular file")
+        if not os.access(self.path, os.R_OK):
+            raise RunError(f"{self.path} cannot be read: {os.strerror(errno.EACCES)}")
+        return found.st_size
+
+    def _connect(self, path: Path, mode: str = "ro") -> sqlite3.Connection:
+        where = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
+        db = sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False, timeout=_LOCKED)
+        try:
+            for pragma in ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", "mmap_size=0"):
+                db.execute(f"PRAGMA {pragma}")
+            db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _copied(self) -> Path:
+        """A log or journal that was left by a crash can only be read where SQLite may write beside it.
+
+        Nor can a file be read in place where SQLite cannot lock it.
+        """
+        self._copy = tempfile.TemporaryDirectory(prefix="kernelscope-")
+        for name in (self.path.name, f"{self.path.name}-journal", f"{self.path.name}-wal"):
+            with suppress(FileNotFoundError):
+                shutil.copyfile(self.path.with_name(name), Path(self._copy.name) / name)
+        return Path(self._copy.name) / self.path.name
+
+    def _check(self) -> None:
+        [(application,)] = self.rows("PRAGMA application_id")
+        [(self.version,)] = self.rows("PRAGMA user_version")
+        [(objects,)] = self.rows("SELECT count(*) FROM sqlite_master")
+        if not objects and not application:
+            raise RunError(f"{self.path} is empty: the process ended before it had recorded anything")
+        if application != APPLICATION_ID:
+            raise RunError(f"{self.path} is not a run of kernelscope: it is another program's database")
+        if self.version > SCHEMA_VERSION:
+            raise RunError(
+                f"{self.path} has schema {self.version}, and this kernelscope reads up to {SCHEMA_VERSION}: "
+                "it was written by a newer kernelscope; upgrade to read it"
+            )
+        found: dict[str, str] = dict(self.rows("SELECT name, sql FROM sqlite_master WHERE sql <> ''"))
+        # Compared word by word: a foreign schema could make a plain SELECT run anything SQLite has.
+        if found != OBJECTS.get(self.version):
+            raise RunError(f"{self.path} is damaged: its tables are not those of schema {self.version}")
+        self.rows("PRAGMA trusted_schema=ON")  # our views use JSON functions, and these are our views
+
+    def _is_too_late(self) -> int:
+        return int(time.monotonic() > self._deadline)
+
+    @contextmanager
+    def understood(self) -> Iterator[None]:
+        """Whatever a damaged file makes us stumble over becomes one sentence."""
+        try:
+            yield
+        except DAMAGES as error:
+            if isinstance(error, sqlite3.OperationalError) and _is_busy(error):
+                raise RunError(f"{self.path} is being written and stays locked; try again") from None
+            what = str(error) or type(error).__name__
+            raise RunError(f"{self.path} is damaged and cannot be read in full ({what})") from None
+        except OSError as error:  # nothing but a copy is written here
+            raise RunError(
+                f"{self.path} cannot be read in place, and a copy cannot be made: {error.strerror}; "
+                "set TMPDIR to a folder with room for it"
+            ) from None
+
+    def rows(self, sql: str, given: Sequence[Any] = ()) -> list[codec.Row]:
+        self._deadline = time.monotonic() + _PATIENCE
+        try:
+            return self._db.execute(sql, given).fetchall()
+        except sqlite3.OperationalError as error:
+            if str(error) == "interrupted":
+                raise RunError(
+                    f"{self.path} took longer than {_PATIENCE:.0f} s to answer; is it damaged?"
+                ) from None
+            raise
+
+    def table(self, name: str, rest: str = "", given: Sequence[Any] = ()) -> list[codec.Row]:
+        """Whole rows of a table, each column of the type that it must have."""
+        if name not in OBJECTS[self.version]:
+            return []  # this run is older than the table
+        rows = self.rows(f"SELECT {name}.* FROM {name} {rest}", given)
+        columns = COLUMNS[self.version][name]
+        for row in rows:
+            for value, types in zip(row, columns, strict=True):
+                if type(value) not in types:
+                    raise ValueError(f"a row of {name} holds {value!r:.40} where it cannot be")
+        return rows
+
+    def query(self, sql: str) -> tuple[list[str], Iterator[codec.Row]]:
+        """A SELECT of the user's: column names, and rows as they come."""
+        self._deadline = float("inf")
+        self._db.set_authorizer(_only_reading)
+        try:
+            cursor = self._db.execute(sql)
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            raise RunError(f"SQLite does not take this query: {error}") from None
+        if cursor.description is None:
+            raise RunError("a query reads: start it with SELECT or WITH")
+        return [name for name, *_ in cursor.description], self._each(cursor)
+
+    def _each(self, cursor: sqlite3.Cursor) -> Iterator[codec.Row]:
+        try:
+            yield from cursor
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            raise RunError(f"SQLite could not go on with this query: {error}") from None
+
+    def copy_to(self, path: Path) -> None:
+        """Write it as one file, as it is at this moment, also while it is being recorded."""
+        with self.understood(), closing(sqlite3.connect(path)) as target:
+            self._db.backup(target)
+            target.execute("PRAGMA journal_mode=DELETE")
+
+    def close(self) -> None:
+        self._db.close()
+        if self._copy is not None:
+            self._copy.cleanup()
+
+
+_READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+
+
+def _only_reading(action: int, first: str | None, second: str | None, *_: Any) -> int:
+    # load_extension is a function too, though Python leaves it off.
+    if action in _READING and (second or "").lower() != "load_extension":
+        return sqlite3.SQLITE_OK
+    return sqlite3.SQLITE_DENY
+
+
+class StoredHashes:
+    """Reads fingerprints where a live run's hasher would."""
+
+    def __init__(self, database: Callable[[], Database]) -> None:
+        self._database = database
+        self._known: dict[int, tuple[Any, Stats | None]] = {}
+        self.has_stats = True  # maybe: what was not taken is None
+
+    def read(self, slot: int) -> Any:
+        """The value in a slot; None where the process ended before it was written."""
+        return self._row(slot)[0]
+
+    def stats(self, slot: int) -> Stats | None:
+        return self._row(slot)[1]
+
+    def _row(self, slot: int) -> tuple[Any, Stats | None]:
+        if slot not in self._known:
+            if len(self._known) > _KEPT:
+                self._known.clear()
+            database = self._database()
+            start = slot - slot % _AT_ONCE  # its neighbours are those of the same and the next calls
+            with database.understood():
+                rows = database.table(
+                    "fingerprints", "WHERE slot BETWEEN ? AND ?", (start, start + _AT_ONCE - 1)
+                )
+                self._known |= {
+                    at: (codec.fingerprint_value(bits, other), codec.stats_of(stats))
+                    for at, bits, other, stats in rows
+                }
+            self._known.setdefault(slot, (None, None))
+        return self._known[slot]
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in json.loads(text))
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)

@@ -1,0 +1,190 @@
+"""Saved tensors: one safetensors file for each content, named by its fingerprint, within a budget.
+
+Only the saver needs torch; reading a file does not.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernelscope.errors import RunError
+from kernelscope.model.events import Call, Finding
+
+from .folder import TENSORS
+
+if TYPE_CHECKING:
+    from .writer import Writer
+
+SUFFIX = ".safetensors"
+NAME = "tensor"  # of the one tensor in a file
+_MOST_BYTES = 1 << 40
+_MOST_SLOTS = 1 << 18  # remembered; a version that was forgotten is copied again, and found to be there
+
+
+@dataclass(frozen=True, slots=True)
+class SavedTensor:
+    """What a file holds: little-endian bytes in row-major order."""
+
+    dtype: str  # as safetensors names it: F32, BF16
+    shape: tuple[int, ...]
+    data: bytes
+
+    def numpy(self) -> Any:
+        """As a numpy array, bfloat16 as float32; other dtypes that numpy lacks come as their bytes."""
+        import numpy
+
+        names = {
+            "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
+            "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?", "C64": "<c8",
+        }  # fmt: skip
+        if self.dtype == "BF16":  # the upper half of a float32
+            wide = numpy.frombuffer(self.data, "<u2").astype("<u4") << 16
+            return wide.view("<f4").reshape(self.shape)
+        if self.dtype not in names:
+            return numpy.frombuffer(self.data, "u1")
+        return numpy.frombuffer(self.data, names[self.dtype]).reshape(self.shape)
+
+
+def read_tensor(path: Path) -> SavedTensor:
+    """The tensor in a file of `tensors/`."""
+    from safetensors import SafetensorError, deserialize
+
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise RunError(f"{path} is too large for a saved tensor")
+        found: Any = deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
+        [(_, held)] = found
+        return SavedTensor(str(held["dtype"]), tuple(int(n) for n in held["shape"]), bytes(held["data"]))
+    except FileNotFoundError:
+        raise RunError(f"{path} is not there: it was dropped to stay within --max-tensors") from None
+    except (SafetensorError, ValueError, KeyError, TypeError, OSError, OverflowError, MemoryError) as error:
+        raise RunError(f"{path} is damaged: {error}") from None
+
+
+class TensorSaver:
+    """Keeps the tensors that each launch finds and leaves. Waits for the device: a copy has to arrive."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        budget: int,
+        quiet: Callable[[], AbstractContextManager[Any]],
+        only: int | None = None,
+    ) -> None:
+        self._writer = writer
+        self._budget = budget
+        self._only = only  # index of the one call that is wanted
+        self._quiet = quiet
+        self._folder = writer.folder / TENSORS
+        self._folder.mkdir(exist_ok=True)
+        self._sizes: dict[str, int] = {}  # by file; first what was not used for longest
+        self._used_by: dict[str, int] = {}  # by file: the newest call that it is a tensor of
+        self._total = 0
+        self._file_of_slot: dict[int, str] = {}  # one version of a tensor is copied once
+        self._said: set[str] = set()
+
+    def before(self, call: Call, launch: Any) -> None:
+        tensors = {i: launch.flat[i] for i in launch.point.tensors if i not in launch.dead}
+        self._save(call, tensors, call.pre or {}, "before")
+
+    def after(self, call: Call, launch: Any) -> None:
+        tensors = {i: launch.flat[i] for i in launch.point.tensors if i in launch.point.written}
+        first = len(launch.point.site.args)
+        tensors |= {first + i: tensor for i, tensor in enumerate(launch.returned)}
+        self._save(call, tensors, call.post or {}, "after")
+
+    def _save(self, call: Call, tensors: dict[int, Any], slots: dict[int, int], moment: str) -> None:
+        if not self._writer.is_open or self._only not in (None, call.index):
+            return
+        with self._quiet():
+            for position, tensor in tensors.items():
+                slot = slots.get(position)
+                if slot is None:
+                    continue  # it has no values that can be read
+                file = self._file_of_slot.get(slot)
+                if len(self._file_of_slot) > _MOST_SLOTS:
+                    self._file_of_slot.clear()
+                if file is None or file not in self._sizes:
+                    file = self._file_of_slot[slot] = self._write(tensor) or ""
+                if file:
+                    self._use(file, call.index)
+                    self._writer.tensor(call.index, position, moment, file)
+        self._drop_with_their_steps()
+
+    def _use(self, file: str, call: int) -> None:
+        self._sizes[file] = self._sizes.pop(file)  # now the last in order
+        self._used_by[file] = call
+
+    def _drop_with_their_steps(self) -> None:
+        """With --keep-last: what only calls refer to that do not stay."""
+        while self._sizes:
+            file = next(iter(self._sizes))
+            if self._used_by[file] >= self._writer.first_kept:
+                return
+            self._drop(file)
+
+    def _drop(self, file: str) -> None:
+        self._total -= self._sizes.pop(file)
+        del self._used_by[file]
+        with suppress(OSError):
+            (self._folder / file).unlink()
+
+    def _write(self, tensor: Any) -> str | None:
+        """The file that holds these values, written unless it is there already; None when it has no room."""
+        from safetensors.torch import save_file
+
+        from kernelscope.fingerprint import fingerprint
+
+        copy = tensor.detach().cpu().contiguous().clone()
+        file = f"{fingerprint(copy).bits:016x}{SUFFIX}"
+        if file in self._sizes:
+            return file
+        size = copy.nbytes + 256
+        if not self._make_room(size):
+            return None
+        temporary = self._folder / f".{file}"
+        try:
+            try:
+                save_file({NAME: copy}, temporary)
+            except (ValueError, KeyError, TypeError, RuntimeError):  # a dtype that the format has no name for
+                import torch
+
+                save_file({NAME: copy.flatten().view(torch.uint8)}, temporary, {"dtype": str(copy.dtype)})
+            os.replace(temporary, self._folder / file)
+        except Exception as error:
+            with suppress(OSError):
+                temporary.unlink()
+            self._say("tensor-not-saved", f"a tensor could not be saved: {error}")
+            return None
+        self._sizes[file], self._used_by[file] = size, 1 << 62  # until the call that it is for is noted
+        self._total += size
+        return file
+
+    def _make_room(self, size: int) -> bool:
+        if size > self._budget:
+            self._say("tensor-not-saved", f"a tensor of {size:,} bytes is larger than --max-tensors allows")
+            return False
+        for file in self._oldest_until(size):
+            self._drop(file)
+            self._say(
+                "tensors-dropped",
+                f"saved tensors reached --max-tensors, {self._budget:,} bytes: those that no call had for "
+                "longest are dropped",
+            )
+        return True
+
+    def _oldest_until(self, size: int) -> Iterator[str]:
+        for file in list(self._sizes):
+            if self._total + size <= self._budget:
+                return
+            yield file
+
+    def _say(self, kind: str, message: str) -> None:
+        if kind not in self._said:
+            self._said.add(kind)
+            self._writer.finding(Finding(kind, message))

@@ -1,0 +1,354 @@
+"""The one background thread that brings a recording to disk, and the way to it from launching threads."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from kernelscope.errors import RunError
+from kernelscope.model.events import Call, Finding, GraphCall, Mark, RunInfo
+from kernelscope.stages.records import Record
+from kernelscope.store.flight.markers import StreamMarkers
+from kernelscope.store.flight.recorder import SLOTS, Flight
+from kernelscope.store.flight.ring import Ring
+
+from .database import LOG_SHIFT, Database
+from .file_systems import about_disk, network_of
+
+TICK = 0.4  # seconds between two transactions: below the half second that a crash may cost
+_MOST_WAITING = 20_000  # calls in full, before the program waits for the writer
+
+
+class Writer:
+    """Takes what a recording sees and writes it in batches. Launching threads only append."""
+
+    def __init__(
+        self, folder: Path, info: RunInfo, *, timed: bool = False, keep_last: int = 0, slots: int = SLOTS,
+        mounts: str | None = None,
+    ) -> None:  # fmt: skip
+        self.folder = folder
+        self.on_failure: Callable[[], None] = lambda: None
+        self.failure = ""
+        self._keep_last = keep_last
+        self._full: list[Call] = []
+        self._graph_calls: list[GraphCall] = []
+        self._marks: list[Mark] = []
+        self._findings: list[Finding] = []
+        self.compiled: list[Record] = []  # what the compiler did, not yet written
+        self._errors: list[tuple[int, str]] = []
+        self._durations: list[tuple[int, int]] = []
+        self._tensors: list[tuple[Any, ...]] = []
+        self._told: list[tuple[str, Any]] = []
+        self._hashers: dict[int, tuple[Any, int]] = {}  # by log: who reads it, and how far it is used
+        self._written = 0
+        self._step_starts: list[int] = [0]  # of the steps that stay
+        self.first_kept = 0  # calls before this one are of steps that do not stay
+        self._dropped_before = 0
+        self._lock = threading.RLock()  # one transaction at a time
+        self._wake, self._stop, self._room = threading.Event(), threading.Event(), threading.Condition()
+        self._markers: StreamMarkers | None = None
+        self.is_open = True
+        try:
+            network = network_of(folder, mounts)
+            self._database = Database(folder / "run.db", info, log=not network)
+            self.flight = Flight(folder / "flight", info.pid, slots=slots)
+        except (OSError, sqlite3.Error) as error:
+            for name in ("run.db", "run.db-journal", "run.db-wal", "run.db-shm", "flight"):
+                with suppress(OSError):
+                    (folder / name).unlink()  # of a run that never was
+            raise RunError(f"{folder} cannot hold a run: {said(error)}") from None
+        self._findings += about_disk(
+            folder, network, has_log=self._database.has_log, unlocked=self.flight.unlocked
+        )
+        self._ring = Ring(self.flight)
+        self.flight.make_room = self._make_room
+        self.left = self.flight.leaver(timed=timed)
+        self.note = self.flight.noter(self.left)
+        self._thread = threading.Thread(target=self._work, name="kernelscope writer", daemon=True)
+        self._thread.start()
+
+    # -- from the recording ----------------------------------------------------------------------------
+
+    def enter(self, call: Call) -> None:
+        if self.is_open:
+            self.flight.enter(call)
+
+    def leave(self, call: Call) -> None:
+        """The call is over, and all that is known of it stands in it."""
+        if not self.is_open:
+            return
+        if self.flight.sites.get(call.site.id) is not call.site:
+            self.flight.meet(call.site)
+        if call.hasher is not None:
+            self._use_slots(call)
+        self._full.append(call)
+        self.left(call.index)  # after that: what the ring shows as over is in the queue
+        if len(self._full) > _MOST_WAITING:
+            self._wait(lambda: len(self._full) <= _MOST_WAITING)
+
+    def _use_slots(self, call: Call) -> None:
+        for slots in (call.pre, call.post, call.poison):
+            for slot in (slots or {}).values():
+                log = slot >> LOG_SHIFT
+                hasher, used = self._hashers.get(log, (call.hasher, 0))
+                self._hashers[log] = hasher, max(used, slot + 1)
+
+    def watch_streams(self, stream_of: Callable[[int], int]) -> None:
+        """Have CUDA streams say which calls have completed. `stream_of` knows a device's current stream."""
+        self._markers = StreamMarkers(self._has_no_markers)
+        left = self.flight.device_leaver(self.left, self._markers.mark, stream_of)
+        self.note = self.flight.noter(left)
+
+    def _has_no_markers(self, why: str) -> None:
+        message = f"how far the GPU comes will not be known after a crash: {why}"
+        self.finding(Finding("no-stream-markers", message))
+
+    def launched(self, index: int, stream: int) -> None:
+        """A call that is told in full has been enqueued on a CUDA stream."""
+        if self._markers is not None:
+            self.flight.on_stream(index, self._markers.mark(stream, index))
+
+    def note_failed(self, graph_call: int, line: int, error: str) -> None:
+        """A graph raised; if a noted launch of it was running, at this line, it was that."""
+        found = self.flight.running_in(graph_call)
+        if found is not None:
+            index, site = found
+            if site is not None and site.line == line:
+                self._errors.append((index, error))
+            self.left(index)
+
+    def graph_call(self, graph_call: GraphCall) -> None:
+        self._graph_calls.append(graph_call)
+
+    def mark(self, kind: str, text: str) -> None:
+        if not self.is_open:
+            return
+        index = self.flight.next_call
+        self._marks.append(Mark(index, kind, text))
+        if kind == "step" and self._keep_last:
+            self._step_starts = [*self._step_starts[-self._keep_last :], index]
+            self.first_kept = self._step_starts[0]
+
+    def finding(self, finding: Finding) -> None:
+        self._findings.append(finding)
+
+    def told(self, key: str, value: Any) -> None:
+        """Something about the run as a whole."""
+        self._told.append((key, value))
+
+    @property
+    def calls(self) -> int:
+        """Written so far."""
+        return self._written
+
+    def duration(self, call: int, nanoseconds: int) -> None:
+        self._durations.append((nanoseconds, call))
+
+    def tensor(self, call: int, position: int, moment: str, file: str) -> None:
+        self._tensors.append((call, position, moment, file))
+
+    # -- back-pressure ---------------------------------------------------------------------------------
+
+    def _make_room(self, number: int) -> None:
+        """The ring is full of calls that are not written yet: the program waits, memory does not grow."""
+        self._wait(lambda: number <= self.flight.limit)
+
+    def _wait(self, enough: Callable[[], bool]) -> None:
+        if threading.current_thread() is self._thread:
+            return
+        with self._room:
+            while self.is_open and not enough() and self._thread.is_alive():
+                self._wake.set()
+                self._room.wait(0.05)
+
+    # -- on the writer's thread ------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while not self._stop.is_set():
+            self._wake.wait(TICK)
+            self._wake.clear()
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what has come in; after this, everything that is over is on disk."""
+        with self._lock:
+            if not self.is_open:
+                return
+            try:
+                self._flush(final=False)
+            except Exception as error:  # whatever it is: the program must go on, and hear of it
+                self._give_up(said(error))
+            finally:
+                with self._room:
+                    self._room.notify_all()
+
+    def _flush(self, *, final: bool) -> None:
+        noted = self._ring.take(final=final)
+        flight, queues = self.flight, self._take_queues()
+        new_sites, full, graph_calls, marks, findings, errors, durations, tensors, told, compiled = queues
+        newer = [call for call in full if call.index >= self._ring.taken]
+        if newer:  # came in since the ring was looked at: no gaps, so next time
+            self._full[:0] = newer
+            full = [call for call in full if call.index < self._ring.taken]
+        early = [pair for pair in durations if pair[1] >= self._ring.taken]
+        self._durations[:0] = early
+        durations = [pair for pair in durations if pair[1] < self._ring.taken]
+        with self._database as db:
+            for id in dict.fromkeys(new_sites):
+                db.site(flight.sites[id], flight.dead.get(id))
+            db.graph_calls(graph_calls)
+            db.noted_calls(noted)
+            db.calls(full)
+            for call, message in errors:
+                db.error(call, message)
+            db.durations(durations)
+            db.tensors(tensors)
+            self._write_fingerprints(db, final)
+            db.marks(marks)
+            db.findings(findings)
+            db.compiled(compiled)
+            for key, value in told:
+                db.note(key, value)
+            first_kept = self.first_kept
+            if first_kept > self._dropped_before:
+                db.drop_before(first_kept)
+                self._dropped_before = first_kept
+        self._ring.free()
+        if self._markers is not None:
+            flight.completed(self._markers.completed())
+        self._written += len(noted) // 5 + len(full)
+        flight.forget_journal()
+        flight.status(self._written, self._database.graph_count, self._database.size, closed=final)
+
+    def _take_queues(self) -> tuple[list[Any], ...]:
+        """Each queue so far. What arrives meanwhile waits for the next time."""
+        queues = (
+            self.flight.new_sites, self._full, self._graph_calls, self._marks, self._findings, self._errors,
+            self._durations, self._tensors, self._told, self.compiled,
+        )  # fmt: skip
+        taken: list[list[Any]] = []
+        for queue in queues:
+            count = len(queue)
+            taken.append(queue[:count])
+            del queue[:count]
+        return tuple(taken)
+
+    def _write_fingerprints(self, db: Database, final: bool) -> None:
+        for log, (hasher, used) in list(self._hashers.items()):
+            first = log << LOG_SHIFT
+            if not final:  # only what is here: reading from a device would make the program wait for it
+                db.fingerprints(hasher, log, range(first, min(used, hasher.ready(log))))
+                continue
+            try:
+                db.fingerprints(hasher, log, range(first, used))
+            except RuntimeError as error:  # a CUDA fault has taken the device's memory with it
+                del self._hashers[log]
+                ready = max(min(used, hasher.ready(log)), first)
+                db.fingerprints(hasher, log, range(first, ready))
+                why = str(error).partition("\n")[0]
+                message = f"the last {used - ready} hashes could not be read from the device: {why}"
+                db.findings([Finding("hashes-lost", message)])
+
+    # -- the end ---------------------------------------------------------------------------------------
+
+    def _give_up(self, why: str) -> None:
+        """The recording stops; the program goes on, and what was written so far can be read."""
+        self.is_open = False
+        self.failure = why
+        self._stop.set()
+        self.flight.limit = 1 << 62
+        self.flight.stopped(why)
+        self._database.abandon()
+        self._keep_nothing()
+        self.on_failure()
+        message = (
+            f"kernelscope stopped recording to {self.folder}: {why}. Your program goes on; what was written "
+            "until now can be read."
+        )
+        try:
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+        except RuntimeWarning:  # the program has made errors of warnings, and this one is not its own
+            print(message, file=sys.stderr)
+
+    def _keep_nothing(self) -> None:
+        """From now on: nothing will be written any more, and launching threads still append."""
+        nowhere = _Nowhere()
+        self._full = self._graph_calls = self._marks = self._findings = self.compiled = nowhere
+        self._errors = self._durations = self._tensors = self._told = nowhere
+        self._hashers = _NoHashers()
+        self.flight.keep_no_sites(nowhere)
+
+    def close(self) -> None:
+        self._stop.set()
+        self._wake.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        with self._lock:
+            if not self.is_open:
+                return
+            try:
+                self._flush(final=True)
+                self._database.close()
+            except Exception as error:
+                self._give_up(said(error))
+            self.is_open = False
+            self._keep_nothing()
+            self.flight.close()
+
+    def forget(self) -> None:
+        """In a forked child: the folder is its parent's."""
+        if self.is_open:
+            self.flight.close()
+        self.is_open = False
+        self._keep_nothing()
+        self.flight.limit = 1 << 62
+
+
+class _Nowhere(list[Any]):
+    """A queue that keeps nothing, in place of one that some thread may be appending to."""
+
+    def append(self, item: Any) -> None: ...
+
+
+class _NoHashers(dict[int, Any]):
+    def __setitem__(self, log: int, used: Any) -> None: ...
+
+
+def said(error: BaseException) -> str:
+    """An error of the system or of SQLite in plain words."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__
+
+
+def save(folder: Path, info: RunInfo, run: Any, calls: Sequence[Call]) -> None:
+    """Write a run that was kept in memory."""
+    try:
+        database = Database(folder / "run.db", info, log=not network_of(folder))
+        with database as db:
+            db.graph_calls([replace(g, parent=run.place_of(g.parent)) for g in run.graph_calls.values()])
+            db.calls(calls)
+            used: dict[int, tuple[Any, int]] = {}
+            for call in calls:
+                for slot in chain(*((slots or {}).values() for slots in (call.pre, call.post, call.poison))):
+                    log = slot >> LOG_SHIFT
+                    used[log] = call.hasher, max(used.get(log, (None, 0))[1], slot + 1)
+            for log, (hasher, end) in used.items():
+                db.fingerprints(hasher, log, range(log << LOG_SHIFT, end))
+            db.marks(run.marks)
+            db.findings(run.noted)
+            db.compiled(run.compiled)
+            if run.compiler_settings:
+                db.note("compiler_settings", run.compiler_settings)
+        database.close()
+    except (OSError, sqlite3.Error) as error:
+        raise RunError(f"{folder} cannot hold a run: {said(error)}") from None

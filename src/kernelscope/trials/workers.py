@@ -1,0 +1,304 @@
+"""The parent's side of trials in other processes: who is started, asked, waited for and killed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import mkdtemp
+from time import perf_counter, sleep
+from typing import IO, Any
+
+from kernelscope.errors import RunError
+from kernelscope.processes.process_trees import end_group, end_orphan, end_tree, handle_of, is_running
+from kernelscope.processes.quick_start import torch_is_for_gpus
+
+from .settings import FOUND, KILLED, TIMED_OUT, Outcome, Settings, Switch
+
+_ZYGOTE = ("-m", "kernelscope.trials.zygote")
+_GPUS = "this torch is built for GPUs, which a forked process cannot use"
+
+
+class Workers:
+    """Runs each trial in a child; one that needs nothing compiled goes to the child that has it compiled."""
+
+    def __init__(
+        self, job: dict[str, Any], home: Path, *, timeout: float, fork: bool = True,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:  # fmt: skip
+        self._home, self._timeout, self._say = home, timeout, say
+        for folder in ("logs", "caches"):
+            (home / folder).mkdir(exist_ok=True)
+        self._caches = folder_to_compile_in(home)
+        job = job | {"caches": str(self._caches)}
+        self._job = home / "job.json"
+        self._job.write_text(json.dumps(job | {"home": str(home)}), encoding="utf-8")
+        self._forks = fork
+        self.notes: list[str] = []  # on all its trials
+        self._zygote: _Zygote | None = None
+        self._child: _Child | None = None
+        self._next: _Child | None = None
+        self._compiled: Settings | None = None
+        self._children = 0
+        self._asked = len(list((home / "logs").glob("trial-*.log")))
+
+    def get_ready(self) -> None:
+        """Start what trials are forked from, where they can be, and wait for it."""
+        if not self._forks or self._zygote is not None:
+            return
+        why = _GPUS if torch_is_for_gpus() else ""
+        if not why:
+            self._zygote = _Zygote(self._job, self._home)
+            why = self._zygote.why_not_forked()
+        if why:
+            self._forks = False
+            if self._zygote is not None:
+                self._zygote.close()
+                self._zygote = None
+            self.notes.append(f"trials are started afresh instead of forked: {why}")
+            self._say(self.notes[-1])
+
+    def run(self, settings: Settings, *, discover: bool = False) -> Outcome:
+        self.get_ready()
+        start = perf_counter()
+        if self._child is None or self._compiled != settings.of_compiler:
+            self._start(settings)
+        assert self._child is not None
+        self._asked += 1
+        request = {"settings": settings.to_json(), "discover": discover, "number": self._asked}
+        try:
+            answer = self._child.ask(request, self._timeout)
+        except BaseException:
+            self._end_child()
+            raise
+        if answer is None:
+            outcome = self._end_child() or Outcome(TIMED_OUT, f"after {self._timeout:.0f} s")
+        elif "error" in answer:
+            raise RunError(answer["error"])
+        else:
+            outcome = Outcome.from_json(answer["outcome"])
+            if answer["spent"]:
+                self._end_child()
+        return Outcome(outcome.kind, outcome.what, outcome.details, perf_counter() - start)
+
+    def found(self) -> list[Switch]:
+        """The switches that the last trial with `discover` met."""
+        try:
+            lines = (self._home / FOUND).read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            return []
+        found = []
+        for line in lines:
+            with contextlib.suppress(ValueError):  # the last line of a process that died
+                found.append(Switch.from_json(json.loads(line)))
+        return found
+
+    def close(self) -> None:
+        try:
+            self._end_child()
+            if self._next is not None:
+                self._next.end()
+        finally:
+            if self._zygote is not None:
+                self._zygote.close()
+            for folder in (self._caches, self._home / "caches"):
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *failed: object) -> None:
+        self.close()
+
+    def _start(self, settings: Settings) -> None:
+        self._end_child()
+        self._child, self._next = self._next or self._new_child(), None
+        self._compiled = settings.of_compiler
+        if self._zygote is None:  # the next one loads torch while this one compiles
+            self._next = self._new_child()
+
+    def _new_child(self) -> _Child:
+        self._children += 1
+        requests, answers = (str(self._home / f"{name}-{self._children}") for name in ("ask", "tell"))
+        for path in (requests, answers):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            os.mkfifo(path)
+        start = self._zygote.fork if self._zygote is not None else self._spawn
+        return _Child(start(requests, answers), self._zygote, requests, answers)
+
+    def _spawn(self, requests: str, answers: str) -> subprocess.Popen[bytes]:
+        words = [sys.executable, "-m", "kernelscope.trials.child", str(self._job), requests, answers]
+        with (self._home / "logs" / "children.log").open("a", encoding="utf-8") as log:
+            return subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def _end_child(self) -> Outcome | None:
+        child, self._child = self._child, None
+        return None if child is None else child.end()
+
+
+def folder_to_compile_in(home: Path) -> Path:
+    """In the search's own folder; Inductor's commands for the C++ compiler break at a space in the path."""
+    if len(str(home.absolute()).split()) > 1:
+        return Path(mkdtemp(prefix="kernelscope-bisect-"))
+    return home / "caches"
+
+
+class _Child:
+    """One process that answers; a forked one is waited for by the zygote, whose child it is."""
+
+    def __init__(
+        self, process: int | subprocess.Popen[bytes], zygote: _Zygote | None, requests: str, answers: str
+    ) -> None:
+        self._process, self._zygote = process, zygote
+        # A forked one is not our child: with a handle it can be killed also when its parent is gone.
+        self._handle = handle_of(process) if isinstance(process, int) else -1
+        self._paths = (requests, answers)
+        # Reading and writing: neither waits for the other side, which may have died already.
+        self._ask = os.open(requests, os.O_RDWR)
+        self._tell = os.open(answers, os.O_RDONLY | os.O_NONBLOCK)
+        self._text = b""
+
+    def ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any] | None:
+        """The answer; None if it died or took too long."""
+        os.write(self._ask, json.dumps(request).encode() + b"\n")
+        deadline = perf_counter() + timeout
+        while b"\n" not in self._text:
+            left = deadline - perf_counter()
+            if left <= 0:
+                return None
+            select.select([self._tell], [], [], min(left, 0.5))
+            if not self._read() and not self._is_running() and not self._read():
+                return None
+        line, _, self._text = self._text.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _read(self) -> bool:
+        try:
+            text = os.read(self._tell, 1 << 20)
+        except BlockingIOError:
+            return False
+        if not text:  # nobody has opened the other end yet, or nobody has it any more
+            sleep(0.01)
+        self._text += text
+        return bool(text)
+
+    def _is_running(self) -> bool:
+        if not isinstance(self._process, int):
+            return self._process.returncode is None and is_running(self._process.pid)
+        try:  # the zygote waits for it in `end` only: until then the number is its own
+            stat = Path(f"/proc/{self._process}/stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return False
+        return stat.rpartition(")")[2].split()[0] != "Z"
+
+    def end(self) -> Outcome | None:
+        """Kill it; how it had ended, if it had."""
+        try:
+            was_running, status = self._killed()
+        finally:
+            for end in (self._ask, self._tell, self._handle):
+                if end >= 0:
+                    os.close(end)
+            for path in self._paths:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+        return None if was_running else Outcome(KILLED, _how(status))
+
+    def _killed(self) -> tuple[bool, int]:
+        """Whether it was running before, and its status."""
+        if isinstance(self._process, int):
+            assert self._zygote is not None
+            try:
+                return self._zygote.end(self._process)
+            except RunError:  # the zygote has died, and cannot wait for it any more
+                end_orphan(self._process, self._handle)
+                raise
+        was_running = self._is_running()
+        if self._process.returncode is None:  # nothing has waited for it
+            end_group(self._process.pid)
+        return was_running, self._process.wait()
+
+
+def _how(status: int) -> str:
+    if status >= 0:
+        return f"it ended with status {status}"
+    with contextlib.suppress(ValueError):
+        return f"killed by {signal.Signals(-status).name}"
+    return f"killed by signal {-status}"
+
+
+class _Zygote:
+    def __init__(self, job: Path, home: Path, program: Sequence[str] = _ZYGOTE) -> None:
+        # numpy's library would start threads when it is loaded, and a process with threads is not forked.
+        words = ["env", "OPENBLAS_NUM_THREADS=1", sys.executable, *program, str(job)]
+        with (home / "logs" / "zygote.log").open("a", encoding="utf-8") as log:
+            self._process = subprocess.Popen(
+                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+            )
+        self._log = home / "logs" / "zygote.log"
+
+    def why_not_forked(self) -> str:
+        """Its first answer: why it cannot be forked, or nothing."""
+        threads: list[str] | None = self._answer()["threads"]
+        if threads is None:
+            return "this system does not list the threads of a process"
+        if not threads:
+            return ""
+        count = f"{len(threads)} more thread{'s' if len(threads) > 1 else ''}"
+        return f"the process to fork from has {count} ({', '.join(dict.fromkeys(threads))})"
+
+    def fork(self, requests: str, answers: str) -> int:
+        return int(self._ask({"requests": requests, "answers": answers}, "pid")["pid"])
+
+    def end(self, pid: int) -> tuple[bool, int]:
+        """Kill a trial: whether it was still running, and its status."""
+        answer = self._ask({"end": pid}, "status")
+        return bool(answer["was_running"]), int(answer["status"])
+
+    def close(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):  # a request that it never got
+                    pipe.close()
+        end_tree(self._process)  # also a trial whose start has been interrupted
+
+    def _ask(self, request: dict[str, Any], about: str) -> dict[str, Any]:
+        pipe: IO[bytes] | None = self._process.stdin
+        assert pipe is not None
+        try:
+            pipe.write(json.dumps(request).encode() + b"\n")
+            pipe.flush()
+        except BrokenPipeError:
+            raise self._gone() from None
+        while about not in (answer := self._answer()):
+            pass  # to a question that was interrupted
+        return answer
+
+    def _answer(self) -> dict[str, Any]:
+        pipe = self._process.stdout
+        assert pipe is not None
+        for line in pipe:
+            with contextlib.suppress(ValueError):  # what torch prints while it loads
+                found = json.loads(line)
+                if isinstance(found, dict):
+                    return found
+        raise self._gone()
+
+    def _gone(self) -> RunError:
+        status = self._process.wait()
+        said = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        if status >= 0 and said:
+            return RunError(f"trials cannot be started: {said[-1]}")
+        why = "; was there too little memory?" if status == -signal.SIGKILL else ""
+        return RunError(f"trials cannot be started: the process to fork from ended ({_how(status)}){why}")

@@ -1,0 +1,87 @@
+"""The process that trials are forked from: it has loaded all that compiling needs, and has run nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+from kernelscope.processes.process_trees import end_group, is_running
+from kernelscope.processes.quick_start import importing
+from kernelscope.processes.running_threads import other_threads
+
+
+def main(job: dict[str, Any]) -> None:
+    warm_up()
+    answer(job)
+
+
+def warm_up() -> None:
+    """Load and use the compiler; threads that this needs have ended."""
+    with importing():  # and so a child's garbage collector does not copy all of it
+        from kernelscope.compiler_control.isa_precheck import CppReadiness
+        from kernelscope.compiler_control.preload import warm_compiler
+        from kernelscope.probes.patching import MovedTarget
+
+        from . import child  # noqa: F401  # for those that are forked
+
+        readiness = CppReadiness(assume=False)
+        readiness.install()
+        try:
+            warm_compiler()
+        except MovedTarget:
+            raise
+        except Exception:  # of the compiler, which says the same in each trial: no C++ compiler, perhaps
+            traceback.print_exc()
+        finally:
+            readiness.remove()
+
+
+def answer(job: dict[str, Any]) -> None:
+    """Say whether this process can be forked; then fork, and end what was forked, as requested."""
+    _say({"threads": other_threads()})
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "end" in request:
+            _say(_end(request["end"]))
+            continue
+        pid = os.fork()
+        if pid == 0:
+            _be_child(job, request)
+        _say({"pid": pid})
+
+
+def _be_child(job: dict[str, Any], request: dict[str, str]) -> NoReturn:
+    from .child import serve
+
+    status = 1
+    try:
+        os.setsid()  # so that it is killed with all that it has started, and Ctrl-C is not for it
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        os.dup2(null, 1)
+        sys.stdin = open(0, closefd=False, encoding="utf-8")  # noqa: SIM115  # to the end
+        serve(job, request["requests"], request["answers"])
+        status = 0
+    finally:
+        sys.stdout.flush()
+        os._exit(status)  # nothing of the zygote's is cleaned up here
+
+
+def _end(pid: int) -> dict[str, Any]:
+    """Kill a trial, unless it has ended: here, because until it is waited for its number is its own."""
+    was_running = is_running(pid)
+    end_group(pid)
+    _, status = os.waitpid(pid, 0)
+    return {"was_running": was_running, "status": os.waitstatus_to_exitcode(status)}
+
+
+def _say(answer: dict[str, Any]) -> None:
+    print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))

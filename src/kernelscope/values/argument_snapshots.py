@@ -1,0 +1,56 @@
+"""What a launch finds and leaves, argument by argument: the same to print and to save."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernelscope.fingerprint import Fingerprint
+from kernelscope.model.events import Arg, Call
+from kernelscope.probes.launch import Launch
+
+BEFORE, AFTER = "before_launch", "after_launch"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One argument at one moment."""
+
+    position: int
+    arg: Arg
+    tensor: torch.Tensor | None = None  # None: see `why` or `value`
+    why: str = ""  # why it has no values to read
+    value: Any = None  # of a number
+    slot: int | None = None  # of its fingerprint, if one was taken
+
+    @property
+    def name(self) -> str:
+        """What the generated code calls it: buf3, arg0_1; else the kernel's own name for it."""
+        return self.arg.wrapper_name if self.arg.wrapper_name.isidentifier() else self.arg.name
+
+    def fingerprint(self, call: Call) -> Fingerprint | None:
+        if self.slot is None or call.hasher is None or not call.hasher.has_stats:
+            return None
+        bits = call.hasher.read(self.slot)
+        return Fingerprint(bits, call.hasher.stats(self.slot)) if isinstance(bits, int) else None
+
+
+def seen(call: Call, launch: Launch, moment: str) -> Iterator[Seen]:
+    """Every tensor argument, and before the launch every number."""
+    slots = (call.pre if moment == BEFORE else call.post) or {}
+    values = [*launch.flat, *launch.returned] if moment == AFTER else list(launch.flat)
+    for i, (arg, value) in enumerate(zip(call.site.args, values, strict=False)):
+        if arg.tensor is None:
+            if moment == BEFORE and isinstance(value, bool | int | float | complex):
+                yield Seen(i, arg, value=value)
+        elif arg.tensor.unread:
+            yield Seen(i, arg, why=f"its values cannot be read: {arg.tensor.unread}")
+        elif i in call.dead and (moment == BEFORE or i not in launch.point.written):
+            yield Seen(i, arg, why="uninitialised: nothing has been written there yet")
+        elif moment == AFTER and launch.point.is_pending and i in launch.point.written:
+            yield Seen(i, arg, why="under way: it is there after its wait")
+        else:
+            yield Seen(i, arg, value, slot=slots.get(i))

@@ -1,0 +1,152 @@
+"""Puts other values in the place of a kernel's outputs, to test a suspicion without compiling again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+
+from kernelscope.config import Config, strict_from_environment
+from kernelscope.fingerprint.torch_bits import quiet
+from kernelscope.model.events import Call
+from kernelscope.probes.bus import BUS
+from kernelscope.probes.launch import Launch
+from kernelscope.recording import Recording
+
+from .argument_snapshots import AFTER, seen
+from .kernel_filter import KernelFilter, globs_of
+
+Arguments = dict[str, Any]  # by the kernel's name for it: tensors as the launch found them, and numbers
+Outputs = torch.Tensor | Mapping[str, torch.Tensor]
+
+
+class Replacer:
+    """The observer that runs a function beside each launch of some kernels, and keeps its result instead."""
+
+    def __init__(self, wanted: KernelFilter, function: Callable[[Arguments], Outputs]) -> None:
+        self._wanted = wanted
+        self._function = function
+        self._before: dict[int, Arguments] = {}
+        self.replaced = 0
+        self.failure: Exception | None = None
+
+    def before(self, call: Call, launch: Launch) -> None:
+        if not self._wanted.wants(call.site.kernel, call.site.device):
+            return
+        if launch.point.is_past:
+            self.failure = RuntimeError(
+                f"{call.site.kernel.name} ran inside a C++ wrapper (cpp_wrapper or AOTInductor), where no "
+                "Python runs between kernels: what it wrote cannot be replaced"
+            )
+            return
+        found: Arguments = {}
+        with BUS.mute(), quiet():
+            for i, (arg, value) in enumerate(zip(call.site.args, launch.flat, strict=False)):
+                if not isinstance(value, torch.Tensor):
+                    found[arg.name] = value
+                elif i not in call.dead:  # uninitialised memory is no argument
+                    found[arg.name] = value.detach().clone()
+        self._before[call.key] = found
+
+    def after(self, call: Call, launch: Launch) -> None:
+        arguments = self._before.pop(call.key, None)
+        if arguments is None or self.failure is not None:
+            return
+        outputs = {
+            one.arg.name: one.tensor
+            for one in seen(call, launch, AFTER)
+            if one.tensor is not None and (one.position in launch.point.written or one.arg.returned)
+        }
+        try:
+            with BUS.mute(), quiet():
+                _write(self._function(arguments), outputs, call.site.kernel.name)
+        except Exception as error:  # said when the block ends; the kernel's own result stays
+            self.failure = error
+            return
+        self.replaced += 1
+        for storage in launch.storages:
+            storage.epoch += 1  # so that whoever records values reads them again
+
+
+class Replaced(Protocol):
+    """How often something was replaced so far."""
+
+    replaced: int
+
+
+@contextmanager
+def replace(
+    kernel: str | Sequence[str],
+    function: Callable[[Arguments], Outputs] | Outputs | str,
+    *,
+    ops: str = "graph",
+) -> Iterator[Replaced]:
+    """Inside the block, what `function` returns takes the place of what these kernels write.
+
+    kernel    globs of names, as for `kernelscope.values.observe`
+    function  gets a dict of the arguments that a launch found, by name, and returns the tensor for its one
+              output, or a dict of tensors by argument; outputs that it leaves out stay as they are. Or
+              such a tensor or dict itself. Or "eager", for what eager gives for the kernel's own FX nodes:
+              graphs are then compiled again inside the block, to learn which those are
+
+    Example:
+        with kernelscope.replace("cpp_fused_gelu_0", lambda args: F.gelu(args["in_ptr0"])):
+            loss = model(x)
+    """
+    wanted = KernelFilter(globs_of(kernel))
+    if isinstance(function, str):
+        if function != "eager":
+            raise ValueError(f"replace({kernel!r}, {function!r}): give a function, a tensor, or 'eager'")
+        from kernelscope.shadowing.eager_outputs import eager_outputs
+
+        with eager_outputs(wanted) as outputs:
+            yield outputs
+        return
+    config = Config(ops=ops, strict=strict_from_environment())  # type: ignore[arg-type]  # checked by Config
+    recording = Recording(config, keeps_calls=False)
+    replacer = Replacer(wanted, _as_function(kernel, function))
+    recording.observers.append(replacer)
+    recording.open()
+    try:
+        yield replacer
+    finally:
+        recording.close()
+        for message in wanted.complaints():
+            print(f"kernelscope: {message}", file=sys.stderr)
+    if replacer.failure is not None:
+        raise RuntimeError(f"replace({kernel!r}): {replacer.failure}") from replacer.failure
+
+
+def _as_function(kernel: object, given: object) -> Callable[[Arguments], Outputs]:
+    if isinstance(given, torch.Tensor | Mapping):
+        return lambda arguments: given
+    if not callable(given):
+        said = type(given).__name__
+        raise ValueError(f"replace({kernel!r}, …): give a function, a tensor, or 'eager', not {said}")
+    function: Callable[[Arguments], Outputs] = given
+    return function
+
+
+def _write(given: Outputs, outputs: dict[str, torch.Tensor], kernel: str) -> None:
+    names = ", ".join(outputs)
+    if isinstance(given, torch.Tensor):
+        if len(outputs) != 1:
+            raise ValueError(f"{kernel} writes {names}; return a dict with tensors by name")
+        given = {next(iter(outputs)): given}
+    if not isinstance(given, Mapping):
+        raise TypeError(f"the function returned {type(given).__name__}, not a tensor or a dict of tensors")
+    for name, tensor in given.items():
+        if name not in outputs:
+            raise ValueError(f"{kernel} does not write {name}; it writes {names}")
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"for {name} of {kernel} it gave {type(tensor).__name__}, not a tensor")
+        target = outputs[name]
+        if not torch.can_cast(tensor.dtype, target.dtype):
+            raise ValueError(f"{name} of {kernel} is {target.dtype}; {tensor.dtype} does not fit in there")
+        if tensor.shape != target.shape:
+            raise ValueError(f"{name} of {kernel} has shape {tuple(target.shape)}, not {tuple(tensor.shape)}")
+    for name, tensor in given.items():
+        outputs[name].detach().copy_(tensor)

@@ -1,0 +1,29 @@
+"""The backend is hooked when it is loaded, and loaded when it is used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+CODE = """
+import sys
+import torch
+import kernelscope
+
+with kernelscope.record():
+    pass
+with kernelscope.record() as run:
+    assert "kernelscope.gcu.execution.executor" not in sys.modules, "loaded for nothing"
+    torch.compile(lambda x: x.sin() + 1, backend="gcu")(torch.randn(8, 8))
+assert [call.kind for call in run.calls] == ["gcu"], [call.kind for call in run.calls]
+from kernelscope.gcu.executor import Launch
+assert Launch.run.__qualname__ == "Launch.run", "a patch is left"
+with kernelscope.record() as run:
+    torch.compile(lambda x: x.sin() + 1, backend="gcu")(torch.randn(8, 8))
+assert [call.kind for call in run.calls] == ["gcu"]
+"""
+
+
+def test_a_recording_that_is_older_than_the_backend() -> None:
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

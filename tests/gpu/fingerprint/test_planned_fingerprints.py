@@ -1,0 +1,141 @@
+"""After a graph's first execution its fingerprints are taken as planned; they must be those of looking."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import kernelscope
+from kernelscope.model.call import KernelCall
+from kernelscope.model.run import Run
+
+WIDTH, HEADS = 64, 4
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.qkv, self.out = (
+            nn.LayerNorm(WIDTH),
+            nn.Linear(WIDTH, 3 * WIDTH),
+            nn.Linear(WIDTH, WIDTH),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, width = x.shape
+        parts = self.qkv(self.norm(x)).split(width, dim=2)
+        q, k, v = (p.view(batch, length, HEADS, width // HEADS).transpose(1, 2) for p in parts)
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + F.gelu(self.out(attended.transpose(1, 2).reshape(batch, length, width)))
+
+
+@pytest.fixture(scope="module", params=[torch.float32, torch.bfloat16], ids=str)
+def step(request: pytest.FixtureRequest) -> Callable[[], None]:
+    torch.manual_seed(0)
+    model = nn.Sequential(Block(), Block()).to("cuda", request.param)
+    x = torch.randn(2, 32, WIDTH, device="cuda", dtype=request.param)
+    compiled = torch.compile(model)
+
+    def step() -> None:
+        model.zero_grad()
+        compiled(x).square().mean().backward()
+
+    step()
+    return step
+
+
+def values(calls: list[KernelCall]) -> list[Any]:
+    return [
+        (c.kernel_name, c.pre_hashes, c.post_hashes, c.pre_stats, c.post_stats, c.uninitialised)
+        for c in calls
+    ]
+
+
+def recorded(
+    step: Callable[[], None], times: int, level: str = "hash", **how: str
+) -> tuple[Run, list[list[Any]]]:
+    with kernelscope.record(values=level, **how) as run:
+        for _ in range(times):
+            step()
+        planned = sum(isinstance(entry, bytes) for entry in run.entries)
+    once = len(run) // times
+    assert planned == once * (times - 1)
+    return run, [values(run.calls[i * once : (i + 1) * once]) for i in range(times)]
+
+
+@pytest.mark.parametrize("level", ["hash", "stats"])
+def test_as_if_everything_had_been_read(step: Callable[[], None], level: str) -> None:
+    run, planned = recorded(step, 4, level)
+    _, [looked_at] = recorded(step, 1, level, verify="reread")
+    assert planned == [looked_at] * 4
+    _, reread = recorded(step, 3, level, verify="reread")
+    assert reread == [looked_at] * 3
+    if level == "stats":
+        assert looked_at[0][4]
+        return
+    assert not run.findings
+
+
+@pytest.mark.parametrize("level", ["hash", "stats"])
+def test_they_reach_the_host_while_the_program_runs(step: Callable[[], None], level: str) -> None:
+    _, [expected] = recorded(step, 1, level)
+    with kernelscope.record(values=level) as run:
+        for _ in range(6):
+            step()
+            torch.cuda.synchronize()
+            time.sleep(0.3)
+        first_slots = sorted(run.first_slots.values())
+        assert len(first_slots) == 5 * 2, "planned, forward and backward"
+        assert run.hasher.ready(1) >= first_slots[-4], "those of the fourth step are there"
+    once = len(run) // 6
+    assert values(run.calls[-once:]) == expected
+
+
+def test_while_the_allocator_hands_out_other_memory(step: Callable[[], None]) -> None:
+    kept = []
+
+    def stirred() -> None:
+        kept.append(torch.empty(1000 * len(kept) + 1, device="cuda"))
+        step()
+
+    _, planned = recorded(stirred, 4)
+    assert planned == planned[:1] * 4
+
+
+def test_on_another_stream(step: Callable[[], None]) -> None:
+    _, [expected] = recorded(step, 1)
+    other = torch.cuda.Stream()
+    with kernelscope.record(values="hash") as run:
+        step()
+        other.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(other):
+            for _ in range(3):
+                step()
+        torch.cuda.current_stream().wait_stream(other)
+    once = len(run) // 4
+    assert [values(run.calls[i * once : (i + 1) * once]) for i in range(4)] == [expected] * 4
+
+
+def test_inputs_at_odd_addresses() -> None:
+    @torch.compile
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return (x @ w).softmax(-1)
+
+    base = torch.randn(40 * 40 + 16, device="cuda", dtype=torch.bfloat16)
+    w = torch.randn(40, 40, device="cuda", dtype=torch.bfloat16).t()
+    f(base[:1600].view(40, 40), w)
+    with kernelscope.record(values="hash") as run:
+        for offset in (0, 1, 3, 8, 5):
+            f(base[offset : offset + 1600].view(40, 40), w)
+    looked_at = []
+    for offset in (0, 1, 3, 8, 5):
+        with kernelscope.record(values="hash") as once:
+            f(base[offset : offset + 1600].view(40, 40), w)
+        looked_at += values(once.calls)
+    assert values(run.calls) == looked_at

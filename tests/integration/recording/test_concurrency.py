@@ -1,0 +1,565 @@
+"""Threads, forks and the closing of a recording while somebody else is in the middle of a graph."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import CodeType, FunctionType
+from typing import Any
+
+import pytest
+import torch
+from torch._inductor.codecache import PyCodeCache
+from torch._inductor.output_code import CompiledFxGraph
+
+import kernelscope
+from kernelscope.config import Config
+from kernelscope.model.events import Finding
+from kernelscope.probes.bus import BUS
+from kernelscope.probes.launch import LaunchPoint
+from kernelscope.probes.python_wrappers import wrapper_launches
+from kernelscope.recording import Recording
+
+Program = Callable[[torch.Tensor], torch.Tensor]
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Program:
+    def sin_plus_one(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() + 1
+
+    compiled = torch.compile(sin_plus_one)
+    compiled(torch.ones(8))
+    compiled(torch.ones(8, requires_grad=True)).sum().backward()
+    return compiled
+
+
+class Gate:
+    """Stops a compiled graph in its middle, until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.go_on = threading.Event()
+        self.go_on.set()
+        self.inside: Callable[[], None] = lambda: None
+
+    def close(self) -> None:
+        self.reached.clear()
+        self.go_on.clear()
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        self.reached.set()
+        assert self.go_on.wait(60)
+        self.inside()
+        return x.clone()
+
+
+@pytest.fixture(scope="module")
+def gated() -> Iterator[tuple[Gate, Program]]:
+    gate = Gate()
+    lib = torch.library.Library("kernelscope_concurrency", "DEF")
+    lib.define("gate(Tensor x) -> Tensor")
+    lib.impl("gate", gate, "CPU")
+    lib.impl("gate", torch.empty_like, "Meta")
+    compiled = torch.compile(lambda x: torch.ops.kernelscope_concurrency.gate(x.sin()).cos() * 3)
+    compiled(torch.ones(8))
+    yield gate, compiled
+    lib._destroy()
+
+
+# -- threads -------------------------------------------------------------------------------------------
+
+
+def test_compiled_calls_of_all_threads_are_recorded_once(tiny: Program) -> None:
+    def work(_: int) -> None:
+        for _ in range(50):
+            tiny(torch.ones(8))
+
+    with kernelscope.record(values="hash") as run, ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    assert len(run) == 400
+    assert [c.index for c in run] == list(range(400))
+    assert len({c.thread for c in run}) > 1
+    assert len({c.graph_call for c in run}) == 400
+    assert len(run.kernels) == 1
+    assert len({tuple(c.post_hashes.values()) for c in run}) == 1
+    assert not run.findings
+
+
+def test_calls_read_while_threads_record_are_complete_afterwards(tiny: Program) -> None:
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.is_set():
+            tiny(torch.ones(8))
+
+    with kernelscope.record() as run:
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for _ in range(20):
+            assert len(run.calls) <= len(run)
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert [c.index for c in run.calls] == list(range(len(run)))
+
+
+def test_indices_are_places_whoever_was_faster(tiny: Program) -> None:
+    for _ in range(40):
+        start = threading.Barrier(4, timeout=60)
+
+        def work(start: threading.Barrier = start) -> None:
+            start.wait()
+            for _ in range(3):
+                tiny(torch.ones(8))
+
+        with kernelscope.record() as run, ThreadPoolExecutor(4) as pool:
+            for _ in range(4):
+                pool.submit(work)
+        assert [c.index for c in run.calls] == list(range(12))
+
+
+def wrapper_codes() -> dict[Any, CodeType]:
+    """The code of every function of every wrapper."""
+    found = {}
+    for module in PyCodeCache.modules:
+        for value in list(vars(module).values()):
+            members = vars(value).values() if isinstance(value, type) else [value]
+            found |= {f: f.__code__ for f in members if isinstance(f, FunctionType)}
+    return found
+
+
+@pytest.mark.parametrize("executions", [0, 1, 2])
+@pytest.mark.parametrize("values", ["off", "hash"])
+def test_one_closes_and_another_opens_inside_a_graph(
+    gated: tuple[Gate, Program], executions: int, values: str
+) -> None:
+    gate, program = gated
+    x = torch.ones(4)
+    expected = program(x)
+    before = wrapper_codes()
+    first = kernelscope.record()
+    run = first.__enter__()
+    for _ in range(executions):
+        program(x)
+    second = kernelscope.record(values=values)
+    opened = []
+
+    def swap() -> None:
+        gate.inside = lambda: None
+        first.__exit__(None, None, None)
+        opened.append(second.__enter__())
+
+    gate.inside = swap
+    assert torch.equal(program(x), expected)
+    gate.inside = lambda: None
+    assert torch.equal(program(x), expected)
+    second.__exit__(None, None, None)
+    assert all(function.__code__ is code for function, code in before.items())
+    assert torch.equal(program(x), expected)
+    names = [c.kernel_name for c in run.calls]
+    whole = [c.kernel_name for c in opened[0].calls][-3:]
+    assert names == whole * executions + whole[:2]
+    assert [c.kernel_name for c in opened[0].calls] == whole[2:] + whole
+    assert not [f for f in opened[0].findings if f.kind == "recorder-error"]
+
+
+@pytest.mark.parametrize("values", ["off", "hash"])
+def test_recordings_come_and_go_while_threads_work(tiny: Program, values: str) -> None:
+    x = torch.ones(8)
+    expected, before = tiny(x), wrapper_codes()
+    done = threading.Event()
+
+    def work() -> int:
+        count = 0
+        while not done.is_set():
+            assert torch.equal(tiny(x), expected)
+            count += 1
+        return count
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(3) as pool:
+            workers = [pool.submit(work) for _ in range(3)]
+            try:
+                for _ in range(100):
+                    with kernelscope.record(values=values) as run:
+                        time.sleep(0.0005)
+                    assert {c.kernel_name for c in run.calls} <= {"cpp_fused_add_sin_0"}
+                    assert [c.index for c in run.calls] == list(range(len(run.calls)))
+            finally:
+                done.set()  # or the pool would wait for its workers forever
+            assert all(worker.result() for worker in workers)
+    finally:
+        done.set()
+        sys.setswitchinterval(interval)
+    assert all(function.__code__ is code for function, code in before.items())
+
+
+def test_a_thread_that_comes_while_the_first_launch_becomes_known(
+    tiny: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It must not write notes for what is known by half: their numbers would be missing."""
+    x, know, others = torch.ones(8), wrapper_launches._returned_addresses, []
+
+    def know_slowly(*args: Any) -> Any:
+        monkeypatch.undo()
+        others.append(threading.Thread(target=tiny, args=(x,)))
+        others[0].start()
+        others[0].join()
+        return know(*args)
+
+    with kernelscope.record() as run:
+        monkeypatch.setattr(wrapper_launches, "_returned_addresses", know_slowly)
+        for _ in range(3):
+            tiny(x)
+        assert isinstance(run.entries[-1], bytes), "it was noted"
+    assert len(others) == 1
+    assert len(run.calls) == 4
+
+
+def test_eager_operators_only_of_the_opening_thread(tiny: Program) -> None:
+    def work() -> None:
+        tiny(torch.ones(8)).cos()
+
+    with kernelscope.record(ops="all") as run:
+        torch.ones(3).sin()
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert [c.kernel_name for c in run if c.kind == "op"] == ["aten.ones.default", "aten.sin.default"]
+    assert len(run.select(kind="cpp")) == 1
+
+
+def test_a_recording_on_each_of_two_threads(tiny: Program, leftovers: Callable[[], list[str]]) -> None:
+    both_open = threading.Barrier(2, timeout=60)
+
+    def work(name: str) -> kernelscope.Run:
+        with kernelscope.record(ops="all", values="hash") as run:
+            both_open.wait()
+            getattr(torch.ones(3), name)()
+            tiny(torch.ones(8))
+            both_open.wait()
+        return run
+
+    with ThreadPoolExecutor(2) as pool:
+        sin, cos = pool.map(work, ["sin", "cos"])
+    for run, own in ((sin, "aten.sin.default"), (cos, "aten.cos.default")):
+        assert len(run.select(kind="cpp")) == 2
+        assert len(run.select(kernel=own)) == 1
+        assert not run.findings
+    assert not leftovers()
+
+
+def test_opening_and_closing_on_many_threads_at_once(
+    tiny: Program, leftovers: Callable[[], list[str]]
+) -> None:
+    expected = tiny(torch.ones(8))
+
+    def work(_: int) -> int:
+        with kernelscope.record(values="hash", ops="all") as run:
+            assert torch.equal(tiny(torch.ones(8)), expected)
+        assert not run.findings
+        return len({c.thread for c in run.select(kind="op")})
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(200)))
+    assert not BUS.listeners
+    assert not BUS.storages._known
+    assert not leftovers()
+
+
+def test_closed_while_another_thread_is_inside_a_graph(
+    gated: tuple[Gate, Program], leftovers: Callable[[], list[str]]
+) -> None:
+    gate, compiled = gated
+    expected = compiled(torch.ones(8))
+    gate.close()
+    with ThreadPoolExecutor(1) as pool:
+        with kernelscope.record(values="hash") as run:
+            inside = pool.submit(compiled, torch.ones(8))
+            assert gate.reached.wait(60)
+        assert len(run) == 2  # the first kernel, and the operator that is running
+        closed = [(c.pre_hashes, c.post_hashes) for c in run.calls]
+        gate.go_on.set()
+        assert torch.equal(inside.result(60), expected)
+    assert len(run) == 2
+    assert [(c.pre_hashes, c.post_hashes) for c in run.calls] == closed
+    assert closed[0][1]
+    assert not closed[1][1]  # it was not over
+    assert not leftovers()
+
+
+def test_a_note_that_was_on_its_way_when_the_recording_closed(
+    tiny: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread has looked up where its note goes, and makes it when the recording has closed."""
+    on_its_way, closed, clock = threading.Event(), threading.Event(), time.monotonic_ns
+    late = threading.Thread(target=tiny, args=(torch.ones(8),))
+
+    def monotonic_ns() -> int:
+        if threading.current_thread() is late:  # the note's own statement asks for the time
+            on_its_way.set()
+            assert closed.wait(60)
+        return clock()
+
+    with kernelscope.record() as run:
+        for _ in range(3):
+            tiny(torch.ones(8))
+        monkeypatch.setattr(time, "monotonic_ns", monotonic_ns)
+        late.start()
+        assert on_its_way.wait(60)
+    seen, printed = run.calls, str(run)
+    closed.set()
+    late.join()
+    assert (run.calls, len(run), str(run)) == (seen, 3, printed)
+    assert [c.index for c in run.calls] == [0, 1, 2]
+
+
+class SlowObserver:
+    def __init__(self) -> None:
+        self.looks, self.has_looked = threading.Event(), False
+
+    def before(self, call: Any, launch: Any) -> None: ...
+
+    def after(self, call: Any, launch: Any) -> None:
+        self.looks.set()
+        time.sleep(0.1)
+        self.has_looked = True
+
+
+def test_closing_waits_for_a_thread_that_is_looking(tiny: Program) -> None:
+    """Else it would write into a run that has closed."""
+    recording, observer = Recording(Config(values="hash")), SlowObserver()
+    recording.observers.append(observer)
+    recording.open()
+    thread = threading.Thread(target=tiny, args=(torch.ones(8),))
+    thread.start()
+    assert observer.looks.wait(60)
+    recording.close()
+    assert observer.has_looked
+    thread.join()
+
+
+def test_a_launch_that_comes_to_a_closed_recording(tiny: Program) -> None:
+    """Another thread has found the recording among the listeners before it left."""
+    recording = Recording(Config(values="hash"))
+    recording.open()
+    tiny(torch.ones(8))
+    recording.close()
+    run = recording.run
+    closed = repr((run.calls, run.graph_calls, run.marks, run.findings))
+    BUS.listeners = (recording,)
+    try:
+        BUS.graph_call(run.graphs[0], "forward", 0)
+        BUS.mark("range", "late")
+        BUS.finding(Finding("late", "finding"))
+        point = LaunchPoint(run.calls[0]._call.site, is_leaf=True)
+        assert BUS.run(point, [], lambda: 7, (), {}) == 7
+    finally:
+        BUS.listeners = ()
+    assert len(run) == 1
+    assert repr((run.calls, run.graph_calls, run.marks, run.findings)) == closed
+
+
+def test_reopened_while_another_thread_is_still_inside_the_graph(
+    gated: tuple[Gate, Program], leftovers: Callable[[], list[str]]
+) -> None:
+    gate, compiled = gated
+    expected = compiled(torch.ones(8))
+    gate.close()
+    with ThreadPoolExecutor(1) as pool:
+        with kernelscope.record():
+            inside = pool.submit(compiled, torch.ones(8))
+            assert gate.reached.wait(60)
+        gate.go_on.set()
+        with kernelscope.record() as run:
+            assert torch.equal(inside.result(60), expected)
+            assert torch.equal(compiled(torch.ones(8)), expected)
+        assert len(run.select(kernel="*.gate.*")) == 1
+    assert not run.findings
+    assert not leftovers()
+
+
+def test_a_call_that_looked_up_its_method_before_the_recording_closed(
+    tiny: Program, leftovers: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread may be between finding the hooked method and calling it."""
+    with kernelscope.record() as run:
+        hooked = CompiledFxGraph.__call__
+    with monkeypatch.context() as patch:
+        patch.setattr(CompiledFxGraph, "__call__", hooked)
+        tiny(torch.ones(8))
+    assert len(run) == 0
+    assert not leftovers()
+
+
+def test_closed_inside_the_graph_itself(
+    gated: tuple[Gate, Program], leftovers: Callable[[], list[str]]
+) -> None:
+    gate, compiled = gated
+    recording = Recording(Config(values="hash"))
+    recording.open()
+    gate.inside = recording.close
+    try:
+        compiled(torch.ones(8))
+    finally:
+        gate.inside = lambda: None
+    assert [c.kind for c in recording.run] == ["cpp", "extern"]
+    assert not leftovers()
+    with kernelscope.record() as run:
+        compiled(torch.ones(8))
+    assert [c.phase for c in run] == ["forward"] * len(run)
+
+
+def test_all_operators_closed_on_another_thread(tiny: Program) -> None:
+    """Torch keeps dispatch modes per thread: closing elsewhere is an error that says so."""
+    recording = Recording(Config(ops="all"))
+    closed = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(recording.open).result()
+        with pytest.raises(RuntimeError, match="another thread"):
+            recording.close()
+        closed.set()
+    assert not BUS.listeners
+    with kernelscope.record(ops="all") as run:
+        torch.ones(3).sin()
+    assert len(run) == 2
+
+
+def test_compiled_graphs_recording_may_be_closed_on_another_thread(
+    tiny: Program, leftovers: Callable[[], list[str]]
+) -> None:
+    recording = Recording(Config())
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(recording.open).result()
+        tiny(torch.ones(8))
+    recording.close()
+    assert len(recording.run) == 1
+    assert not leftovers()
+
+
+def test_backward_from_another_thread(tiny: Program) -> None:
+    x = torch.ones(8, requires_grad=True)
+    with kernelscope.record() as run:
+        loss = tiny(x).sum()
+        thread = threading.Thread(target=loss.backward)
+        thread.start()
+        thread.join()
+    assert [c.phase for c in run] == ["forward", "backward"]
+    assert run.calls[0].thread != run.calls[1].thread
+
+
+# -- forks ---------------------------------------------------------------------------------------------
+
+
+def in_child(check: Callable[[], None]) -> None:
+    """Run a check in a forked child, and fail here when it failed there."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            check()
+            os.write(write, b"ok")
+        except BaseException as error:  # a child must not run the rest of the tests
+            os.write(write, repr(error).encode()[:4000])
+        finally:
+            os._exit(0)
+    os.close(write)
+    said = b""
+    while piece := os.read(read, 4096):
+        said += piece
+    os.close(read)
+    os.waitpid(pid, 0)
+    assert said == b"ok", said.decode()
+
+
+@pytest.mark.parametrize("ops", ["graph", "all"])
+def test_a_forked_child_records_nothing_and_is_restored(
+    tiny: Program, ops: str, leftovers: Callable[[], list[str]]
+) -> None:
+    with kernelscope.record(values="hash", ops=ops) as run:
+        expected = tiny(torch.ones(8))
+        count = len(run)
+
+        def check() -> None:
+            assert not leftovers()
+            assert not BUS.listeners
+            assert torch.equal(tiny(torch.ones(8)), expected)
+            torch.ones(3).sin()
+            assert len(run) == count
+            with kernelscope.record() as own:
+                tiny(torch.ones(8))
+            assert [c.kind for c in own] == ["cpp"]
+            assert own.info.pid == os.getpid() != run.info.pid
+            assert not leftovers()
+
+        in_child(check)
+        tiny(torch.ones(8))
+    assert len(run.select(kind="cpp")) == 2
+    assert not run.findings
+    assert not leftovers()
+
+
+def test_leaving_the_block_in_the_child(tiny: Program, leftovers: Callable[[], list[str]]) -> None:
+    manager = kernelscope.record(ops="all")
+    run = manager.__enter__()
+
+    def check() -> None:
+        manager.__exit__(None, None, None)
+        assert not leftovers()
+
+    try:
+        in_child(check)
+        tiny(torch.ones(8))
+    finally:
+        manager.__exit__(None, None, None)
+    assert run.select(kind="cpp")
+
+
+def test_forked_while_another_thread_is_inside_a_graph(
+    gated: tuple[Gate, Program], tiny: Program, leftovers: Callable[[], list[str]]
+) -> None:
+    gate, compiled = gated
+    gate.close()
+    with ThreadPoolExecutor(1) as pool, kernelscope.record() as run:
+        inside = pool.submit(compiled, torch.ones(8))
+        assert gate.reached.wait(60)
+
+        def check() -> None:
+            tiny(torch.ones(8))
+            with kernelscope.record() as own:
+                tiny(torch.ones(8))
+            assert len(own) == 1
+
+        in_child(check)
+        gate.go_on.set()
+        inside.result(60)
+    assert len(run.select(kernel="*.gate.*")) == 1
+    assert not leftovers()
+
+
+class Squares(torch.utils.data.Dataset[Any]):
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, int, int]:
+        return torch.tensor(float(i)).square(), len(BUS.listeners), torch._C._len_torch_dispatch_stack()
+
+
+def test_dataloader_workers_record_nothing(tiny: Program) -> None:
+    loader = torch.utils.data.DataLoader(Squares(), num_workers=1, multiprocessing_context="fork")
+    with kernelscope.record(ops="all") as run:
+        items = list(loader)
+        tiny(torch.ones(8))
+    assert [float(value) for value, _, _ in items] == [0, 1, 4, 9]
+    assert {(int(a), int(b)) for _, a, b in items} == {(0, 0)}
+    assert not run.select(kernel="*square*")
+    assert not run.select(kernel="*pow*")
+    assert len(run.select(kind="cpp")) == 1

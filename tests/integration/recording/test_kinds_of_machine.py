@@ -1,0 +1,353 @@
+"""Machines that lack something: what works there works, and what does not is said in a sentence.
+
+Each test is one child process in such an environment, with as many lacks as do not hide each other.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from tests.support.sample_runs import write_sample
+
+import kernelscope
+from kernelscope.fingerprint import fingerprint
+from kernelscope.fingerprint.cpu import engine as cpu
+from kernelscope.fingerprint.cpu import stats as cpu_stats
+from kernelscope.gcu import toolchain
+from kernelscope.probes.cpp_wrappers.launch_log import LaunchLog
+from kernelscope.shadowing.checks.measure import JudgeEngine
+from kernelscope.store.flight import recorder as flight
+from kernelscope.trials.settings import PASSED, Settings
+from kernelscope.trials.workers import Workers, folder_to_compile_in
+
+SOURCE = Path(kernelscope.__file__).parent.parent
+CHOREO = Path(__file__).parent.parent / "gcu" / "co" / "scalars_and_spans.co"
+NO_HOME = {"HOME": "/dev/null/home", "XDG_CACHE_HOME": ""}
+FOUR_GB = 4 << 30
+# Where Python looks for a folder for temporary files, and where those of the tests are.
+_TEMPORARY = ("/tmp", "/var/tmp", tempfile.gettempdir())
+
+PROGRAM = """
+import os, torch
+
+def f(x):
+    return torch.softmax(x, -1).sin() + 1
+
+x = torch.randn(64, 64)
+expected = f(x)
+for backend in ("inductor", "gcu"):
+    torch.testing.assert_close(torch.compile(f, backend=backend)(x), expected)
+    torch.compiler.reset()
+print(len(os.sched_getaffinity(0)), "core")
+"""
+
+
+def python(
+    *words: str | Path,
+    cwd: Path,
+    environ: dict[str, str],
+    before: Callable[[], None] | None = None,
+    under: Sequence[str] = (),
+) -> subprocess.CompletedProcess[str]:
+    """What Python says in an environment like ours, but for these variables."""
+    wanted = {**os.environ, "PYTHONPATH": str(SOURCE), **environ}
+    return subprocess.run(
+        [*under, sys.executable, *map(str, words)],
+        cwd=cwd,
+        env=wanted,
+        preexec_fn=before,
+        capture_output=True,
+        encoding="utf-8",
+        errors="surrogateescape",
+        timeout=600,
+        check=False,
+    )
+
+
+def namespace(mounts: str) -> list[str]:
+    """Words that start a program where these mounts are made; skips where that is not allowed."""
+    words = ["unshare", "-m" if os.geteuid() == 0 else "-rm", "sh", "-c", f'{mounts} && exec "$@"', "sh"]
+    if not shutil.which("unshare") or subprocess.run([*words, "true"], check=False).returncode:
+        pytest.skip("this user may not mount anything (unshare was refused)")
+    return words
+
+
+def restrict() -> None:
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    resource.setrlimit(resource.RLIMIT_AS, (FOUR_GB, FOUR_GB))
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a space and letters that ASCII lacks."""
+    folder = tmp_path_factory.mktemp("machine") / "mein Projekt – ö"
+    folder.mkdir()
+    (folder / "übung eins.py").write_text(PROGRAM, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def recorded(project: Path) -> subprocess.CompletedProcess[str]:
+    """One core, 4 GB, no home, LC_ALL=C as Python itself deals with it, and names of all sorts."""
+    words = ("-m", "kernelscope", "run", "--values", "hash", "--stages", "-o", "Lauf ä", "übung eins.py")
+    return python(*words, cwd=project, environ={**NO_HOME, "LC_ALL": "C"}, before=restrict)
+
+
+def test_one_core_little_memory_no_home_and_odd_names(
+    project: Path, recorded: subprocess.CompletedProcess[str]
+) -> None:
+    assert recorded.returncode == 0, recorded.stderr
+    assert recorded.stdout == "1 core\n"
+    assert "Traceback" not in recorded.stderr
+    assert "compiled for this process alone: the cache folder cannot be used" in recorded.stderr
+    assert "gcu kernels are compiled again in each process" in recorded.stderr
+    assert recorded.stderr.count("set XDG_CACHE_HOME") == 2  # each once
+    run = kernelscope.load(project / "Lauf ä.kscope")
+    assert {call.kind for call in run} == {"cpp", "gcu"}
+    assert all(call.pre_hashes and call.post_hashes for call in run)
+    assert [finding.kind for finding in run.findings] == ["slow-values"]
+
+
+READING = """
+import importlib.util, os
+from kernelscope.cli import main
+with_parquet = importlib.util.find_spec("pyarrow") is not None
+for words in (
+    ["show"], ["show", "--call", "0"], ["ls"], ["stages"], ["report"], ["pack", "-o", "gepackt ü.zip"],
+    ["unpack", "gepackt ü.zip", "-o", "ausgepackt ü"], ["show", "ausgepackt ü"],
+    ["export", "--perfetto"], ["export", "--json"], ["export", "--dot"],
+    ["query", "SELECT count(*) FROM calls"],
+    *([["export", "--parquet", "-o", "Tabellen ü"]] if with_parquet else []),
+):
+    given = [os.fsdecode(word.encode()) for word in words]  # as a shell would hand them over
+    print(">", words[0], main(given))
+"""
+
+
+def test_reading_in_the_c_locale(project: Path, recorded: subprocess.CompletedProcess[str]) -> None:
+    """Without the help that Python gives in the C locale; nothing is read from a home either."""
+    environ = {**NO_HOME, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    reader = project / "lesen.py"
+    reader.write_text(READING, encoding="utf-8")
+    del recorded
+    done = python(reader, cwd=project, environ=environ)
+    assert done.returncode == 0, done.stderr
+    told = [line for line in done.stdout.splitlines() if line.startswith("> ")]
+    assert len(told) >= 12
+    assert all(line.endswith(" 0") for line in told), done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert (project / "ausgepackt ü.kscope").is_dir()
+    tried = python("-m", "kernelscope", "run", "--stages", "übung eins.py", cwd=project, environ=environ)
+    assert "Traceback" not in tried.stderr
+    if tried.returncode:  # up to torch 2.14 at least
+        assert "cannot be loaded in this locale" in tried.stderr
+        assert "set PYTHONUTF8=1 or LC_ALL=C.UTF-8" in tried.stderr
+
+
+WITHOUT_A_COMPILER = """
+import torch
+from kernelscope.cli.examinations import compiler
+
+x = torch.ones(64, 64)
+(x @ x).relu()
+try:
+    torch.compile(lambda x: x.sin() + 1, backend="gcu")(x)
+except Exception as error:
+    print("gcu |", str(error).partition("Set TORCHDYNAMO")[0].replace("\\n", " "))
+for result in compiler():
+    print(result.health, "|", result.what, "|", result.found, "|", result.advice)
+"""
+
+
+def test_no_compiler(tmp_path: Path) -> None:
+    """Eager operators are recorded, with the same hashes; each thing that cannot be done says why."""
+    program = tmp_path / "program.py"
+    program.write_text(WITHOUT_A_COMPILER)
+    environ = {"PATH": "/nonexistent", "CXX": "/nonexistent/g++", "XDG_CACHE_HOME": str(tmp_path)}
+    words = ("-m", "kernelscope", "run", "--values", "hash", "--ops", "all", "-o", "x", program)
+    done = python(*words, cwd=tmp_path, environ=environ)
+    assert done.returncode == 0, done.stderr
+    said = dict(line.split(" | ", 1) for line in done.stdout.splitlines())
+    assert "the gcu backend needs a C++ compiler and found none" in said["gcu"]
+    assert "install g++" in said["gcu"].lower()
+    assert said["bad"].startswith("C++ compiler | CXX=/nonexistent/g++ is not a program")
+    [line] = [line for line in done.stderr.splitlines() if line.startswith("kernelscope: values of CPU")]
+    assert "slower: there is no C++ compiler" in line
+    assert "install g++" in line
+    run = kernelscope.load(tmp_path / "x.kscope")
+    assert "slow-values" in [finding.kind for finding in run.findings]
+    product = next(call for call in run if "mm" in call.kernel_name)
+    assert set(product.pre_hashes.values()) == {fingerprint(torch.ones(64, 64), "hash").bits}
+
+
+UNUSUAL_DISKS = f"""
+import kernelscope, torch
+from kernelscope.fingerprint import cpu
+from kernelscope.gcu import program
+print(repr(cpu.available()), cpu.uncached())
+print(program.load({str(CHOREO)!r}).names)
+with kernelscope.record(ops="all", values="hash", path="x") as run:
+    torch.ones(8).sin()
+print(len(run), "calls")
+"""
+
+
+def test_a_cache_that_forbids_execution_and_no_shared_memory(tmp_path: Path) -> None:
+    cache, temporary = tmp_path / "cache", tmp_path / "tmp with a space"
+    for folder in (cache, temporary):
+        folder.mkdir()
+    mounts = (
+        f"mount -t tmpfs -o noexec,mode=700 tmpfs '{cache}' && mount -t tmpfs -o ro,size=4k tmpfs /dev/shm"
+    )
+    environ = {"XDG_CACHE_HOME": str(cache), "TMPDIR": str(temporary)}
+    done = python("-c", UNUSUAL_DISKS, cwd=tmp_path, environ=environ, under=namespace(mounts))
+    assert done.returncode == 0, done.stderr
+    first, second, third = done.stdout.splitlines()
+    assert first.startswith("'' the cache folder cannot be used: nothing can be executed in")
+    assert second.startswith("[")
+    assert third.endswith("calls")
+    assert "gcu kernels are compiled again in each process" in done.stderr
+
+
+SEALED = """
+from kernelscope.cli import main
+from kernelscope.cli.examinations import folders
+print(main(["show", "x"]), main(["bisect", "program.py"]))
+print(*folders(), sep="\\n")
+"""
+
+
+def test_a_disk_that_is_sealed(tmp_path: Path) -> None:
+    """Each folder for temporary files is, too; and the run was left by a crash, so that it must be copied."""
+    (tmp_path / "program.py").write_text("import torch")
+    (tmp_path / "x.kscope").mkdir()
+    writer = write_sample(tmp_path / "open", close=False)
+    for name in ("run.db", "run.db-wal", "flight"):
+        shutil.copyfile(tmp_path / "open" / name, tmp_path / "x.kscope" / name)
+    writer.close()
+    sealed = [f"mount --bind '{path}' '{path}' && mount -o remount,ro,bind '{path}'" for path in _TEMPORARY]
+    under = namespace(" && ".join([*sealed, f"cd '{tmp_path}'"]))
+    told = python("-c", SEALED, cwd=tmp_path, environ={"TMPDIR": "/nowhere"}, under=under)
+    assert told.returncode == 0, told.stderr
+    show, bisect = told.stderr.splitlines()
+    assert show.startswith("kernelscope: ")
+    assert show.endswith("set TMPDIR to a folder with room for it")
+    assert bisect == "kernelscope: cannot write to kscope-runs: Read-only file system"
+    assert told.stdout.startswith("2 2\n")
+    assert "No usable temporary directory found" in told.stdout
+
+
+WITHOUT_A_NAME = """
+import os, tempfile
+from kernelscope.cli.examinations import folders, machine
+tempfile.gettempdir()  # chosen while it can be written to
+os.setuid(54321)
+for result in (*folders(), *machine()):
+    print(result.health, "|", result.what, "|", result.found, "|", result.advice)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user without an entry in /etc/passwd")
+def test_doctor_of_a_user_without_a_home(tmp_path: Path) -> None:
+    """As `docker run -u 54321`; in a folder that it cannot write to, with a space in TMPDIR, on one core."""
+    temporary = tmp_path / "a space"
+    temporary.mkdir()
+    environ = {"TMPDIR": str(temporary), "XDG_CACHE_HOME": "", "LC_ALL": "C", "PYTHONUTF8": "0"}
+    environ["PYTHONCOERCECLOCALE"] = "0"
+    program = f"import os; os.environ.pop('HOME', None)\n{WITHOUT_A_NAME}"
+    done = python("-c", program, cwd=tmp_path, environ=environ, before=restrict)
+    assert done.returncode == 0, done.stderr
+    said = {line.split(" | ")[1]: line.split(" | ") for line in done.stdout.splitlines()}
+    assert said["folder for runs"][0] == "bad"
+    assert said["TMPDIR"][0] == "bad"
+    assert "without spaces" in said["TMPDIR"][3]
+    assert said["folder for our compile cache"][2] == "there is no home folder; set HOME or XDG_CACHE_HOME"
+    assert said["folder for our compile cache"][0] == "warn"
+    assert ", 1 core, " in said["machine"][2]
+    assert "PYTHONUTF8=1" in said["locale"][3]
+
+
+def test_trials_on_one_core_in_a_folder_with_a_space(tmp_path: Path) -> None:
+    """Inductor breaks its commands for the C++ compiler at spaces; the search must not blame the program."""
+    home = tmp_path / "mein Projekt"
+    home.mkdir()
+    program = home / "program.py"
+    number = time.time_ns() % 1_000_000  # a kernel that no cache has: it must be built here
+    program.write_text(
+        f"import torch\ntorch.compile(lambda x: (x.sin() + {number}).sum(0))(torch.ones(8, 8))\n"
+    )
+    job = {"words": [str(program)], "condition": {"kind": "exception", "what": ""}}
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        with Workers(job, home, timeout=300) as workers:
+            assert workers.run(Settings()).kind == PASSED
+    finally:
+        os.sched_setaffinity(0, cores)
+    assert folder_to_compile_in(tmp_path) == tmp_path / "caches"
+
+
+ARM = ("-U__ARM_NEON",)  # then the vectors are the compiler's own, whatever the processor
+PROCESSORS = {
+    "baseline": ((), ("-march=x86-64",)),
+    "AVX2": (("-D__AVX__", "-D__AVX2__"), ("-march=x86-64-v3",)),
+    "AVX-512": (
+        ("-D__AVX__", "-D__AVX2__", "-D__AVX512F__", "-D__AVX512DQ__"),
+        ("-march=x86-64-v4",),
+    ),
+}
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_engines_compile_for_processors_that_are_not_here(processor: str, tmp_path: Path) -> None:
+    defines, flags = PROCESSORS[processor]
+    command = toolchain.compiler()
+    given = flags if platform.machine() == "x86_64" else (*ARM, *defines)
+    for engine in (cpu.Engine, cpu_stats.StatsEngine, JudgeEngine, LaunchLog):
+        source = engine.SOURCES[0]
+        done = subprocess.run(
+            [*command, "-std=c++17", "-fsyntax-only", *given, str(source)],
+            capture_output=True,
+            encoding="utf-8",
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_library_is_not_shared_by_unlike_processors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A home on two machines: what -march=native made on one would end a program on the other (SIGILL)."""
+    tmp_path.chmod(0o700)
+    monkeypatch.setattr(cpu, "COMMON_FLAGS", ("-std=c++17", "-O0", "-shared", "-fPIC"))  # soon done
+    names = set()
+    for processor in (b"flags: sse2", b"flags: sse2 avx2"):
+        monkeypatch.setattr(cpu, "_processor", lambda processor=processor: processor)
+        cpu.load(tmp_path, toolchain.compiler()[:1], make=JudgeEngine)
+        names |= {path.name for path in tmp_path.glob("judge-engine-*.so")}
+    assert len(names) == 2
+
+
+def test_the_ring_where_a_disk_cannot_allocate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """musl returns the kernel's refusal, where glibc writes zeros: no page may be without a block."""
+
+    def refused(file: int, at: int, size: int) -> None:
+        raise OSError(95, os.strerror(95))
+
+    monkeypatch.setattr(os, "posix_fallocate", refused)
+    made = flight.Flight(tmp_path / "flight", 1, slots=1 << 10)
+    found = (tmp_path / "flight").stat()
+    made.close()
+    assert found.st_size == flight.HEADER_BYTES + (1 << 10) * flight.SLOT.size
+    assert found.st_blocks * 512 >= found.st_size

@@ -1,0 +1,105 @@
+"""A recorded program dies at random moments, in many ways: its run can be read, and names the kernel."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kernelscope
+from kernelscope.store.flight.crash import crash_of
+
+PROGRAM = Path(__file__).parents[2] / "programs" / "crashing.py"
+SRC = Path(__file__).parents[3] / "src"
+STEADY = "crashing.steady.default"
+HOWS = ("kill", "segv", "exit", "outside")
+
+
+class Server:
+    """The program that forks a child for each trial, once it has compiled everything."""
+
+    def __init__(self) -> None:
+        environment = os.environ | {"PYTHONPATH": f"{SRC}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+        self.process = subprocess.Popen(
+            [sys.executable, str(PROGRAM)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        assert self._answer() == "ready"
+
+    def _answer(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def trial(self, how: str, folder: Path) -> dict[str, int]:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{how} {folder}\n")
+        self.process.stdin.flush()
+        return dict(json.loads(self._answer()))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    assert server.process.stdin is not None
+    server.process.stdin.close()
+    server.process.wait(30)
+
+
+def check(server: Server, how: str, folder: Path) -> str:
+    """One death: the run can be read, and what it says was executing is what really was."""
+    told = server.trial(how, folder)
+    assert told["status"] == {"kill": -9, "segv": -11, "exit": 7, "outside": -11}[how]
+    part = folder.with_name(folder.name + ".kscope")
+    run = kernelscope.load(part)
+    calls = run.calls
+    assert [c.index for c in calls] == list(range(len(calls)))  # none is missing in between
+    crash = crash_of(part)
+    assert crash is not None
+    names = [call.kernel_name for call in crash.executing]
+    if how in ("segv", "exit"):
+        assert names == [STEADY]
+        assert told["begun"] == told["die_at"]
+    elif how == "outside":
+        assert len(names) == 1 and names[0].startswith("cpp_fused_index_mul"), names  # noqa: PT018
+    elif told["begun"] != told["ended"]:  # it was inside the operator when it was killed
+        assert names == [STEADY]
+    # The newest `steady` in the flight recorder is the one that the program itself counted last.
+    flight = run.flight
+    sites = {id for id, site in flight.sites.items() if site.kernel.name == STEADY}
+    launched = sum(slot.site in sites for slot in flight.slots)
+    assert launched in (told["begun"], told["begun"] + 1)  # noted before it is launched
+    return names[0] if names else ""
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_the_kernel_is_named(server: Server, tmp_path: Path, how: str) -> None:
+    for number in range(3):
+        check(server, how, tmp_path / f"{how}-{number}")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_200_deaths(server: Server, tmp_path: Path) -> None:
+    named = [check(server, HOWS[number % len(HOWS)], tmp_path / f"death-{number}") for number in range(200)]
+    executing = sum(map(bool, named))
+    print(f"\n200 deaths, 200 readable runs; a kernel was executing in {executing} and named in {executing}")
+
+
+def test_what_was_flushed_is_there(server: Server, tmp_path: Path) -> None:
+    """Every call up to half a second before the end is on disk, and the newest ones are in the ring."""
+    server.trial("late", tmp_path / "late")
+    run = kernelscope.load(tmp_path / "late.kscope")
+    newest = max(slot.start_ns for slot in run.flight.slots)
+    behind = (newest - run.calls[-1]._call.start_ns) / 1e9
+    assert behind < 1.0, "half a second, twice that on a machine with other things to do"
+    in_ring = {slot.index for slot in run.flight.slots}
+    assert in_ring | {c.index for c in run.calls} == set(range(max(in_ring) + 1))

@@ -1,0 +1,117 @@
+"""The project's own files: one version, links that lead somewhere, no local paths; and conftest's check."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.conftest import installed, left_behind
+
+import kernelscope
+
+ROOT = Path(__file__).parents[3]
+FOLDERS = (".ci", "src", "tests", "examples", "benchmarks", "docs")
+LOCAL = re.compile("/" + "work/|/" + "tmp/p|pypi" + "-more")  # split, so that this file passes too
+FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(<?([^)\s>]+)>?[^)]*\)|^\[[^\]]+\]: (\S+)|(?:src|href)=\"([^\"]+)\"", re.MULTILINE)
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Name and content of the project's text files."""
+    # .git is a file in a second working tree.
+    files = [path for path in ROOT.iterdir() if path.is_file() and path.name != ".git"]
+    files += [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file()]
+    for path in files:
+        content = path.read_bytes()
+        # In a worktree, .git is a file, and says where the repository is.
+        if b"\0" not in content and "__pycache__" not in path.parts and path.name != ".git":
+            yield str(path.relative_to(ROOT)), content.decode()
+
+
+def pages() -> list[Path]:
+    return [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+
+
+def missing_links(page: Path, text: str) -> list[str]:
+    """The links to files that do not exist."""
+    targets = ["".join(match) for match in LINK.findall(FENCED.sub("", text))]
+    paths = [t.partition("#")[0] for t in targets if not re.match(r"[a-z][a-z+.-]*:", t)]
+    return [path for path in paths if path and not (page.parent / path).exists()]
+
+
+def test_version_is_written_once() -> None:
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert pyproject["project"]["dynamic"] == ["version"]
+    assert "version" not in pyproject["project"]
+    source = (ROOT / pyproject["tool"]["hatch"]["version"]["path"]).read_text()
+    assert re.findall(r"^__version__ = \"(.+)\"", source, re.MULTILINE) == [kernelscope.__version__]
+
+
+@pytest.mark.parametrize(
+    "name", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "docs/architecture.md"]
+)
+def test_page_is_there(name: str) -> None:
+    assert (ROOT / name).read_text().strip()
+
+
+def test_links_lead_somewhere() -> None:
+    missing = {page.name: missing_links(page, page.read_text()) for page in pages()}
+    assert not any(missing.values()), missing
+
+
+def test_missing_link_is_noticed() -> None:
+    text = 'a [page](LICENSE#x), [nowhere](no/such.md), [web](https://x.org)\n<img src="no.png">\n'
+    text += "[ref]: gone.md\n```\n[code](not-a-link)\n```\n"
+    assert missing_links(ROOT / "CHANGELOG.md", text) == ["no/such.md", "no.png", "gone.md"]
+
+
+def test_no_local_paths() -> None:
+    assert not [name for name, text in texts() if LOCAL.search(text)]
+
+
+def test_local_path_is_noticed() -> None:
+    assert LOCAL.search("see /" + "work/x")
+    names = {name for name, _ in texts()}
+    assert {"Makefile", ".ci/run", "LICENSE", "src/kernelscope/__init__.py", "tests/conftest.py"} <= names
+
+
+def test_left_behind_patch_is_noticed(leftovers: Callable[[], list[str]]) -> None:
+    import torch
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda.CUDAGraph, "replay", kernelscope_function())
+        with torch.overrides.BaseTorchFunctionMode():
+            assert leftovers() == [
+                "torch function modes: 0 before, 1 after",
+                "torch.cuda.graphs.CUDAGraph.replay is not what it was",
+            ]
+    assert leftovers() == []
+
+
+def test_left_behind_setting_is_noticed() -> None:
+    from torch._inductor import config
+
+    before = installed()
+    leftovers = lambda: left_behind(before, installed())  # noqa: E731
+    config.epilogue_fusion = not config.epilogue_fusion
+    try:
+        assert leftovers() == ["torch._inductor.config.epilogue_fusion was True and is False"]
+    finally:
+        config.epilogue_fusion = not config.epilogue_fusion
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(config.aot_inductor, "metadata", {})  # which deletes it in the end
+    try:
+        assert leftovers() == ["torch._inductor.config.aot_inductor.metadata was None and is 'missing'"]
+    finally:
+        config.aot_inductor.metadata = {}
+    assert leftovers() == []
+
+
+def kernelscope_function() -> object:
+    """A function that looks as if a module of ours had defined it."""
+    space = {"__name__": "kernelscope.probes.test"}
+    exec("def replay(self): ...", space)
+    return space["replay"]

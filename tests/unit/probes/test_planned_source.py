@@ -1,0 +1,208 @@
+"""Fingerprints written into a wrapper's text: what is read where, and that nothing is read too late."""
+
+from __future__ import annotations
+
+import ast
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kernelscope.probes.python_wrappers import wrapper_source
+from kernelscope.probes.python_wrappers.planned_source import (
+    BEGIN,
+    FLUSH,
+    PlannedLaunch,
+    PlannedSource,
+    Read,
+    Unplannable,
+    address_of,
+    plan_source,
+)
+from kernelscope.probes.python_wrappers.wrapper_source import Hook, bind, hook_name
+
+
+def hooks(source: str, *names: str) -> list[str]:
+    """The hooks of the calls of these functions, in the order of the text."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    found = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id in names]
+    return [hook_name(c) for c in sorted(found, key=lambda c: (c.lineno, c.col_offset))]
+
+
+def launch(before: str = "", after: str = "", writes: str = "", first: int = 0) -> PlannedLaunch:
+    """A launch that reads these variables before and after it."""
+    names = before.split(), after.split()
+    numbers = iter(range(first, first + 99))
+    reads = [tuple(Read(next(numbers), name) for name in part) for part in names]
+    return PlannedLaunch("F", reads[0], reads[1], frozenset(writes.split()))
+
+
+def run(source: str, planned: PlannedSource, inputs: Any) -> list[Any]:
+    """What happens when the planned code runs: flushes with their tensors, and launches."""
+    log: list[Any] = []
+    constants: dict[str, Any] = {
+        wrapper_source.HERE: types.SimpleNamespace(graph_call=3),
+        wrapper_source.BUS: types.SimpleNamespace(note=lambda entry: log.append("note")),
+        wrapper_source.TIME: types.SimpleNamespace(monotonic_ns=lambda: 0),
+        wrapper_source.BRIEF: types.SimpleNamespace(pack=lambda *entry: entry),
+        BEGIN: Hook(lambda graph_call: "execution"),
+    }
+    namespace: dict[str, Any] = {
+        "kernel": lambda *tensors: log.append(("kernel", *tensors)),
+        "make": lambda *tensors: [f"made from {tensors[0]}", "more"],
+        "empty": lambda name: name,
+        "reinterpret_tensor": lambda base, *_: f"view of {base}",
+    }
+    for number in range(len(planned.flushes)):
+        constants[f"{FLUSH}{number}"] = Hook(lambda execution, *tensors: log.append(("flush", *tensors)))
+    exec(compile(source, "w.py", "exec"), namespace)  # the names; then the planned code
+    codes = bind(planned.codes, constants)
+    namespace["call"].__code__ = codes["call", namespace["call"].__code__.co_firstlineno]
+    namespace["call"](inputs)
+    return log
+
+
+def test_what_one_left_and_the_next_finds_are_read_together() -> None:
+    source = (
+        "def call(args):\n    a, b = args\n    kernel(a, b)\n    c = empty('c')\n    kernel(b, c)\n"
+        "    del b\n    return (c,)\n"
+    )
+    one, two = hooks(source, "kernel")
+    planned = plan_source(source, "w.py", {one: launch("a", "b", "b"), two: launch("c", "c", first=2)})
+    assert planned.flushes == [(0,), (1, 2), (3,)]
+    assert planned.writes_inputs
+    assert run(source, planned, ["A", "B"]) == [
+        ("flush", "A"), "note", ("kernel", "A", "B"), ("flush", "B", "c"), "note", ("kernel", "B", "c"),
+        ("flush", "c"),
+    ]  # fmt: skip
+
+
+def test_nothing_is_read_after_it_was_deleted_or_renamed() -> None:
+    source = (
+        "def call(args):\n    a, = args\n    kernel(a)\n    b = a; del a  # reuse\n    kernel(b)\n    del b\n"
+        "    c = empty('c')\n    kernel(c)\n    d = reinterpret_tensor(c, (2,), (1,), 0)\n    del c\n"
+        "    kernel(d)\n    e = reinterpret_tensor(d, (1,), (1,), 1)\n    del d\n    return (e,)\n"
+    )
+    names = hooks(source, "kernel")
+    launches = {h: launch("", v, first=i) for i, (h, v) in enumerate(zip(names, "abcd", strict=True))}
+    planned = plan_source(source, "w.py", launches)
+    assert run(source, planned, ["A"]) == [
+        "note", ("kernel", "A"),
+        ("flush", "A"), "note", ("kernel", "A"),  # under its new name, before it is written again
+        ("flush", "A"), "note", ("kernel", "c"),  # b, before it is deleted
+        ("flush", "view of c"), "note", ("kernel", "view of c"),  # the same address
+        ("flush", "view of c"),  # d, because its view lies elsewhere
+    ]  # fmt: skip
+
+
+def test_a_result_in_parts() -> None:
+    source = (
+        "def call(args):\n    a, = args\n    b = make(a)\n    c = b[0]\n    del b\n    kernel(c)\n"
+        "    return (c,)\n"
+    )
+    [made] = hooks(source, "make")
+    [used] = hooks(source, "kernel")
+    left = (Read(0, "b", "{}[0]"), Read(1, "b", "{}[1]"))
+    launches = {made: PlannedLaunch("F", (), left, frozenset()), used: launch()}
+    planned = plan_source(source, "w.py", launches)
+    assert run(source, planned, ["A"]) == [
+        "note", ("flush", "made from A", "more"), "note", ("kernel", "made from A"),
+    ]  # fmt: skip
+
+
+def test_another_function_of_the_wrapper_may_write_to_anything() -> None:
+    source = (
+        "def partition(args):\n    p, = args\n    kernel(p)\n    return p\n"
+        "def call(args):\n    a, = args\n    kernel(a)\n    b = partition([a])\n    return (b,)\n"
+    )
+    inside, outside = hooks(source, "kernel")
+    launches = {inside: launch("", "p"), outside: launch("", "a", first=1)}
+    planned = plan_source(source, "w.py", launches)
+    assert run(source, planned, ["A"]) == ["note", ("kernel", "A"), ("flush", "A"), ("kernel", "A")]
+
+
+def test_a_block_that_chooses_the_device() -> None:
+    source = (
+        "def call(args):\n    a, = args\n    with g._DeviceGuard(0):\n        kernel(a)\n    return (a,)\n"
+    )
+    [hook] = hooks(source, "kernel")
+    assert plan_source(source, "w.py", {hook: launch("a")}).flushes == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *("if a:\n        kernel(a)", "for _ in range(2):\n        kernel(a)", "b = (kernel(a), 1)"),
+        *("with stream1:\n        kernel(a)", "with torch.cuda.stream(s):\n        kernel(a)"),
+    ],
+)
+def test_what_cannot_be_planned(body: str) -> None:
+    source = f"def call(args):\n    a, = args\n    {body}\n    return (a,)\n"
+    [hook] = hooks(source, "kernel")
+    with pytest.raises(Unplannable):
+        plan_source(source, "w.py", {hook: launch("a")})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("buf0", ("buf0", "{}")),
+        ("reinterpret_tensor(buf0, (2, 3), (3, 1), 0)", ("buf0", "{}")),
+        ("reinterpret_tensor(buf0, (2,), (1,), 8)", ("buf0", "reinterpret_tensor({}, (2,), (1,), 8)")),
+        ("buf7[1]", ("buf7", "{}[1]")),
+        ("reinterpret_tensor(buf7[1], (2,), (1,), 0)", ("buf7", "{}[1]")),
+        ("torch.ops.aten.view(buf0)", None),
+        ("buf0 + 1", None),
+    ],
+)
+def test_addresses(text: str, expected: Any) -> None:
+    assert address_of(ast.parse(text, mode="eval").body) == expected
+
+
+def test_memory_from_outside_is_followed_through_names() -> None:
+    def writes_inputs(body: str, variable: str) -> bool:
+        source = f"def call(args):\n    a, b = args\n    {body}\n    kernel(x)\n    return (x,)\n"
+        [hook] = hooks(source, "kernel")
+        return plan_source(source, "w.py", {hook: launch(writes=variable)}).writes_inputs
+
+    check: Callable[[str, str], bool] = writes_inputs
+    assert check("x = a; del a", "x")
+    assert check("x = reinterpret_tensor(a, (1,), (1,), 4)", "x")
+    assert not check("x = empty('x')", "x")
+
+
+REUSED = """
+def call(args):
+    a, = args
+    buf0 = empty('0')
+    kernel(a, buf0)
+    buf1 = reinterpret_tensor(buf0, (2, 2), (2, 1), 0)
+    buf2 = empty('2')
+    kernel(a, buf2)
+    kernel(buf2, buf1)
+    del buf2
+    buf3 = buf0; del buf0
+    return (buf3, )
+"""
+
+
+def reused(source: str, *, lazily: bool) -> list[tuple[int, ...]]:
+    first, second, third = hooks(source, "kernel")
+    launches = {
+        first: launch(after="buf0", writes="buf0"),
+        second: launch(after="buf2", writes="buf2", first=1),
+        third: launch(after="buf1", writes="buf1", first=2),
+    }
+    return plan_source(source, "w.py", launches, lazily=lazily).flushes
+
+
+def test_what_can_wait_is_read_together() -> None:
+    """The third launch writes buf0 under the name of buf1, so what the first left is read before it."""
+    assert reused(REUSED, lazily=False) == [(0,), (1,), (2,)]
+    assert reused(REUSED, lazily=True) == [(0, 1), (2,)]
+
+
+def test_pieces_of_a_pool_cannot_wait() -> None:
+    source = REUSED.replace("empty('2')", "alloc_from_pool(pool0, 0, f32, (4,), (1,))")
+    assert reused(source, lazily=True) == [(0,), (1,), (2,)]

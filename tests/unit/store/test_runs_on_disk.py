@@ -1,0 +1,426 @@
+"""What is written is what is read; and what happens when it cannot be written."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.sample_runs import (
+    ARGS,
+    GRAPH,
+    Hashes,
+    brief,
+    full_call,
+    info,
+    make_older,
+    site,
+    write_sample,
+)
+
+import kernelscope
+from kernelscope import RunError
+from kernelscope.model.events import Call, GraphCall
+from kernelscope.model.run import Run
+from kernelscope.store import codec, folder
+from kernelscope.store.flight.crash import crash_of
+from kernelscope.store.flight.reader import read_flight
+from kernelscope.store.flight.recorder import Flight
+from kernelscope.store.packing import pack, unpack
+from kernelscope.store.schema import COLUMNS, OBJECTS, SCHEMA_VERSION, TABLES
+from kernelscope.store.tensors import read_tensor
+from kernelscope.store.writer import Writer
+
+plain_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.complex_numbers(),
+    lambda inner: (
+        st.lists(inner).map(tuple) | st.dictionaries(st.text().filter(lambda k: k[:1] != "$"), inner)
+    ),
+)
+
+
+@given(plain_values)
+def test_values_survive_json(value: Any) -> None:
+    # By text: NaN differs from itself, and a lone surrogate cannot be stored.
+    expected = repr(value).encode("utf-8", "replace").decode()
+    read = repr(codec.from_json(codec.to_json(value))).encode("utf-8", "replace").decode()
+    if "\\ud" not in expected:
+        assert read == expected
+
+
+@given(st.integers(0, (1 << 64) - 1))
+def test_fingerprints_survive(bits: int) -> None:
+    _, stored, other, _ = codec.fingerprint_row(3, bits)
+    assert -(1 << 63) <= stored < 1 << 63
+    assert codec.fingerprint_value(stored, other) == bits
+
+
+def test_values_of_other_kinds() -> None:
+    @dataclass
+    class Stats:
+        mean: float
+        nans: int
+
+    _, bits, text, _ = codec.fingerprint_row(0, Stats(float("nan"), 2))
+    assert bits is None
+    read = codec.fingerprint_value(None, text)
+    assert read.nans == 2
+    assert repr(read) == "Stats(mean=nan, nans=2)"
+
+
+def facts(call: Any) -> tuple[Any, ...]:
+    return (
+        call.index, call.kernel_name, call.kind, call.source, call.grid, call.config, call.origin, call.stack,
+        call.step, call.phase, call.thread, call.stream, call.device, call.graph, call.time, call.error,
+        call.args, call.roles, call.storages, call.uninitialised, call.pre_hashes, call.post_hashes,
+        call.pre_stats, call.post_stats, call.wrapper_names, call.wrapper_line, call.parent, call.replay,
+    )  # fmt: skip
+
+
+def memory_run() -> Run:
+    run = Run(info())
+    run.graph_calls[0] = GraphCall(0, GRAPH, 7, 0, "forward", 1)
+    for number in range(10):
+        call = full_call(number, site(number % 2), Hashes())
+        call.parent, call.replay = number - 1, number % 3 - 1
+        run.entries.append(call)
+    return run
+
+
+def test_a_saved_run_reads_as_it_was(tmp_path: Path) -> None:
+    run = memory_run()
+    path = run.save(tmp_path / "saved")
+    assert path.name == "saved.kscope"
+    read = kernelscope.load(path)
+    assert [facts(c) for c in read.calls] == [facts(c) for c in run.calls]
+    assert str(read) == str(run)
+    assert read.info == run.info
+    assert (read.kernels, read.graphs, read.findings) == (run.kernels, run.graphs, run.findings)
+    with pytest.raises(RunError, match="exists already"):
+        run.save(path)
+    again = kernelscope.load(read.save(tmp_path / "again"))
+    assert [facts(c) for c in again.calls] == [facts(c) for c in run.calls]
+    assert again.findings == run.findings
+
+
+def test_selecting_on_disk_is_selecting_in_memory(tmp_path: Path) -> None:
+    run = memory_run()
+    run.entries[3] = full_call(3, site(5, "other_kernel"))
+    read = kernelscope.load(run.save(tmp_path / "saved"))
+    for wanted in (
+        {"kernel": "other*"}, {"kernel": ["*relu*", "other*"]}, {"kind": "cpp"}, {"kind": "triton"},
+        {"graph": 0}, {"graph": "0_forward"}, {"graph": "none"}, {"step": 1}, {"step": 2},
+        {"phase": "forward", "first": 4, "limit": 2}, {"first": 8},
+    ):  # fmt: skip
+        assert [c.index for c in read.select(**wanted)] == [c.index for c in run.select(**wanted)], wanted
+
+
+def test_recorded_calls_are_all_there(tmp_path: Path) -> None:
+    writer = write_sample(tmp_path / "run.kscope")
+    run = kernelscope.load(tmp_path / "run.kscope")
+    assert [c.index for c in run.calls] == list(range(40))
+    assert run.is_closed
+    assert [c.index for c in run.calls if c.error] == [14]
+    assert run.calls[1].phase == "forward"  # a noted call: from its graph call
+    assert run.calls[1].uninitialised == (1,)
+    assert run.calls[2].pre_hashes == {0: Hashes().read(4)}
+    assert [(m.index, m.kind) for m in run.marks] == [(40, "step")]
+    assert writer.calls == 40
+    assert not (tmp_path / "run.kscope" / "run.db-wal").exists()
+
+
+def test_it_can_be_read_while_it_is_written(tmp_path: Path) -> None:
+    writer = write_sample(tmp_path / "run.kscope", close=False, executing=True)
+    run = kernelscope.load(tmp_path / "run.kscope")
+    assert len(run) == 40
+    assert not run.is_closed
+    [executing] = [slot for slot in run.flight.slots if slot.is_executing]
+    assert executing.index == 40
+    writer.close()
+    assert len(run) == 41
+
+
+def test_queries(tmp_path: Path) -> None:
+    write_sample(tmp_path / "run.kscope")
+    run = kernelscope.load(tmp_path / "run.kscope")
+    _, rows = run.query("SELECT kernel, count(*), min(line), max(step) FROM call GROUP BY 1 ORDER BY 1")
+    assert rows == [
+        ("cpp_fused_noted_1", 20, 13, 1),
+        ("cpp_fused_relu_0", 10, 11, 1),
+        ("extern_kernels.mm", 10, 12, 1),
+    ]
+    names, rows = run.query("SELECT * FROM hash WHERE call = 2 ORDER BY position")
+    assert names == ["call", "position", "name", "before", "after"]
+    assert rows[0] == (2, 0, "in_ptr0", f"{Hashes().read(4):016x}", f"{Hashes().read(4):016x}")
+    assert rows[1][3] is None
+
+
+def test_each_column_has_a_type() -> None:
+    for version, objects in OBJECTS.items():
+        db = sqlite3.connect(":memory:")
+        for name in TABLES.keys() & objects.keys():
+            db.execute(objects[name])
+            assert len(COLUMNS[version][name]) == len(db.execute(f"PRAGMA table_info({name})").fetchall())
+
+
+@pytest.mark.parametrize("version", range(1, SCHEMA_VERSION))
+def test_a_run_of_an_older_schema_still_reads(version: int, tmp_path: Path) -> None:
+    write_sample(tmp_path / "run.kscope")
+    new = kernelscope.load(tmp_path / "run.kscope")
+    expected = [facts(call) for call in new.calls]
+    new.close()
+    with closing(sqlite3.connect(tmp_path / "run.kscope" / "run.db")) as db:
+        make_older(db, version)
+        db.commit()
+    assert [facts(call) for call in kernelscope.load(tmp_path / "run.kscope").calls] == expected
+
+
+def test_outputs_that_were_poisoned(tmp_path: Path) -> None:
+    """What a kernel declares and never writes is found in a run from disk as in a live one."""
+    writer, hasher = Writer(tmp_path, info()), Hashes()
+    for number in range(4):
+        call = full_call(next(writer.flight), site(1), hasher)
+        call.poison = {1: 2 * number + 1 if number == 2 else 500 + number}
+        writer.enter(call)
+        writer.leave(call)
+    writer.close()
+    run = kernelscope.load(tmp_path)
+    assert run.calls[0].poison_hashes == {1: hasher.read(500)}
+    assert [f.call for f in run.findings if f.kind == "never-written"] == [2]
+    run.save(tmp_path / "again")
+    assert kernelscope.load(tmp_path / "again").calls[0].poison_hashes == {1: hasher.read(500)}
+
+
+def test_packing_while_it_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The packed file is the run at one moment, though SQLite may take in its log at any moment."""
+    writer, copy = write_sample(tmp_path / "x.kscope", close=False), shutil.copyfile
+
+    def copy_and_go_on(*files: Any) -> Any:
+        made = copy(*files)
+        writer._database._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return made
+
+    monkeypatch.setattr(shutil, "copyfile", copy_and_go_on)
+    packed = pack(tmp_path / "x.kscope", tmp_path / "x.zip")
+    monkeypatch.undo()
+    run = kernelscope.load(unpack(packed, tmp_path / "y.kscope"))
+    assert [c.index for c in run.calls] == list(range(40))
+    writer.close()
+
+
+def test_many_threads_and_a_small_ring(tmp_path: Path) -> None:
+    """The ring wraps many times while four threads write; nothing is lost, and memory does not grow."""
+    writer, at = Writer(tmp_path, info(), slots=256), site(1, args=ARGS[:3])
+    each = 3000
+
+    def work() -> None:
+        for _ in range(each):
+            writer.note(brief(writer, at, -1))()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    writer.close()
+    run = kernelscope.load(tmp_path)
+    assert [c.index for c in run.calls] == list(range(4 * each))
+
+
+def test_a_call_that_never_ends_does_not_stop_the_others(tmp_path: Path) -> None:
+    writer, at = Writer(tmp_path, info(), slots=64), site(1, args=ARGS[:3])
+    stuck = writer.note(brief(writer, at, -1))
+    for _ in range(1000):
+        writer.note(brief(writer, at, -1))()
+    stuck()  # its slot belongs to another by now
+    writer.close()
+    assert [c.index for c in kernelscope.load(tmp_path).calls] == list(range(1001))
+
+
+def test_a_noted_call_that_raises(tmp_path: Path) -> None:
+    writer, at = Writer(tmp_path, info()), site(1, args=ARGS[:3])
+    for graph_call, line in ((5, at.line), (6, at.line + 1)):
+        writer.note(brief(writer, at, graph_call))
+        writer.note_failed(graph_call, line, "RuntimeError: no")
+    writer.note_failed(5, at.line, "RuntimeError: it is over")
+    writer.close()
+    first, second = kernelscope.load(tmp_path).calls
+    assert first.error == "RuntimeError: no"
+    assert second.error == "", "another line of the wrapper raised"
+
+
+def test_full_calls_keep_their_order_in_the_ring(tmp_path: Path) -> None:
+    flight = Flight(tmp_path / "flight", 1, slots=16)
+    for number in range(40):
+        flight.enter(Call(next(flight), site(number % 3), 5, start_ns=number))
+    log = read_flight(tmp_path / "flight")
+    assert [slot.index for slot in log.slots] == list(range(25, 40))  # the oldest may be half written
+    assert set(log.sites) == {0, 1, 2}
+    assert all(slot.is_executing and slot.is_full for slot in log.slots)
+
+
+# -- where it cannot be written ----------------------------------------------------------------------
+
+
+@contextmanager
+def mounted(path: Path, options: str) -> Iterator[Path]:
+    path.mkdir()
+    mount = shutil.which("mount")
+    made = (
+        mount
+        and subprocess.run([mount, "-t", "tmpfs", "-o", options, "tmpfs", path], check=False).returncode == 0
+    )
+    if not made:
+        pytest.skip("only root can mount a small disk")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", path], check=True)
+
+
+def test_a_full_disk_stops_the_recording_and_nothing_else(tmp_path: Path) -> None:
+    with mounted(tmp_path / "small", "size=12m") as disk:
+        writer, at = Writer(disk, info()), site(1, args=ARGS[:3])
+        failures = []
+        writer.on_failure = lambda: failures.append(1)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for _ in range(400_000):
+                writer.note(brief(writer, at, -1))()
+            writer.close()
+        # Not those about files of other tests, whose names may have kernelscope in them.
+        ours = [w for w in said if not issubclass(w.category, ResourceWarning)]
+        [warning] = [w for w in ours if "kernelscope" in str(w.message)]
+        assert "stopped recording" in str(warning.message)
+        assert "full" in str(warning.message)
+        assert failures == [1]
+        run = kernelscope.load(disk)
+        calls = run.calls
+        assert [c.index for c in calls] == list(range(len(calls)))  # what was written before is all there
+        assert len(calls) > 0
+        assert run.flight.slots
+
+
+def test_no_room_from_the_start(tmp_path: Path) -> None:
+    with mounted(tmp_path / "tiny", "size=64k") as disk:
+        with pytest.raises(RunError, match="cannot hold a run"):
+            Writer(disk, info())
+        assert not list(disk.iterdir())  # no half of a run is left
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    sealed = mounted(tmp_path / "sealed", "ro,size=1m")
+    with sealed as disk, pytest.raises(RunError, match=r"cannot be created: Read-only file system"):
+        folder.create(disk / "x.kscope")
+    with pytest.raises(RunError, match=r"cannot be created: /dev/null is not a folder"):
+        folder.create(Path(os.devnull) / "x.kscope")
+
+
+def test_a_crashed_run_reads_from_a_sealed_disk(tmp_path: Path) -> None:
+    """What a crash left in the write-ahead log is seen although nothing can be written beside it."""
+    writer = write_sample(tmp_path / "live", close=False)
+    with mounted(tmp_path / "sealed", "size=8m") as disk:
+        shutil.copytree(tmp_path / "live", disk / "x.kscope", ignore=shutil.ignore_patterns("*-shm"))
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        assert len(kernelscope.load(disk / "x.kscope")) == 40
+    writer.close()
+
+
+def test_two_writers_on_one_name(tmp_path: Path) -> None:
+    folder.create(tmp_path / "x.kscope")
+    with pytest.raises(RunError, match="exists already"):
+        folder.create(tmp_path / "x.kscope")
+    claimed = [folder.claim_part(tmp_path / "y.kscope", None, pid) for pid in (1, 2, 2)]
+    assert [part.name for part in claimed] == ["y.kscope", "child-2", "child-2-2"]
+    assert folder.claim_part(tmp_path / "y.kscope", 3, 9).name == "rank-3"
+
+
+def test_numbering_finds_a_free_name(tmp_path: Path) -> None:
+    made = [folder.create_next(tmp_path, "my script!").name for _ in range(3)]
+    assert made == ["my-script-1.kscope", "my-script-2.kscope", "my-script-3.kscope"]
+
+
+def test_a_damaged_tensor(tmp_path: Path) -> None:
+    file = tmp_path / "0123.safetensors"
+    with pytest.raises(RunError, match="was dropped to stay within"):
+        read_tensor(file)
+    for content in (b"", b"\xff" * 100, b'\x08\0\0\0\0\0\0\0{"a": 1}', (1 << 60).to_bytes(8, "little")):
+        file.write_bytes(content)
+        with pytest.raises(RunError, match="is damaged"):
+            read_tensor(file)
+
+
+def test_without_a_driver_the_streams_tell_nothing(tmp_path: Path) -> None:
+    """A site on a GPU where there is none: said in a finding, and the calls are there."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        pass
+    else:
+        pytest.skip("this machine has a driver; tests/gpu has its tests")
+    writer = Writer(tmp_path, info())
+    writer.watch_streams(lambda device: 7)
+    at = dataclasses.replace(site(1, args=ARGS[:3]), device="cuda:0")
+    for _ in range(3):
+        writer.note(brief(writer, at, -1))()
+    call = full_call(next(writer.flight), at)
+    writer.enter(call)
+    writer.launched(call.index, 7)
+    writer.leave(call)
+    writer.close()
+    run = kernelscope.load(tmp_path)
+    assert len(run) == 4
+    assert [finding.kind for finding in run.findings] == ["no-stream-markers"]
+    assert not any(slot.is_executing or slot.stream for slot in run.flight.slots)
+
+
+def test_a_fault_on_a_gpu_as_the_markers_tell_it(tmp_path: Path) -> None:
+    """The host was far ahead; stream 1 had completed up to call 4, stream 2 all it was given."""
+    writer, at = Writer(tmp_path, info()), site(1, args=ARGS[:3])
+    for number in range(12):
+        end = writer.note(brief(writer, at, -1))
+        writer.flight.on_stream(number, 1 if number < 10 else 2)
+        end()
+    writer.flight.completed([(0, 5), (0x7F00, 12)])
+    writer.told("exception", "AcceleratorError: CUDA error: illegal memory access\nmore")
+    writer.close()
+    crash = crash_of(tmp_path, folder.Story(("python",), "/", 1, 2, 1))
+    assert crash is not None
+    assert (crash.completed, [c.index for c in crash.executing], crash.queued) == (4, [5], 4)
+    assert crash.text().startswith(
+        "the program ended with status 1 (AcceleratorError: CUDA error: illegal memory access)\n"
+        "  completed through 4; 5, this kernel, was executing; 4 more were queued:\n"
+    )
+
+
+def test_a_disk_that_is_full_from_the_start_does_not_stop_the_program(tmp_path: Path) -> None:
+    with mounted(tmp_path / "small", "size=64k") as disk:
+        (disk / "x.py").write_text("print('it runs')\nraise SystemExit(3)\n")
+        (disk / "filler").write_bytes(bytes(48 << 10))
+        with suppress(OSError), (disk / "filler").open("ab") as file:
+            while True:
+                file.write(bytes(4096))
+                file.flush()
+        ran = subprocess.run(
+            [sys.executable, "-m", "kernelscope", "run", "x.py"],
+            cwd=disk, capture_output=True, text=True, check=False,
+            env=os.environ | {"PYTHONPATH": str(Path(kernelscope.__file__).parents[2])},
+        )  # fmt: skip
+    assert ran.stdout == "it runs\n"
+    assert ran.returncode == 3
+    assert "No space left on device" in ran.stderr
+    assert "Traceback" not in ran.stderr
