@@ -25,7 +25,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))  # a machine that cannot install still measures
 
 import kernelscope
-from kernelscope.model.events import Graph
+from kernelscope.events import Graph
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.origins import LineMap
 from kernelscope.probes.python_wrappers.wrapper_launches import WrapperLaunches, lookup

@@ -27,7 +27,7 @@ from _measure import Bench, Count, Variant  # noqa: E402
 from _report import write_table  # noqa: E402
 
 import kernelscope  # noqa: E402
-from kernelscope.model.events import (  # noqa: E402
+from kernelscope.events import (  # noqa: E402
     BRIEF,
     Arg,
     Familiar,

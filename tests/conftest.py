@@ -189,7 +189,7 @@ def at_home(name: str, method: object) -> bool:
 
 
 # Folders and files that share what is dear to make: recorded runs, a process with torch alone.
-SHARING = {"tests/browser/": "browser", "tests/integration/test_repro_": "repro"}
+SHARING = {"tests/browser/": "browser", "tests/integration/repro/": "repro"}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

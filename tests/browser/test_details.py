@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 import kernelscope
-from kernelscope.model.events import GraphCall
+from kernelscope.events import GraphCall
 from kernelscope.report.document import RunDocument
 from kernelscope.store.stored_run import load
 from kernelscope.store.writer import Writer

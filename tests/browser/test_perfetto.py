@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
+from kernelscope.events import Call, GraphCall
 from kernelscope.export import export
-from kernelscope.model.events import Call, GraphCall
 from kernelscope.model.run import Run
 from kernelscope.store.stored_run import load
 from tests.support.hostile_texts import write_hostile

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from kernelscope.model.events import GraphCall
+from kernelscope.events import GraphCall
 from kernelscope.store.writer import Writer
 from tests.support.long_runs import write_long_run
 from tests.support.sample_runs import GRAPH, Hashes, full_call, info, site, write_sample

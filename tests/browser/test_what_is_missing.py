@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from kernelscope.model.events import Finding, GraphCall
+from kernelscope.events import Finding, GraphCall
 from kernelscope.store.writer import Writer
 from tests.support.sample_runs import GRAPH, Hashes, compiling, full_call, info, site
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.support.sample_runs import SPEC, Hashes, full_call, info
 
-from kernelscope.model.events import Arg, Finding, Frame, Graph, GraphCall, Kernel, Site
+from kernelscope.events import Arg, Finding, Frame, Graph, GraphCall, Kernel, Site
 from kernelscope.stages.records import FRAME, Compilation, FxOrigin, Incident, Provenance, Stage
 from kernelscope.store.writer import Writer
 

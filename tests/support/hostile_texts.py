@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.support.sample_runs import Hashes, info
 
-from kernelscope.model.events import Arg, Call, Finding, Frame, Graph, GraphCall, Kernel, Site, TensorSpec
+from kernelscope.events import Arg, Call, Finding, Frame, Graph, GraphCall, Kernel, Site, TensorSpec
 from kernelscope.stages.records import FRAME, Compilation, FxOrigin, Incident, Provenance, Stage
 from kernelscope.store.writer import Writer
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.support.sample_runs import GRAPH, info
 
-from kernelscope.model.events import Arg, Frame, GraphCall, Kernel, Site, TensorSpec
+from kernelscope.events import Arg, Frame, GraphCall, Kernel, Site, TensorSpec
 from kernelscope.store.database import Database
 
 SITES = 50

@@ -7,8 +7,7 @@ import sqlite3
 import time
 from pathlib import Path
 
-from kernelscope.fingerprint import Stats
-from kernelscope.model.events import (
+from kernelscope.events import (
     BRIEF,
     Arg,
     Brief,
@@ -23,6 +22,7 @@ from kernelscope.model.events import (
     Site,
     TensorSpec,
 )
+from kernelscope.fingerprint import Stats
 from kernelscope.stages.records import (
     FRAME,
     Candidate,

@@ -20,8 +20,8 @@ from kernelscope.analysis.diff.result_text import as_json, lines, number_lines, 
 from kernelscope.analysis.diff.search import Search
 from kernelscope.analysis.diff.verdicts import judge
 from kernelscope.errors import RunError
+from kernelscope.events import Frame
 from kernelscope.model.call import KernelCall
-from kernelscope.model.events import Frame
 from kernelscope.model.run import Run
 
 from .tensor_errors import Errors

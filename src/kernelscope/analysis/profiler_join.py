@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelscope.errors import RunError
-from kernelscope.model.events import RANGE_PREFIX, Call, Frame, range_name
+from kernelscope.events import RANGE_PREFIX, Call, Frame, range_name
 from kernelscope.model.run import Run
 from kernelscope.store.stored_run import StoredRun
 

@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from kernelscope.errors import RunError
-from kernelscope.processes.gpu_faults import gpu_is_lost
 from kernelscope.trials.failure_conditions import Condition, Nan, Predicate, Raises, Shadow
 from kernelscope.trials.failure_signature import Failure
+from kernelscope.trials.gpu_faults import gpu_is_lost
 from kernelscope.trials.in_process import Engine
 from kernelscope.trials.journal import Journal
 from kernelscope.trials.programs import Function

@@ -9,12 +9,12 @@ COMMANDS = {
     "run": ("cli.programs.run", "run a script and record what it launches"),
     "show": ("cli.runs.show", "the calls of a run, one call, a kernel's source, or a crash"),
     "stages": (
-        "runs.stages",
+        "cli.runs.stages",
         "what the compiler did: graphs, passes, fusion, code, source lines",
     ),
     "diff": ("cli.runs.diff", "where two runs first differ, and why"),
     "determinism": (
-        "programs.determinism",
+        "cli.programs.determinism",
         "run a script several times and name the kernels that vary",
     ),
     "report": ("cli.runs.report", "one web page of a run, or of two and their diff"),
@@ -27,11 +27,11 @@ COMMANDS = {
     "unpack": ("cli.runs.unpack", "make a run of a packed file"),
     "shadow": ("cli.programs.shadow", "name the kernel whose result differs from eager"),
     "bisect": (
-        "programs.bisect",
+        "cli.programs.bisect",
         "find the setting, pass, lowering, fusion or kernel that makes a script fail",
     ),
     "repro": (
-        "runs.repro",
+        "cli.runs.repro",
         "write a script that runs and checks one recorded call or graph",
     ),
     "reduce": ("cli.programs.reduce", "the smallest graph that still fails in the same way, as a script"),

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from kernelscope.events import Call, Finding
 from kernelscope.fingerprint.torch_bits import quiet
-from kernelscope.model.events import Call, Finding
 from kernelscope.model.kinds import OperatorNotes, view_of
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.eager.annotations import in_graph_pool

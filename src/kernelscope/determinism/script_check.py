@@ -15,7 +15,7 @@ from kernelscope.analysis.determinism import DeterminismResult, accuse, compare_
 from kernelscope.cli.programs.run import command_of
 from kernelscope.config import RUN
 from kernelscope.errors import RunError
-from kernelscope.processes.recorded_child import watch
+from kernelscope.startup.recorded_child import watch
 from kernelscope.store import folder
 from kernelscope.store.stored_run import StoredRun, load
 from kernelscope.text.file_names import file_name

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
+from kernelscope.events import Finding, Graph, Kernel
 from kernelscope.model.call import KernelCall
 from kernelscope.model.derived_findings import findings_in
-from kernelscope.model.events import Finding, Graph, Kernel
 from kernelscope.model.run import Run
 from kernelscope.store.codec import to_json
 from kernelscope.store.stored_run import StoredRun

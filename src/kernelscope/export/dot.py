@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kernelscope.analysis.producers import Flows
-from kernelscope.model.events import Site
+from kernelscope.events import Site
 from kernelscope.model.html import visible
 from kernelscope.model.run import Run
 

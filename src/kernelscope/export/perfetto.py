@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from kernelscope.analysis.producers import Flows
+from kernelscope.events import Finding, Site
 from kernelscope.model.call import KernelCall
-from kernelscope.model.events import Finding, Site
 from kernelscope.model.run import Run
 from kernelscope.store.codec import storable, to_json
 from kernelscope.store.stored_run import StoredRun

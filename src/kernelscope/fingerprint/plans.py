@@ -12,12 +12,12 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
+from kernelscope.events import TensorSpec
 from kernelscope.fingerprint.cuda.engine import Layout
 from kernelscope.fingerprint.cuda.launcher import Prepared, quick
 from kernelscope.fingerprint.cuda.plans import Part, can_be_swapped, parts_of_flush
 from kernelscope.fingerprint.cuda.stats_batches import words_of_records
 from kernelscope.fingerprint.cuda.stats_plans import Records
-from kernelscope.model.events import TensorSpec
 
 from . import torch_stats as stats_ops
 from .cpu import engine as cpu

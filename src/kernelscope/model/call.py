@@ -6,7 +6,7 @@ import linecache
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .events import Arg, Call, Frame, Graph, Role, TensorSpec
+from kernelscope.events import Arg, Call, Frame, Graph, Role, TensorSpec
 
 if TYPE_CHECKING:
     from kernelscope.fingerprint.stats import Stats

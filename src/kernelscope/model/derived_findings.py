@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from kernelscope.events import Finding
+
 from .call import KernelCall, same_hash
-from .events import Finding
 
 
 def findings_in(calls: Iterable[KernelCall]) -> Iterator[Finding]:

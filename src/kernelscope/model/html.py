@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kernelscope.events import Finding, Frame, Graph
+
     from .call import KernelCall
-    from .events import Finding, Frame, Graph
     from .run import Run
 
 _CALLS, _FINDINGS = 20, 10  # rows that are shown

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kernelscope.events import Call
+
 from .call import KernelCall
-from .events import Call
 from .labels import call_text, output_text
 
 if TYPE_CHECKING:

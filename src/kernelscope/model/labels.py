@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .events import DTYPE_SHORT
+from kernelscope.events import DTYPE_SHORT
 
 
 @dataclass(frozen=True, slots=True)

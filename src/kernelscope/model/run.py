@@ -11,11 +11,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelscope.config import strings
+from kernelscope.events import (
+    BRIEF,
+    Brief,
+    Call,
+    Familiar,
+    Finding,
+    Graph,
+    GraphCall,
+    Kernel,
+    Mark,
+    RunInfo,
+    Site,
+)
 from kernelscope.stages.records import Record
 
 from .call import KernelCall
 from .derived_findings import findings_in
-from .events import BRIEF, Brief, Call, Familiar, Finding, Graph, GraphCall, Kernel, Mark, RunInfo, Site
 from .kinds import OperatorNotes, view_of
 from .labels import TensorLabel
 from .listing import listing

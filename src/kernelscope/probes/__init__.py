@@ -8,7 +8,7 @@ from typing import Protocol
 
 from kernelscope.config import has_gil
 from kernelscope.errors import NoGil
-from kernelscope.model.events import Finding
+from kernelscope.events import Finding
 from kernelscope.probes.compilation.benchmarking import Autotuning
 from kernelscope.probes.compilation.compile_stages import CompileStages
 from kernelscope.probes.cpp_wrappers.instrumented_graphs import CppWrappers

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from kernelscope.model.events import Arg, Brief, Familiar, Finding, Graph, GraphCall, Kernel, Phase, Site
+from kernelscope.events import Arg, Brief, Familiar, Finding, Graph, GraphCall, Kernel, Phase, Site
 from kernelscope.stages.records import Record
 
 from .describe import describe, returned_tensors

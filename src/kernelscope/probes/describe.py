@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from kernelscope.events import TensorSpec
 from kernelscope.fingerprint.fingerprinter import why_not
-from kernelscope.model.events import TensorSpec
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _WHOLE = frozenset({*_PLAIN, int, float, bool, str, type(None), torch.dtype, torch.device})

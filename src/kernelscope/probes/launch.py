@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
-from kernelscope.model.events import Arg, Brief, Familiar, Finding, GraphCall, Phase, Site, TensorSpec
+from kernelscope.events import Arg, Brief, Familiar, Finding, GraphCall, Phase, Site, TensorSpec
 from kernelscope.stages.records import Record
 
 from .describe import plain

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
-from kernelscope.model.events import Arg, Role
+from kernelscope.events import Arg, Role
 
 from .describe import describe, flat_names, flatten, plain
 from .launch import Launch

@@ -15,7 +15,7 @@ from types import CodeType
 
 import torch
 
-from kernelscope.model.events import Frame
+from kernelscope.events import Frame
 
 _TRACE_LINE = re.compile(
     r'File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+?)[ \t]*'

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
+from kernelscope.events import Arg, Call
 from kernelscope.fingerprint import fingerprint
 from kernelscope.fingerprint.torch_bits import poison, quiet, why_not
-from kernelscope.model.events import Arg, Call
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.describe import returned_tensors
 from kernelscope.probes.launch import Launch

@@ -7,10 +7,10 @@ from typing import TypeAlias
 
 import torch
 
+from kernelscope.events import TensorSpec
 from kernelscope.fingerprint.captured import CannotCapture, CapturedFingerprints
 from kernelscope.fingerprint.torch_bits import poison, quiet
 from kernelscope.fingerprint.versions import Taker, Tensors, Versions
-from kernelscope.model.events import TensorSpec
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import Launch, reading_number
 

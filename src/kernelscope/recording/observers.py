@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
-from kernelscope.model.events import Call, GraphCall
+from kernelscope.events import Call, GraphCall
 from kernelscope.probes.launch import GraphPlan, GraphReadings, Kept, Launch
 
 

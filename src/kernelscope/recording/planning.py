@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from kernelscope.events import Call, Familiar
 from kernelscope.fingerprint.fingerprinter import Fingerprinter
 from kernelscope.fingerprint.plans import CannotPlan, Plan, in_one_pass, plan
-from kernelscope.model.events import Call, Familiar
 from kernelscope.model.run import Run
 from kernelscope.probes.bus import BUS, own_fault
 from kernelscope.probes.launch import GraphReadings

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from kernelscope.config import Config
+from kernelscope.events import BRIEF, Brief, Call, Finding, Graph, GraphCall, Kernel
 from kernelscope.fingerprint.captured import CapturedFingerprints
 from kernelscope.fingerprint.fingerprinter import Fingerprinter
-from kernelscope.model.events import BRIEF, Brief, Call, Finding, Graph, GraphCall, Kernel
 from kernelscope.probes import PROBES
 from kernelscope.probes.bus import BUS, own_fault, unseen
 from kernelscope.probes.compilation.compile_settings import changed_settings

@@ -13,7 +13,7 @@ import torch
 
 from kernelscope import __version__
 from kernelscope.config import Config, place_from_environment
-from kernelscope.model.events import RunInfo
+from kernelscope.events import RunInfo
 
 
 def run_info(config: Config) -> RunInfo:

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import torch
 
 from kernelscope.config import Config
+from kernelscope.events import BRIEF, Brief, Call, Finding, GraphCall, Mark, RunInfo
 from kernelscope.fingerprint.torch_bits import quiet
-from kernelscope.model.events import BRIEF, Brief, Call, Finding, GraphCall, Mark, RunInfo
 from kernelscope.model.run import Run
 from kernelscope.probes.bus import BUS
 from kernelscope.stages.records import Record

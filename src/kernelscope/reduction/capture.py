@@ -12,9 +12,9 @@ from torch.fx import Node
 
 from kernelscope.errors import RunError
 from kernelscope.probes.compilation.traced_graphs import TracedGraph, TracedGraphs
-from kernelscope.processes.gpu_faults import gpu_is_lost, wait_for_gpu
 from kernelscope.shadowing.api import shadow
 from kernelscope.shadowing.session import Wrong
+from kernelscope.trials.gpu_faults import gpu_is_lost, wait_for_gpu
 
 from .candidates import Candidate, copied, of_module, part_of, work_of
 from .failures import Failure, of_culprit, of_exception

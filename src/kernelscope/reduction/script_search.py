@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from kernelscope.errors import RunError
-from kernelscope.processes.gpu_faults import GpuLost
 from kernelscope.shadowing.script_child import start
+from kernelscope.trials.gpu_faults import GpuLost
 
 from .api import reduce_captured
 from .capture import capture

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from kernelscope.processes.gpu_faults import GpuLost, gpu_is_lost, wait_for_gpu
 from kernelscope.shadowing import shadow
+from kernelscope.trials.gpu_faults import GpuLost, gpu_is_lost, wait_for_gpu
 
 from .candidates import Candidate, copied
 from .failures import Failure, of_culprit, of_exception

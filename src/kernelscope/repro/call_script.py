@@ -7,8 +7,8 @@ from typing import Any
 
 from kernelscope.analysis.random_operators import draws
 from kernelscope.errors import RunError
+from kernelscope.events import TensorSpec
 from kernelscope.model.call import KernelCall
-from kernelscope.model.events import TensorSpec
 from kernelscope.store.stored_run import StoredRun
 
 from .composing import Script, docstring, draws_by_seed, ending, laid_out, registering, rule, switches, tables

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernelscope.events import TensorSpec
 from kernelscope.model.call import KernelCall
-from kernelscope.model.events import TensorSpec
 from kernelscope.stages.graphs import StagedGraph
 from kernelscope.store.stored_run import StoredRun
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from kernelscope.analysis.random_operators import is_random
 from kernelscope.errors import RunError
+from kernelscope.events import Graph
 from kernelscope.model.call import KernelCall
-from kernelscope.model.events import Graph
 from kernelscope.model.run import is_graph
 from kernelscope.stages.graphs import NoSuchStage, StagedGraph
 from kernelscope.store.stored_run import StoredRun

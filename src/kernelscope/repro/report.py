@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernelscope.events import Finding
 from kernelscope.model.call import KernelCall
-from kernelscope.model.events import Finding
 from kernelscope.store.flight.crash import crash_in
 from kernelscope.store.stored_run import StoredRun
 

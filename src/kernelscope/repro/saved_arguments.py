@@ -8,8 +8,8 @@ from math import prod
 from typing import Any
 
 from kernelscope.errors import RunError
+from kernelscope.events import TensorSpec
 from kernelscope.model.call import KernelCall
-from kernelscope.model.events import TensorSpec
 from kernelscope.store.folder import TENSORS
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.store.tensors import SavedTensor, read_tensor

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from kernelscope.events import GraphCall
 from kernelscope.fingerprint.torch_bits import quiet
-from kernelscope.model.events import GraphCall
 from kernelscope.probes.launch import Launch
 from kernelscope.shadowing.checks.launch_check import LaunchCheck, Pending, part_of, returned_outputs
 from kernelscope.shadowing.reference.launch_nodes import Output, Unit

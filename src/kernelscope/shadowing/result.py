@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from kernelscope.model.events import Frame
+from kernelscope.events import Frame
 
 if TYPE_CHECKING:
     from kernelscope.probes.launch import Launch

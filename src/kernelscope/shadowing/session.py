@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from kernelscope.model.events import Brief, Finding, GraphCall
+from kernelscope.events import Brief, Finding, GraphCall
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.compilation.fx_stages import Stage
 from kernelscope.probes.compilation.lowering import LoweredGraph

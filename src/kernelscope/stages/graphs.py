@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
-from kernelscope.model.events import Frame, Graph
+from kernelscope.events import Frame, Graph
 
 from .choreo_code import choreo_kernels_in
 from .generated import GeneratedKernel, kernels_in, launches_in

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from kernelscope.model.events import Frame
+from kernelscope.events import Frame
 
 from .records import KINDS, FxOrigin, Record
 

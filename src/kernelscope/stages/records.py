@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from kernelscope.model.events import Frame
+from kernelscope.events import Frame
 
 FRAME = "frame"  # the direction of what comes before forward and backward are apart
 Made = Literal["", "compiled", "cached", "cached-in-part", "failed"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from kernelscope.model.events import Frame
+from kernelscope.events import Frame
 
 from .records import FxOrigin, Provenance, Record, Stage
 

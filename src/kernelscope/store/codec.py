@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
-from kernelscope.fingerprint.stats import Stats
-from kernelscope.model.events import (
+from kernelscope.events import (
     Arg,
     Call,
     Finding,
@@ -23,6 +22,7 @@ from kernelscope.model.events import (
     Site,
     TensorSpec,
 )
+from kernelscope.fingerprint.stats import Stats
 
 Row = tuple[Any, ...]
 _BITS = 1 << 64

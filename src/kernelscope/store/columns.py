@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernelscope.model.events import Call, Site
+from kernelscope.events import Call, Site
 from kernelscope.model.run import Run
 
 from . import codec

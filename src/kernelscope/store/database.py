@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from kernelscope.model.events import Call, Finding, GraphCall, Mark, RunInfo, Site
+from kernelscope.events import Call, Finding, GraphCall, Mark, RunInfo, Site
 from kernelscope.stages.records import Record
 
 from . import codec, stage_rows

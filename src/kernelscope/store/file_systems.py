@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from kernelscope.model.events import Finding
+from kernelscope.events import Finding
 
 # As the kernel names them in /proc/self/mounts; other hosts may have the same files open.
 _NETWORKS = frozenset((

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from kernelscope.config import strings
 from kernelscope.errors import RunError
+from kernelscope.events import Call, Finding, Graph, GraphCall, Kernel, Mark, RunInfo, Site
 from kernelscope.model.call import KernelCall
-from kernelscope.model.events import Call, Finding, Graph, GraphCall, Kernel, Mark, RunInfo, Site
 from kernelscope.model.kinds import view_of
 from kernelscope.model.run import Run, is_graph
 from kernelscope.stages.records import Record

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelscope.errors import RunError
-from kernelscope.model.events import Call, Finding
+from kernelscope.events import Call, Finding
 
 from .folder import TENSORS
 

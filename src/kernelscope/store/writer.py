@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelscope.errors import RunError
-from kernelscope.model.events import Call, Finding, GraphCall, Mark, RunInfo
+from kernelscope.events import Call, Finding, GraphCall, Mark, RunInfo
 from kernelscope.stages.records import Record
 from kernelscope.store.flight.markers import StreamMarkers
 from kernelscope.store.flight.recorder import SLOTS, Flight

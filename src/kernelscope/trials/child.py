@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from kernelscope.errors import RunError
-from kernelscope.processes.gpu_faults import gpu_is_lost
 from kernelscope.processes.quick_start import importing
 
 from .failure_conditions import condition_of
+from .gpu_faults import gpu_is_lost
 from .in_process import Engine
 from .programs import Script
 from .settings import FOUND, Outcome, Settings, Switch

@@ -31,11 +31,11 @@ from kernelscope.probes.compilation.compile_settings import (
 from kernelscope.probes.compilation.fx_stages import FxStages
 from kernelscope.probes.compilation.lowering import LoweredGraph, Lowerings
 from kernelscope.probes.patching import MovedTarget
-from kernelscope.processes.gpu_faults import wait_for_gpu
 from kernelscope.shadowing.eager_launches import EagerSession
 
 from .binaries import Binaries
 from .failure_conditions import Condition, Program
+from .gpu_faults import wait_for_gpu
 from .settings import AT_RUN_TIME, AXES, RAISED, Outcome, Settings, Switch
 
 Tell = Callable[[Switch], None]

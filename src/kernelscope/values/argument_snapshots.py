@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from kernelscope.events import Arg, Call
 from kernelscope.fingerprint import Fingerprint
-from kernelscope.model.events import Arg, Call
 from kernelscope.probes.launch import Launch
 
 BEFORE, AFTER = "before_launch", "after_launch"

@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
+from kernelscope.events import Call, Finding, Site
 from kernelscope.fingerprint import fingerprint
 from kernelscope.fingerprint.cuda import nan_scan as scan
 from kernelscope.fingerprint.cuda.launcher import Prepared, quick
 from kernelscope.fingerprint.stats import Stats
 from kernelscope.fingerprint.torch_bits import quiet
-from kernelscope.model.events import Call, Finding, Site
 from kernelscope.model.run import Run
 from kernelscope.probes.bus import BUS, own_fault
 from kernelscope.probes.launch import GraphReadings, Launch

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from kernelscope.errors import RunError
+from kernelscope.events import Call, Finding, GraphCall
 from kernelscope.fingerprint import why_not
 from kernelscope.fingerprint.torch_bits import quiet
-from kernelscope.model.events import Call, Finding, GraphCall
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import Launch
 from kernelscope.text.file_names import file_name

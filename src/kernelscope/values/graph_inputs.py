@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from kernelscope.model.events import GraphCall
+from kernelscope.events import GraphCall
 from kernelscope.probes.cpp_wrappers.instrumented_code import input_names as cpp_input_names
 
 _CPP = "steal_from_raw_handles_to_raii_handles("

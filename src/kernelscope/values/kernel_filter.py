@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
-from kernelscope.model.events import Kernel
+from kernelscope.events import Kernel
 
 _SHIM = re.compile(r"aoti_torch_(?:cpu_|cuda_|xpu_|mps_|aten_)?(\w+)$")
 

@@ -8,9 +8,9 @@ from typing import Any, TextIO
 
 import torch
 
+from kernelscope.events import Call, GraphCall
 from kernelscope.fingerprint import why_not
 from kernelscope.fingerprint.torch_bits import quiet
-from kernelscope.model.events import Call, GraphCall
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import Launch
 

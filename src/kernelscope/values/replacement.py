@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import torch
 
 from kernelscope.config import Config, strict_from_environment
+from kernelscope.events import Call
 from kernelscope.fingerprint.torch_bits import quiet
-from kernelscope.model.events import Call
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import Launch
 from kernelscope.recording import Recording

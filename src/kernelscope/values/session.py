@@ -14,8 +14,8 @@ import torch
 
 from kernelscope.config import Config, ValueSettings, strict_from_environment
 from kernelscope.errors import RunError
+from kernelscope.events import Finding
 from kernelscope.fingerprint.fingerprinter import Fingerprinter
-from kernelscope.model.events import Finding
 from kernelscope.model.run import Run
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.cpp_wrappers.instrumented_graphs import PRINTED

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from kernelscope.events import Call, Finding
 from kernelscope.fingerprint import Stats
 from kernelscope.fingerprint.torch_bits import quiet
-from kernelscope.model.events import Call, Finding
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import Launch
 

@@ -7,8 +7,8 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
+from kernelscope.events import Frame
 from kernelscope.model.call import KernelCall
-from kernelscope.model.events import Frame
 from kernelscope.model.run import Run
 from kernelscope.stages.export import provenance_form
 from kernelscope.store.codec import to_json

@@ -7,9 +7,9 @@ from typing import Any
 
 from kernelscope.cli.arguments import part_of
 from kernelscope.errors import RunError
+from kernelscope.events import Finding
 from kernelscope.model.call import KernelCall
 from kernelscope.model.derived_findings import findings_in
-from kernelscope.model.events import Finding
 from kernelscope.model.listing import call_lines, heading
 from kernelscope.store import folder
 from kernelscope.store.flight.crash import crash_in, is_running

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernelscope.model.events import Frame, Graph
+from kernelscope.events import Frame, Graph
 from kernelscope.stages import StagedGraph, Stages, user_lines
 from kernelscope.stages.export import provenance_form
 from kernelscope.stages.graphs import GCU

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from kernelscope.events import Site
 from kernelscope.model.call import KernelCall
-from kernelscope.model.events import Site
 from kernelscope.stages.records import Provenance
 
 from .plain import hash_form

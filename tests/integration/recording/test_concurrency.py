@@ -18,7 +18,7 @@ from torch._inductor.output_code import CompiledFxGraph
 
 import kernelscope
 from kernelscope.config import Config
-from kernelscope.model.events import Finding
+from kernelscope.events import Finding
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import LaunchPoint
 from kernelscope.probes.python_wrappers import wrapper_launches

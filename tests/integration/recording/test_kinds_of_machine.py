@@ -32,7 +32,7 @@ from kernelscope.trials.settings import PASSED, Settings
 from kernelscope.trials.workers import Workers, folder_to_compile_in
 
 SOURCE = Path(kernelscope.__file__).parent.parent
-CHOREO = Path(__file__).parent.parent / "gcu" / "co" / "scalars_and_spans.co"
+CHOREO = Path(__file__).parents[2] / "gcu" / "choreo" / "co" / "scalars_and_spans.co"
 NO_HOME = {"HOME": "/dev/null/home", "XDG_CACHE_HOME": ""}
 FOUR_GB = 4 << 30
 # Where Python looks for a folder for temporary files, and where those of the tests are.

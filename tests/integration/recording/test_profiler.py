@@ -18,7 +18,7 @@ import kernelscope
 from kernelscope.analysis.profiler_join import read_profile
 from kernelscope.cli import main
 from kernelscope.errors import RunError
-from kernelscope.model.events import range_name
+from kernelscope.events import range_name
 
 Compiled = Callable[[torch.Tensor], torch.Tensor]
 

@@ -22,9 +22,9 @@ from kernelscope.config import (
     wants_printer,
 )
 from kernelscope.errors import RunError
+from kernelscope.events import Kernel
 from kernelscope.fingerprint import fingerprint
 from kernelscope.fingerprint.stats import Stats
-from kernelscope.model.events import Kernel
 from kernelscope.values import IntermediateValueDebuggingLevel as Level
 from kernelscope.values import WatchHit, observe, parse_watch, watch
 from kernelscope.values.graph_inputs import input_names

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.support.sample_runs import info
 
-from kernelscope.model.events import Arg, Call, Frame, Graph, GraphCall, Kernel, Site, TensorSpec
+from kernelscope.events import Arg, Call, Frame, Graph, GraphCall, Kernel, Site, TensorSpec
 from kernelscope.model.run import Run
 
 SPEC = TensorSpec("float32", (8,), (1,), "cpu")

@@ -19,9 +19,9 @@ from tests.support.trace_format import edges, read_trace
 import kernelscope
 from kernelscope.cli import main
 from kernelscope.errors import RunError
+from kernelscope.events import Call, GraphCall
 from kernelscope.export import FORMS, export
 from kernelscope.export.call_filter import Wanted
-from kernelscope.model.events import Call, GraphCall
 from kernelscope.model.run import Run
 from kernelscope.store.codec import storable
 from kernelscope.store.stored_run import StoredRun

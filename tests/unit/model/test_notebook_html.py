@@ -15,7 +15,7 @@ import kernelscope
 from kernelscope.analysis.diff.divergence import Compared, Divergence, Source, Spread
 from kernelscope.analysis.diff.pairs import ArgumentDifference
 from kernelscope.analysis.tensor_errors import Errors
-from kernelscope.model.events import Frame
+from kernelscope.events import Frame
 from kernelscope.model.html import text
 from kernelscope.shadowing.result import Culprit, ShadowResult
 

@@ -96,7 +96,7 @@ def test_ctrl_c_is_heard_once(tmp_path: Path, stdin: str) -> None:
 def test_a_keyboard_is_known_whatever_standard_input_is() -> None:
     code = (
         "import os\n"
-        "from kernelscope.processes.recorded_child import _has_keyboard\n"
+        "from kernelscope.startup.recorded_child import _has_keyboard\n"
         "os.dup2(os.open(os.devnull, os.O_RDONLY), 0)\n"
         "print('keyboard', _has_keyboard())\n"
     )

@@ -11,7 +11,7 @@ import pytest
 from tests.support.sample_runs import ARGS, GRAPH, SPEC, Hashes, brief, compiling, full_call, info, site
 
 import kernelscope
-from kernelscope.model.events import Arg, Finding, GraphCall, Site
+from kernelscope.events import Arg, Finding, GraphCall, Site
 from kernelscope.store.flight.recorder import Flight
 from kernelscope.store.writer import Writer
 

@@ -6,7 +6,7 @@ import torch
 from tests.support.sample_runs import GRAPH, compiling, full_call, info, site
 
 from kernelscope.config import Config
-from kernelscope.model.events import BRIEF, GraphCall
+from kernelscope.events import BRIEF, GraphCall
 from kernelscope.probes.bus import BUS
 from kernelscope.recording import Recording
 from kernelscope.recording.sinks import MemorySink

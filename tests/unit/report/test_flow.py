@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelscope.model.events import Arg, Call, Kernel, Site, TensorSpec
+from kernelscope.events import Arg, Call, Kernel, Site, TensorSpec
 from kernelscope.report.content.flow import consumers, producers
 
 SPEC = TensorSpec("float32", (4,), (1,), "cpu")

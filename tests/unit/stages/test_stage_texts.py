@@ -11,7 +11,7 @@ import pytest
 from tests.support.sample_runs import CODE, compiling, write_sample
 
 import kernelscope
-from kernelscope.model.events import Frame
+from kernelscope.events import Frame
 from kernelscope.probes.compilation.fx_passes import changes
 from kernelscope.stages import NoSuchStage, Shown, Stages, render
 from kernelscope.stages.documents import document

@@ -34,7 +34,7 @@ from tests.support.sample_runs import (
 
 import kernelscope
 from kernelscope import RunError
-from kernelscope.model.events import Call, GraphCall
+from kernelscope.events import Call, GraphCall
 from kernelscope.model.run import Run
 from kernelscope.store import codec, folder
 from kernelscope.store.flight.crash import crash_of

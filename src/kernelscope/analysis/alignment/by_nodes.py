@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from pathlib import PurePath
 
-from kernelscope.model.events import Graph, Site
+from kernelscope.events import Graph, Site
 from kernelscope.model.run import Run
 
 Nodes = frozenset[Hashable]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelscope.model.events import Graph, Kernel, Site
+from kernelscope.events import Graph, Kernel, Site
 from kernelscope.model.run import Run
 from kernelscope.store.columns import Columns
 

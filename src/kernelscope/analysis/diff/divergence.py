@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernelscope.analysis.tensor_errors import Errors
+from kernelscope.events import Frame
 from kernelscope.model.call import KernelCall
-from kernelscope.model.events import Frame
 
 from .pairs import ArgumentDifference
 

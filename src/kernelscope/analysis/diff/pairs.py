@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from kernelscope.events import Arg
 from kernelscope.model.call import KernelCall, same_hash
-from kernelscope.model.events import Arg
 
 Moment = Literal["before", "after"]
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kernelscope.analysis.tensor_errors import Errors
-from kernelscope.model.events import Frame
+from kernelscope.events import Frame
 
 from .divergence import Divergence
 from .pairs import ArgumentDifference

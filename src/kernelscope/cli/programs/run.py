@@ -13,7 +13,7 @@ from pathlib import Path
 from kernelscope.cli.program import check_module, check_script
 from kernelscope.errors import RunError
 from kernelscope.options import add_recording_options, config_of, take_over_printer, value_settings_of
-from kernelscope.processes.recorded_child import watch
+from kernelscope.startup.recorded_child import watch
 from kernelscope.store import folder
 from kernelscope.store.stored_run import load
 

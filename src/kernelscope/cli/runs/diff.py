@@ -46,7 +46,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def main(args: argparse.Namespace) -> int:
     from kernelscope.analysis.diff.search import diff
     from kernelscope.cli.arguments import part_of
-    from kernelscope.processes.rerun_saving import with_numbers
+    from kernelscope.startup.rerun_saving import with_numbers
     from kernelscope.store.stored_run import load
     from kernelscope.views import plain
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from time import monotonic_ns
 from typing import Any
 
-from kernelscope.model.events import Frame
+from kernelscope.events import Frame
 from kernelscope.probes.bus import BUS, own_fault
 from kernelscope.stages.records import FRAME, Compilation, Incident, Made, Record, Stage
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernelscope.model.events import Frame
+from kernelscope.events import Frame
 from kernelscope.probes.origins import frames_of_trace
 from kernelscope.stages.generated import kernels_in
 from kernelscope.stages.graphs import user_lines

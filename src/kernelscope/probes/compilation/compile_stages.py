@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from kernelscope.model.events import Finding
+from kernelscope.events import Finding
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.gcu.stages import GcuStages
 from kernelscope.probes.patching import MovedTarget, Patch

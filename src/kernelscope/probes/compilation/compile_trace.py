@@ -13,7 +13,7 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import Any
 
-from kernelscope.model.events import Frame
+from kernelscope.events import Frame
 from kernelscope.probes.origins import caller_frames, frames_of_trace, is_users
 from kernelscope.stages.records import Compilation, Incident
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from kernelscope.model.events import Finding, Frame, Graph
+from kernelscope.events import Finding, Frame, Graph
 from kernelscope.probes.bus import BUS, own_fault
 from kernelscope.probes.launch import LaunchPoint
 from kernelscope.probes.origins import caller_frames

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 import torch
 
+from kernelscope.events import Arg, Finding, Frame, Role, Site, TensorSpec
 from kernelscope.fingerprint.torch_bits import quiet
-from kernelscope.model.events import Arg, Finding, Frame, Role, Site, TensorSpec
 from kernelscope.probes.bus import BUS, own_fault, unseen
 from kernelscope.probes.describe import describe, interned
 from kernelscope.probes.launch import LaunchPoint

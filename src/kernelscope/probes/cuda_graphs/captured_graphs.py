@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from kernelscope.model.events import Finding
+from kernelscope.events import Finding
 from kernelscope.probes.bus import BUS, own_fault
 from kernelscope.probes.launch import Capture, Listener
 from kernelscope.probes.origins import caller_frames

@@ -11,8 +11,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kernelscope.events import Site
 from kernelscope.fingerprint.fingerprinter import why_not
-from kernelscope.model.events import Site
 from kernelscope.probes.bus import BUS, own_fault, unseen
 from kernelscope.probes.describe import flatten, geometry
 from kernelscope.probes.launch import LaunchPoint

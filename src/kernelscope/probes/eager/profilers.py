@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kernelscope.model.events import RANGE_PREFIX
+from kernelscope.events import RANGE_PREFIX
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.patching import Patch
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from kernelscope.model.events import Arg, Direction, Frame, Graph, Site
+from kernelscope.events import Arg, Direction, Frame, Graph, Site
 from kernelscope.probes import operators
 from kernelscope.probes.bus import BUS, own_fault, unseen
 from kernelscope.probes.describe import describe, flatten

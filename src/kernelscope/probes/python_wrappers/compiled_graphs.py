@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from kernelscope.model.events import Direction, Finding, Frame, Graph
+from kernelscope.events import Direction, Finding, Frame, Graph
 from kernelscope.probes.bus import BUS, own_fault, unseen
 from kernelscope.probes.cpp_wrappers.instrumented_graphs import CppWrapped, CppWrappers
 from kernelscope.probes.origins import LineMap, caller_frames, compiled_user_code

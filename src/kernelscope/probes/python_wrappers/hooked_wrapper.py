@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from kernelscope.model.events import BRIEF
+from kernelscope.events import BRIEF
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import Planner
 

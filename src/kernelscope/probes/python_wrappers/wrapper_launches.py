@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
-from kernelscope.model.events import Arg, Familiar, Frame, Kernel, Role, Site
+from kernelscope.events import Arg, Familiar, Frame, Kernel, Role, Site
 from kernelscope.probes import operators
 from kernelscope.probes.bus import BUS, own_fault, unseen
 from kernelscope.probes.describe import describe, flatten, plain

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from kernelscope.model.events import Role
+from kernelscope.events import Role
 from kernelscope.probes.describe import plain
 
 from .pointer_roles import roles_in_source

@@ -10,7 +10,7 @@ import ast
 import textwrap
 from functools import cache
 
-from kernelscope.model.events import Role
+from kernelscope.events import Role
 
 _READS = {"load", "load_tensor_descriptor"}
 _WRITES = {"store", "store_tensor_descriptor"}

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernelscope.model.events import Arg, Site
+from kernelscope.events import Arg, Site
 from kernelscope.probes.bus import BUS, own_fault, unseen
 from kernelscope.probes.describe import describe, plain
 from kernelscope.probes.launch import LaunchPoint

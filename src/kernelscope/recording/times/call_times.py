@@ -8,7 +8,7 @@ from typing import Protocol
 
 import torch
 
-from kernelscope.model.events import Call, Finding
+from kernelscope.events import Call, Finding
 from kernelscope.probes.launch import Launch
 from kernelscope.recording.sinks import Sink
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from kernelscope.model.events import RANGE_PREFIX as PREFIX
+from kernelscope.events import RANGE_PREFIX as PREFIX
 from kernelscope.probes.bus import BUS
 
 _AT_MOST = 20_000  # calls in one trace: then it is read, and another one begins

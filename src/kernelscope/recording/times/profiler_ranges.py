@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from kernelscope.model.events import BRIEF, Brief, Call, range_name
+from kernelscope.events import BRIEF, Brief, Call, range_name
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.eager.profilers import close_range, open_range, say_which_run
 from kernelscope.recording.sinks import Sink

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kernelscope.events import Finding
 from kernelscope.model.call import KernelCall
 from kernelscope.model.derived_findings import findings_in
-from kernelscope.model.events import Finding
 from kernelscope.stages.records import Incident
 from kernelscope.store.stored_run import StoredRun
 

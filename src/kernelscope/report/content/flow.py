@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kernelscope.model.events import Call
+from kernelscope.events import Call
 
 Link = tuple[int, int, bool]  # call, argument, whether only their values tell
 Links = dict[int, dict[int, Link]]

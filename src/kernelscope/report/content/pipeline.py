@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kernelscope.model.events import Graph
+from kernelscope.events import Graph
 from kernelscope.stages import StagedGraph, user_lines
 from kernelscope.stages.generated import launches_in
 from kernelscope.stages.records import Incident, Provenance

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from kernelscope.events import Call
 from kernelscope.fingerprint.stats import Stats
-from kernelscope.model.events import Call
 from kernelscope.store.codec import to_json
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.views.plain import hash_form

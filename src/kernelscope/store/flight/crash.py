@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kernelscope.errors import RunError
+from kernelscope.events import Call, Site
 from kernelscope.model.call import KernelCall
-from kernelscope.model.events import Call, Site
 from kernelscope.model.kinds import view_of
 from kernelscope.store import folder
 from kernelscope.store.stored_run import StoredRun

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernelscope.errors import RunError
-from kernelscope.model.events import Site
+from kernelscope.events import Site
 from kernelscope.store import codec
 
 from .recorder import (

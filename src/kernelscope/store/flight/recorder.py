@@ -25,7 +25,7 @@ from operator import length_hint
 from pathlib import Path
 from typing import Any
 
-from kernelscope.model.events import BRIEF, Brief, Call, Familiar, Kernel, Site
+from kernelscope.events import BRIEF, Brief, Call, Familiar, Kernel, Site
 from kernelscope.store import codec
 
 MAGIC = b"KSFLIGHT"

@@ -1,0 +1,205 @@
+"""The rooms of the source tree, and which imports which: a table, and what breaks its rules.
+
+    python tools/rooms.py                print the table, and each broken rule
+    python tools/rooms.py --write-docs   put the table into docs/architecture.md
+
+A room is a folder below src/kernelscope, or a file beside them. Rooms stand on floors: a room imports only
+rooms further down. Inside a room no files import each other in a circle.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "kernelscope"
+PAGE = ROOT / "docs" / "architecture.md"
+BEGIN, END = "<!-- rooms: begin -->", "<!-- rooms: end -->"
+
+MOST_FILES = 15  # directly in one folder
+MOST_LINES = 350  # in one file
+
+# From the ground up. A room may import the rooms before it.
+FLOORS = [
+    "errors",
+    "supported",
+    "events",
+    "config",
+    "after_import",
+    "late_modules",
+    "text",
+    "processes",
+    "native",
+    "generated_code",
+    "fingerprint",
+    "stages",
+    "gcu",
+    "model",
+    "store",
+    "probes",
+    "compiler_control",
+    "recording",
+    "values",
+    "options",
+    "debug_mode",
+    "startup",
+    "analysis",
+    "determinism",
+    "shadowing",
+    "repro",
+    "trials",
+    "bisection",
+    "reduction",
+    "views",
+    "export",
+    "report",
+    "tui",
+    "doctor",
+    "pytest_plugin",
+    "cli",
+    "__main__",
+]
+
+Edges = dict[str, set[str]]
+
+
+def modules() -> dict[str, Path]:
+    """Every module by its dotted name below kernelscope; the package itself is ""."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imported(path: Path, module: str, known: Iterable[str]) -> Iterator[str]:
+    """The modules of ours that a file imports, wherever in it, also for type checkers only."""
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    known = set(known)
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            parents = ["kernelscope", *filter(None, package.split("."))]
+            base = ".".join(parents[: len(parents) + 1 - node.level]) if node.level else ""
+            base = ".".join(filter(None, (base, node.module)))
+            names = [f"{base}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            if name.split(".")[0] != "kernelscope":
+                continue
+            inner = name.removeprefix("kernelscope").removeprefix(".")
+            target = inner if inner in known else inner.rpartition(".")[0]
+            if target in known and target != module:
+                yield target
+
+
+def file_edges() -> Edges:
+    known = modules()
+    return {name: set(imported(path, name, known)) for name, path in known.items()}
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[0]
+
+
+def room_edges(files: Edges) -> Edges:
+    found: Edges = {}
+    for module, targets in files.items():
+        rooms = {room_of(target) for target in targets if target} - {room_of(module)}
+        found.setdefault(room_of(module), set()).update(rooms)
+    found.pop("", None)  # the public names: imports what it hands out
+    return found
+
+
+def circles(edges: Edges) -> list[list[str]]:
+    """Groups of names that reach each other (Tarjan)."""
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        order[name] = low[name] = len(order)
+        stack.append(name)
+        for target in sorted(edges.get(name, ())):
+            if target not in order:
+                visit(target)
+                low[name] = min(low[name], low[target])
+            elif target in stack:
+                low[name] = min(low[name], order[target])
+        if low[name] == order[name]:
+            group = stack[stack.index(name) :]
+            del stack[stack.index(name) :]
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for name in sorted(edges):
+        if name not in order:
+            visit(name)
+    return found
+
+
+def broken_rules() -> list[str]:
+    files = file_edges()
+    found = []
+    for module, targets in sorted(files.items()):
+        room = room_of(module)
+        for target in sorted(targets):
+            if not module or not target or room == room_of(target):
+                continue
+            if room not in FLOORS or room_of(target) not in FLOORS:
+                found.append(f"{module} or {target}: give its room a floor in tools/rooms.py")
+            elif FLOORS.index(room_of(target)) > FLOORS.index(room):
+                found.append(f"{module} imports {target}, which is further up")
+    packages = {name for name, path in modules().items() if path.name == "__init__.py"}
+    inside = {name: targets - packages for name, targets in files.items() if name not in packages}
+    found += ["these files import each other in a circle: " + ", ".join(group) for group in circles(inside)]
+    for folder in sorted({path.parent for path in sources()}):
+        count = sum(path.parent == folder for path in sources())
+        if count > MOST_FILES:
+            found.append(f"{folder.relative_to(PACKAGE.parent)} has {count} files; {MOST_FILES} is the most")
+    for path in sources():
+        lines = len(path.read_text(encoding="utf-8").splitlines())
+        if lines > MOST_LINES:
+            found.append(f"{path.relative_to(PACKAGE.parent)} has {lines} lines; {MOST_LINES} is the most")
+    return found
+
+
+def sources() -> list[Path]:
+    return [path for path in sorted(PACKAGE.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
+
+
+def table() -> str:
+    """The rooms from the top down, what each holds, and what it imports."""
+    edges = room_edges(file_edges())
+    known = modules()
+    lines = ["| room | what it holds | imports |", "|---|---|---|"]
+    for room in reversed(FLOORS):
+        if room not in known:
+            continue
+        what = ast.get_docstring(ast.parse(known[room].read_text(encoding="utf-8"))) or ""
+        first = " ".join(what.partition("\n\n")[0].split())
+        targets = sorted(edges.get(room, ()), key=FLOORS.index, reverse=True)
+        lines.append(f"| `{room}` | {first} | {', '.join(targets)} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    if sys.argv[1:] == ["--write-docs"]:
+        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+        after = rest.partition(END)[2]
+        PAGE.write_text(f"{before}{BEGIN}\n{table()}\n{END}{after}", encoding="utf-8")
+    else:
+        print(table())
+    broken = broken_rules()
+    print("\n".join(broken), file=sys.stderr)
+    return bool(broken)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
