@@ -179,7 +179,7 @@ class Call:
     pre: dict[int, int] | None = None  # argument index -> fingerprint slot
     post: dict[int, int] | None = None
     poison: dict[int, int] | None = None  # of outputs that were filled with a sentinel before the launch
-    hasher: Any = None  # reads the slots
+    fingerprinter: Any = None  # reads the slots
     error: str = ""  # the exception that the kernel raised
     key: int = -1  # its number while it was recorded; a note has none
 

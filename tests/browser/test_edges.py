@@ -20,12 +20,12 @@ from tests.support.sample_runs import GRAPH, Hashes, full_call, info, site, writ
 from .conftest import Seen, Write, served, shown
 
 
-def small(folder: Path, hasher: Hashes, calls: int = 4) -> Path:
+def small(folder: Path, fingerprinter: Hashes, calls: int = 4) -> Path:
     folder.mkdir()
     writer = Writer(folder, info())
     writer.graph_call(GraphCall(0, GRAPH, 7, 0, "forward", 1))
     for _ in range(calls):
-        call = full_call(next(writer.flight), site(1), hasher)
+        call = full_call(next(writer.flight), site(1), fingerprinter)
         writer.enter(call)
         writer.leave(call)
     writer.flush()

@@ -42,7 +42,7 @@ def write_hostile(folder: Path) -> Path:
     folder.mkdir()
     told = {"torch": attack(0), attack(1): attack(2)}
     about = info(host=attack(3), versions=told, settings={attack(4): attack(5)}, devices=(attack(0), NOTHING))
-    writer, hasher = Writer(folder, about), HostileHashes()
+    writer, fingerprinter = Writer(folder, about), HostileHashes()
     graph = Graph(0, "forward", attack(1), "0/0", "key", "\n".join(ATTACKS), attack(5))
     writer.graph_call(GraphCall(0, graph, 7, 0, "forward", 1))
     for number in range(2 * len(ATTACKS)):
@@ -56,7 +56,7 @@ def write_hostile(folder: Path) -> Path:
         frames = (Frame(attack(number), number + 1, attack(number + 1)), Frame(NOTHING, 1, NOTHING))
         config = {attack(number): attack(number + 1)}
         site = Site(number, kernel, args, attack(5), number + 1, (1,), config, frames, attack(number))
-        call = full_call(next(writer.flight), site, hasher)
+        call = full_call(next(writer.flight), site, fingerprinter)
         call.scalars = (attack(number),)
         call.error = attack(number) if number % 3 == 0 else ""
         writer.enter(call)

@@ -20,7 +20,7 @@ KERNEL, ARGUMENT, SOURCE = f"k{EVIL}", f"a{EVIL}", f"void {EVIL}\n-- {EVIL}"
 def write_hostile(folder: Path, calls: int = 3) -> Path:
     """Each call reads what the one before it wrote."""
     folder.mkdir(parents=True, exist_ok=True)
-    writer, hasher = Writer(folder, info(host=EVIL, versions={"torch": EVIL})), Hashes()
+    writer, fingerprinter = Writer(folder, info(host=EVIL, versions={"torch": EVIL})), Hashes()
     spec = TensorSpec("float32", (8, 64), (64, 1), "cpu")
     args = (
         Arg(ARGUMENT, "in", spec, EVIL),
@@ -41,7 +41,7 @@ def write_hostile(folder: Path, calls: int = 3) -> Path:
             storages=(number, number + 1), epochs=(1, 0), offsets=(0, 0), dead=(1,), duration_ns=500,
         )  # fmt: skip
         call.pre, call.post = {0: 2 * number}, {0: 2 * number, 1: 2 * number + 1}
-        call.hasher, call.error = hasher, EVIL
+        call.fingerprinter, call.error = fingerprinter, EVIL
         writer.enter(call)
         writer.leave(call)
     writer.compiled += [

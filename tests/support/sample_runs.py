@@ -78,14 +78,18 @@ class Hashes:
         return slot * 0x9E3779B97F4A7C15 % (1 << 64)
 
 
-def full_call(index: int, at: Site, hasher: Hashes | None = None) -> Call:
+def full_call(index: int, at: Site, fingerprinter: Hashes | None = None) -> Call:
     call = Call(
         index, at, 0, 1, -1, 7, 0, "forward", time.monotonic_ns(), scalars=(0.5 + index,),
         storages=(2 * index, 2 * index + 1), epochs=(0, index), offsets=(0, 0), dead=(1,),
         duration_ns=1500 + index,
     )  # fmt: skip
-    if hasher is not None:
-        call.pre, call.post, call.hasher = {0: 2 * index}, {0: 2 * index, 1: 2 * index + 1}, hasher
+    if fingerprinter is not None:
+        call.pre, call.post, call.fingerprinter = (
+            {0: 2 * index},
+            {0: 2 * index, 1: 2 * index + 1},
+            fingerprinter,
+        )
     return call
 
 
@@ -142,12 +146,12 @@ def write_sample(
 ) -> Writer:
     """Two sites, noted and full calls, hashes, an error, a mark, a finding; `text` in the generated code."""
     folder.mkdir(parents=True, exist_ok=True)
-    writer, hasher = Writer(folder, info(), mounts=mounts), Hashes()
+    writer, fingerprinter = Writer(folder, info(), mounts=mounts), Hashes()
     sites = [site(1, kernel), site(2, "extern_kernels.mm")]
     noted = site(3, "cpp_fused_noted_1", ARGS[:3])  # what varies cannot be noted
     writer.graph_call(GraphCall(0, GRAPH, 7, 0, "forward", 1))
     for number in range(20):
-        call = full_call(next(writer.flight), sites[number % 2], hasher)
+        call = full_call(next(writer.flight), sites[number % 2], fingerprinter)
         call.error = "RuntimeError: no" if number == 7 else ""
         writer.enter(call)
         writer.leave(call)

@@ -119,11 +119,11 @@ class Witness:
         return {}
 
     def _note_failures(self, call: Call) -> None:
-        hasher = call.hasher
-        if hasher is None:
+        fingerprinter = call.fingerprinter
+        if fingerprinter is None:
             return
         for slot in (*(call.pre or {}).values(), *(call.post or {}).values()):
-            for failure in hasher.failures(slot):
+            for failure in fingerprinter.failures(slot):
                 if (failure.kind, failure.message) not in self._failures:
                     self._failures.add((failure.kind, failure.message))
                     message = f"the hash function {failure.kind} failed: {failure.message}"

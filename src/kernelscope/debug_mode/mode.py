@@ -20,7 +20,7 @@ from .entries import Entry
 from .listing import Listed, Listing
 from .live_arguments import Witness
 from .mismatches import hash_mismatches
-from .settings import SETTINGS, HashFunction, Hook, Request, checked_hook, hasher_for
+from .settings import SETTINGS, HashFunction, Hook, Request, checked_hook, fingerprinter_for
 from .stacks import innermost_user_line
 
 
@@ -167,8 +167,8 @@ class DebugMode:
 
     def _follow_settings(self) -> None:
         hashing = SETTINGS.hashing
-        hasher = hashing.hasher if hashing is not None else None
-        self._listing.recording.take_values_with(hasher)
+        fingerprinter = hashing.fingerprinter if hashing is not None else None
+        self._listing.recording.take_values_with(fingerprinter)
 
     # -- the listing -----------------------------------------------------------------------------------
 
@@ -241,7 +241,7 @@ class DebugMode:
                      "bits" here), a function of a tensor, or a list of these
         hash_inputs  also show the inputs' hashes in `debug_string()`
         """
-        return SETTINGS.asking(Request(hasher=hasher_for(hash_fn), hash_inputs=hash_inputs))
+        return SETTINGS.asking(Request(fingerprinter=fingerprinter_for(hash_fn), hash_inputs=hash_inputs))
 
     @staticmethod
     def dispatch_hooks(

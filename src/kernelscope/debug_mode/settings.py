@@ -22,7 +22,7 @@ _ALIASES = {"hash_tensor": "bits"}
 class Request:
     """What one open context manager asks for."""
 
-    hasher: Fingerprinter | None = None
+    fingerprinter: Fingerprinter | None = None
     hash_inputs: bool = False
     keep_outputs: bool = False
     record_hook: Hook | None = None
@@ -55,7 +55,7 @@ class Settings:
     @property
     def hashing(self) -> Request | None:
         """The innermost request for hashes."""
-        return next((r for r in reversed(self._requests) if r.hasher is not None), None)
+        return next((r for r in reversed(self._requests) if r.fingerprinter is not None), None)
 
     @property
     def keep_outputs(self) -> bool:
@@ -69,7 +69,7 @@ class Settings:
 SETTINGS = Settings()
 
 
-def hasher_for(given: HashFunction | Sequence[HashFunction]) -> Fingerprinter:
+def fingerprinter_for(given: HashFunction | Sequence[HashFunction]) -> Fingerprinter:
     """A fingerprinter for "norm", "bits", "hash_tensor" (which is "bits"), a function, or a list of these."""
     functions = [given] if isinstance(given, str) or callable(given) else given
     if not isinstance(functions, list | tuple) or not functions:

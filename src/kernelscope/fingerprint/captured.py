@@ -85,12 +85,12 @@ class CapturedRows:
 class CapturedFingerprints:
     """Stands for a fingerprinter while a CUDA graph is captured, and brings what replays leave to its log."""
 
-    def __init__(self, hasher: Fingerprinter, device: torch.device) -> None:
-        self.hasher = hasher
-        self.sees_shapes = hasher.sees_shapes
-        self._number, self._log = hasher.log_of(device)
+    def __init__(self, fingerprinter: Fingerprinter, device: torch.device) -> None:
+        self.fingerprinter = fingerprinter
+        self.sees_shapes = fingerprinter.sees_shapes
+        self._number, self._log = fingerprinter.log_of(device)
         with quiet():
-            self.rows = CapturedRows(self._log, stats=hasher.takes_stats)
+            self.rows = CapturedRows(self._log, stats=fingerprinter.takes_stats)
         self._salts: list[int] = []
         self._numels: list[int] = []
         self._dtypes: list[torch.dtype] = []
@@ -115,9 +115,9 @@ class CapturedFingerprints:
                 raise CannotCapture(reason)
         self._salts += [salt(t.dtype, t.nbytes) for t in tensors]
         self._dtypes += [t.dtype for t in tensors]
-        self._numels += [numel(t) for t in tensors] if self.hasher.takes_stats else ()
+        self._numels += [numel(t) for t in tensors] if self.fingerprinter.takes_stats else ()
         with during_captures():  # a kernel that is met for the first time is loaded
-            self.hasher.enqueue(self.rows, first, tensors)
+            self.fingerprinter.enqueue(self.rows, first, tensors)
         return list(range(first, len(self._salts)))
 
     def replayed(self) -> list[Slot]:
@@ -129,12 +129,12 @@ class CapturedFingerprints:
         for row in range(0, len(self._salts), CHUNK_ROWS):
             salts = self._salts[row : row + CHUNK_ROWS]
             numels = self._numels[row : row + CHUNK_ROWS]
-            first = self.hasher.reserve_on_device(self._log, salts, stream, numels)
+            first = self.fingerprinter.reserve_on_device(self._log, salts, stream, numels)
             with quiet():
                 self.rows.copy_to(self._log, first, row, len(salts))
-            self.hasher.enqueued(self._log, first)
-            slots += range(slot := self.hasher.slot(self._number, first), slot + len(salts))
-        if self.hasher.kinds != ("bits",):
+            self.fingerprinter.enqueued(self._log, first)
+            slots += range(slot := self.fingerprinter.slot(self._number, first), slot + len(salts))
+        if self.fingerprinter.kinds != ("bits",):
             for slot, dtype in zip(slots, self._dtypes, strict=True):
-                self.hasher.note_replayed(slot, dtype)
+                self.fingerprinter.note_replayed(slot, dtype)
         return slots

@@ -84,7 +84,7 @@ class Fingerprinter:
         # May compile the engine, once on a machine, so that the first launch need not.
         self.slow_because = self._why_slow()  # values of CPU tensors; empty when they are not slow
         self._callables = {i: kind for i, kind in enumerate(self.kinds) if not isinstance(kind, str)}
-        self.taken_the_long_way = 0  # how often no engine could do it
+        self.fallback_count = 0  # how often no engine could do it
         self._lock = threading.Lock()
         self.host_log = HostLog()
         self._devices: list[DeviceLog] = []
@@ -173,7 +173,7 @@ class Fingerprinter:
             with quiet():
                 for row, tensor in enumerate(tensors, first):
                     if not done[row - first]:
-                        self.taken_the_long_way += 1
+                        self.fallback_count += 1
                         hashes.sum_into(tensor, log.sum_entry(row))
 
     def _sum_up_on_device(self, log: Rows, first: int, tensors: Sequence[torch.Tensor]) -> None:
@@ -185,7 +185,7 @@ class Fingerprinter:
             with quiet():
                 for row, tensor in enumerate(tensors, first):
                     if not done[row - first]:
-                        self.taken_the_long_way += 1
+                        self.fallback_count += 1
                         hashes.sum_into(tensor, log.sum_entry(row))
                         if stats_ops.has_numbers(tensor.dtype):
                             stats_ops.stats_into(tensor, log.stats_entry(row))
@@ -200,7 +200,7 @@ class Fingerprinter:
     def _bits_on_host(self, tensor: torch.Tensor) -> int:
         total = cpu.accumulate(tensor)
         if total is None:  # no compiler here, or a lazy conjugate
-            self.taken_the_long_way += 1
+            self.fallback_count += 1
             with quiet():
                 out = torch.zeros(1, dtype=torch.int64, device="cpu")
                 hashes.sum_into(tensor, out)

@@ -51,23 +51,25 @@ class Plan(Protocol):
         """All of its flushes have been called; or it raised, and some never will be."""
 
 
-def in_one_pass(hasher: Fingerprinter, tensor: TensorSpec, view: TensorSpec) -> bool:
+def in_one_pass(fingerprinter: Fingerprinter, tensor: TensorSpec, view: TensorSpec) -> bool:
     """Whether a plan need not read a view that begins where a tensor does once more.
 
     Bits of both come from one pass where the kernel can; statistics of the same elements are the same.
     """
-    plannable = hasher.kinds == ("bits",) and tensor.dtype == view.dtype and tensor.device.startswith("cuda")
+    plannable = (
+        fingerprinter.kinds == ("bits",) and tensor.dtype == view.dtype and tensor.device.startswith("cuda")
+    )
     if not plannable:
         return False
     size = getattr(torch, tensor.dtype).itemsize
     flat, swapped = Layout(tensor.shape, tensor.stride, size), Layout(view.shape, view.stride, size)
-    if hasher.has_stats:
+    if fingerprinter.has_stats:
         return flat.nbytes == swapped.nbytes and flat.fills_memory and swapped.fills_memory
     return can_be_swapped(flat, swapped)
 
 
 def plan(
-    hasher: Fingerprinter,
+    fingerprinter: Fingerprinter,
     tensors: Sequence[TensorSpec],
     flushes: Flushes,
     swapped: Mapping[int, int],
@@ -77,7 +79,7 @@ def plan(
 
     `swapped` has the rows of views that are read with their tensors, as `in_one_pass` allows.
     """
-    if hasher.kinds != ("bits",):
+    if fingerprinter.kinds != ("bits",):
         raise CannotPlan("more than bits and statistics are wanted")
     devices = {spec.device for spec in tensors}
     if len(devices) != 1:
@@ -87,13 +89,13 @@ def plan(
     layouts = [Layout(s.shape, s.stride, d.itemsize) for s, d in zip(tensors, dtypes, strict=True)]
     salts = array("Q", [salt(d, layout.nbytes) for d, layout in zip(dtypes, layouts, strict=True)])
     made: _HostPlan | _CudaPlan
-    if device.type == "cpu" and hasher.has_stats:
+    if device.type == "cpu" and fingerprinter.has_stats:
         raise CannotPlan("statistics on the CPU take longer than looking")
     if device.type == "cpu":
-        made = _HostPlan(hasher, tensors, layouts, salts, flushes)
+        made = _HostPlan(fingerprinter, tensors, layouts, salts, flushes)
     elif device.type != "cuda":
         raise CannotPlan(f"the tensors are on {device}")
-    elif hasher.has_stats:
+    elif fingerprinter.has_stats:
         codes = [cuda_stats.CODES.get(dtype, 0) for dtype in dtypes]
         records = Records()
         parts = [
@@ -103,23 +105,27 @@ def plan(
             layout.nbytes // dtype.itemsize if stats_ops.has_numbers(dtype) else NO_NUMBERS
             for layout, dtype in zip(layouts, dtypes, strict=True)
         ]
-        made = _CudaPlan(hasher, device, salts, parts, numels, records)
+        made = _CudaPlan(fingerprinter, device, salts, parts, numels, records)
     else:
         parts = [list(parts_of_flush(list(enumerate(rows)), layouts, swapped)) for rows in flushes]
-        made = _CudaPlan(hasher, device, salts, parts)
+        made = _CudaPlan(fingerprinter, device, salts, parts)
     for i, rows in enumerate(flushes):
         read = [row for row in rows if layouts[row].nbytes]
         written = read + [swapped[row] for row in read if row in swapped]
-        guarded = _guarded(made.flushes[i], hasher, written, len(read), failed)
+        guarded = _guarded(made.flushes[i], fingerprinter, written, len(read), failed)
         made.flushes[i] = made.quickly(i, *guarded)
     made.written = [row for row, layout in enumerate(layouts) if layout.nbytes]
     if made.end is not None:
-        made.end = made.quickly(-1, *_guarded(made.end, hasher, made.written, 0, failed))
+        made.end = made.quickly(-1, *_guarded(made.end, fingerprinter, made.written, 0, failed))
     return made
 
 
 def _guarded(
-    flush: Flush, hasher: Fingerprinter, rows: Sequence[int], with_memory: int, failed: Callable[[], None]
+    flush: Flush,
+    fingerprinter: Fingerprinter,
+    rows: Sequence[int],
+    with_memory: int,
+    failed: Callable[[], None],
 ) -> tuple[Callable[..., None], Callable[[Any, int], None]]:
     """The flush, given tensors; and what is called when the driver refuses a launch of it.
 
@@ -135,42 +141,44 @@ def _guarded(
             else:
                 addresses = [tensor.data_ptr() for tensor in tensors]
             if 0 in addresses and len(addresses) - addresses.count(0) < with_memory:
-                _give_up(hasher, execution, rows, "its memory, or that of a tensor beside it, is gone")
+                _give_up(fingerprinter, execution, rows, "its memory, or that of a tensor beside it, is gone")
             else:
                 flush(execution, *addresses)
         except Exception as error:
-            _give_up(hasher, execution, rows, str(error))
+            _give_up(fingerprinter, execution, rows, str(error))
             failed()
 
     def refused(execution: Any, error: int) -> None:
-        _give_up(hasher, execution, rows, f"the driver refused to launch its kernel (CUDA error {error})")
+        _give_up(
+            fingerprinter, execution, rows, f"the driver refused to launch its kernel (CUDA error {error})"
+        )
         failed()
 
     return guarded, refused
 
 
-def _give_up(hasher: Fingerprinter, execution: Any, rows: Sequence[int], why: str) -> None:
+def _give_up(fingerprinter: Fingerprinter, execution: Any, rows: Sequence[int], why: str) -> None:
     *_, first = execution
     for row in rows:
-        hasher.fail(first + row, why)
+        fingerprinter.fail(first + row, why)
 
 
 class _Rows:
     """Which rows of an execution have something to be written into."""
 
-    _hasher: Fingerprinter
+    _fingerprinter: Fingerprinter
     written: Sequence[int] = ()
 
     def ended(self, execution: tuple[Any, ...], *, broken_off: bool) -> None:
         if broken_off:
             *_, first = execution
-            self._hasher.doubt(first + row for row in self.written)
+            self._fingerprinter.doubt(first + row for row in self.written)
 
 
 class _HostPlan(_Rows):
     def __init__(
         self,
-        hasher: Fingerprinter,
+        fingerprinter: Fingerprinter,
         tensors: Sequence[TensorSpec],
         layouts: Sequence[Layout],
         salts: array[int],
@@ -179,7 +187,7 @@ class _HostPlan(_Rows):
         engine = cpu.engine()
         if engine is None:
             raise CannotPlan(cpu.available())
-        self._hasher = hasher
+        self._fingerprinter = fingerprinter
         self._salts = salts
         sums = [
             engine.sum_of(spec.shape, spec.stride, layout.itemsize, layout.is_flat)
@@ -192,11 +200,11 @@ class _HostPlan(_Rows):
         return carefully
 
     def begin(self) -> tuple[tuple[Any, ...], Slot]:
-        first = self._hasher.reserve_on_host(len(self._salts))
+        first = self._fingerprinter.reserve_on_host(len(self._salts))
         return (first,), first
 
     def _flush(self, todo: list[tuple[int, Callable[[int], int], int]]) -> Flush:
-        log = self._hasher.host_log
+        log = self._fingerprinter.host_log
 
         def flush(execution: tuple[int], *addresses: int) -> None:
             first = execution[0]
@@ -211,7 +219,7 @@ class _CudaPlan(_Rows):
 
     def __init__(
         self,
-        hasher: Fingerprinter,
+        fingerprinter: Fingerprinter,
         device: torch.device,
         salts: array[int],
         flushes: Sequence[Sequence[Part]],
@@ -220,13 +228,13 @@ class _CudaPlan(_Rows):
     ) -> None:
         if reason := cuda.available():
             raise CannotPlan(reason)
-        self._hasher = hasher
+        self._fingerprinter = fingerprinter
         self._salts = salts
         self._numels = numels
         self._records = records
         self._idle: dict[int, list[torch.Tensor]] = {}  # by stream, memory for records
         self._device = device.index
-        self._number, self._log = hasher.log_of(device)
+        self._number, self._log = fingerprinter.log_of(device)
         if len(salts) > self._log.rows_at_once:
             raise CannotPlan(f"{len(salts)} fingerprints in one graph are too many")
         end: Sequence[Part] = [records] if records is not None and records.count else []
@@ -264,8 +272,8 @@ class _CudaPlan(_Rows):
             self._table.record_stream(current)  # a plan may be let go of while its kernels are queued
             self._streams.add(stream)
         log = self._log
-        row = self._hasher.reserve_on_device(log, self._salts, stream, self._numels)
-        slot = self._hasher.slot(self._number, row)
+        row = self._fingerprinter.reserve_on_device(log, self._salts, stream, self._numels)
+        slot = self._fingerprinter.slot(self._number, row)
         execution: tuple[Any, ...] = (log.address(row), stream, log.chunk(row))
         if self._records is not None:
             room = self._room(stream)
@@ -277,7 +285,7 @@ class _CudaPlan(_Rows):
         if self.end is not None:
             self.end(execution)
         *_, first = execution
-        self._hasher.enqueued(self._log, first - self._hasher.slot(self._number, 0))
+        self._fingerprinter.enqueued(self._log, first - self._fingerprinter.slot(self._number, 0))
 
     def _room(self, stream: int) -> _Room:
         assert self._records is not None

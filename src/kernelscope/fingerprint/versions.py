@@ -21,7 +21,7 @@ Version: TypeAlias = tuple[int, int, int, int, int]
 Tensors: TypeAlias = dict[int, tuple[Version, torch.Tensor]]
 
 
-class Taker(Protocol):
+class AnyFingerprinter(Protocol):
     """Takes fingerprints: a `Fingerprinter`, or what stands for it while a CUDA graph is captured."""
 
     @property
@@ -45,8 +45,8 @@ class _Known(threading.local):
 class Versions:
     """Fingerprints, remembered by version."""
 
-    def __init__(self, hasher: Taker) -> None:
-        self.hasher = hasher
+    def __init__(self, fingerprinter: AnyFingerprinter) -> None:
+        self.fingerprinter = fingerprinter
         self._known = _Known()
 
     def take(self, span: Span, tensors: Tensors, *, reread: bool = False) -> dict[int, Slot]:
@@ -77,10 +77,12 @@ class Versions:
 
     def _read(self, wanted: list[int], tensors: Tensors) -> dict[int, Slot]:
         try:
-            return dict(zip(wanted, self.hasher.take_known([tensors[i][1] for i in wanted]), strict=True))
+            return dict(
+                zip(wanted, self.fingerprinter.take_known([tensors[i][1] for i in wanted]), strict=True)
+            )
         except NotFingerprintable:  # memory that was there when the site was described has been freed
             there = [i for i in wanted if why_not(tensors[i][1]) is None]
-            return dict(zip(there, self.hasher.take([tensors[i][1] for i in there]), strict=True))
+            return dict(zip(there, self.fingerprinter.take([tensors[i][1] for i in there]), strict=True))
 
 
 def _is_lazy(tensor: torch.Tensor) -> bool:

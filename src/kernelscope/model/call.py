@@ -229,16 +229,16 @@ class KernelCall:
         return self._stats(self._call.post)
 
     def _stats(self, slots: dict[int, int] | None) -> dict[int, Stats]:
-        hasher = self._call.hasher
-        if not slots or not hasher.has_stats:
+        fingerprinter = self._call.fingerprinter
+        if not slots or not fingerprinter.has_stats:
             return {}
-        found = {i: hasher.stats(slots[i]) for i in sorted(slots)}
+        found = {i: fingerprinter.stats(slots[i]) for i in sorted(slots)}
         return {i: stats for i, stats in found.items() if stats is not None}
 
     def _hashes(self, slots: dict[int, int] | None) -> dict[int, Any]:
         if not slots:
             return {}
-        return {i: self._call.hasher.read(slots[i]) for i in sorted(slots)}
+        return {i: self._call.fingerprinter.read(slots[i]) for i in sorted(slots)}
 
     @property
     def modified_args(self) -> set[int]:

@@ -57,7 +57,7 @@ class Run:
         self._end = sys.maxsize  # entries from here on came when the recording had closed
         self.errors_of_briefs: dict[int, str] = {}  # by id of the entry
         self.first_slots: dict[int, int] = {}  # by graph call, where its fingerprints were planned
-        self.hasher: Any = None  # reads slots
+        self.fingerprinter: Any = None  # reads slots
         self._spelled_out = 0
         self._places: dict[int, int] = {}  # of calls, by key
         self.graph_calls: dict[int, GraphCall] = {}
@@ -104,7 +104,7 @@ class Run:
         call = Call(-1, familiar.site, graph_call, start_ns=when, dead=familiar.dead, error=error)
         first = self.first_slots.get(graph_call)
         if first is not None and familiar.pre is not None and familiar.post is not None:
-            call.hasher = self.hasher
+            call.fingerprinter = self.fingerprinter
             call.pre = {i: first + slot for i, slot in familiar.pre.items()}
             call.post = None if error else {i: first + slot for i, slot in familiar.post.items()}
             call.storages = tuple((graph_call + 1 << _STORAGE_BITS) + s for s in familiar.storages)

@@ -10,7 +10,7 @@ import torch
 from kernelscope.events import TensorSpec
 from kernelscope.fingerprint.captured import CannotCapture, CapturedFingerprints
 from kernelscope.fingerprint.torch_bits import poison, quiet
-from kernelscope.fingerprint.versions import Taker, Tensors, Versions
+from kernelscope.fingerprint.versions import AnyFingerprinter, Tensors, Versions
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import Launch, reading_number
 
@@ -20,10 +20,10 @@ Slots: TypeAlias = dict[int, int]  # by argument
 class LaunchValues:
     """Fingerprints the arguments of launches, before and after."""
 
-    def __init__(self, hasher: Taker, verify: str) -> None:
-        self.hasher = hasher
-        self._versions = Versions(hasher)
-        self._sees_shapes = hasher.sees_shapes
+    def __init__(self, fingerprinter: AnyFingerprinter, verify: str) -> None:
+        self.fingerprinter = fingerprinter
+        self._versions = Versions(fingerprinter)
+        self._sees_shapes = fingerprinter.sees_shapes
         self._rereads = verify == "reread"
         self._poisons = verify == "poison"
 
@@ -61,7 +61,7 @@ class LaunchValues:
         with BUS.mute(), quiet():
             for i in filled:
                 poison(launch.flat[i])
-            slots = self.hasher.take([launch.flat[i] for i in filled]) if filled else []
+            slots = self.fingerprinter.take([launch.flat[i] for i in filled]) if filled else []
         return dict(zip(filled, slots, strict=True))
 
     def _views(self, launch: Launch) -> tuple[int, ...]:

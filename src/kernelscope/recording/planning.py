@@ -31,11 +31,13 @@ class PlannedGraph:
 
 
 def plan_graph(
-    hasher: Fingerprinter, run: Run, readings: GraphReadings, flushes: Sequence[Sequence[int]]
+    fingerprinter: Fingerprinter, run: Run, readings: GraphReadings, flushes: Sequence[Sequence[int]]
 ) -> PlannedGraph | None:
     """None where it has to be looked each time."""
     try:
-        return PlannedGraph(plan(hasher, readings.tensors, flushes, readings.swapped, _flush_failed), run)
+        return PlannedGraph(
+            plan(fingerprinter, readings.tensors, flushes, readings.swapped, _flush_failed), run
+        )
     except CannotPlan:
         return None
 
@@ -44,10 +46,12 @@ def _flush_failed() -> None:
     BUS.finding(own_fault("fingerprinting as planned"))
 
 
-def last_readings(hasher: Fingerprinter, run: Run, graph_call: int, launches: int) -> GraphReadings | None:
+def last_readings(
+    fingerprinter: Fingerprinter, run: Run, graph_call: int, launches: int
+) -> GraphReadings | None:
     """What an execution that has just ended fingerprinted; None if the run does not hold all of it."""
     calls = last_calls(run, graph_call, launches)
-    return readings_of(calls, hasher) if calls is not None else None
+    return readings_of(calls, fingerprinter) if calls is not None else None
 
 
 def last_calls(run: Run, graph_call: int, launches: int) -> list[Call] | None:
@@ -59,10 +63,10 @@ def last_calls(run: Run, graph_call: int, launches: int) -> list[Call] | None:
     return calls[::-1] if len(calls) == launches else None
 
 
-def readings_of(calls: list[Call], hasher: Fingerprinter | None = None) -> GraphReadings | None:
+def readings_of(calls: list[Call], fingerprinter: Fingerprinter | None = None) -> GraphReadings | None:
     """What these calls, one execution of a graph, read and where; None if that was incomplete.
 
-    With the hasher it is told as well what one pass of it can read together.
+    With the fingerprinter it is told as well what one pass of it can read together.
     """
     readings = GraphReadings()
     numbers: dict[int, int] = {}  # by slot
@@ -86,9 +90,9 @@ def readings_of(calls: list[Call], hasher: Fingerprinter | None = None) -> Graph
                 version = versions.get((i, slots is call.post))
                 known = number if version is None else first.setdefault(version, number)
                 if (
-                    hasher is not None
+                    fingerprinter is not None
                     and known != number
-                    and in_one_pass(hasher, readings.tensors[known], spec)
+                    and in_one_pass(fingerprinter, readings.tensors[known], spec)
                 ):
                     readings.views[number] = known
         readings.familiars[site.id] = Familiar(

@@ -64,7 +64,7 @@ class Recording:
         self.run = self.sink.run
         self._enter, self._next_key = self.sink.enter, self.sink.next_key
         self.values: LaunchValues | None = None
-        self.hasher: Fingerprinter | None = None
+        self.fingerprinter: Fingerprinter | None = None
         if config.values != "off":
             self.take_values_with(Fingerprinter(level="stats" if config.values == "stats" else "hash"))
         self._times = CallTimes(self.sink, self.finding) if config.time else None
@@ -82,10 +82,10 @@ class Recording:
         self._settings: dict[str, dict[str, Any]] = {}  # of torch, as they were noted last
         self._graphs: dict[int, Graph] = {}  # as this run numbers them, by the process's number
 
-    def take_values_with(self, hasher: Fingerprinter | None) -> None:
+    def take_values_with(self, fingerprinter: Fingerprinter | None) -> None:
         """From now on; with None, no values are taken."""
-        self.hasher = self.run.hasher = hasher
-        self.values = LaunchValues(hasher, self.config.verify) if hasher is not None else None
+        self.fingerprinter = self.run.fingerprinter = fingerprinter
+        self.values = LaunchValues(fingerprinter, self.config.verify) if fingerprinter is not None else None
 
     def open(self) -> None:
         watch_forks()
@@ -103,8 +103,8 @@ class Recording:
         OPEN.append(self)
         self.run.familiars = BUS.familiars
         self._opened_at = BUS.attach(self)
-        if self.hasher is not None and self.hasher.slow_because:
-            self.finding(Finding("slow-values", self.hasher.slow_because))
+        if self.fingerprinter is not None and self.fingerprinter.slow_because:
+            self.finding(Finding("slow-values", self.fingerprinter.slow_because))
         if self.config.stages:
             PROBES.acquire_stages(fresh=self.config.fresh)
         self._note_settings()
@@ -176,7 +176,7 @@ class Recording:
         call.key = key
         self._enter(call)
         if self.values is not None:
-            call.hasher = self.hasher
+            call.fingerprinter = self.fingerprinter
             call.pre = self.values.before(launch, began_unseen=0 <= launch.graph_call < self._opened_at)
             call.poison = self.values.poison(launch)
         for observer in self.observers:
@@ -224,7 +224,7 @@ class Recording:
             call.storages += tuple(s.id for s in made)
             call.epochs += tuple(s.epoch - 1 for s in made)
             call.offsets += tuple(int(t.storage_offset()) for t in returned.values())
-        if call.pre is not None and self.values is not None and call.hasher is self.hasher:
+        if call.pre is not None and self.values is not None and call.fingerprinter is self.fingerprinter:
             call.post = self.values.after(launch, call.pre)
         if self.late is not None:
             self.late.after(call, launch)
@@ -237,10 +237,10 @@ class Recording:
         if self.late is not None:
             self.late.prepare(torch.device("cuda", torch._C._cuda_getDevice()))
             return self.late
-        if self.hasher is None:
+        if self.fingerprinter is None:
             return None
         device = torch.device("cuda", torch._C._cuda_getDevice())
-        fingerprints = CapturedFingerprints(self.hasher, device)
+        fingerprints = CapturedFingerprints(self.fingerprinter, device)
         return CapturedValues(fingerprints, self.config.verify, lambda why: self.finding(_not_in_graph(why)))
 
     def replayed(
@@ -279,7 +279,7 @@ class Recording:
             )
             own = template.calls.get(self)
             if kept is not None and slots is not None and own is not None:
-                call.hasher = kept.fingerprints.hasher
+                call.fingerprinter = kept.fingerprints.fingerprinter
                 call.pre, call.post, call.poison = (
                     None if rows is None else {i: slots[row] for i, row in rows.items()}
                     for rows in (own.pre, own.post, own.poison)
@@ -338,15 +338,15 @@ class Recording:
         if self.late is not None:
             calls = last_calls(self.run, graph_call, launches)
             return self.late.readings(calls) if calls is not None else None
-        if self.hasher is None or self.hasher.taken_the_long_way:
+        if self.fingerprinter is None or self.fingerprinter.fallback_count:
             return None
-        return last_readings(self.hasher, self.run, graph_call, launches)
+        return last_readings(self.fingerprinter, self.run, graph_call, launches)
 
     def plan(self, readings: GraphReadings, flushes: Sequence[Sequence[int]]) -> GraphPlan | None:
         if self.late is not None:
             return self.late.plan(readings, flushes)
-        assert self.hasher is not None
-        return plan_graph(self.hasher, self.run, readings, flushes)
+        assert self.fingerprinter is not None
+        return plan_graph(self.fingerprinter, self.run, readings, flushes)
 
     @property
     def note(self) -> Callable[[Brief], Any]:

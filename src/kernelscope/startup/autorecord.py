@@ -99,8 +99,8 @@ def _open(wanted: AutoRecord) -> None:
         # A wrong option, a torch that the probes do not fit, or a Python that cannot be recorded.
         print(f"kernelscope: cannot record: {error}", file=sys.stderr)
         sys.exit(2)
-    if recording.hasher is not None and recording.hasher.slow_because:
-        print(f"kernelscope: {recording.hasher.slow_because}", file=sys.stderr)
+    if recording.fingerprinter is not None and recording.fingerprinter.slow_because:
+        print(f"kernelscope: {recording.fingerprinter.slow_because}", file=sys.stderr)
     _note_exceptions(recording)
     pid = os.getpid()
     if not given.workers:

@@ -268,13 +268,13 @@ def call_of(row: Row, site: Site, graph_call: GraphCall | None, dead: tuple[int,
     )  # fmt: skip
 
 
-def add_details(call: Call, row: Row, hasher: Any) -> None:
+def add_details(call: Call, row: Row, fingerprinter: Any) -> None:
     _, scalars, storages, epochs, offsets, dead, pre, post, depth, *newer = row
     call.scalars = from_json(scalars)
     call.storages, call.epochs, call.offsets = _numbers(storages), _numbers(epochs), _numbers(offsets)
     call.dead, call.depth = _numbers(dead), int(depth)
     call.pre, call.post, call.poison = _slots(pre), _slots(post), _slots(newer[0] if newer else None)
-    call.hasher = hasher
+    call.fingerprinter = fingerprinter
 
 
 def _slots(text: str | None) -> dict[int, int] | None:

@@ -99,7 +99,7 @@ def _of_memory(run: Run, found: bool) -> Columns:
 
 
 def _slots_of(call: Call, slots: dict[int, int] | None) -> list[tuple[int, int]]:
-    return [(i, word(call.hasher.read(slot))) for i, slot in sorted(slots.items())] if slots else []
+    return [(i, word(call.fingerprinter.read(slot))) for i, slot in sorted(slots.items())] if slots else []
 
 
 def _signed(hashes: Sequence[Sequence[tuple[int, int]]]) -> Words:

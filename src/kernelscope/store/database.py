@@ -108,11 +108,11 @@ class Database:
         """(nanoseconds, call), measured after the call was written."""
         self._db.executemany("UPDATE calls SET duration_ns = ? WHERE id = ?", rows)
 
-    def fingerprints(self, hasher: Any, log: int, slots: range) -> None:
+    def fingerprints(self, fingerprinter: Any, log: int, slots: range) -> None:
         """The values of these slots of one log, as far as they are not written yet."""
         start = max(self._fingerprints.get(log, slots.start), slots.start)
-        stats = hasher.stats if getattr(hasher, "has_stats", False) else lambda slot: None
-        rows = [codec.fingerprint_row(s, hasher.read(s), stats(s)) for s in range(start, slots.stop)]
+        stats = fingerprinter.stats if getattr(fingerprinter, "has_stats", False) else lambda slot: None
+        rows = [codec.fingerprint_row(s, fingerprinter.read(s), stats(s)) for s in range(start, slots.stop)]
         self._insert("fingerprints", rows)
         self._fingerprints[log] = max(start, slots.stop)
 

@@ -207,7 +207,7 @@ def _only_reading(action: int, first: str | None, second: str | None, *_: Any) -
 
 
 class StoredHashes:
-    """Reads fingerprints where a live run's hasher would."""
+    """Reads fingerprints where a live run's fingerprinter would."""
 
     def __init__(self, database: Callable[[], Database]) -> None:
         self._database = database

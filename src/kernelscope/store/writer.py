@@ -48,7 +48,7 @@ class Writer:
         self._durations: list[tuple[int, int]] = []
         self._tensors: list[tuple[Any, ...]] = []
         self._told: list[tuple[str, Any]] = []
-        self._hashers: dict[int, tuple[Any, int]] = {}  # by log: who reads it, and how far it is used
+        self._fingerprinters: dict[int, tuple[Any, int]] = {}  # by log: who reads it, and how far it is used
         self._written = 0
         self._step_starts: list[int] = [0]  # of the steps that stay
         self.first_kept = 0  # calls before this one are of steps that do not stay
@@ -88,7 +88,7 @@ class Writer:
             return
         if self.flight.sites.get(call.site.id) is not call.site:
             self.flight.meet(call.site)
-        if call.hasher is not None:
+        if call.fingerprinter is not None:
             self._use_slots(call)
         self._full.append(call)
         self.left(call.index)  # after that: what the ring shows as over is in the queue
@@ -99,8 +99,8 @@ class Writer:
         for slots in (call.pre, call.post, call.poison):
             for slot in (slots or {}).values():
                 log = slot >> LOG_SHIFT
-                hasher, used = self._hashers.get(log, (call.hasher, 0))
-                self._hashers[log] = hasher, max(used, slot + 1)
+                fingerprinter, used = self._fingerprinters.get(log, (call.fingerprinter, 0))
+                self._fingerprinters[log] = fingerprinter, max(used, slot + 1)
 
     def watch_streams(self, stream_of: Callable[[int], int]) -> None:
         """Have CUDA streams say which calls have completed. `stream_of` knows a device's current stream."""
@@ -243,17 +243,17 @@ class Writer:
         return tuple(taken)
 
     def _write_fingerprints(self, db: Database, final: bool) -> None:
-        for log, (hasher, used) in list(self._hashers.items()):
+        for log, (fingerprinter, used) in list(self._fingerprinters.items()):
             first = log << LOG_SHIFT
             if not final:  # only what is here: reading from a device would make the program wait for it
-                db.fingerprints(hasher, log, range(first, min(used, hasher.ready(log))))
+                db.fingerprints(fingerprinter, log, range(first, min(used, fingerprinter.ready(log))))
                 continue
             try:
-                db.fingerprints(hasher, log, range(first, used))
+                db.fingerprints(fingerprinter, log, range(first, used))
             except RuntimeError as error:  # a CUDA fault has taken the device's memory with it
-                del self._hashers[log]
-                ready = max(min(used, hasher.ready(log)), first)
-                db.fingerprints(hasher, log, range(first, ready))
+                del self._fingerprinters[log]
+                ready = max(min(used, fingerprinter.ready(log)), first)
+                db.fingerprints(fingerprinter, log, range(first, ready))
                 why = str(error).partition("\n")[0]
                 message = f"the last {used - ready} hashes could not be read from the device: {why}"
                 db.findings([Finding("hashes-lost", message)])
@@ -284,7 +284,7 @@ class Writer:
         nowhere = _Nowhere()
         self._full = self._graph_calls = self._marks = self._findings = self.compiled = nowhere
         self._errors = self._durations = self._tensors = self._told = nowhere
-        self._hashers = _NoHashers()
+        self._fingerprinters = _NoHashers()
         self.flight.keep_no_sites(nowhere)
 
     def close(self) -> None:
@@ -341,9 +341,9 @@ def save(folder: Path, info: RunInfo, run: Any, calls: Sequence[Call]) -> None:
             for call in calls:
                 for slot in chain(*((slots or {}).values() for slots in (call.pre, call.post, call.poison))):
                     log = slot >> LOG_SHIFT
-                    used[log] = call.hasher, max(used.get(log, (None, 0))[1], slot + 1)
-            for log, (hasher, end) in used.items():
-                db.fingerprints(hasher, log, range(log << LOG_SHIFT, end))
+                    used[log] = call.fingerprinter, max(used.get(log, (None, 0))[1], slot + 1)
+            for log, (fingerprinter, end) in used.items():
+                db.fingerprints(fingerprinter, log, range(log << LOG_SHIFT, end))
             db.marks(run.marks)
             db.findings(run.noted)
             db.compiled(run.compiled)

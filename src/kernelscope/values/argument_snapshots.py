@@ -32,10 +32,10 @@ class Seen:
         return self.arg.wrapper_name if self.arg.wrapper_name.isidentifier() else self.arg.name
 
     def fingerprint(self, call: Call) -> Fingerprint | None:
-        if self.slot is None or call.hasher is None or not call.hasher.has_stats:
+        if self.slot is None or call.fingerprinter is None or not call.fingerprinter.has_stats:
             return None
-        bits = call.hasher.read(self.slot)
-        return Fingerprint(bits, call.hasher.stats(self.slot)) if isinstance(bits, int) else None
+        bits = call.fingerprinter.read(self.slot)
+        return Fingerprint(bits, call.fingerprinter.stats(self.slot)) if isinstance(bits, int) else None
 
 
 def seen(call: Call, launch: Launch, moment: str) -> Iterator[Seen]:

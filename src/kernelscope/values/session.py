@@ -296,5 +296,5 @@ def _recording(values: str, ops: str, path: str | Path | None) -> Recording:
 
 
 def _take_statistics(recording: Recording) -> None:
-    if recording.hasher is None or not recording.hasher.has_stats:
+    if recording.fingerprinter is None or not recording.fingerprinter.has_stats:
         recording.take_values_with(Fingerprinter(level="stats"))

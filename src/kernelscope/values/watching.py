@@ -257,15 +257,15 @@ def _found(condition: Condition, i: int, call: Call, pre: dict[int, Stats], post
         before, after = (call.pre or {}).get(i), (call.post or {}).get(i)
         if before is None or after is None or before == after:
             return ""
-        return "changed" if call.hasher.read(before) != call.hasher.read(after) else ""
+        return "changed" if call.fingerprinter.read(before) != call.fingerprinter.read(after) else ""
     stats = post.get(i)
     return condition.found(stats) if stats is not None and condition.holds(stats) else ""
 
 
 def _stats(call: Call, slots: dict[int, int] | None) -> dict[int, Stats]:
-    if call.hasher is None or not slots:
+    if call.fingerprinter is None or not slots:
         return {}
-    read = {i: call.hasher.stats(slot) for i, slot in slots.items()}
+    read = {i: call.fingerprinter.stats(slot) for i, slot in slots.items()}
     return {i: stats for i, stats in read.items() if stats is not None}
 
 

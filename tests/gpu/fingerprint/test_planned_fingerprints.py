@@ -92,7 +92,7 @@ def test_they_reach_the_host_while_the_program_runs(step: Callable[[], None], le
             time.sleep(0.3)
         first_slots = sorted(run.first_slots.values())
         assert len(first_slots) == 5 * 2, "planned, forward and backward"
-        assert run.hasher.ready(1) >= first_slots[-4], "those of the fourth step are there"
+        assert run.fingerprinter.ready(1) >= first_slots[-4], "those of the fourth step are there"
     once = len(run) // 6
     assert values(run.calls[-once:]) == expected
 

@@ -48,7 +48,7 @@ class Hashes:
 
 def simulate(ops: Sequence[Op], inputs: dict[int, int], steps: int = 1) -> Run:
     """Execute the ops, once for each step, and record what they found and left."""
-    run, hasher = Run(info(uuid=f"simulated {next(_uuids)}")), Hashes()
+    run, fingerprinter = Run(info(uuid=f"simulated {next(_uuids)}")), Hashes()
     sites = {op: _site(number, op) for number, op in enumerate(dict.fromkeys(ops))}
     for step in range(steps):
         held, epochs = dict(inputs), dict.fromkeys(range(-8, 200), 0)
@@ -58,13 +58,13 @@ def simulate(ops: Sequence[Op], inputs: dict[int, int], steps: int = 1) -> Run:
             result = hash((op.name, op.source, op.scalar, op.noise, *before.values())) % (1 << 64)
             result = result if op.gives is None else op.gives
             buffers = (*op.reads, op.writes)
-            call = Call(len(run.entries), sites[op], step, step, phase="forward", hasher=hasher)
+            call = Call(len(run.entries), sites[op], step, step, phase="forward", fingerprinter=fingerprinter)
             call.key = call.index
             call.storages = tuple(1000 + b for b in buffers)
             call.epochs, call.offsets = tuple(epochs[b] for b in buffers), (0, 0, 0)
             call.dead = (2,)
-            call.pre = {i: hasher.put(value) for i, value in before.items()}
-            call.post = call.pre | {2: hasher.put(result)}
+            call.pre = {i: fingerprinter.put(value) for i, value in before.items()}
+            call.post = call.pre | {2: fingerprinter.put(result)}
             call.scalars = () if op.scalar is None else (op.scalar,)
             held[op.writes] = result
             epochs[op.writes] += 1

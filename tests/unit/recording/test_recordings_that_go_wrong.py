@@ -105,11 +105,11 @@ def ends(writer: Writer, how: str) -> None:
 @pytest.mark.parametrize("how", ["failed", "closed", "forgotten"])
 def test_a_writer_that_writes_no_more_keeps_nothing(tmp_path: Path, how: str) -> None:
     """The program goes on for days, and tells it of everything."""
-    writer, hasher = Writer(tmp_path, info(), slots=64), Hashes()
-    all_that_tells(writer, hasher, site(1), site(2, args=ARGS[:3]))
+    writer, fingerprinter = Writer(tmp_path, info(), slots=64), Hashes()
+    all_that_tells(writer, fingerprinter, site(1), site(2, args=ARGS[:3]))
     ends(writer, how)
     for number in range(3, 100, 2):
-        all_that_tells(writer, hasher, site(number), site(number + 1, args=ARGS[:3]))
+        all_that_tells(writer, fingerprinter, site(number), site(number + 1, args=ARGS[:3]))
     kept = {name: value for owner in (writer, writer.flight) for name, value in vars(owner).items()}
     counts = {name: len(value) for name, value in kept.items() if isinstance(value, list | dict | set)}
     del counts["_step_starts"]  # as many as steps stay
@@ -119,9 +119,9 @@ def test_a_writer_that_writes_no_more_keeps_nothing(tmp_path: Path, how: str) ->
     writer.close()
 
 
-def all_that_tells(writer: Writer, hasher: Hashes, full: Site, noted: Site) -> None:
+def all_that_tells(writer: Writer, fingerprinter: Hashes, full: Site, noted: Site) -> None:
     """Everything that a recording tells a writer."""
-    call = full_call(next(writer.flight), full, hasher)
+    call = full_call(next(writer.flight), full, fingerprinter)
     writer.enter(call)
     writer.leave(call)
     end = writer.note(brief(writer, noted))

@@ -25,7 +25,7 @@ def call(index: int, *args: tuple[str, int, int], dead: tuple[int, ...] = (), **
     named = tuple(Arg(f"arg{i}", role, SPEC) for i, (role, _, _) in enumerate(args))  # type: ignore[arg-type]
     site = Site(index, Kernel(index, f"k{index}", "cpp", "inductor"), named)
     storages, offsets = tuple(s for _, s, _ in args), tuple(o for _, _, o in args)
-    return Call(index, site, storages=storages, offsets=offsets, dead=dead, hasher=Values(), **slots)
+    return Call(index, site, storages=storages, offsets=offsets, dead=dead, fingerprinter=Values(), **slots)
 
 
 def test_by_memory() -> None:

@@ -24,10 +24,10 @@ PER_STEP = 300
 def hashed(folder: Path, steps: int, *, keep_last: int = 0) -> Writer:
     """Each call takes two fingerprints; every tenth changes what it only reads."""
     folder.mkdir(exist_ok=True)
-    writer, at, hasher = Writer(folder, info(), keep_last=keep_last), site(1), Hashes()
+    writer, at, fingerprinter = Writer(folder, info(), keep_last=keep_last), site(1), Hashes()
     for _ in range(steps):
         for _ in range(PER_STEP):
-            call = full_call(next(writer.flight), at, hasher)
+            call = full_call(next(writer.flight), at, fingerprinter)
             if call.index % 10 == 5:
                 call.post = {0: 2 * call.index + 1, 1: 2 * call.index + 1}
             writer.enter(call)

@@ -191,18 +191,18 @@ def test_a_run_of_an_older_schema_still_reads(version: int, tmp_path: Path) -> N
 
 def test_outputs_that_were_poisoned(tmp_path: Path) -> None:
     """What a kernel declares and never writes is found in a run from disk as in a live one."""
-    writer, hasher = Writer(tmp_path, info()), Hashes()
+    writer, fingerprinter = Writer(tmp_path, info()), Hashes()
     for number in range(4):
-        call = full_call(next(writer.flight), site(1), hasher)
+        call = full_call(next(writer.flight), site(1), fingerprinter)
         call.poison = {1: 2 * number + 1 if number == 2 else 500 + number}
         writer.enter(call)
         writer.leave(call)
     writer.close()
     run = kernelscope.load(tmp_path)
-    assert run.calls[0].poison_hashes == {1: hasher.read(500)}
+    assert run.calls[0].poison_hashes == {1: fingerprinter.read(500)}
     assert [f.call for f in run.findings if f.kind == "never-written"] == [2]
     run.save(tmp_path / "again")
-    assert kernelscope.load(tmp_path / "again").calls[0].poison_hashes == {1: hasher.read(500)}
+    assert kernelscope.load(tmp_path / "again").calls[0].poison_hashes == {1: fingerprinter.read(500)}
 
 
 def test_packing_while_it_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

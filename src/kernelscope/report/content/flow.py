@@ -61,7 +61,7 @@ def _read(call: Call) -> dict[int, Any]:
     slots = call.pre or {}
     args = call.site.args
     found = [i for i, a in enumerate(args) if a.tensor is not None and a.role in ("in", "inout")]
-    return {i: call.hasher.read(slots[i]) if i in slots else None for i in found if i not in call.dead}
+    return {i: call.fingerprinter.read(slots[i]) if i in slots else None for i in found if i not in call.dead}
 
 
 def _written(call: Call) -> dict[int, Any]:
@@ -70,5 +70,5 @@ def _written(call: Call) -> dict[int, Any]:
         i for i, a in enumerate(call.site.args) if a.tensor is not None and a.role in ("out", "inout")
     }
     changed = {i for i in before.keys() & after.keys() if before[i] != after[i]}
-    changed = {i for i in changed if call.hasher.read(before[i]) != call.hasher.read(after[i])}
-    return {i: call.hasher.read(after[i]) if i in after else None for i in sorted(declared | changed)}
+    changed = {i for i in changed if call.fingerprinter.read(before[i]) != call.fingerprinter.read(after[i])}
+    return {i: call.fingerprinter.read(after[i]) if i in after else None for i in sorted(declared | changed)}

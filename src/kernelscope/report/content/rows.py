@@ -96,12 +96,12 @@ def prints(calls: Iterable[Call]) -> dict[int, list[Any]]:
         for slots in (call.pre, call.post):
             for slot in (slots or {}).values():
                 if slot not in found:
-                    found[slot] = _print(call.hasher, slot)
+                    found[slot] = _print(call.fingerprinter, slot)
     return found
 
 
-def _print(hasher: Any, slot: int) -> list[Any]:
-    value, stats = hasher.read(slot), hasher.stats(slot)
+def _print(fingerprinter: Any, slot: int) -> list[Any]:
+    value, stats = fingerprinter.read(slot), fingerprinter.stats(slot)
     told = value if value is None else str(hash_form(value))
     return [told] if stats is None else [told, *(_number(getattr(stats, name)) for name in _STATS)]
 
