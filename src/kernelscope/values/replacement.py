@@ -47,7 +47,7 @@ class Replacer:
             for i, (arg, value) in enumerate(zip(call.site.args, launch.flat, strict=False)):
                 if not isinstance(value, torch.Tensor):
                     found[arg.name] = value
-                elif i not in call.dead:  # uninitialised memory is no argument
+                elif i not in call.uninitialised:  # uninitialised memory is no argument
                     found[arg.name] = value.detach().clone()
         self._before[call.key] = found
 

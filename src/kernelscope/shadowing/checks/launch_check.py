@@ -252,7 +252,7 @@ class LaunchCheck:
 
 def _poison(launch: Launch) -> None:
     """What holds nothing yet is filled, so that an element which the kernel forgets is seen."""
-    for i in launch.dead:
+    for i in launch.uninitialised:
         if i not in launch.point.written:
             continue
         tensor = launch.flat[i]
