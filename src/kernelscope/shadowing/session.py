@@ -26,9 +26,10 @@ from kernelscope.shadowing.checks.stage_check import StageCheck
 from kernelscope.shadowing.reference.launch_nodes import Unit, unit_of
 from kernelscope.stages.records import Record
 
+from .culprit import Culprit
 from .generator_state import untouched_random_numbers
 from .graph_execution import Execution, Function, read_function
-from .result import Culprit, ShadowResult
+from .result import ShadowResult
 
 _EXECUTIONS_KEPT = 64
 _KEYS = torch._C.DispatchKey

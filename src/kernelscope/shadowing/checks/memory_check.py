@@ -9,8 +9,9 @@ import torch
 
 from kernelscope.fingerprint.torch_bits import quiet
 from kernelscope.probes.launch import Launch
+from kernelscope.shadowing.culprit import Culprit, culprit_of
 from kernelscope.shadowing.graph_execution import Execution
-from kernelscope.shadowing.result import Culprit, ShadowResult, culprit_of
+from kernelscope.shadowing.result import ShadowResult
 
 from .foreign_writes import Change, Watch
 
