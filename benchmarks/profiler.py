@@ -38,13 +38,13 @@ Watch = Callable[[], AbstractContextManager[Any]]
 
 @contextmanager
 def without_probe() -> Iterator[None]:
-    always = PROBES._always
-    PROBES._always = [probe for probe in always if not isinstance(probe, Profilers)]
+    always = PROBES.always
+    PROBES.always = [probe for probe in always if not isinstance(probe, Profilers)]
     try:
         with kernelscope.record():
             yield
     finally:
-        PROBES._always = always
+        PROBES.always = always
 
 
 @contextmanager

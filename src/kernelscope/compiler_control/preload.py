@@ -5,21 +5,17 @@ A process that has done this can be forked: no kernel ran, so no pool of threads
 
 from __future__ import annotations
 
+from .forced_settings import without_caches
 from .lazy_kernels import LazyKernels
 
 
 def warm_compiler() -> None:
     """Compile one small function of fake tensors: imports, tables of patterns, what the C++ compiler can."""
     import torch
-    from torch._functorch import config as functorch_config
-    from torch._inductor import config as inductor_config
 
     # No graph out of a cache, so that all is really used; what g++ was asked before need not be asked again.
     # One thread: Inductor starts its workers when it is imported, and a process with threads is not forked.
-    with (
-        inductor_config.patch(fx_graph_cache=False, fx_graph_remote_cache=False, compile_threads=1),
-        functorch_config.patch(enable_autograd_cache=False),
-    ):
+    with without_caches(compile_threads=1):
         from torch._inductor.compile_fx import compile_fx
         from torch._subclasses.fake_tensor import FakeTensorMode
 

@@ -10,12 +10,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from kernelscope.probes.patching import Patch
+from kernelscope.probes.patching import Patch, PatchSet
 
 _BUILD = "torch._inductor.codecache:_worker_compile_cpp"
 
 
-class SharedBinaries:
+class SharedBinaries(PatchSet):
     """The probe: what stands in one of these folders, in the layout of Inductor's cache, is copied.
 
     A library is named after its source and the compiler's flags, so one of the same name is the same.
@@ -23,13 +23,7 @@ class SharedBinaries:
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = folders
-        self._patch = Patch(_BUILD, self._around)
-
-    def install(self) -> None:
-        self._patch.install()
-
-    def remove(self) -> None:
-        self._patch.remove()
+        super().__init__(Patch(_BUILD, self._around))
 
     def _around(self, original: Callable[..., None]) -> Callable[..., None]:
         def build(lock: str, builders: Sequence[Any]) -> None:

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kernelscope.probes.patching import Patch, moved
+from kernelscope.probes.patching import Patch, PatchSet, moved
 
 _LEVEL = "aot_inductor.debug_intermediate_value_printer"
 _KERNELS = "aot_inductor.filtered_kernel_names"
 _SET = "torch.utils._config_module:ConfigModule.__setattr__"
 
 
-class StockPrinter:
+class StockPrinter(PatchSet):
     """Switches it off, and passes on what a program sets it to; `told` gets a level and names of kernels."""
 
     def __init__(self, told: Callable[[str, str], None]) -> None:
         self._told = told
-        self._patch = Patch(_SET, self._around_set)
+        super().__init__(Patch(_SET, self._around_set))
         self._before, self._default = "0", "0"
         self._config: Any = None
 
@@ -38,12 +38,12 @@ class StockPrinter:
         self._config = config
         if self._before != "0":
             config.aot_inductor.debug_intermediate_value_printer = "0"
-        self._patch.install()
+        super().install()
 
     def remove(self) -> None:
         if self._config is None:
             return
-        self._patch.remove()
+        super().remove()
         self._config._config[_LEVEL].default = self._default
         if self._before != "0":
             self._config.aot_inductor.debug_intermediate_value_printer = self._before

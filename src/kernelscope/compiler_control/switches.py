@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kernelscope.probes.compilation.fx_passes import same_state, state_of
-from kernelscope.probes.patching import Patch
+from kernelscope.probes.patching import Patch, PatchSet
 
 _BISECTOR = "torch._inductor.compiler_bisector:CompilerBisector"
 _OBSERVER = "torch.fx.passes.graph_transform_observer:GraphTransformObserver"
@@ -27,7 +27,7 @@ _NEEDED = (
 Tell = Callable[[str, str, dict[str, Any]], None]  # axis, name, what is known of it
 
 
-class CompilerSwitches:
+class CompilerSwitches(PatchSet):
     """The probe: answers for the switches that are off, and tells of each that it meets."""
 
     def __init__(self, off: Mapping[str, frozenset[str]], backend: str, tell: Tell) -> None:
@@ -36,7 +36,7 @@ class CompilerSwitches:
         self._tell = tell
         self._graphs: list[Any] = []  # in the order in which they are lowered
         self._choices = 0
-        self._patches = [
+        super().__init__(
             Patch(f"{_BISECTOR}.disable_subsystem", self._around_asking),
             Patch(f"{_BISECTOR}.get_backend", self._around_backend),
             Patch(f"{_OBSERVER}.apply_gm_pass", self._around_pass),
@@ -47,15 +47,7 @@ class CompilerSwitches:
             Patch(_SELECTOR, self._around_choice),
             Patch(f"{_AUTOTUNER}.__init__", self._around_configs),
             Patch(f"{_AUTOTUNER}.autotune_to_one_config", self._around_tuning),
-        ]
-
-    def install(self) -> None:
-        for patch in self._patches:
-            patch.install()
-
-    def remove(self) -> None:
-        for patch in reversed(self._patches):
-            patch.remove()
+        )
 
     def _is_off(self, axis: str, name: str) -> bool:
         return name in self._off.get(axis, ())

@@ -55,24 +55,11 @@ try:
 except Exception as error:
     found["gpu_error"] = str(error)
 from kernelscope.probes import PROBES
-probes = {}
-for probe in [*PROBES._always, PROBES._operators]:
-    try:
-        probe.install()
-        probes[type(probe).__name__] = ""
-    except Exception as error:
-        probes[type(probe).__name__] = str(error)
-    finally:
-        try:
-            probe.remove()
-        except Exception:
-            pass
-stages = PROBES._stages
-try:
-    stages.install()
-finally:
-    stages.remove()
-found["probes"], found["stages"] = probes, stages.misfits
+from kernelscope.compiler_control.forced_settings import STAGE_SETTINGS
+found["probes"] = PROBES.check()
+found["stages"] = PROBES.acquire_stages() + STAGE_SETTINGS.acquire(fresh=True)
+STAGE_SETTINGS.release()
+PROBES.release_stages()
 print("\\n" + json.dumps(found))
 """
 

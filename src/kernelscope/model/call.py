@@ -186,16 +186,15 @@ class KernelCall:
     @property
     def roles(self) -> tuple[Role, ...]:
         """What each argument was to this launch: an "inout" over uninitialised memory is an output."""
-        uninitialised = set(self._call.uninitialised)
+        dead = set(self._call.dead)
         return tuple(
-            "out" if a.role == "inout" and i in uninitialised else a.role
-            for i, a in enumerate(self._call.site.args)
+            "out" if a.role == "inout" and i in dead else a.role for i, a in enumerate(self._call.site.args)
         )
 
     @property
     def uninitialised(self) -> tuple[int, ...]:
         """Indices of written arguments whose memory held nothing before."""
-        return self._call.uninitialised
+        return self._call.dead
 
     @property
     def storages(self) -> dict[int, tuple[int, int, int]]:

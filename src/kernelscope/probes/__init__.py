@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 import warnings
+from contextlib import suppress
 from typing import Protocol
 
 from kernelscope.config import has_gil
 from kernelscope.errors import NoGil
-from kernelscope.events import Finding
 from kernelscope.probes.compilation.benchmarking import Autotuning
 from kernelscope.probes.compilation.compile_stages import CompileStages
 from kernelscope.probes.cpp_wrappers.instrumented_graphs import CppWrappers
@@ -37,7 +37,7 @@ class Probes:
     def __init__(self) -> None:
         cpp_wrappers = CppWrappers()
         self._compiled_graphs = CompiledGraphs(cpp_wrappers)
-        self._always: list[Probe] = [
+        self.always: list[Probe] = [
             Autotuning(),
             CudaGraphs(),
             self._compiled_graphs,
@@ -55,13 +55,26 @@ class Probes:
         self._users = 0
         self._lock = threading.RLock()
 
+    def check(self) -> dict[str, str]:
+        """Installs and removes each probe: its name, and why it cannot be used, or nothing."""
+        found = {}
+        for probe in [*self.always, self._operators]:
+            found[type(probe).__name__] = ""
+            try:
+                probe.install()
+            except Exception as error:
+                found[type(probe).__name__] = str(error)
+            with suppress(Exception):
+                probe.remove()
+        return found
+
     def acquire(self, *, operators: bool, strict: bool) -> None:
         check_gil()
         with self._lock:
             try:
                 if self._users == 0:
                     refuse_old_torch()
-                    for probe in self._always:
+                    for probe in self.always:
                         self._install(probe, strict)
                 else:
                     self._say_again(strict)
@@ -83,17 +96,13 @@ class Probes:
                 if self._users == 0:
                     self._remove_all()
 
-    def acquire_stages(self, *, fresh: bool) -> None:
-        """For a recording that has the other probes already."""
+    def acquire_stages(self) -> list[str]:
+        """For a recording that has the other probes already; returns which stages cannot be observed."""
         with self._lock:
             if self._stages_users == 0:
-                self._stages.settings.fresh = fresh
                 self._stages.install()
-            elif fresh and not self._stages.settings.fresh:
-                why = "another recording of stages is open, which lets graphs come out of caches"
-                BUS.finding(Finding("not-fresh", why))
             self._stages_users += 1
-            self._stages.tell_misfits()
+            return self._stages.misfits
 
     def release_stages(self) -> None:
         with self._lock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from kernelscope.late_modules import never_mind, when_loaded
 from kernelscope.supported import in_words, too_new, too_old
@@ -71,24 +71,29 @@ class Patch:
 
     def __init__(self, path: str, make: Callable[[Any], Any]) -> None:
         self._path = path
-        self._module = path.partition(":")[0]
-        self._make = make
+        self.module = path.partition(":")[0]
+        self.make = make
         self._holder: Any = None
         self._name = ""
         self._original: Any = _ABSENT
 
     def install(self) -> None:
-        when_loaded(self._module, self._replace)
+        when_loaded(self.module, self._replace)
+
+    @property
+    def replaced(self) -> str:
+        """While installed, the owner and name of what it replaced: "CUDAGraph.replay"."""
+        return f"{self._holder.__name__}.{self._name}"
 
     def _replace(self) -> None:
         holder, self._name = resolve(self._path)
         # An inherited attribute is not in the holder's own dict: removing ours uncovers it again.
         self._original = vars(holder).get(self._name, _ABSENT)
-        setattr(holder, self._name, self._make(getattr(holder, self._name)))
+        setattr(holder, self._name, self.make(getattr(holder, self._name)))
         self._holder = holder
 
     def remove(self) -> None:
-        never_mind(self._module, self._replace)
+        never_mind(self.module, self._replace)
         if self._holder is None:
             return
         if self._original is _ABSENT:
@@ -96,3 +101,29 @@ class Patch:
         else:
             setattr(self._holder, self._name, self._original)
         self._holder = None
+
+
+class PatchSet:
+    """Patches that are installed together and removed in reverse order. Most probes are one."""
+
+    def __init__(self, *patches: Patch) -> None:
+        self.patches = list(patches)
+
+    def install(self) -> None:
+        for patch in self.patches:
+            patch.install()
+
+    def remove(self) -> None:
+        for patch in reversed(self.patches):
+            patch.remove()
+
+    def __enter__(self) -> Self:
+        try:
+            self.install()
+        except BaseException:
+            self.remove()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.remove()

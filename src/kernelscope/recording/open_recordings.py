@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from kernelscope.compiler_control.forced_settings import STAGE_SETTINGS
 from kernelscope.probes import PROBES
 
 if TYPE_CHECKING:
@@ -28,4 +29,5 @@ def _close_copies() -> None:
             recording.is_open = False
             recording.sink.forget()
         OPEN.clear()
+        STAGE_SETTINGS.forget_in_child()
         PROBES.forget_in_child()

@@ -6,20 +6,18 @@ One compilation tells what would take a search many. It is a guess all the same,
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
-import torch._functorch.config as functorch_config
-import torch._inductor.config as inductor_config
 from torch._inductor.compile_fx import compile_fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 from torch.utils.flop_counter import flop_registry
 
+from kernelscope.compiler_control.forced_settings import without_caches
 from kernelscope.compiler_control.lazy_kernels import AwaitedKernels
 
 from .candidates import Candidate, comparable, constant_of, copied, work_of
@@ -69,7 +67,7 @@ class Singles:
             inputs = [_like(v) for single in self._sorts.values() for v in single.given]
         self._kernels.install()
         try:
-            with _uncached(), torch.no_grad():
+            with without_caches(), torch.no_grad():
                 self._compiled = cast(Callable[..., Any], compile_fx(module, inputs))
         finally:
             self._kernels.remove()
@@ -90,7 +88,7 @@ class Singles:
             if self._compiled is None:
                 self.compile()
             assert self._compiled is not None
-            with _uncached(), torch.no_grad():
+            with without_caches(), torch.no_grad():
                 for number in range(max(map(len, by_sort.values()))):
                     these = [each[min(number, len(each) - 1)] for each in by_sort.values()]
                     results = self._compiled(*[copied(v) for single in these for v in single.given])
@@ -195,16 +193,6 @@ def _like(value: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(
         tuple(value.shape), tuple(value.stride()), dtype=value.dtype, device=value.device
     )
-
-
-@contextmanager
-def _uncached() -> Iterator[None]:
-    """Keys of caches do not see what makes a compiler wrong."""
-    with (
-        inductor_config.patch(fx_graph_cache=False, fx_graph_remote_cache=False),
-        functorch_config.patch(enable_autograd_cache=False),
-    ):
-        yield
 
 
 def _unlike(singles: Sequence[Single], results: Sequence[Any], values: Mapping[str, Any]) -> set[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from kernelscope.compiler_control.forced_settings import without_caches
 from kernelscope.probes import PROBES, Probe
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.compilation.fx_stages import FxStages
@@ -43,9 +44,6 @@ def shadow(*, offload: bool = False, wrong: Callable[[Wrong], None] | None = Non
 @contextmanager
 def listening(session: Session) -> Iterator[None]:
     """It hears of every graph that is compiled inside, and of every launch."""
-    import torch._functorch.config as functorch_config
-    import torch._inductor.config as inductor_config
-
     hooks: list[Probe] = [
         Lowerings(session.lowered), GcuLowerings(session.lowered), FxStages(session.stage), session.results
     ]  # fmt: skip
@@ -56,10 +54,7 @@ def listening(session: Session) -> Iterator[None]:
         torch._dynamo.reset()
         BUS.attach(session)
         try:
-            with (
-                inductor_config.patch(fx_graph_cache=False, fx_graph_remote_cache=False),
-                functorch_config.patch(enable_autograd_cache=False),
-            ):
+            with without_caches():
                 yield
         finally:
             BUS.detach(session)

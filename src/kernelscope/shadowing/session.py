@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from kernelscope.events import CompactCall, Finding, GraphCall
+from kernelscope.events import Brief, Finding, GraphCall
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.compilation.fx_stages import Stage
 from kernelscope.probes.compilation.lowering import LoweredGraph
@@ -26,10 +26,9 @@ from kernelscope.shadowing.checks.stage_check import StageCheck
 from kernelscope.shadowing.reference.launch_nodes import Unit, unit_of
 from kernelscope.stages.records import Record
 
-from .culprit import Culprit
 from .generator_state import untouched_random_numbers
 from .graph_execution import Execution, Function, read_function
-from .result import ShadowResult
+from .result import Culprit, ShadowResult
 
 _EXECUTIONS_KEPT = 64
 _KEYS = torch._C.DispatchKey
@@ -244,7 +243,7 @@ class Session:
     # -- what else a listener is asked -----------------------------------------------------------------
 
     @property
-    def accepts_compact(self) -> bool:
+    def notes_will_do(self) -> bool:
         return False
 
     @property
@@ -260,7 +259,7 @@ class Session:
         return False
 
     @property
-    def note(self) -> Callable[[CompactCall], Any]:
+    def note(self) -> Callable[[Brief], Any]:
         return lambda entry: None
 
     def note_failed(self, graph_call: int, line: int, error: BaseException) -> None: ...

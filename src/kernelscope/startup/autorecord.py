@@ -82,7 +82,7 @@ def _is_helper(argv: list[str]) -> bool:
 def _open(wanted: AutoRecord) -> None:
     from kernelscope.errors import NoGil, RunError
     from kernelscope.probes import check_gil
-    from kernelscope.probes.eager.loader_workers import WorkersOfLoaders
+    from kernelscope.probes.eager.loader_workers import LoaderWorkers
 
     try:
         check_gil()
@@ -104,7 +104,7 @@ def _open(wanted: AutoRecord) -> None:
     _note_exceptions(recording)
     pid = os.getpid()
     if not given.workers:
-        WorkersOfLoaders(lambda: _leave(recording, session, pid)).install()
+        LoaderWorkers(lambda: _leave(recording, session, pid)).install()
     _at_the_end(lambda: _close(recording, session, pid))
 
 
@@ -142,7 +142,7 @@ def _note_exceptions(recording: Recording) -> None:
 
     def excepthook(kind: Any, error: Any, trace: Any) -> None:
         if os.getpid() == pid:
-            writer.set_metadata("exception", f"{kind.__name__}: {error}"[:2000])
+            writer.told("exception", f"{kind.__name__}: {error}"[:2000])
         before(kind, error, trace)
 
     sys.excepthook = excepthook

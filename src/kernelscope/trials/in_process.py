@@ -17,17 +17,13 @@ from typing import Any
 import torch
 
 from kernelscope.bisection.config_choices import CAUTIOUS, DYNAMO, INDUCTOR, candidates, split
+from kernelscope.compiler_control.forced_settings import NO_CACHES, ForcedSettings
 from kernelscope.compiler_control.lazy_kernels import LazyKernels
 from kernelscope.compiler_control.switches import CompilerSwitches
 from kernelscope.errors import RunError
 from kernelscope.probes import PROBES
 from kernelscope.probes.bus import BUS
-from kernelscope.probes.compilation.compile_settings import (
-    NO_CACHES,
-    ForcedSettings,
-    defaults_of_changed,
-    values_of,
-)
+from kernelscope.probes.compilation.compile_settings import defaults_of_changed, values_of
 from kernelscope.probes.compilation.fx_stages import FxStages
 from kernelscope.probes.compilation.lowering import LoweredGraph, Lowerings
 from kernelscope.probes.patching import MovedTarget

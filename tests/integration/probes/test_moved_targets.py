@@ -55,7 +55,7 @@ TARGETS = [
 
 def test_every_probe_is_covered() -> None:
     named = {t.values[0] if hasattr(t, "values") else t[0] for t in TARGETS}
-    assert {type(p).__name__ for p in PROBES._always} | {"EagerOperators"} == named
+    assert {type(p).__name__ for p in PROBES.always} | {"EagerOperators"} == named
 
 
 def test_the_check_for_leftovers_knows_every_target() -> None:
@@ -65,10 +65,10 @@ def test_the_check_for_leftovers_knows_every_target() -> None:
     for module in LATE:  # what is not loaded is not patched yet
         importlib.import_module(module)
     with kernelscope.record(stages=True):
-        patches = [p for probe in [*PROBES._always, PROBES._stages] for p in probe._patches]  # type: ignore[attr-defined]
+        patches = [p for probe in [*PROBES.always, PROBES._stages] for p in probe.patches]
         for patch in patches:
-            importlib.import_module(patch._module)  # only then is it replaced
-        replaced = {f"{patch._holder.__name__}.{patch._name}" for patch in patches}
+            importlib.import_module(patch.module)  # only then is it replaced
+        replaced = {patch.replaced for patch in patches}
     assert len(replaced) > 20
     assert replaced <= known
 
@@ -204,9 +204,9 @@ def test_a_probe_that_fails_otherwise_leaves_nothing(nothing_left: Callable[[], 
     def broken(*args: Any) -> Any:
         raise ZeroDivisionError
 
-    probe = PROBES._always[-1]
+    probe = PROBES.always[-1]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(probe._patches[-1], "_make", broken)  # type: ignore[attr-defined]
+        patch.setattr(probe.patches[-1], "make", broken)
         with pytest.raises(ZeroDivisionError), kernelscope.record():
             pytest.fail("opened")
     nothing_left()

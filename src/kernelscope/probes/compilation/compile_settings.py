@@ -1,4 +1,4 @@
-"""Torch's configs: what a recording of stages needs of them, and what a program has changed in them."""
+"""Torch's configs, observed: which settings a program has changed, and what they are now."""
 
 from __future__ import annotations
 
@@ -10,74 +10,10 @@ from typing import Any
 
 from kernelscope.config import compiler_variables
 
-_INDUCTOR, _AUTOGRAD = "torch._inductor.config", "torch._functorch.config"
-_MODULES = (_INDUCTOR, "torch._dynamo.config", _AUTOGRAD, "torch.compiler.config")
-# Inductor then writes beside each launch which kernel it is. Its cache tells graphs with and without apart,
-# so that a graph which was cached without is compiled again.
-_PROVENANCE = (_INDUCTOR, "trace.provenance_tracking_level", 1)
-NO_CACHES = (
-    (_INDUCTOR, "fx_graph_cache", False),
-    (_INDUCTOR, "fx_graph_remote_cache", False),
-    (_AUTOGRAD, "enable_autograd_cache", False),
-    (_AUTOGRAD, "enable_remote_autograd_cache", False),
-)
-_forced: set[tuple[str, str]] = set()  # by us, at this moment
-
-
-class ForcedSettings:
-    """Changes of torch's configs that hold whatever a program sets itself, on every thread.
-
-    A value that is set on a config holds for one thread; backward graphs are compiled on another. So a value
-    is set where a variable of the environment would have put it, which holds for all of them.
-    """
-
-    def __init__(self, settings: Iterable[tuple[str, str, Any]] = ()) -> None:
-        self._settings = tuple(settings)
-        self._before: list[tuple[Any, str, str, Any]] = []
-
-    @property
-    def settings(self) -> tuple[tuple[str, str, Any], ...]:
-        return self._settings
-
-    def install(self) -> list[str]:
-        """Returns what could not be set."""
-        missing = []
-        for module, name, value in self.settings:
-            try:
-                config: Any = import_module(module)
-                before = config._config[name].env_value_force
-            except (ImportError, AttributeError, KeyError):
-                missing.append(f"{module}.{name} cannot be set in this torch")
-                continue
-            self._before.append((config, module, name, before))
-            _force(config, name, value)
-            _forced.add((module, name))
-        return missing
-
-    def remove(self) -> None:
-        while self._before:
-            config, module, name, before = self._before.pop()
-            _force(config, name, before)
-            _forced.discard((module, name))
-
-
-class CompileSettings(ForcedSettings):
-    """What a recording of stages needs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fresh = False  # graphs are not taken from caches
-
-    @property
-    def settings(self) -> tuple[tuple[str, str, Any], ...]:
-        return (_PROVENANCE, *(NO_CACHES if self.fresh else ()))
-
-
-def _force(config: Any, name: str, value: Any) -> None:
-    config._config[name].env_value_force = value
-    mark = getattr(config, "_mark_get_dict_dirty", None)  # this thread's copy of all settings is out of date
-    if mark is not None:
-        mark(name)
+INDUCTOR, AUTOGRAD = "torch._inductor.config", "torch._functorch.config"
+_MODULES = (INDUCTOR, "torch._dynamo.config", AUTOGRAD, "torch.compiler.config")
+# Settings that kernelscope itself forces at this moment: these are not changes of the program.
+FORCED: set[tuple[str, str]] = set()
 
 
 def changed_settings() -> dict[str, dict[str, Any]]:
@@ -98,7 +34,7 @@ def _changed_in(module: str) -> dict[str, Any]:
 def _changed_entries(module: str) -> dict[str, Any]:
     changed = {}
     for name, entry in getattr(sys.modules[module], "_config", {}).items():
-        if (module, name) in _forced or getattr(entry, "alias", None) is not None:
+        if (module, name) in FORCED or getattr(entry, "alias", None) is not None:
             continue
         value = _value(entry)
         if value is not entry.default and not _same(value, entry.default):

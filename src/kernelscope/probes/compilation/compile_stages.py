@@ -16,7 +16,7 @@ from typing import Any
 from kernelscope.events import Finding
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.gcu.stages import GcuStages
-from kernelscope.probes.patching import MovedTarget, Patch
+from kernelscope.probes.patching import MovedTarget, Patch, PatchSet
 from kernelscope.probes.python_wrappers.compiled_graphs import direction_of
 from kernelscope.stages.fx_part import fx_part
 from kernelscope.stages.generated import provenance_in
@@ -27,7 +27,6 @@ from . import stage_cache
 from .autotune_times import AutotuneTimes
 from .compile_context import CompileContext, current_compile_id, ours
 from .compile_failures import incident_of
-from .compile_settings import CompileSettings
 from .compile_trace import LOGGER, TraceReader
 from .fx_passes import FxPasses
 from .kernel_provenance import KernelProvenance
@@ -39,7 +38,7 @@ _ELEMENTS = 32  # of each input that are kept, where they are in the host's memo
 _POST_COMPILE = "torch._inductor.output_code:CompiledFxGraph.post_compile"
 
 
-class CompileStages:
+class CompileStages(PatchSet):
     """The probe for the stages of every graph that is compiled, or loaded from a cache."""
 
     def __init__(self) -> None:
@@ -49,8 +48,7 @@ class CompileStages:
         self._passes = FxPasses(context)
         self._schedules = Schedules(context)
         self._provenance = KernelProvenance(context)
-        self.settings = CompileSettings()
-        self._patches = [
+        super().__init__(
             Patch(_COMPILE, self._around_compile),
             Patch(_LOWER, self._around_lowering),
             Patch(_POST_COMPILE, self._around_post_compile),
@@ -58,30 +56,22 @@ class CompileStages:
             *self._schedules.patches,
             *self._provenance.patches,
             *AutotuneTimes(context).patches,
-            *GcuStages(context, self._provenance, self._take_down, lambda: self.settings.fresh).patches,
-        ]
+            *GcuStages(context, self._provenance, self._take_down).patches,
+        )
         self._lowered: dict[int, tuple[Any, Compilation | None]] = {}  # by id of the compiled graph
 
     def install(self) -> None:
         self.misfits = []
-        for patch in self._patches:
+        for patch in self.patches:
             try:
                 patch.install()
             except MovedTarget as moved:
                 self.misfits.append(str(moved))
-        self.misfits += self.settings.install()
         logging.getLogger(LOGGER).addHandler(self._trace)
-
-    def tell_misfits(self) -> None:
-        """Say in the recording what will be missing from its stages."""
-        for misfit in self.misfits:
-            BUS.finding(Finding("stage-hook-missing", f"some stages will be missing: {misfit}"))
 
     def remove(self) -> None:
         logging.getLogger(LOGGER).removeHandler(self._trace)
-        self.settings.remove()
-        for patch in reversed(self._patches):
-            patch.remove()
+        super().remove()
         self._lowered.clear()
         self._passes.forget()
         self._schedules.forget()

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from kernelscope.probes.patching import Patch
+from kernelscope.probes.patching import Patch, PatchSet
 
 _COMPILE_FX = "torch._inductor.compile_fx"
 _OBSERVER = "torch.fx.passes.graph_transform_observer:GraphTransformObserver"
@@ -38,24 +38,17 @@ class _ThreadState(threading.local):
     text: str = ""
 
 
-class FxStages:
+class FxStages(PatchSet):
     """The probe: tells of each stage that is over."""
 
     def __init__(self, tell: Callable[[Stage], None]) -> None:
         self._tell = tell
         self._here = _ThreadState()
-        self._patches = [Patch(path, self._around(name)) for name, path in _STAGES.items()]
-        self._patches += [
-            Patch(f"{_OBSERVER}.{name}", self._around_pass) for name in ("apply_gm_pass", "apply_graph_pass")
-        ]
-
-    def install(self) -> None:
-        for patch in self._patches:
-            patch.install()
-
-    def remove(self) -> None:
-        for patch in reversed(self._patches):
-            patch.remove()
+        super().__init__(
+            *(Patch(path, self._around(name)) for name, path in _STAGES.items()),
+            Patch(f"{_OBSERVER}.apply_gm_pass", self._around_pass),
+            Patch(f"{_OBSERVER}.apply_graph_pass", self._around_pass),
+        )
 
     def _around(self, name: str) -> Callable[[Any], Any]:
         here = self._here

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernelscope.probes.patching import Patch
+from kernelscope.probes.patching import Patch, PatchSet
 
 _COMPILE = "torch._inductor.graph:GraphLowering._compile_to_module"
 
@@ -32,18 +32,12 @@ class LoweredGraph:
     problems: list[str] = field(default_factory=list)
 
 
-class Lowerings:
+class Lowerings(PatchSet):
     """The probe: tells of each graph that is lowered while it is installed."""
 
     def __init__(self, tell: Callable[[LoweredGraph], None]) -> None:
         self._tell = tell
-        self._patch = Patch(_COMPILE, self._around)
-
-    def install(self) -> None:
-        self._patch.install()
-
-    def remove(self) -> None:
-        self._patch.remove()
+        super().__init__(Patch(_COMPILE, self._around))
 
     def _around(self, original: Any) -> Any:
         def compile_to_module(lowering: Any) -> Any:

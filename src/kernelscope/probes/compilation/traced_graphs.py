@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from kernelscope.probes.patching import Patch
+from kernelscope.probes.patching import Patch, PatchSet
 
 _COMPILE = "torch._inductor.compile_fx:compile_fx"
 
@@ -26,18 +26,12 @@ class TracedGraph:
     differentiates: bool = True  # an optimizer's step does not, and writes to what requires gradients
 
 
-class TracedGraphs:
+class TracedGraphs(PatchSet):
     """The probe: `current` is the graph that is being compiled or called, or was last."""
 
     def __init__(self) -> None:
         self.current: TracedGraph | None = None
-        self._patch = Patch(_COMPILE, self._around)
-
-    def install(self) -> None:
-        self._patch.install()
-
-    def remove(self) -> None:
-        self._patch.remove()
+        super().__init__(Patch(_COMPILE, self._around))
 
     def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)

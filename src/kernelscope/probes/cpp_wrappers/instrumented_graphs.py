@@ -20,7 +20,7 @@ from kernelscope.events import Finding, Frame, Graph
 from kernelscope.probes.bus import BUS, own_fault
 from kernelscope.probes.launch import LaunchPoint
 from kernelscope.probes.origins import caller_frames
-from kernelscope.probes.patching import Patch
+from kernelscope.probes.patching import Patch, PatchSet
 
 from .instrumented_code import instrument
 from .launch_log import BEGIN, Entry, launch_log, why_no_log
@@ -66,27 +66,22 @@ class _Printed:
 PRINTED = _Printed()
 
 
-class CppWrappers:
+class CppWrappers(PatchSet):
     """The probe."""
 
     def __init__(self) -> None:
-        self._patches = [
+        super().__init__(
             Patch(_JIT, self._around_load),
             Patch(_AOT, around_compile),
             Patch(_PACKAGE, self._around_package),
-        ]
+        )
         self._points: dict[Any, LaunchPoint] = {}
         self._graphs: dict[int, Graph] = {}  # of packages, by id of what is known of them
         self._ids = itertools.count(2_000_000)  # apart from others'
         self._lock = threading.Lock()
 
-    def install(self) -> None:
-        for patch in self._patches:
-            patch.install()
-
     def remove(self) -> None:
-        for patch in reversed(self._patches):
-            patch.remove()
+        super().remove()
         self._points.clear()
         self._graphs.clear()
 
@@ -226,15 +221,9 @@ def around_compile(original: Any) -> Any:
     return compile
 
 
-@contextmanager
-def instrumenting() -> Iterator[None]:
-    """What AOTInductor compiles inside the block tells of its launches, wherever it runs."""
-    patch = Patch(_AOT, around_compile)
-    patch.install()
-    try:
-        yield
-    finally:
-        patch.remove()
+def instrumenting() -> PatchSet:
+    """A context: what AOTInductor compiles inside reports its launches, wherever it runs."""
+    return PatchSet(Patch(_AOT, around_compile))
 
 
 def _instrumented(code: str, kernel_code: str, nodes: Any) -> str | None:

@@ -13,33 +13,31 @@ from kernelscope.events import Finding
 from kernelscope.probes.bus import BUS, own_fault
 from kernelscope.probes.launch import Capture, Listener
 from kernelscope.probes.origins import caller_frames
-from kernelscope.probes.patching import Patch
+from kernelscope.probes.patching import Patch, PatchSet
 
 from .tree_graphs import drop_tree_graphs, tree_graphs
 
 _GRAPH = "torch.cuda:CUDAGraph"
 
 
-class CudaGraphs:
+class CudaGraphs(PatchSet):
     """The probe for capture and replay."""
 
     def __init__(self) -> None:
-        self._patches = [
+        super().__init__(
             Patch(f"{_GRAPH}.capture_begin", self._around_begin),
             Patch(f"{_GRAPH}.capture_end", self._around_end),
             Patch(f"{_GRAPH}.replay", self._around_replay),
-        ]
+        )
         self._captures: weakref.WeakKeyDictionary[Any, Capture] = weakref.WeakKeyDictionary()
 
     def install(self) -> None:
-        for patch in self._patches:
-            patch.install()
+        super().install()
         BUS.after_detach = self._drop_graphs_of
 
     def remove(self) -> None:
         BUS.after_detach = None
-        for patch in reversed(self._patches):
-            patch.remove()
+        super().remove()
         BUS.capturing(None)
         self._captures.clear()
 

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import Launch
-from kernelscope.probes.patching import Patch
+from kernelscope.probes.patching import Patch, PatchSet
 
 _REDISTRIBUTES = ("torch.distributed.tensor._dispatch", "torch.distributed.tensor._redistribute")
 
@@ -94,23 +94,18 @@ class RedistributionLog(Protocol):
     def record_output_placements(self, output_spec: Any) -> None: ...
 
 
-class Redistributions:
+class Redistributions(PatchSet):
     """Makes DTensor's own debug calls reach us. A tensor library loaded inside the block is not seen."""
 
     def __init__(self, log: Callable[[], RedistributionLog]) -> None:
         self._log = log
-        self._patches: list[Patch] = []
+        super().__init__()
 
-    def __enter__(self) -> None:
-        for module in _REDISTRIBUTES:
-            if hasattr(sys.modules.get(module), "get_active_debug_mode"):
-                patch = Patch(f"{module}:get_active_debug_mode", self._around)
-                patch.install()
-                self._patches.append(patch)
-
-    def __exit__(self, *error: object) -> None:
-        while self._patches:
-            self._patches.pop().remove()
+    def install(self) -> None:
+        name = "get_active_debug_mode"
+        loaded = [module for module in _REDISTRIBUTES if hasattr(sys.modules.get(module), name)]
+        self.patches = [Patch(f"{module}:{name}", self._around) for module in loaded]
+        super().install()
 
     def _around(self, original: Any) -> Any:
         # An outer one of ours, or stock's own DebugMode, still hears of it through `original`.

@@ -6,18 +6,15 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from kernelscope.probes.patching import Patch
+from kernelscope.probes.patching import Patch, PatchSet
 
 
-class WorkersOfLoaders:
+class LoaderWorkers(PatchSet):
     """The probe; `begins` is called in a worker of a `DataLoader` that is not forked from a recording."""
 
     def __init__(self, begins: Callable[[], None]) -> None:
         self._begins = begins
-        self._patch = Patch("torch.utils.data._utils.worker:_worker_loop", self._around)
-
-    def install(self) -> None:
-        self._patch.install()
+        super().__init__(Patch("torch.utils.data._utils.worker:_worker_loop", self._around))
 
     def _around(self, original: Any) -> Any:
         @wraps(original)  # it is handed to other processes by this name

@@ -9,28 +9,20 @@ from __future__ import annotations
 from typing import Any
 
 from kernelscope.probes.bus import BUS
-from kernelscope.probes.patching import Patch
+from kernelscope.probes.patching import Patch, PatchSet
 
 _RANGE = "torch.autograd.profiler:record_function"
 _STEP = "Optimizer.step#"
 
 
-class OptimizerSteps:
+class OptimizerSteps(PatchSet):
     """The probe that marks steps, and shows profiler ranges between calls."""
 
     def __init__(self) -> None:
-        self._patches = [
+        super().__init__(
             Patch(f"{_RANGE}.__enter__", self._around_enter),
             Patch(f"{_RANGE}.__exit__", self._around_exit),
-        ]
-
-    def install(self) -> None:
-        for patch in self._patches:
-            patch.install()
-
-    def remove(self) -> None:
-        for patch in reversed(self._patches):
-            patch.remove()
+        )
 
     def _around_enter(self, original: Any) -> Any:
         def enter(profiler_range: Any) -> Any:

@@ -11,31 +11,29 @@ from typing import Any
 
 from kernelscope.events import RANGE_PREFIX
 from kernelscope.probes.bus import BUS
-from kernelscope.probes.patching import Patch
+from kernelscope.probes.patching import Patch, PatchSet
 
 _HOME = "torch.autograd.profiler"
 
 
-class Profilers:
+class Profilers(PatchSet):
     """The probe that tells the bus of torch's profilers."""
 
     def __init__(self) -> None:
-        self._patches = [
+        super().__init__(
             Patch(f"{_HOME}:_run_on_profiler_start", lambda original: self._around(original, True)),
             Patch(f"{_HOME}:_run_on_profiler_stop", lambda original: self._around(original, False)),
-        ]
+        )
 
     def install(self) -> None:
         from torch.autograd import profiler
 
-        for patch in self._patches:
-            patch.install()
+        super().install()
         if getattr(profiler, "_is_profiler_enabled", False):  # it was at work before the recording
             BUS.profiled(True)
 
     def remove(self) -> None:
-        for patch in reversed(self._patches):
-            patch.remove()
+        super().remove()
         BUS.profiled(False)
 
     def _around(self, original: Any, is_start: bool) -> Any:

@@ -20,7 +20,7 @@ from kernelscope.probes.bus import BUS, own_fault, unseen
 from kernelscope.probes.describe import describe, flatten
 from kernelscope.probes.launch import LaunchPoint
 from kernelscope.probes.origins import LineMap, caller_frames, is_users
-from kernelscope.probes.patching import Patch
+from kernelscope.probes.patching import Patch, PatchSet
 from kernelscope.probes.python_wrappers.wrapper_launches import source_hash
 
 _EXECUTOR = "kernelscope.gcu.execution.executor"
@@ -37,27 +37,22 @@ def variables() -> dict[str, Any]:
     return {}
 
 
-class GcuGraphs:
+class GcuGraphs(PatchSet):
     """The probe for graphs compiled with `backend="gcu"`."""
 
     def __init__(self) -> None:
-        self._patches = [
+        super().__init__(
             Patch(f"{_EXECUTOR}:CompiledGraph.__call__", self._around_graph),
             Patch(f"{_EXECUTOR}:Launch.run", self._around_launch),
             Patch(f"{_EXECUTOR}:AtenCall.run", self._around_aten),
-        ]
+        )
         self._points: dict[Any, LaunchPoint] = {}
         self._graphs: dict[int, tuple[Any, Graph]] = {}
         self._callers: dict[int, tuple[Frame, ...]] = {}
         self._ids = itertools.count(1_000_000)  # apart from Inductor's
 
-    def install(self) -> None:
-        for patch in self._patches:
-            patch.install()
-
     def remove(self) -> None:
-        for patch in reversed(self._patches):
-            patch.remove()
+        super().remove()
         self._points.clear()
         self._graphs.clear()
         self._callers.clear()
@@ -176,6 +171,6 @@ class GcuGraphs:
                 is_opaque=call.target.namespace != "aten",
                 returns=True,
                 return_names=operators.return_names(call.target),
-                uninitialised_returns=operators.uninitialised_returns(call.target),
+                unwritten_returns=operators.unwritten_returns(call.target),
             )
         return flat, self._points[key]

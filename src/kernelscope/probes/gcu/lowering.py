@@ -7,23 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 from kernelscope.probes.compilation.lowering import LoweredGraph
-from kernelscope.probes.patching import Patch
+from kernelscope.probes.patching import Patch, PatchSet
 
 _COMPILE = "kernelscope.gcu.backend:Inner.compile"
 
 
-class GcuLowerings:
+class GcuLowerings(PatchSet):
     """The probe: tells of each graph that is compiled with `backend="gcu"` while it is installed."""
 
     def __init__(self, tell: Callable[[LoweredGraph], None]) -> None:
         self._tell = tell
-        self._patch = Patch(_COMPILE, self._around)
-
-    def install(self) -> None:
-        self._patch.install()
-
-    def remove(self) -> None:
-        self._patch.remove()
+        super().__init__(Patch(_COMPILE, self._around))
 
     def _around(self, original: Any) -> Any:
         def compile_graph(inner: Any, module: Any, direction: str, done: Any) -> Any:

@@ -20,7 +20,6 @@ from kernelscope.probes.patching import Patch
 from kernelscope.stages.records import Compilation, Incident, Made, Provenance, Refusal
 
 _INNER = "kernelscope.gcu.backend:Inner"
-_CACHE = "kernelscope.gcu.cache:is_fresh"
 
 
 class GcuStages:
@@ -31,7 +30,6 @@ class GcuStages:
         context: CompileContext,
         provenance: KernelProvenance,
         take_down: Callable[[Any, Any], None],
-        is_fresh: Callable[[], bool],
     ) -> None:
         self._context = context
         self._provenance = provenance
@@ -39,7 +37,6 @@ class GcuStages:
         self.patches = [
             Patch(f"{_INNER}.begin", self._around_begin),
             Patch(f"{_INNER}.compile", self._around_compile),
-            Patch(_CACHE, lambda original: lambda: is_fresh() or original()),
         ]
 
     def _around_begin(self, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -21,7 +21,7 @@ from kernelscope.events import Direction, Finding, Frame, Graph
 from kernelscope.probes.bus import BUS, own_fault, unseen
 from kernelscope.probes.cpp_wrappers.instrumented_graphs import CppWrapped, CppWrappers
 from kernelscope.probes.origins import LineMap, caller_frames, compiled_user_code
-from kernelscope.probes.patching import Patch
+from kernelscope.probes.patching import Patch, PatchSet
 
 from .hooked_wrapper import HookedWrapper, read_with_births
 from .wrapper_launches import WrapperLaunches
@@ -34,12 +34,12 @@ _Wrapper = HookedWrapper | CppWrapped
 _Known = tuple[Any, Graph | None, _Wrapper | None]  # a weak reference to it, and what it runs
 
 
-class CompiledGraphs:
+class CompiledGraphs(PatchSet):
     """The probe for Inductor's compiled graphs."""
 
     def __init__(self, cpp_wrappers: CppWrappers) -> None:
         self._cpp_wrappers = cpp_wrappers
-        self._patches = [Patch(_CALL, self._around_call), Patch(_POST_COMPILE, self._around_post_compile)]
+        super().__init__(Patch(_CALL, self._around_call), Patch(_POST_COMPILE, self._around_post_compile))
         # By id of the module's namespace, which the value keeps.
         self._hooked: dict[int, HookedWrapper] = {}
         self._graphs: dict[int, _Known] = {}  # by id of the CompiledFxGraph
@@ -52,8 +52,7 @@ class CompiledGraphs:
         self._lock = threading.Lock()
 
     def install(self) -> None:
-        for patch in self._patches:
-            patch.install()
+        super().install()
         self._is_on = True
         BUS.before_capture = self._hook_everything
 
@@ -68,8 +67,7 @@ class CompiledGraphs:
             self._graphs.clear()
             self._codes.clear()
             self._step_graphs.clear()
-        for patch in reversed(self._patches):
-            patch.remove()
+        super().remove()
 
     def _hook_everything(self) -> None:
         """A CUDA graph is about to be captured, maybe inside a graph that has been entered already."""

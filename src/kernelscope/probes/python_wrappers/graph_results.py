@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kernelscope.probes.patching import Patch
+from kernelscope.probes.patching import Patch, PatchSet
 
 _CALL = "torch._inductor.output_code:CompiledFxGraph.__call__"
 
@@ -16,7 +16,7 @@ class _Thread(threading.local):
         self.entered: list[int] = []  # graph calls, the innermost last
 
 
-class GraphResults:
+class GraphResults(PatchSet):
     """The probe: tells of each graph that returns, with the number of its call.
 
     `begun` must be told when a graph call begins: the number is given inside of what is wrapped here.
@@ -25,13 +25,7 @@ class GraphResults:
     def __init__(self, tell: Callable[[int, Sequence[Any]], None]) -> None:
         self._tell = tell
         self._here = _Thread()
-        self._patch = Patch(_CALL, self._around)
-
-    def install(self) -> None:
-        self._patch.install()
-
-    def remove(self) -> None:
-        self._patch.remove()
+        super().__init__(Patch(_CALL, self._around))
 
     def begun(self, graph_call: int) -> None:
         if self._here.entered:

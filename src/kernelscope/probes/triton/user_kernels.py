@@ -13,10 +13,11 @@ import torch
 
 from kernelscope.events import Arg, Site
 from kernelscope.probes.bus import BUS, own_fault, unseen
+from kernelscope.probes.compilation.benchmarking import muted
 from kernelscope.probes.describe import describe, plain
 from kernelscope.probes.launch import LaunchPoint
 from kernelscope.probes.origins import caller_frames, caller_key
-from kernelscope.probes.patching import Patch
+from kernelscope.probes.patching import Patch, PatchSet
 from kernelscope.probes.python_wrappers.wrapper_launches import source_hash
 
 from .kernel_signatures import declared_constexprs
@@ -27,34 +28,25 @@ _INTERPRETED = "triton.runtime.interpreter:InterpretedFunction.run"
 _BENCH = "triton.runtime.autotuner:Autotuner._bench"
 
 
-class UserTriton:
+class UserTriton(PatchSet):
     """The probe for `kernel[grid](…)`."""
 
     def __init__(self) -> None:
-        self._patches = [
+        super().__init__(
             Patch(_JIT, self._around_run),
             Patch(_INTERPRETED, self._around_run),
-            Patch(_BENCH, self._around_bench),
-        ]
+            Patch(_BENCH, muted),
+        )
         self._points: dict[Any, LaunchPoint] = {}
 
     def install(self) -> None:
         if find_spec("triton") is None:
             return  # no Triton, no Triton kernels
-        for patch in self._patches:
-            patch.install()
+        super().install()
 
     def remove(self) -> None:
-        for patch in reversed(self._patches):
-            patch.remove()
+        super().remove()
         self._points.clear()
-
-    def _around_bench(self, original: Any) -> Any:
-        def bench(*args: Any, **kwargs: Any) -> Any:
-            with BUS.mute():
-                return original(*args, **kwargs)
-
-        return bench
 
     def _around_run(self, original: Any) -> Any:
         here = BUS.here
