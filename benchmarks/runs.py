@@ -28,15 +28,15 @@ from _report import write_table  # noqa: E402
 
 import kernelscope  # noqa: E402
 from kernelscope.events import (  # noqa: E402
-    BRIEF,
+    COMPACT_CALL,
     Arg,
-    Familiar,
     Frame,
     Graph,
     GraphCall,
     Kernel,
     RunInfo,
     Site,
+    SteadySite,
     TensorSpec,
 )
 from kernelscope.store.writer import Writer  # noqa: E402
@@ -52,7 +52,7 @@ def sustained(folder: Path, calls: int) -> float:
     spec = TensorSpec("float32", (64, 64), (64, 1), "cpu")
     args = (Arg("in_ptr0", "in", spec), Arg("out_ptr0", "out", spec))
     places = [
-        Familiar(
+        SteadySite(
             Site(i, Kernel(i, f"cpp_fused_{i}", "cpp", "inductor"), args, origin=(Frame("model.py", i),)), ()
         )
         for i in range(50)
@@ -61,8 +61,8 @@ def sustained(folder: Path, calls: int) -> float:
         "", "", 0, 0, 1, "", os.getpid(), 0, 0, time.time_ns(), (), {"torch": torch.__version__}, {}
     )
     writer, graph = Writer(folder, info), Graph(0, "forward", "0_forward")
-    writer.flight.familiar = dict(enumerate(places)).get
-    note, now, pack = writer.note, time.monotonic_ns, BRIEF.pack
+    writer.flight.steady = dict(enumerate(places)).get
+    note, now, pack = writer.note, time.monotonic_ns, COMPACT_CALL.pack
     start = time.perf_counter()
     for execution in range(calls // len(places)):
         writer.graph_call(GraphCall(execution, graph))

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from .shadowing import ShadowResult as ShadowResult
     from .shadowing import check_correctness as check_correctness
     from .shadowing import shadow as shadow
+    from .shadowing.replacement import replace as replace
     from .store.stored_run import load as load
-    from .values.replacement import replace as replace
 
 _HOMES = {
     "BisectResult": ".bisection",
@@ -50,7 +50,7 @@ _HOMES = {
     "load": ".store.stored_run",
     "record": ".recording",
     "reduce": ".reduction",
-    "replace": ".values.replacement",
+    "replace": ".shadowing.replacement",
     "shadow": ".shadowing",
     "step": ".recording",
 }

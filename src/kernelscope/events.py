@@ -136,11 +136,11 @@ class GraphCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Familiar:
-    """A place in a graph whose launches are all alike: what the first one showed holds for the others."""
+class SteadySite:
+    """A site whose launches are all alike: what the first one showed holds for the others."""
 
     site: Site
-    dead: tuple[int, ...]
+    uninitialised: tuple[int, ...]
     # Where its fingerprints are, counted from the first of its graph call; None where they are not planned.
     pre: dict[int, int] | None = None
     post: dict[int, int] | None = None
@@ -149,10 +149,10 @@ class Familiar:
     offsets: tuple[int, ...] = ()
 
 
-# A launch in few words: the number of its place, its graph call, when. Bytes, because a million objects
+# A launch in few words: the number of its steady site, its graph call, when. Bytes, because a million objects
 # that Python's garbage collector had to look at would slow the program down.
-Brief = bytes
-BRIEF = Struct("<qqq")
+CompactCall = bytes
+COMPACT_CALL = Struct("<qqq")
 
 
 @dataclass(slots=True)
@@ -173,7 +173,7 @@ class Call:
     storages: tuple[int, ...] = ()  # one entry per tensor argument, in the order of the site's tensors
     epochs: tuple[int, ...] = ()
     offsets: tuple[int, ...] = ()
-    dead: tuple[int, ...] = ()  # argument indices whose prior contents were uninitialised
+    uninitialised: tuple[int, ...] = ()  # argument indices whose prior contents were uninitialised
     duration_ns: int = -1  # -1: not measured
     depth: int = 0
     pre: dict[int, int] | None = None  # argument index -> fingerprint slot

@@ -38,7 +38,7 @@ def write_hostile(folder: Path, calls: int = 3) -> Path:
     for number in range(calls):
         call = Call(
             next(writer.flight), site, 0, 0, -1, 7, 0, "forward", 1000 + 1000 * number, scalars=(EVIL,),
-            storages=(number, number + 1), epochs=(1, 0), offsets=(0, 0), dead=(1,), duration_ns=500,
+            storages=(number, number + 1), epochs=(1, 0), offsets=(0, 0), uninitialised=(1,), duration_ns=500,
         )  # fmt: skip
         call.pre, call.post = {0: 2 * number}, {0: 2 * number, 1: 2 * number + 1}
         call.fingerprinter, call.error = fingerprinter, EVIL

@@ -8,11 +8,10 @@ import time
 from pathlib import Path
 
 from kernelscope.events import (
-    BRIEF,
+    COMPACT_CALL,
     Arg,
-    Brief,
     Call,
-    Familiar,
+    CompactCall,
     Finding,
     Frame,
     Graph,
@@ -20,6 +19,7 @@ from kernelscope.events import (
     Kernel,
     RunInfo,
     Site,
+    SteadySite,
     TensorSpec,
 )
 from kernelscope.fingerprint import Stats
@@ -81,7 +81,7 @@ class Hashes:
 def full_call(index: int, at: Site, fingerprinter: Hashes | None = None) -> Call:
     call = Call(
         index, at, 0, 1, -1, 7, 0, "forward", time.monotonic_ns(), scalars=(0.5 + index,),
-        storages=(2 * index, 2 * index + 1), epochs=(0, index), offsets=(0, 0), dead=(1,),
+        storages=(2 * index, 2 * index + 1), epochs=(0, index), offsets=(0, 0), uninitialised=(1,),
         duration_ns=1500 + index,
     )  # fmt: skip
     if fingerprinter is not None:
@@ -93,11 +93,11 @@ def full_call(index: int, at: Site, fingerprinter: Hashes | None = None) -> Call
     return call
 
 
-def brief(writer: Writer, at: Site, graph_call: int = 0) -> Brief:
+def compact_call(writer: Writer, at: Site, graph_call: int = 0) -> CompactCall:
     """A note of a launch at this site, which the writer can look up."""
-    familiar = Familiar(at, (1,))
-    writer.flight.familiar = {at.id: familiar}.get
-    return BRIEF.pack(at.id, graph_call, time.monotonic_ns())
+    steady = SteadySite(at, (1,))
+    writer.flight.steady = {at.id: steady}.get
+    return COMPACT_CALL.pack(at.id, graph_call, time.monotonic_ns())
 
 
 CODE = """\
@@ -155,12 +155,12 @@ def write_sample(
         call.error = "RuntimeError: no" if number == 7 else ""
         writer.enter(call)
         writer.leave(call)
-        writer.note(brief(writer, noted))()
+        writer.note(compact_call(writer, noted))()
     writer.compiled += compiling(text)
     writer.mark("step", "1")
     writer.finding(Finding("undeclared-write", "something", 3, "cpp_fused_relu_0", "in_ptr0"))
     if executing:
-        writer.note(brief(writer, noted))
+        writer.note(compact_call(writer, noted))
     writer.flush()
     if close:
         writer.close()

@@ -186,15 +186,16 @@ class KernelCall:
     @property
     def roles(self) -> tuple[Role, ...]:
         """What each argument was to this launch: an "inout" over uninitialised memory is an output."""
-        dead = set(self._call.dead)
+        uninitialised = set(self._call.uninitialised)
         return tuple(
-            "out" if a.role == "inout" and i in dead else a.role for i, a in enumerate(self._call.site.args)
+            "out" if a.role == "inout" and i in uninitialised else a.role
+            for i, a in enumerate(self._call.site.args)
         )
 
     @property
     def uninitialised(self) -> tuple[int, ...]:
         """Indices of written arguments whose memory held nothing before."""
-        return self._call.dead
+        return self._call.uninitialised
 
     @property
     def storages(self) -> dict[int, tuple[int, int, int]]:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from kernelscope.config import strings
 from kernelscope.events import (
-    BRIEF,
-    Brief,
+    COMPACT_CALL,
     Call,
-    Familiar,
+    CompactCall,
     Finding,
     Graph,
     GraphCall,
@@ -23,6 +22,7 @@ from kernelscope.events import (
     Mark,
     RunInfo,
     Site,
+    SteadySite,
 )
 from kernelscope.stages.records import Record
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kernelscope.stages import StagedGraph, Stages
 
 # A graph that outlasted two recordings makes notes that nobody can read any more.
-_UNKNOWN = Familiar(Site(-1, Kernel(-1, "(unknown)", "unknown", "unknown"), ()), ())
+_UNKNOWN = SteadySite(Site(-1, Kernel(-1, "(unknown)", "unknown", "unknown"), ()), ())
 _STORAGE_BITS = 24  # a graph call that was planned numbers its storages itself
 
 
@@ -52,10 +52,10 @@ class Run:
 
     def __init__(self, info: RunInfo) -> None:
         self.info = info
-        self.familiars: Mapping[int, Familiar] = {}  # what the numbers in briefs stand for
-        self.entries: list[Call | Brief] = []  # as recorded; `records_of_calls` spells them out
+        self.steady_sites: Mapping[int, SteadySite] = {}  # what the numbers in compact calls stand for
+        self.entries: list[Call | CompactCall] = []  # as recorded; `records_of_calls` spells them out
         self._end = sys.maxsize  # entries from here on came when the recording had closed
-        self.errors_of_briefs: dict[int, str] = {}  # by id of the entry
+        self.errors_of_compact: dict[int, str] = {}  # by id of the entry
         self.first_slots: dict[int, int] = {}  # by graph call, where its fingerprints were planned
         self.fingerprinter: Any = None  # reads slots
         self._spelled_out = 0
@@ -97,18 +97,20 @@ class Run:
         """Where the call stands that had this number while it was recorded, or -1."""
         return self._places.get(key, -1) if key >= 0 else -1
 
-    def _in_full(self, entry: Brief) -> Call:
-        number, graph_call, when = BRIEF.unpack(entry)
-        familiar = self.familiars.get(number, _UNKNOWN)
-        error = self.errors_of_briefs.pop(id(entry), "")
-        call = Call(-1, familiar.site, graph_call, start_ns=when, dead=familiar.dead, error=error)
+    def _in_full(self, entry: CompactCall) -> Call:
+        number, graph_call, when = COMPACT_CALL.unpack(entry)
+        steady = self.steady_sites.get(number, _UNKNOWN)
+        error = self.errors_of_compact.pop(id(entry), "")
+        call = Call(
+            -1, steady.site, graph_call, start_ns=when, uninitialised=steady.uninitialised, error=error
+        )
         first = self.first_slots.get(graph_call)
-        if first is not None and familiar.pre is not None and familiar.post is not None:
+        if first is not None and steady.pre is not None and steady.post is not None:
             call.fingerprinter = self.fingerprinter
-            call.pre = {i: first + slot for i, slot in familiar.pre.items()}
-            call.post = None if error else {i: first + slot for i, slot in familiar.post.items()}
-            call.storages = tuple((graph_call + 1 << _STORAGE_BITS) + s for s in familiar.storages)
-            call.epochs, call.offsets = familiar.epochs, familiar.offsets
+            call.pre = {i: first + slot for i, slot in steady.pre.items()}
+            call.post = None if error else {i: first + slot for i, slot in steady.post.items()}
+            call.storages = tuple((graph_call + 1 << _STORAGE_BITS) + s for s in steady.storages)
+            call.epochs, call.offsets = steady.epochs, steady.offsets
         about = self.graph_calls.get(graph_call)
         if about is not None:  # its execution began inside the recording
             call.step, call.phase = about.step, about.phase

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from kernelscope.events import Arg, Brief, Familiar, Finding, Graph, GraphCall, Kernel, Phase, Site
+from kernelscope.events import Arg, CompactCall, Finding, Graph, GraphCall, Kernel, Phase, Site, SteadySite
 from kernelscope.stages.records import Record
 
 from .describe import describe, returned_tensors
@@ -53,15 +53,15 @@ class Bus:
         self.storages = Storages()
         self.here = _ThreadState()
         self.capture: Capture | None = None  # the CUDA graph that is being captured
-        self.notes_will_do = False  # no recording wants more of a familiar launch than a note
+        self.accepts_compact = False  # no recording wants more of a steady launch than a note
         self.notes_have_ends = False  # what a note returns is to be called after the launch
         self.profiler = 0  # the number of the profiler of torch's that is at work; 0 when none is
         self._profilers = itertools.count(1)
         self.profiled_from = 0  # graph calls before this one began without it
         self.planner: Planner | None = None  # the only recording, if its hashes can be planned
-        self.note: Callable[[Brief], Any] = _ignore
-        self.familiars: dict[int, Familiar] = {}  # by the number that a note has for it
-        self._familiar_ids = itertools.count()
+        self.note: Callable[[CompactCall], Any] = _ignore
+        self.steady_sites: dict[int, SteadySite] = {}  # by the number that a note has for it
+        self._steady_ids = itertools.count()
         self.executing = 0  # graphs; one of them may outlast the recording that it began under
         self.before_capture: Callable[[], None] | None = None
         self.after_detach: Callable[[Listener], None] | None = None
@@ -76,20 +76,20 @@ class Bus:
         """From which graph call on it hears of everything."""
         with self._lock:
             # Before it is among them: a launch that finds it there must not believe that notes will do.
-            self.notes_will_do = False
+            self.accepts_compact = False
             self.listeners = (*self.listeners, listener)
-            self.look_again()
+            self.refresh()
             return self._graph_calls_begun
 
     def detach(self, listener: Listener) -> None:
         with self._lock:
             self.listeners = tuple(each for each in self.listeners if each is not listener)
-            self.look_again()
+            self.refresh()
             if not self.listeners:
                 self.storages.clear()
                 self._kernels = {}
                 if not self.executing:
-                    self.familiars = {}
+                    self.steady_sites = {}
         if self.after_detach is not None:
             try:
                 self.after_detach(listener)
@@ -100,8 +100,8 @@ class Bus:
         """In a forked child: nobody listens, and the weak references are its own copies."""
         self.listeners = ()
         self.bystanders = ()
-        self.notes_will_do, self.planner, self.note, self.profiler = False, None, _ignore, 0
-        self.familiars, self.executing = {}, 0
+        self.accepts_compact, self.planner, self.note, self.profiler = False, None, _ignore, 0
+        self.steady_sites, self.executing = {}, 0
         self.storages = Storages()
         self.here = _ThreadState()
         self._lock = threading.Lock()
@@ -124,17 +124,17 @@ class Bus:
             known = kernels.setdefault(key, made)  # another thread may have been faster
         return known
 
-    def number(self, familiar: Familiar) -> int:
+    def number(self, steady: SteadySite) -> int:
         """What a note calls this place."""
-        number = next(self._familiar_ids)  # never another one's again
-        self.familiars[number] = familiar
+        number = next(self._steady_ids)  # never another one's again
+        self.steady_sites[number] = steady
         return number
 
-    def look_again(self) -> None:
+    def refresh(self) -> None:
         """Whether every recording can do with notes may have changed."""
         listeners = self.listeners
-        self.notes_will_do = (
-            bool(listeners) and self.capture is None and all(each.notes_will_do for each in listeners)
+        self.accepts_compact = (
+            bool(listeners) and self.capture is None and all(each.accepts_compact for each in listeners)
         )
         self.planner = None
         # A range in a profiler's trace has an end.
@@ -148,12 +148,12 @@ class Bus:
         """A profiler of torch's starts, or has stopped: from each graph's next execution on it is heard."""
         self.profiler = next(self._profilers) if is_on else 0
         self.profiled_from = self._graph_calls_begun
-        self.look_again()
+        self.refresh()
 
     def capturing(self, capture: Capture | None) -> None:
         """A CUDA graph's capture begins, or with None has ended."""
         self.capture = capture
-        self.look_again()
+        self.refresh()
         if capture is None:
             return
         if self.before_capture is not None:
@@ -291,8 +291,8 @@ class Bus:
         launch.stream, captured = _stream(point, kwargs) if point.cuda_index >= 0 else (0, False)
         launch.captured = (self.capture or _UNSEEN_CAPTURE) if captured else None
         listeners = self.listeners  # before asking whether notes will do
-        if self.notes_will_do and point.familiar is not None:
-            launch.is_tracked, launch.storages, launch.dead = False, [], point.familiar.dead
+        if self.accepts_compact and point.steady is not None:
+            launch.is_tracked, launch.storages, launch.uninitialised = False, [], point.steady.uninitialised
             launch.storage_ids = launch.epochs = launch.offsets = ()
         else:
             launch.is_tracked = True
@@ -307,7 +307,7 @@ class Bus:
 
     def _look_at_tensors(self, launch: Launch, point: LaunchPoint, flat: Any) -> None:
         """A recorded launch spends most of its time here, so one loop does all there is to do."""
-        found, ids, epochs, offsets, dead = [], [], [], [], []
+        found, ids, epochs, offsets, uninitialised = [], [], [], [], []
         known, storages = self.storages.known, self.storages
         for i in point.tensors:
             tensor = flat[i]
@@ -316,11 +316,13 @@ class Bus:
             ids.append(storage.id)
             epochs.append(storage.epoch)
             offsets.append(tensor.storage_offset())
-            if storage.unwritten and not storages.is_live(tensor, storage, reading=i not in point.written):
-                dead.append(i)
+            if storage.uninitialised and not storages.is_live(
+                tensor, storage, reading=i not in point.written
+            ):
+                uninitialised.append(i)
         launch.storages = found
         launch.storage_ids, launch.epochs, launch.offsets = tuple(ids), tuple(epochs), tuple(offsets)
-        launch.dead = tuple(dead)
+        launch.uninitialised = tuple(uninitialised)
 
     def _end(self, launch: Launch) -> None:
         try:
@@ -351,8 +353,8 @@ class Bus:
         if seal is not None:
             point.site = seal(point.site, launch)
         launch.site = self._with_returns(launch) if point.returns else point.site
-        if point.is_wrappers and point.is_static and point.familiar is None and launch.is_tracked:
-            point.familiar = Familiar(launch.site, launch.dead)
+        if point.is_wrappers and point.is_static and point.steady is None and launch.is_tracked:
+            point.steady = SteadySite(launch.site, launch.uninitialised)
 
     def _with_returns(self, launch: Launch) -> Site:
         point = launch.point
@@ -371,16 +373,16 @@ class Bus:
                 launch.storages.append(storage)
             elif arg.tensor.unread == NOT_WRITTEN:
                 pending = point.is_pending
-                self.storages.born(tensor, under_way=pending, left_unwritten=not pending)
+                self.storages.born(tensor, under_way=pending, left_uninitialised=not pending)
         return site
 
     def _site_returning(self, launch: Launch, named: list[tuple[str, torch.Tensor]]) -> Site:
         point = launch.point
         if point.is_static and point.sealed:
             return next(iter(point.sealed.values()))
-        unwritten = point.unwritten_returns(launch) if point.unwritten_returns else ()
+        uninitialised = point.uninitialised_returns(launch) if point.uninitialised_returns else ()
         returns = tuple(
-            Arg(name, "out", describe(t, unread=NOT_WRITTEN if name in unwritten else ""), returned=True)
+            Arg(name, "out", describe(t, unread=NOT_WRITTEN if name in uninitialised else ""), returned=True)
             for name, t in named
         )
         if returns not in point.sealed:
@@ -388,12 +390,12 @@ class Bus:
         return point.sealed[returns]
 
 
-def _ignore(entry: Brief) -> None:
+def _ignore(entry: CompactCall) -> None:
     """A graph that was running when the last recording closed still makes its notes."""
 
 
-def _all_of(notes: Sequence[Callable[[Brief], Any]]) -> Callable[[Brief], Any]:
-    def note(entry: Brief) -> Callable[[], None]:
+def _all_of(notes: Sequence[Callable[[CompactCall], Any]]) -> Callable[[CompactCall], Any]:
+    def note(entry: CompactCall) -> Callable[[], None]:
         ends = [end for each in notes if (end := each(entry)) is not None]
 
         def end_all() -> None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
-from kernelscope.events import Arg, Brief, Familiar, Finding, GraphCall, Phase, Site, TensorSpec
+from kernelscope.events import Arg, CompactCall, Finding, GraphCall, Phase, Site, SteadySite, TensorSpec
 from kernelscope.stages.records import Record
 
 from .describe import plain
@@ -27,9 +27,25 @@ class LaunchPoint:
     """A site as a probe knows it: what a launch there needs in order to be recorded quickly."""
 
     __slots__ = (
-        "cuda_index", "familiar", "is_leaf", "is_opaque", "is_past", "is_pending", "is_static", "is_wrappers",
-        "outputs", "readings", "return_names", "returns", "scalars", "seal", "sealed", "site", "tensors",
-        "unwritten_returns", "written",
+        "cuda_index",
+        "is_leaf",
+        "is_opaque",
+        "is_past",
+        "is_pending",
+        "is_static",
+        "is_wrappers",
+        "outputs",
+        "readings",
+        "return_names",
+        "returns",
+        "scalars",
+        "seal",
+        "sealed",
+        "site",
+        "steady",
+        "tensors",
+        "uninitialised_returns",
+        "written",
     )  # fmt: skip
 
     def __init__(
@@ -45,7 +61,7 @@ class LaunchPoint:
         returns: bool = False,
         seal: Callable[[Site, Launch], Site] | None = None,
         return_names: tuple[str, ...] = (),
-        unwritten_returns: Callable[[Launch], Container[str]] | None = None,
+        uninitialised_returns: Callable[[Launch], Container[str]] | None = None,
     ) -> None:
         self.site = site
         self.is_static = is_static  # every call here has the same shapes, also of what it returns
@@ -54,11 +70,13 @@ class LaunchPoint:
         self.is_pending = is_pending  # an asynchronous collective: what it writes is there after its wait
         self.is_wrappers = is_wrappers  # a line of a wrapper: each execution does there what the first did
         self.is_past = is_past  # it is over: its arguments are copies, told of afterwards
-        self.familiar: Familiar | None = None  # from the first launch on, if all launches here are alike
+        self.steady: SteadySite | None = None  # from the first launch on, if all launches here are alike
         self.returns = returns  # its outputs are new tensors, known only afterwards
         self.seal = seal  # completes the site after its first launch (an autotuned config)
         self.return_names = return_names
-        self.unwritten_returns = unwritten_returns  # names of what it returns without having written it
+        self.uninitialised_returns = (
+            uninitialised_returns  # names of what it returns without having written it
+        )
         self.sealed: dict[tuple[Arg, ...], Site] = {}  # by what was returned
         self.tensors = tuple(
             i for i, a in enumerate(site.args) if a.tensor is not None and not a.tensor.unread
@@ -76,9 +94,28 @@ class Launch:
     """One launch while it happens: its point, and the live arguments."""
 
     __slots__ = (
-        "args", "calls", "captured", "dead", "epochs", "error", "flat", "func", "graph_call", "is_tracked",
-        "kwargs", "offsets", "outer", "phase", "point", "result", "returned", "site", "start_ns",
-        "storage_ids", "storages", "stream",
+        "args",
+        "calls",
+        "captured",
+        "epochs",
+        "error",
+        "flat",
+        "func",
+        "graph_call",
+        "is_tracked",
+        "kwargs",
+        "offsets",
+        "outer",
+        "phase",
+        "point",
+        "result",
+        "returned",
+        "site",
+        "start_ns",
+        "storage_ids",
+        "storages",
+        "stream",
+        "uninitialised",
     )  # fmt: skip
 
     point: LaunchPoint
@@ -92,7 +129,7 @@ class Launch:
     storage_ids: tuple[int, ...]  # theirs
     epochs: tuple[int, ...]  # theirs, before the launch
     offsets: tuple[int, ...]  # of the point's tensors
-    dead: tuple[int, ...]  # written arguments whose prior contents were uninitialised
+    uninitialised: tuple[int, ...]  # written arguments whose prior contents were uninitialised
     result: Any
     returned: list[torch.Tensor]
     stream: int
@@ -108,7 +145,7 @@ class Launch:
 class Template:
     """A launch seen while a CUDA graph was being captured: it executes at each replay."""
 
-    __slots__ = ("calls", "dead", "offsets", "phase", "scalars", "site", "storages", "written")
+    __slots__ = ("calls", "offsets", "phase", "scalars", "site", "storages", "uninitialised", "written")
 
     def __init__(self, launch: Launch) -> None:
         point, flat = launch.point, launch.flat
@@ -116,7 +153,7 @@ class Template:
         self.phase = launch.phase
         self.scalars = tuple(plain(flat[i]) for i in point.scalars)
         self.calls = launch.calls
-        self.dead = launch.dead
+        self.uninitialised = launch.uninitialised
         self.storages = launch.storages
         self.written = [launch.storages[place] for _, place in point.outputs]
         self.written += launch.storages[len(point.tensors) :]
@@ -162,7 +199,7 @@ class GraphReadings:
         self.tensors: list[TensorSpec] = []  # by their number
         self.before: dict[int, list[tuple[int, int]]] = {}  # by site: argument, number of the tensor
         self.after: dict[int, list[tuple[int, int]]] = {}
-        self.familiars: dict[int, Familiar] = {}  # by site, with numbers for slots
+        self.steady_sites: dict[int, SteadySite] = {}  # by site, with numbers for slots
         # Views of what had been read before, which one pass can read too: the number of that, by their own.
         self.views: dict[int, int] = {}
         self.swapped: dict[int, int] = {}  # those of them that are read so, the other way round
@@ -210,8 +247,8 @@ class Listener(Protocol):
     def graph_call(self, graph_call: GraphCall, inputs: Sequence[Any]) -> None: ...
 
     @property
-    def notes_will_do(self) -> bool:
-        """Whether a note is enough of a familiar launch."""
+    def accepts_compact(self) -> bool:
+        """Whether a note is enough of a steady launch."""
 
     @property
     def wants_values(self) -> bool:
@@ -226,7 +263,7 @@ class Listener(Protocol):
         """Whether it wants to know when a noted launch is over."""
 
     @property
-    def note(self) -> Callable[[Brief], Any]:
+    def note(self) -> Callable[[CompactCall], Any]:
         """Takes one, quickly; what it returns, if anything, is called after the launch."""
 
     def note_failed(self, graph_call: int, line: int, error: BaseException) -> None: ...

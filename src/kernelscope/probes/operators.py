@@ -125,7 +125,7 @@ class _Everything:
         return True
 
 
-def unwritten_returns(func: Any) -> Callable[[Launch], Container[str]] | None:
+def uninitialised_returns(func: Any) -> Callable[[Launch], Container[str]] | None:
     """What an operator returns without having written it.
 
     Attention kernels return the state of a generator that they touch only when there is dropout; an
@@ -142,11 +142,11 @@ def unwritten_returns(func: Any) -> Callable[[Launch], Container[str]] | None:
     if place is None:
         return None
 
-    def unwritten(launch: Launch) -> Container[str]:
+    def uninitialised(launch: Launch) -> Container[str]:
         given = launch.args[place] if place < len(launch.args) else launch.kwargs.get("dropout_p", 0.0)
         return frozenset() if given else random
 
-    return unwritten
+    return uninitialised
 
 
 _COLLECTIVES = ("_c10d_functional", "c10d_functional")

@@ -25,16 +25,16 @@ _View = tuple[int, tuple[int, ...], tuple[int, ...], int]
 class Storage:
     """One storage: `epoch` counts the writes seen."""
 
-    __slots__ = ("born_in", "epoch", "id", "left_unwritten", "unwritten", "version", "written")
+    __slots__ = ("born_in", "epoch", "id", "left_uninitialised", "uninitialised", "version", "written")
 
     def __init__(self, id: int) -> None:
         self.id = id
         self.epoch = 0
-        self.unwritten = False  # born under our eyes, and not known to be wholly written since
+        self.uninitialised = False  # born under our eyes, and not known to be wholly written since
         self.version = 0  # autograd's counter at birth: a bump betrays a write that no probe saw
         self.written: list[_View] = []
         self.born_in = -1  # the graph call whose wrapper allocated it
-        self.left_unwritten = False  # by an operator that returned it, and does so each time
+        self.left_uninitialised = False  # by an operator that returned it, and does so each time
 
 
 class Storages:
@@ -81,7 +81,7 @@ class Storages:
         graph_call: int = -1,
         *,
         under_way: bool = False,
-        left_unwritten: bool = False,
+        left_uninitialised: bool = False,
     ) -> None:
         """Fresh memory: its contents mean nothing until somebody writes them.
 
@@ -89,26 +89,28 @@ class Storages:
         """
         storage = self.of(tensor)
         storage.born_in = graph_call
-        storage.left_unwritten = left_unwritten
-        storage.unwritten = True
+        storage.left_uninitialised = left_uninitialised
+        storage.uninitialised = True
         storage.version = _UNDER_WAY if under_way else _version(tensor)
         storage.written.clear()
 
     def born_in_pool(self, tensor: torch.Tensor) -> None:
         """A piece of a pool was handed out anew: earlier writes in its range belong to somebody else."""
         storage = self.of(tensor)
-        known = storage.written if storage.unwritten else [_interval(0, tensor.untyped_storage().nbytes())]
+        known = (
+            storage.written if storage.uninitialised else [_interval(0, tensor.untyped_storage().nbytes())]
+        )
         start, end = _byte_range(_view(tensor))
         storage.written = [piece for view in known for piece in _without(view, start, end)]
-        storage.unwritten = True
+        storage.uninitialised = True
         storage.version = _version(tensor)
 
     def wrote(self, tensor: torch.Tensor, storage: Storage) -> None:
         storage.epoch += 1
-        if not storage.unwritten:
+        if not storage.uninitialised:
             return
         if tensor.is_contiguous() and tensor.nbytes == tensor.untyped_storage().nbytes():
-            storage.unwritten = False
+            storage.uninitialised = False
             storage.written.clear()
             return
         view = _normal(_view(tensor))
@@ -120,7 +122,7 @@ class Storages:
             view = _normal(joined[1])
         storage.written.append(view)
         if view == _interval(0, tensor.untyped_storage().nbytes()):
-            storage.unwritten = False
+            storage.uninitialised = False
             storage.written.clear()
 
     def touch(self, tensors: Iterable[Any]) -> None:
@@ -131,14 +133,14 @@ class Storages:
             )
             if storage is not None:
                 storage.epoch += 1
-                storage.unwritten = False
+                storage.uninitialised = False
 
     def is_live(self, tensor: torch.Tensor, storage: Storage, *, reading: bool = False) -> bool:
         """Whether the contents are known to be somebody's values and not leftovers of the allocator.
 
         Of memory that a kernel only reads, it is enough that as much was written as there is to read.
         """
-        if not storage.unwritten or storage.version not in (_version(tensor), _UNDER_WAY):
+        if not storage.uninitialised or storage.version not in (_version(tensor), _UNDER_WAY):
             return True
         if not storage.written:
             return False

@@ -85,7 +85,7 @@ class Replayer:
                 self.examples.setdefault(call.index, {})[launch.site.args[i].name] = pair
             differing |= dict.fromkeys(other, 1)
         unwritten: list[int] = []
-        if not differed and launch.dead:
+        if not differed and launch.uninitialised:
             for fill in (poison, torch.Tensor.zero_):
                 again = _hashes(self._launch(launch, found, fill))
                 unwritten += [i for i in first if again.get(i) != first[i]]
@@ -96,7 +96,7 @@ class Replayer:
     def _launch(self, launch: Launch, found: _Memory, fill: Any = None) -> dict[int, torch.Tensor]:
         found.put_back()
         if fill is not None:
-            for i in launch.dead:
+            for i in launch.uninitialised:
                 fill(launch.flat[i])
         return _written(launch, launch.func(*launch.args, **launch.kwargs))
 

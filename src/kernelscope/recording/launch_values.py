@@ -47,13 +47,13 @@ class LaunchValues:
 
         Only memory that this execution of the graph allocated: of that it is sure that it holds nothing.
         """
-        if not self._poisons or not launch.dead:
+        if not self._poisons or not launch.uninitialised:
             return None
         point = launch.point
         filled = [
             i
             for place, i in enumerate(point.tensors)
-            if i in launch.dead
+            if i in launch.uninitialised
             and i in point.written
             and launch.storages[place].born_in == launch.graph_call >= 0
             and launch.flat[i].numel()
@@ -135,7 +135,7 @@ def _versions_before(launch: Launch, views: tuple[int, ...]) -> Tensors:
     return {
         i: ((storage, epoch, offset, view, stream), flat[i])
         for i, storage, epoch, offset, view in found
-        if i not in launch.dead
+        if i not in launch.uninitialised
     }
 
 
@@ -149,7 +149,9 @@ def _versions_after(
     for place, i in enumerate(point.tensors):
         if i in point.written and point.is_pending:
             continue  # a collective is under way; its wait is the write
-        if i in point.written or (i not in launch.dead and (reread or launch.storage_ids[place] in touched)):
+        if i in point.written or (
+            i not in launch.uninitialised and (reread or launch.storage_ids[place] in touched)
+        ):
             storage, offset = launch.storages[place], launch.offsets[place]
             left[i] = ((storage.id, storage.epoch, offset, views[place], stream), launch.flat[i])
     made = launch.storages[len(point.tensors) :]

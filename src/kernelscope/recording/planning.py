@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from kernelscope.events import Call, Familiar
+from kernelscope.events import Call, SteadySite
 from kernelscope.fingerprint.fingerprinter import Fingerprinter
 from kernelscope.fingerprint.plans import CannotPlan, Plan, in_one_pass, plan
 from kernelscope.model.run import Run
@@ -74,7 +74,7 @@ def readings_of(calls: list[Call], fingerprinter: Fingerprinter | None = None) -
     first: dict[tuple[int, int, int], int] = {}  # that read a version
     for call in calls:
         site = call.site
-        if call.pre is None or call.post is None or call.error or site.id in readings.familiars:
+        if call.pre is None or call.post is None or call.error or site.id in readings.steady_sites:
             return None
         versions = _versions(call)
         for slots, taken in ((call.pre, readings.before), (call.post, readings.after)):
@@ -95,9 +95,9 @@ def readings_of(calls: list[Call], fingerprinter: Fingerprinter | None = None) -
                     and in_one_pass(fingerprinter, readings.tensors[known], spec)
                 ):
                     readings.views[number] = known
-        readings.familiars[site.id] = Familiar(
+        readings.steady_sites[site.id] = SteadySite(
             site,
-            call.dead,
+            call.uninitialised,
             {i: numbers[slot] for i, slot in call.pre.items()},
             {i: numbers[slot] for i, slot in call.post.items()},
             tuple(storages.setdefault(s, len(storages)) for s in call.storages),

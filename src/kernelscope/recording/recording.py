@@ -15,7 +15,7 @@ import torch
 
 from kernelscope.compiler_control.forced_settings import STAGE_SETTINGS
 from kernelscope.config import Config
-from kernelscope.events import BRIEF, Brief, Call, Finding, Graph, GraphCall, Kernel
+from kernelscope.events import COMPACT_CALL, Call, CompactCall, Finding, Graph, GraphCall, Kernel
 from kernelscope.fingerprint.captured import CapturedFingerprints
 from kernelscope.fingerprint.fingerprinter import Fingerprinter
 from kernelscope.probes import PROBES
@@ -102,14 +102,14 @@ class Recording:
         if self._times is not None:
             self._times.start()
         OPEN.append(self)
-        self.run.familiars = BUS.familiars
+        self.run.steady_sites = BUS.steady_sites
         self._opened_at = BUS.attach(self)
         if self.fingerprinter is not None and self.fingerprinter.slow_because:
             self.finding(Finding("slow-values", self.fingerprinter.slow_because))
         if self.config.stages:
             self._open_stages()
         self._note_settings()
-        self.run.familiars = BUS.familiars  # the last of the others may have closed in between
+        self.run.steady_sites = BUS.steady_sites  # the last of the others may have closed in between
         if self.config.recapture:
             drop_tree_graphs(lambda graph: True)
 
@@ -138,7 +138,7 @@ class Recording:
         if self._times is not None:
             self._times.stop()
         if self.replayer is not None:
-            self.sink.told("replays", [asdict(replay) for replay in self.replayer.replays.values()])
+            self.sink.set_metadata("replays", [asdict(replay) for replay in self.replayer.replays.values()])
         self.sink.close()
 
     # -- launches --------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class Recording:
             launch.storage_ids,
             launch.epochs,
             launch.offsets,
-            launch.dead,
+            launch.uninitialised,
         )  # by position: names would cost as much again
         call.key = key
         self._enter(call)
@@ -283,7 +283,7 @@ class Recording:
                 storages=tuple([s.id for s in template.storages]),
                 epochs=seen,
                 offsets=template.offsets,
-                dead=template.dead,
+                uninitialised=template.uninitialised,
                 key=key,
             )
             own = template.calls.get(self)
@@ -299,7 +299,7 @@ class Recording:
     # -- what is the same each time --------------------------------------------------------------------
 
     @property
-    def notes_will_do(self) -> bool:
+    def accepts_compact(self) -> bool:
         config = self.config
         if self._is_paused:
             return True
@@ -358,19 +358,19 @@ class Recording:
         return plan_graph(self.fingerprinter, self.run, readings, flushes)
 
     @property
-    def note(self) -> Callable[[Brief], Any]:
+    def note(self) -> Callable[[CompactCall], Any]:
         if self._is_paused:
             return _ignore
-        whole = self.notes_will_do or self.planner is not None
+        whole = self.accepts_compact or self.planner is not None
         note = self.sink.note if whole else self._note_if_wanted
         if BUS.profiler and self.ranges is not None and self._is_profiled:
             return self.ranges.around(note)
         return note
 
-    def _note_if_wanted(self, entry: Brief) -> Any:
+    def _note_if_wanted(self, entry: CompactCall) -> Any:
         """This recording opened while a graph was executing under one that needs notes only."""
-        familiar = BUS.familiars.get(BRIEF.unpack(entry)[0])
-        return self.sink.note(entry) if familiar is not None and self._wants(familiar.site.kernel) else None
+        steady = BUS.steady_sites.get(COMPACT_CALL.unpack(entry)[0])
+        return self.sink.note(entry) if steady is not None and self._wants(steady.site.kernel) else None
 
     def note_failed(self, graph_call: int, line: int, error: BaseException) -> None:
         if self.ranges is not None:
@@ -440,7 +440,7 @@ class Recording:
     def _pause(self, paused: bool = True) -> None:
         if paused != self._is_paused:
             self._is_paused = paused
-            BUS.look_again()
+            BUS.refresh()
 
     def _stop(self, index: int) -> None:
         print(f"kernelscope: call {index} is over; the program ends here, as asked", file=sys.stderr)
@@ -482,5 +482,5 @@ def _not_in_graph(why: str) -> Finding:
     return Finding("values-in-cuda-graph", f"calls replayed from a CUDA graph have no hashes: {why}")
 
 
-def _ignore(entry: Brief) -> None:
+def _ignore(entry: CompactCall) -> None:
     """The recording pauses."""

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from kernelscope.config import Config
-from kernelscope.events import BRIEF, Brief, Call, Finding, GraphCall, Mark, RunInfo
+from kernelscope.events import COMPACT_CALL, Call, CompactCall, Finding, GraphCall, Mark, RunInfo
 from kernelscope.fingerprint.torch_bits import quiet
 from kernelscope.model.run import Run
 from kernelscope.probes.bus import BUS
@@ -33,7 +33,7 @@ class Sink(Protocol):
     def has_failed(self) -> bool: ...
 
     @property
-    def note(self) -> Callable[[Brief], Any]: ...
+    def note(self) -> Callable[[CompactCall], Any]: ...
 
     def next_key(self) -> int: ...
     def enter(self, call: Call) -> None: ...
@@ -41,7 +41,7 @@ class Sink(Protocol):
     def place(self, call: Call) -> int:
         """The index that a call which was entered will have in the run."""
 
-    def noted_place(self, entry: Brief, end: Any) -> int:
+    def noted_place(self, entry: CompactCall, end: Any) -> int:
         """The same of a note; `end` is what taking it returned. -1 when it was not kept."""
 
     def leave(self, call: Call, stream: int | None) -> None:
@@ -51,7 +51,7 @@ class Sink(Protocol):
     def graph_call(self, execution: GraphCall, *, is_paused: bool) -> None: ...
     def mark(self, kind: str, text: str) -> None: ...
     def finding(self, finding: Finding) -> None: ...
-    def told(self, key: str, value: Any) -> None: ...
+    def set_metadata(self, key: str, value: Any) -> None: ...
 
     def compiled(self, record: Record) -> None:
         """The compiler did something."""
@@ -93,7 +93,7 @@ class MemorySink:
         self._graph_calls, self._marks, self._compiled = run.graph_calls, run.marks, run.compiled
 
     @property
-    def note(self) -> Callable[[Brief], Any]:
+    def note(self) -> Callable[[CompactCall], Any]:
         return self.run.entries.append if self._keeps_calls else _drop
 
     def next_key(self) -> int:
@@ -106,10 +106,10 @@ class MemorySink:
     def place(self, call: Call) -> int:
         return self._last(call)
 
-    def noted_place(self, entry: Brief, end: Any) -> int:
+    def noted_place(self, entry: CompactCall, end: Any) -> int:
         return self._last(entry)
 
-    def _last(self, entry: Call | Brief) -> int:
+    def _last(self, entry: Call | CompactCall) -> int:
         entries = self.run.entries
         last = len(entries) - 1
         for place in range(last, max(last - _OTHERS, -1), -1):  # other threads may have come since
@@ -126,11 +126,11 @@ class MemorySink:
                 if entry.graph_call == graph_call:
                     return  # a launch that was watched came after the last note
                 continue
-            number, noted_in, _ = BRIEF.unpack(entry)
+            number, noted_in, _ = COMPACT_CALL.unpack(entry)
             if noted_in == graph_call:
-                familiar = self.run.familiars.get(number)
-                if familiar is not None and familiar.site.line == line:
-                    self.run.errors_of_briefs[id(entry)] = message
+                steady = self.run.steady_sites.get(number)
+                if steady is not None and steady.site.line == line:
+                    self.run.errors_of_compact[id(entry)] = message
                 return
 
     def graph_call(self, execution: GraphCall, *, is_paused: bool) -> None:
@@ -151,7 +151,7 @@ class MemorySink:
     def settings(self, found: dict[str, dict[str, Any]]) -> None:
         self.run.compiler_settings = found
 
-    def told(self, key: str, value: Any) -> None:
+    def set_metadata(self, key: str, value: Any) -> None:
         """Who made the recording can ask it."""
 
     def awaits_time(self, call: Call) -> None:
@@ -176,7 +176,7 @@ class DiskSink:
     def __init__(self, path: Path, info: RunInfo, config: Config, on_failure: Callable[[], None]) -> None:
         self.writer = Writer(path, info, timed=config.time, keep_last=config.keep_last)
         self.writer.on_failure = on_failure
-        self.writer.flight.familiar = lambda number: BUS.familiars.get(number)
+        self.writer.flight.steady = lambda number: BUS.steady_sites.get(number)
         self.run: Run = StoredRun(path, info, self.writer)
         if torch.version.cuda is not None:  # not is_available(), after which a fork cannot use the GPU
             self.writer.watch_streams(torch._C._cuda_getCurrentRawStream)
@@ -184,7 +184,7 @@ class DiskSink:
         self.note_failed = self.writer.note_failed
         self.mark = self.writer.mark
         self.finding = self.writer.finding
-        self.told = self.writer.told
+        self.set_metadata = self.writer.set_metadata
         self.took = self.writer.duration
         self.forget = self.writer.forget
 
@@ -193,7 +193,7 @@ class DiskSink:
         return bool(self.writer.failure)
 
     @property
-    def note(self) -> Callable[[Brief], Any]:
+    def note(self) -> Callable[[CompactCall], Any]:
         return self.writer.note
 
     def next_key(self) -> int:
@@ -202,7 +202,7 @@ class DiskSink:
     def place(self, call: Call) -> int:
         return call.index
 
-    def noted_place(self, entry: Brief, end: Any) -> int:
+    def noted_place(self, entry: CompactCall, end: Any) -> int:
         return int(end.args[0]) if end is not None else -1  # it marks the call as over
 
     def leave(self, call: Call, stream: int | None) -> None:
@@ -218,7 +218,7 @@ class DiskSink:
         self.writer.compiled.append(record)
 
     def settings(self, found: dict[str, dict[str, Any]]) -> None:
-        self.writer.told("compiler_settings", found)
+        self.writer.set_metadata("compiler_settings", found)
 
     def awaits_time(self, call: Call) -> None:
         """It is looked up by its index."""
@@ -234,7 +234,7 @@ class DiskSink:
         return TensorSaver(self.writer, config.max_tensors, _unrecorded, config.save_call)
 
 
-def _drop(entry: Brief) -> None:
+def _drop(entry: CompactCall) -> None:
     """Nobody reads it."""
 
 

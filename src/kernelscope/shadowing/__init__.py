@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from .api import check_correctness as check_correctness
 from .api import shadow as shadow
-from .result import Culprit as Culprit
+from .culprit import Culprit as Culprit
+from .culprit import Unchecked as Unchecked
 from .result import ShadowResult as ShadowResult
-from .result import Unchecked as Unchecked

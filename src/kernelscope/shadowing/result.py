@@ -1,110 +1,38 @@
-"""What a shadowed program showed: the kernels that are wrong, and those that could not be judged."""
+"""What shadowing found: what is wrong, what could not be checked, and how much was checked."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
-from kernelscope.events import Frame
+from .culprit import Culprit, Unchecked
+from .html import result_html
 
-if TYPE_CHECKING:
-    from kernelscope.probes.launch import Launch
-
-Numbers = dict[str, "float | int | str"]
-
-
-@dataclass(frozen=True, slots=True)
-class Culprit:
-    """One thing that is wrong."""
-
-    verdict: str  # wrong-kernel | uninitialised-read | foreign-write | wrong-stage | wrong-result
-    reason: str
-    index: int  # of the launch, counted over the whole program; of a stage: -1
-    kernel_name: str
-    kind: str  # cpp | triton | extern | stage | wrapper
-    argument: str  # the kernel's name for what is wrong
-    buffer: str = ""  # the wrapper's name for it
-    node: str = ""  # the FX node whose value it should be
-    nodes: tuple[str, ...] = ()  # what the kernel computes it from, and how
-    joined: tuple[str, ...] = ()  # other kernels that the same value went through
-    phase: str = ""
-    graph: str = ""
-    where: tuple[int, ...] | None = None  # the worst element
-    numbers: Numbers = field(default_factory=dict, hash=False)
-    origin: tuple[Frame, ...] = ()
-    wrapper: str = ""  # file:line of the generated code that launched it
-    source: str = ""  # the kernel's
-    times: int = 1  # how many launches of this place were wrong
-
-    @property
-    def line(self) -> str:
-        return str(self.origin[0]) if self.origin else "an unknown line"
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "index": self.index,
-            "kernel_name": self.kernel_name,
-            "kind": self.kind,
-            "argument": self.argument,
-            "buffer": self.buffer,
-            "verdict": self.verdict,
-            "reason": self.reason,
-            "origin": [{"file": f.file, "line": f.line, "function": f.function} for f in self.origin],
-            "node": self.node,
-            "nodes": list(self.nodes),
-            "joined": list(self.joined),
-            "phase": self.phase,
-            "graph": self.graph,
-            "where": list(self.where) if self.where is not None else None,
-            "numbers": {k: _plain(v) for k, v in self.numbers.items()},
-            "wrapper": self.wrapper,
-            "times": self.times,
-        }
-
-
-def culprit_of(launch: Launch, index: int, verdict: str, reason: str, **more: Any) -> Culprit:
-    """A culprit, with all that the launch itself tells."""
-    site = launch.site
-    told: dict[str, Any] = {
-        "kernel_name": site.kernel.name,
-        "kind": site.kernel.kind,
-        "phase": launch.phase,
-        "origin": site.origin,
-        "wrapper": f"{site.file}:{site.line}",
-        "source": site.kernel.source,
-    }
-    return Culprit(verdict=verdict, reason=reason, index=index, **(told | more))
-
-
-@dataclass(frozen=True, slots=True)
-class Unchecked:
-    """A buffer that was not judged: neither right nor wrong."""
-
-    kernel_name: str
-    argument: str
-    reason: str
-    times: int = 1
-
-    def __str__(self) -> str:
-        return f"{self.kernel_name} {self.argument}: {self.reason}" + (
-            f" ({self.times} times)" if self.times > 1 else ""
-        )
+_SHOWN = 5
 
 
 @dataclass(slots=True)
 class Counts:
-    """How much was looked at."""
+    """How much was checked."""
 
     launches: int = 0
-    buffers: int = 0  # judged
+    buffers: int = 0  # compared with eager
     bitwise: int = 0  # of them equal to eager bit by bit
-    given: int = 0  # random numbers that were taken as they are
+    given: int = 0  # random numbers that cannot be drawn again
     graphs: int = 0
     stages: int = 0  # pairs of stages that were compared
     narrow: set[str] = field(default_factory=set)  # operators without float64, judged in their own dtype
+
+    def __str__(self) -> str:
+        return (
+            f"{self.launches} launches of {self.graphs} graphs: {self.buffers} buffers checked, "
+            f"{self.bitwise} of them bitwise equal to eager"
+            + (f", {self.given} random buffers used as they are" if self.given else "")
+            + (f"; {self.stages} compiler stages compared" if self.stages else "")
+            + "."
+        )
 
 
 class ShadowResult:
@@ -141,18 +69,18 @@ class ShadowResult:
 
     @property
     def problem(self) -> str:
-        """Why nothing can be said, where nothing was found."""
+        """Why the result is inconclusive, where nothing was found."""
         if self.unshadowed:
             return f"{len(self.unshadowed)} compiled graphs were not shadowed: {self.unshadowed[0]}"
         if not self.counts.launches:
-            return "no compiled kernel was launched, so there was nothing to judge"
+            return "no compiled kernel was launched"
         if not self.counts.buffers:
-            return "none of the kernels could be judged"
+            return "none of the kernels could be checked"
         return ""
 
     @property
     def status(self) -> int:
-        """An exit status: 0 nothing wrong, 1 something is, 2 that cannot be said."""
+        """An exit status: 0 nothing wrong, 1 something is, 2 inconclusive."""
         return 1 if self else 2 if self.problem else 0
 
     # -- while it is being found -----------------------------------------------------------------------
@@ -160,35 +88,24 @@ class ShadowResult:
     def add(self, culprit: Culprit) -> None:
         key = culprit.graph, culprit.kernel_name, culprit.buffer, culprit.wrapper
         known = self._wrong.get(key)
-        if known is None:
-            self._wrong[key] = culprit
-        else:
-            self._wrong[key] = replace(known, times=known.times + 1)
+        self._wrong[key] = culprit if known is None else replace(known, times=known.times + 1)
 
     def leave_out(self, kernel_name: str, argument: str, reason: str) -> None:
         key = kernel_name, argument, reason
         self._unchecked[key] = self._unchecked.get(key, 0) + 1
 
-    # -- told ------------------------------------------------------------------------------------------
+    # -- as data and as text ---------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        counts = self.counts
+        counts = asdict(self.counts)
         return {
             "culprit": self.culprit.to_dict() if self.culprit is not None else None,
             "culprits": [c.to_dict() for c in self.culprits],
             "status": self.status,
             "problem": self.problem,
-            "launches": counts.launches,
-            "buffers": counts.buffers,
-            "bitwise": counts.bitwise,
-            "given": counts.given,
-            "graphs": counts.graphs,
-            "stages": counts.stages,
-            "same_dtype": sorted(counts.narrow),
-            "unchecked": [
-                {"kernel_name": u.kernel_name, "argument": u.argument, "reason": u.reason, "times": u.times}
-                for u in self.unchecked
-            ],
+            "same_dtype": sorted(counts.pop("narrow")),
+            **counts,
+            "unchecked": [asdict(each) for each in self.unchecked],
             "unshadowed": self.unshadowed,
             "notes": self.notes,
         }
@@ -197,23 +114,38 @@ class ShadowResult:
         return json.dumps(self.to_dict(), indent=2)
 
     def __str__(self) -> str:
-        from .result_text import tell
+        return "\n".join(self._lines())
 
-        return tell(self)
+    def _lines(self) -> Iterator[str]:
+        if self.culprit is not None:
+            yield from self.culprit.lines()
+            if more := self.culprits[1:]:
+                yield f"and {len(more)} more, each checked with the inputs it was given:"
+                for c in more[:_SHOWN]:
+                    yield f"  #{c.index} {c.kernel_name} {c.argument} ({c.buffer}): {c.reason}"
+        elif self.problem:
+            yield f"Inconclusive: {self.problem}."
+        else:
+            yield "Nothing wrong: no kernel has more error than rounding can explain."
+        yield str(self.counts)
+        if self.counts.narrow:
+            names = ", ".join(sorted(self.counts.narrow))
+            yield f"Checked in their own dtype, because they have no float64 kernel: {names}."
+        if unchecked := self.unchecked:
+            yield f"Not checked ({len(unchecked)}):"
+            yield from (f"  {each}" for each in unchecked[:_SHOWN])
+            if len(unchecked) > _SHOWN:
+                yield f"  and {len(unchecked) - _SHOWN} more"
+        yield from (f"Not shadowed: {each}" for each in self.unshadowed[:_SHOWN])
+        yield from self.notes
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        from .html import shadow_html
-
-        return shadow_html(self)
+        wrong = self.culprits
+        title = f"{len(wrong)} wrong" if wrong else self.problem or "nothing wrong"
+        return result_html(title, self.status == 0, str(self.counts), wrong, self.unchecked, self.notes)
 
     def __repr__(self) -> str:
         found = self.culprit
         what = f"{found.verdict}: {found.kernel_name} {found.argument}" if found else "nothing wrong"
-        return f"<ShadowResult: {what}, {self.counts.buffers} buffers judged>"
-
-
-def _plain(value: float | int | str | complex) -> float | int | str:
-    if isinstance(value, complex) or (isinstance(value, float) and not math.isfinite(value)):
-        return str(value)  # JSON has no NaN
-    return value
+        return f"<ShadowResult: {what}, {self.counts.buffers} buffers checked>"

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from kernelscope.events import Brief, Finding, GraphCall
+from kernelscope.events import CompactCall, Finding, GraphCall
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.compilation.fx_stages import Stage
 from kernelscope.probes.compilation.lowering import LoweredGraph
@@ -26,9 +26,10 @@ from kernelscope.shadowing.checks.stage_check import StageCheck
 from kernelscope.shadowing.reference.launch_nodes import Unit, unit_of
 from kernelscope.stages.records import Record
 
+from .culprit import Culprit
 from .generator_state import untouched_random_numbers
 from .graph_execution import Execution, Function, read_function
-from .result import Culprit, ShadowResult
+from .result import ShadowResult
 
 _EXECUTIONS_KEPT = 64
 _KEYS = torch._C.DispatchKey
@@ -243,7 +244,7 @@ class Session:
     # -- what else a listener is asked -----------------------------------------------------------------
 
     @property
-    def notes_will_do(self) -> bool:
+    def accepts_compact(self) -> bool:
         return False
 
     @property
@@ -259,7 +260,7 @@ class Session:
         return False
 
     @property
-    def note(self) -> Callable[[Brief], Any]:
+    def note(self) -> Callable[[CompactCall], Any]:
         return lambda entry: None
 
     def note_failed(self, graph_call: int, line: int, error: BaseException) -> None: ...

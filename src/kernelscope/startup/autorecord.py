@@ -142,7 +142,7 @@ def _note_exceptions(recording: Recording) -> None:
 
     def excepthook(kind: Any, error: Any, trace: Any) -> None:
         if os.getpid() == pid:
-            writer.told("exception", f"{kind.__name__}: {error}"[:2000])
+            writer.set_metadata("exception", f"{kind.__name__}: {error}"[:2000])
         before(kind, error, trace)
 
     sys.excepthook = excepthook

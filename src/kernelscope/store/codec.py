@@ -147,12 +147,12 @@ def graph_call_row(call: GraphCall) -> Row:
     return call.index, call.graph.id, call.thread, call.stream, call.phase, call.step, parent
 
 
-def site_row(site: Site, dead: Sequence[int] = ()) -> Row:
+def site_row(site: Site, uninitialised: Sequence[int] = ()) -> Row:
     grid = None if site.grid is None else to_json(site.grid)
     origin = to_json([[f.file, f.line, f.function] for f in site.origin])
     return (
         site.id, site.kernel.id, site.file, site.line, grid, to_json(site.config), origin, site.device,
-        site.collective, to_json(dead), bytes_moved(site.args),
+        site.collective, to_json(uninitialised), bytes_moved(site.args),
     )  # fmt: skip
 
 
@@ -243,16 +243,16 @@ def call_row(call: Call) -> Row:
 
 
 def detail_row(call: Call) -> Row | None:
-    if not (call.scalars or call.storages or call.dead or call.pre or call.post or call.depth):
+    if not (call.scalars or call.storages or call.uninitialised or call.pre or call.post or call.depth):
         return None
     pre, post, poison = (s if s is None else json.dumps(s) for s in (call.pre, call.post, call.poison))
     return (
         call.index, to_json(call.scalars), json.dumps(call.storages), json.dumps(call.epochs),
-        json.dumps(call.offsets), json.dumps(call.dead), pre, post, call.depth, poison,
+        json.dumps(call.offsets), json.dumps(call.uninitialised), pre, post, call.depth, poison,
     )  # fmt: skip
 
 
-def call_of(row: Row, site: Site, graph_call: GraphCall | None, dead: tuple[int, ...]) -> Call:
+def call_of(row: Row, site: Site, graph_call: GraphCall | None, uninitialised: tuple[int, ...]) -> Call:
     """A call from its row; what the row leaves open stands in its graph call."""
     id, _, graph_call_id, start_ns, duration_ns, step, phase, thread, stream, replay, parent = row
     if graph_call is not None:
@@ -263,16 +263,16 @@ def call_of(row: Row, site: Site, graph_call: GraphCall | None, dead: tuple[int,
         parent = graph_call.parent if parent is None else parent
     return Call(
         id, site, graph_call_id, step or 0, -1 if replay is None else replay, thread or 0, stream or 0,
-        phase or "other", start_ns, -1 if parent is None else parent, dead=dead,
+        phase or "other", start_ns, -1 if parent is None else parent, uninitialised=uninitialised,
         duration_ns=-1 if duration_ns is None else duration_ns,
     )  # fmt: skip
 
 
 def add_details(call: Call, row: Row, fingerprinter: Any) -> None:
-    _, scalars, storages, epochs, offsets, dead, pre, post, depth, *newer = row
+    _, scalars, storages, epochs, offsets, uninitialised, pre, post, depth, *newer = row
     call.scalars = from_json(scalars)
     call.storages, call.epochs, call.offsets = _numbers(storages), _numbers(epochs), _numbers(offsets)
-    call.dead, call.depth = _numbers(dead), int(depth)
+    call.uninitialised, call.depth = _numbers(uninitialised), int(depth)
     call.pre, call.post, call.poison = _slots(pre), _slots(post), _slots(newer[0] if newer else None)
     call.fingerprinter = fingerprinter
 

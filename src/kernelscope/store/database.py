@@ -64,14 +64,14 @@ class Database:
     def note(self, key: str, value: Any) -> None:
         self._db.execute("INSERT OR REPLACE INTO info VALUES (?, ?)", (key, codec.to_json(value)))
 
-    def site(self, site: Site, dead: Sequence[int] | None = None) -> None:
-        """`dead`: what its noted calls find uninitialised, where it has been noted."""
-        if self._sites.get(site.id) is site and dead is None:
+    def site(self, site: Site, uninitialised: Sequence[int] | None = None) -> None:
+        """`uninitialised`: what its noted calls find uninitialised, where it has been noted."""
+        if self._sites.get(site.id) is site and uninitialised is None:
             return
         if site.kernel.id not in self._kernels:
             self._insert("kernels", [codec.kernel_row(site.kernel)])
             self._kernels.add(site.kernel.id)
-        self._insert("sites", [codec.site_row(site, dead or ())])
+        self._insert("sites", [codec.site_row(site, uninitialised or ())])
         self._insert("arguments", list(codec.argument_rows(site)))
         self._sites[site.id] = site
 

@@ -32,7 +32,7 @@ def value_of(call: KernelCall, name: str, moment: str = "") -> SavedTensor:
             return read_tensor(run.path / TENSORS / files[position, each])
     when = f" {moment} its launch" if moment else ""
     why = (
-        "it was uninitialised" if position in call._call.dead and moment == "before" else
+        "it was uninitialised" if position in call._call.uninitialised and moment == "before" else
         "record with --values save" if not files else "it was not saved"
     )  # fmt: skip
     raise RunError(f"call {call.index}, {call.kernel_name}, has no saved {name}{when}: {why}")

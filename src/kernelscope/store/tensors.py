@@ -89,7 +89,7 @@ class TensorSaver:
         self._said: set[str] = set()
 
     def before(self, call: Call, launch: Any) -> None:
-        tensors = {i: launch.flat[i] for i in launch.point.tensors if i not in launch.dead}
+        tensors = {i: launch.flat[i] for i in launch.point.tensors if i not in launch.uninitialised}
         self._save(call, tensors, call.pre or {}, "before")
 
     def after(self, call: Call, launch: Any) -> None:

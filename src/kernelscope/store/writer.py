@@ -141,7 +141,7 @@ class Writer:
     def finding(self, finding: Finding) -> None:
         self._findings.append(finding)
 
-    def told(self, key: str, value: Any) -> None:
+    def set_metadata(self, key: str, value: Any) -> None:
         """Something about the run as a whole."""
         self._told.append((key, value))
 
@@ -204,7 +204,7 @@ class Writer:
         durations = [pair for pair in durations if pair[1] < self._ring.taken]
         with self._database as db:
             for id in dict.fromkeys(new_sites):
-                db.site(flight.sites[id], flight.dead.get(id))
+                db.site(flight.sites[id], flight.uninitialised.get(id))
             db.graph_calls(graph_calls)
             db.noted_calls(noted)
             db.calls(full)

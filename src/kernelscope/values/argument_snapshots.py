@@ -48,7 +48,7 @@ def seen(call: Call, launch: Launch, moment: str) -> Iterator[Seen]:
                 yield Seen(i, arg, value=value)
         elif arg.tensor.unread:
             yield Seen(i, arg, why=f"its values cannot be read: {arg.tensor.unread}")
-        elif i in call.dead and (moment == BEFORE or i not in launch.point.written):
+        elif i in call.uninitialised and (moment == BEFORE or i not in launch.point.written):
             yield Seen(i, arg, why="uninitialised: nothing has been written there yet")
         elif moment == AFTER and launch.point.is_pending and i in launch.point.written:
             yield Seen(i, arg, why="under way: it is there after its wait")

@@ -162,9 +162,9 @@ class LateWatch:
                 return None
             specs.append((_nbytes(spec), kind))
         rows = {
-            number: (familiar.site, i)
-            for familiar in readings.familiars.values()
-            for i, number in (familiar.post or {}).items()
+            number: (steady.site, i)
+            for steady in readings.steady_sites.values()
+            for i, number in (steady.post or {}).items()
         }
         return ScanPlan(self, self.on(torch.device(devices.pop())), specs, flushes, rows)
 

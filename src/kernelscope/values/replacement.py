@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ from kernelscope.probes.launch import Launch
 from kernelscope.recording import Recording
 
 from .argument_snapshots import AFTER, seen
-from .kernel_filter import KernelFilter, globs_of
+from .kernel_filter import KernelFilter
 
 Arguments = dict[str, Any]  # by the kernel's name for it: tensors as the launch found them, and numbers
 Outputs = torch.Tensor | Mapping[str, torch.Tensor]
@@ -38,8 +38,8 @@ class Replacer:
             return
         if launch.point.is_past:
             self.failure = RuntimeError(
-                f"{call.site.kernel.name} ran inside a C++ wrapper (cpp_wrapper or AOTInductor), where no "
-                "Python runs between kernels: what it wrote cannot be replaced"
+                f"the outputs of {call.site.kernel.name} cannot be replaced: it ran inside a C++ wrapper "
+                "(cpp_wrapper or AOTInductor), where no Python runs between kernels"
             )
             return
         found: Arguments = {}
@@ -47,7 +47,7 @@ class Replacer:
             for i, (arg, value) in enumerate(zip(call.site.args, launch.flat, strict=False)):
                 if not isinstance(value, torch.Tensor):
                     found[arg.name] = value
-                elif i not in call.dead:  # uninitialised memory is no argument
+                elif i not in call.uninitialised:
                     found[arg.name] = value.detach().clone()
         self._before[call.key] = found
 
@@ -63,12 +63,12 @@ class Replacer:
         try:
             with BUS.mute(), quiet():
                 _write(self._function(arguments), outputs, call.site.kernel.name)
-        except Exception as error:  # said when the block ends; the kernel's own result stays
+        except Exception as error:  # raised when the block ends; the kernel's own result stays
             self.failure = error
             return
         self.replaced += 1
         for storage in launch.storages:
-            storage.epoch += 1  # so that whoever records values reads them again
+            storage.epoch += 1  # so that recordings read the values again
 
 
 class Replaced(Protocol):
@@ -78,33 +78,10 @@ class Replaced(Protocol):
 
 
 @contextmanager
-def replace(
-    kernel: str | Sequence[str],
-    function: Callable[[Arguments], Outputs] | Outputs | str,
-    *,
-    ops: str = "graph",
+def replaced_outputs(
+    kernel: object, function: Callable[[Arguments], Outputs] | Outputs, wanted: KernelFilter, ops: str
 ) -> Iterator[Replaced]:
-    """Inside the block, what `function` returns takes the place of what these kernels write.
-
-    kernel    globs of names, as for `kernelscope.values.observe`
-    function  gets a dict of the arguments that a launch found, by name, and returns the tensor for its one
-              output, or a dict of tensors by argument; outputs that it leaves out stay as they are. Or
-              such a tensor or dict itself. Or "eager", for what eager gives for the kernel's own FX nodes:
-              graphs are then compiled again inside the block, to learn which those are
-
-    Example:
-        with kernelscope.replace("cpp_fused_gelu_0", lambda args: F.gelu(args["in_ptr0"])):
-            loss = model(x)
-    """
-    wanted = KernelFilter(globs_of(kernel))
-    if isinstance(function, str):
-        if function != "eager":
-            raise ValueError(f"replace({kernel!r}, {function!r}): give a function, a tensor, or 'eager'")
-        from kernelscope.shadowing.eager_outputs import eager_outputs
-
-        with eager_outputs(wanted) as outputs:
-            yield outputs
-        return
+    """What the function returns takes the place of what the wanted kernels write, inside the block."""
     config = Config(ops=ops, strict=strict_from_environment())  # type: ignore[arg-type]  # checked by Config
     recording = Recording(config, keeps_calls=False)
     replacer = Replacer(wanted, _as_function(kernel, function))
@@ -142,10 +119,12 @@ def _write(given: Outputs, outputs: dict[str, torch.Tensor], kernel: str) -> Non
         if name not in outputs:
             raise ValueError(f"{kernel} does not write {name}; it writes {names}")
         if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"for {name} of {kernel} it gave {type(tensor).__name__}, not a tensor")
+            raise TypeError(
+                f"the function returned {type(tensor).__name__} for {name} of {kernel}, not a tensor"
+            )
         target = outputs[name]
         if not torch.can_cast(tensor.dtype, target.dtype):
-            raise ValueError(f"{name} of {kernel} is {target.dtype}; {tensor.dtype} does not fit in there")
+            raise ValueError(f"{name} of {kernel} is {target.dtype}; {tensor.dtype} cannot replace it")
         if tensor.shape != target.shape:
             raise ValueError(f"{name} of {kernel} has shape {tuple(target.shape)}, not {tuple(tensor.shape)}")
     for name, tensor in given.items():

@@ -89,7 +89,7 @@ class ValueSession:
                 recording.input_observers.remove(each)
         self._shows.clear()
         self._show(settings)
-        BUS.look_again()
+        BUS.refresh()
 
     def _show(self, settings: ValueSettings) -> None:
         recording = self._recording

@@ -197,7 +197,7 @@ class Watcher:
             yield f"this call made it, unless it leaves parts of {names}: that memory was like that before"
         elif before is not None:
             yield "none of its inputs is like that: this call made it"
-        for i in call.dead:
+        for i in call.uninitialised:
             if i not in launch.point.written:
                 yield f"it reads {args[i].name}, which nothing has written yet: uninitialised memory"
         for place, i in enumerate(launch.point.tensors):
@@ -288,7 +288,7 @@ def _copies(call: Call, launch: Launch) -> Tensors:
         return {
             i: launch.flat[i].detach().clone()
             for place, i in enumerate(point.tensors)
-            if i not in call.dead
+            if i not in call.uninitialised
             and (point.is_opaque or i in point.written or launch.storage_ids[place] in touched)
         }
 
@@ -300,4 +300,4 @@ def _is_only_written(call: Call, position: int) -> bool:
 
 def _inputs(call: Call, launch: Launch, copies: Tensors) -> Tensors:
     """As the launch found them."""
-    return {i: copies.get(i, launch.flat[i]) for i in launch.point.tensors if i not in call.dead}
+    return {i: copies.get(i, launch.flat[i]) for i in launch.point.tensors if i not in call.uninitialised}

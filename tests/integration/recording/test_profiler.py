@@ -107,14 +107,14 @@ def test_notes_are_back_when_it_stops(compiled: Compiled) -> None:
         compiled(x)
         compiled(x)
         noted = code_in_use()
-        assert BUS.notes_will_do
+        assert BUS.accepts_compact
         with profiler():
             compiled(x)
             assert code_in_use() is not noted  # notes with ends
-            assert BUS.notes_will_do
+            assert BUS.accepts_compact
         compiled(x)
         assert code_in_use() is noted
-        assert BUS.notes_will_do
+        assert BUS.accepts_compact
 
 
 def test_the_first_of_two_recordings_is_in_the_trace(compiled: Compiled, tmp_path: Path) -> None:

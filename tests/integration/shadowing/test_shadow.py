@@ -279,7 +279,7 @@ def test_the_command_finds_nothing(command: Callable[..., subprocess.CompletedPr
     done = command()
     assert done.returncode == 0, done.stdout + done.stderr
     assert "sum 64" in done.stdout
-    assert "Nothing is worse than rounding explains" in done.stdout
+    assert "no kernel has more error than rounding can explain" in done.stdout
 
 
 def test_the_command_names_the_kernel(command: Callable[..., subprocess.CompletedProcess[str]]) -> None:

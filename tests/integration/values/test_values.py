@@ -61,7 +61,7 @@ def test_a_training_step_prints_every_tensor_of_every_kernel(mlp: torch.nn.Modul
     assert not run.findings
     # Each output of a generated kernel was uninitialised before, and holds numbers afterwards.
     assert lines.count("Values:  uninitialised: nothing has been written there yet") == sum(
-        len(call._call.dead) for call in run
+        len(call._call.uninitialised) for call in run
     )
 
 

@@ -17,7 +17,8 @@ from kernelscope.analysis.diff.pairs import ArgumentDifference
 from kernelscope.analysis.tensor_errors import Errors
 from kernelscope.events import Frame
 from kernelscope.model.html import text
-from kernelscope.shadowing.result import Culprit, ShadowResult
+from kernelscope.shadowing.culprit import Culprit
+from kernelscope.shadowing.result import ShadowResult
 
 TAGS = {"style", "div", "span", "table", "tr", "td", "th", "code", "pre", "b", "details", "summary"}
 VISIBLE = EVIL.translate({ord(c): "\ufffd" for c in "\x1b\x07\x00\u202e\u200b\u2028"})
@@ -101,7 +102,7 @@ def test_results() -> None:
     assert "values#00000000#00000000" in page.text
     assert "no divergence" in Page(Divergence(compared=Compared("a", "b", 5, 5, 5))._repr_html_()).text
     result = ShadowResult()
-    assert "nothing to judge" in Page(result._repr_html_()).text
+    assert "no compiled kernel was launched" in Page(result._repr_html_()).text
     result.counts.launches = result.counts.buffers = 4
     assert "nothing wrong" in Page(result._repr_html_()).text
     result.add(culprit("word"))

@@ -45,7 +45,7 @@ def run(source: str, planned: PlannedSource, inputs: Any) -> list[Any]:
         wrapper_source.HERE: types.SimpleNamespace(graph_call=3),
         wrapper_source.BUS: types.SimpleNamespace(note=lambda entry: log.append("note")),
         wrapper_source.TIME: types.SimpleNamespace(monotonic_ns=lambda: 0),
-        wrapper_source.BRIEF: types.SimpleNamespace(pack=lambda *entry: entry),
+        wrapper_source.COMPACT_CALL: types.SimpleNamespace(pack=lambda *entry: entry),
         BEGIN: Hook(lambda graph_call: "execution"),
     }
     namespace: dict[str, Any] = {

@@ -222,7 +222,7 @@ def test_notes_stand_before_launches_that_stay_as_they_were(wrapper: Wrapper) ->
 
     noted = frozenset(c.hook for c in wrapper.callsites)
     text = read_wrapper(SOURCE, "wrapper.py", everything, noted)
-    names = {c.familiar: c.path for c in text.callsites}
+    names = {c.steady: c.path for c in text.callsites}
     here = types.SimpleNamespace(graph_call=7)
     thing = Thing("given")
     namespace: dict[str, Any] = {
@@ -233,7 +233,7 @@ def test_notes_stand_before_launches_that_stay_as_they_were(wrapper: Wrapper) ->
     clock = types.SimpleNamespace(monotonic_ns=lambda: 5)
     constants = names | {
         wrapper_source.BUS: Bus(), wrapper_source.HERE: here, wrapper_source.TIME: clock,
-        wrapper_source.BRIEF: brief,
+        wrapper_source.COMPACT_CALL: brief,
     }  # fmt: skip
     codes = bind(text.codes, constants)
     code = next(code for (name, _), code in codes.items() if name == "Runner.call")
@@ -256,4 +256,4 @@ def test_a_launch_inside_an_expression_keeps_its_hook() -> None:
     text = read_wrapper(source, "w.py", everything, hooks)
     [code] = text.codes.values()
     assert {c.hook for c in text.callsites} <= set(code.co_consts)
-    assert not {c.familiar for c in text.callsites} & set(code.co_consts)
+    assert not {c.steady for c in text.callsites} & set(code.co_consts)

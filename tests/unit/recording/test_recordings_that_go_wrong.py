@@ -8,7 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.sample_runs import ARGS, GRAPH, SPEC, Hashes, brief, compiling, full_call, info, site
+from tests.support.sample_runs import (
+    ARGS,
+    GRAPH,
+    SPEC,
+    Hashes,
+    compact_call,
+    compiling,
+    full_call,
+    info,
+    site,
+)
 
 import kernelscope
 from kernelscope.events import Arg, Finding, GraphCall, Site
@@ -23,7 +33,7 @@ def test_a_number_that_never_got_a_slot_does_not_stop_the_program(tmp_path: Path
     for number in range(300):
         if number in (10, 11, 200):
             next(writer.flight)
-        writer.note(brief(writer, at, -1))()
+        writer.note(compact_call(writer, at, -1))()
     next(writer.flight)
     writer.close()
     expected = [n for n in range(303) if n not in (10, 12, 202)]
@@ -36,7 +46,7 @@ def test_a_slot_that_is_filled_late_is_kept(tmp_path: Path) -> None:
     writer, at = Writer(tmp_path, info(), slots=64), site(1, args=ARGS[:3])
     call = full_call(next(writer.flight), at)
     for _ in range(30):
-        writer.note(brief(writer, at, -1))()
+        writer.note(compact_call(writer, at, -1))()
     gave_up_waiting = threading.Event()
     while not gave_up_waiting.wait(0.05):
         writer.flush()
@@ -66,7 +76,7 @@ def test_text_that_is_no_unicode(tmp_path: Path) -> None:
 def test_a_tensor_of_more_bytes_than_a_number_can_say(tmp_path: Path) -> None:
     wide = Arg("in_ptr0", "in", replace(SPEC, shape=(1 << 40, 1 << 22), stride=(0, 0)), "arg0_1")
     writer, at = Writer(tmp_path, info()), site(1, args=(wide,))
-    writer.note(brief(writer, at, -1))()
+    writer.note(compact_call(writer, at, -1))()
     writer.close()
     assert kernelscope.load(tmp_path).calls[0].arguments[0].tensor == wide.tensor
 
@@ -76,7 +86,7 @@ def test_an_unforeseen_error_ends_the_recording_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_close: bool
 ) -> None:
     writer, at = Writer(tmp_path, info(), slots=64), site(1, args=ARGS[:3])
-    writer.note(brief(writer, at, -1))()
+    writer.note(compact_call(writer, at, -1))()
     writer.flush()
 
     def fail(*_: object) -> None:
@@ -86,7 +96,7 @@ def test_an_unforeseen_error_ends_the_recording_alone(
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         for _ in range(1 if at_close else 500):  # the ring would be full of it
-            writer.note(brief(writer, at, -1))()
+            writer.note(compact_call(writer, at, -1))()
         writer.close()
     assert ["stopped recording" in str(w.message) for w in said] == [True]
     assert len(kernelscope.load(tmp_path)) == 1
@@ -124,13 +134,13 @@ def all_that_tells(writer: Writer, fingerprinter: Hashes, full: Site, noted: Sit
     call = full_call(next(writer.flight), full, fingerprinter)
     writer.enter(call)
     writer.leave(call)
-    end = writer.note(brief(writer, noted))
+    end = writer.note(compact_call(writer, noted))
     writer.note_failed(0, noted.line, "RuntimeError: no")
     end()
     writer.graph_call(GraphCall(call.index, GRAPH, 7, 0, "forward", 1))
     writer.mark("step", "1")
     writer.finding(Finding("kind", "message"))
-    writer.told("key", "value")
+    writer.set_metadata("key", "value")
     writer.duration(call.index, 5)
     writer.tensor(call.index, 0, "pre", "file")
     for record in compiling():

@@ -6,7 +6,7 @@ import torch
 from tests.support.sample_runs import GRAPH, compiling, full_call, info, site
 
 from kernelscope.config import Config
-from kernelscope.events import BRIEF, GraphCall
+from kernelscope.events import COMPACT_CALL, GraphCall
 from kernelscope.probes.bus import BUS
 from kernelscope.recording import Recording
 from kernelscope.recording.sinks import MemorySink
@@ -18,7 +18,7 @@ def test_a_sink_for_observers_keeps_nothing() -> None:
     for number in range(100):
         sink.graph_call(GraphCall(number, GRAPH, 7, 0, "forward", 1), is_paused=False)
         sink.enter(full_call(sink.next_key(), site(1)))
-        sink.note(BRIEF.pack(1, number, 5))
+        sink.note(COMPACT_CALL.pack(1, number, 5))
         sink.mark("step", str(number))
         sink.compiled(compiling()[0])
     counts = {k: len(v) for k, v in vars(sink.run).items() if isinstance(v, list | dict)}

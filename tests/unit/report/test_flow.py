@@ -20,12 +20,20 @@ class Values:
         return slot
 
 
-def call(index: int, *args: tuple[str, int, int], dead: tuple[int, ...] = (), **slots: Any) -> Call:
+def call(index: int, *args: tuple[str, int, int], uninitialised: tuple[int, ...] = (), **slots: Any) -> Call:
     """Each argument is its role, storage and offset."""
     named = tuple(Arg(f"arg{i}", role, SPEC) for i, (role, _, _) in enumerate(args))  # type: ignore[arg-type]
     site = Site(index, Kernel(index, f"k{index}", "cpp", "inductor"), named)
     storages, offsets = tuple(s for _, s, _ in args), tuple(o for _, _, o in args)
-    return Call(index, site, storages=storages, offsets=offsets, dead=dead, fingerprinter=Values(), **slots)
+    return Call(
+        index,
+        site,
+        storages=storages,
+        offsets=offsets,
+        uninitialised=uninitialised,
+        fingerprinter=Values(),
+        **slots,
+    )
 
 
 def test_by_memory() -> None:
@@ -45,7 +53,7 @@ def test_by_value_where_memory_is_not_known() -> None:
 
 
 def test_uninitialised_contents_come_from_nobody() -> None:
-    calls = [call(0, ("out", 1, 0)), call(1, ("inout", 1, 0), dead=(0,)), call(2, ("inout", 1, 0))]
+    calls = [call(0, ("out", 1, 0)), call(1, ("inout", 1, 0), uninitialised=(0,)), call(2, ("inout", 1, 0))]
     assert producers(calls) == {2: {0: (1, 0, False)}}
 
 

@@ -48,7 +48,7 @@ def test_keep_last_lets_go_of_hashes_too(tmp_path: Path) -> None:
 
 def saved(writer: Any, index: int, tensor: torch.Tensor, saver: TensorSaver) -> None:
     call = SimpleNamespace(index=index, pre={0: 1000 + index}, post={})
-    launch = SimpleNamespace(flat=[tensor], point=SimpleNamespace(tensors=(0,), written=()), dead=())
+    launch = SimpleNamespace(flat=[tensor], point=SimpleNamespace(tensors=(0,), written=()), uninitialised=())
     saver.before(call, launch)  # type: ignore[arg-type]
 
 

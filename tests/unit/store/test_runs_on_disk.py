@@ -24,7 +24,7 @@ from tests.support.sample_runs import (
     ARGS,
     GRAPH,
     Hashes,
-    brief,
+    compact_call,
     full_call,
     info,
     make_older,
@@ -229,7 +229,7 @@ def test_many_threads_and_a_small_ring(tmp_path: Path) -> None:
 
     def work() -> None:
         for _ in range(each):
-            writer.note(brief(writer, at, -1))()
+            writer.note(compact_call(writer, at, -1))()
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -243,9 +243,9 @@ def test_many_threads_and_a_small_ring(tmp_path: Path) -> None:
 
 def test_a_call_that_never_ends_does_not_stop_the_others(tmp_path: Path) -> None:
     writer, at = Writer(tmp_path, info(), slots=64), site(1, args=ARGS[:3])
-    stuck = writer.note(brief(writer, at, -1))
+    stuck = writer.note(compact_call(writer, at, -1))
     for _ in range(1000):
-        writer.note(brief(writer, at, -1))()
+        writer.note(compact_call(writer, at, -1))()
     stuck()  # its slot belongs to another by now
     writer.close()
     assert [c.index for c in kernelscope.load(tmp_path).calls] == list(range(1001))
@@ -254,7 +254,7 @@ def test_a_call_that_never_ends_does_not_stop_the_others(tmp_path: Path) -> None
 def test_a_noted_call_that_raises(tmp_path: Path) -> None:
     writer, at = Writer(tmp_path, info()), site(1, args=ARGS[:3])
     for graph_call, line in ((5, at.line), (6, at.line + 1)):
-        writer.note(brief(writer, at, graph_call))
+        writer.note(compact_call(writer, at, graph_call))
         writer.note_failed(graph_call, line, "RuntimeError: no")
     writer.note_failed(5, at.line, "RuntimeError: it is over")
     writer.close()
@@ -300,7 +300,7 @@ def test_a_full_disk_stops_the_recording_and_nothing_else(tmp_path: Path) -> Non
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             for _ in range(400_000):
-                writer.note(brief(writer, at, -1))()
+                writer.note(compact_call(writer, at, -1))()
             writer.close()
         # Not those about files of other tests, whose names may have kernelscope in them.
         ours = [w for w in said if not issubclass(w.category, ResourceWarning)]
@@ -376,7 +376,7 @@ def test_without_a_driver_the_streams_tell_nothing(tmp_path: Path) -> None:
     writer.watch_streams(lambda device: 7)
     at = dataclasses.replace(site(1, args=ARGS[:3]), device="cuda:0")
     for _ in range(3):
-        writer.note(brief(writer, at, -1))()
+        writer.note(compact_call(writer, at, -1))()
     call = full_call(next(writer.flight), at)
     writer.enter(call)
     writer.launched(call.index, 7)
@@ -392,11 +392,11 @@ def test_a_fault_on_a_gpu_as_the_markers_tell_it(tmp_path: Path) -> None:
     """The host was far ahead; stream 1 had completed up to call 4, stream 2 all it was given."""
     writer, at = Writer(tmp_path, info()), site(1, args=ARGS[:3])
     for number in range(12):
-        end = writer.note(brief(writer, at, -1))
+        end = writer.note(compact_call(writer, at, -1))
         writer.flight.on_stream(number, 1 if number < 10 else 2)
         end()
     writer.flight.completed([(0, 5), (0x7F00, 12)])
-    writer.told("exception", "AcceleratorError: CUDA error: illegal memory access\nmore")
+    writer.set_metadata("exception", "AcceleratorError: CUDA error: illegal memory access\nmore")
     writer.close()
     crash = crash_of(tmp_path, folder.Story(("python",), "/", 1, 2, 1))
     assert crash is not None

@@ -23,7 +23,7 @@ from kernelscope.probes.operators import (
     operator_args,
     operator_name,
     return_names,
-    unwritten_returns,
+    uninitialised_returns,
 )
 from kernelscope.probes.origins import caller_frames, caller_key
 from kernelscope.probes.patching import resolve
@@ -153,7 +153,7 @@ class _OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its 
                 is_pending=is_async_collective(func),
                 returns=True,
                 return_names=return_names(func),
-                unwritten_returns=unwritten_returns(func),
+                uninitialised_returns=uninitialised_returns(func),
             )
         return flat, point
 

@@ -171,6 +171,6 @@ class GcuGraphs(PatchSet):
                 is_opaque=call.target.namespace != "aten",
                 returns=True,
                 return_names=operators.return_names(call.target),
-                unwritten_returns=operators.unwritten_returns(call.target),
+                uninitialised_returns=operators.uninitialised_returns(call.target),
             )
         return flat, self._points[key]

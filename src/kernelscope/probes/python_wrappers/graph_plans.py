@@ -38,8 +38,8 @@ def prepare(
     if plan is None:
         return None
     names = {
-        _name(hook): BUS.number(readings.familiars[familiar.site.id])
-        for hook, (_, familiar) in launches.notable.items()
+        _name(hook): BUS.number(readings.steady_sites[steady.site.id])
+        for hook, (_, steady) in launches.notable.items()
     }
     flushes = {f"{FLUSH}{i}": Hook(flush) for i, flush in enumerate(plan.flushes)}
     return PreparedPlan(
@@ -64,9 +64,9 @@ def _launches(launches: WrapperLaunches, readings: GraphReadings) -> Iterator[tu
         readings.swapped[tensor] = view.number
         return True
 
-    for hook, (_, familiar) in launches.notable.items():
-        site, addresses = familiar.site, launches.addresses[hook]
-        if site.id not in readings.familiars:
+    for hook, (_, steady) in launches.notable.items():
+        site, addresses = steady.site, launches.addresses[hook]
+        if site.id not in readings.steady_sites:
             raise Unplannable(f"{site.kernel.name} was not seen")
 
         def read(argument: int, number: int, addresses: Any = addresses) -> Read:

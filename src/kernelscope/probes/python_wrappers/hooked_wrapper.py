@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from kernelscope.events import BRIEF
+from kernelscope.events import COMPACT_CALL
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import Planner
 
@@ -66,10 +66,10 @@ class HookedWrapper:
 
     def follow(self, ended: int = -1) -> None:
         """Do as the recordings want it now; `ended` is the execution that has just taken place."""
-        planner, is_known = BUS.planner, self._text.is_static and not self._launches.unfamiliar
+        planner, is_known = BUS.planner, self._text.is_static and not self._launches.unseen
         if planner is not self._planner:
             self._plan, self._planner = None, None
-        if is_known and BUS.notes_will_do:
+        if is_known and BUS.accepts_compact:
             ends = BUS.notes_have_ends
             if ends not in self._notes:
                 self._notes[ends] = self._with_notes(ends)
@@ -103,7 +103,7 @@ class HookedWrapper:
 
     def _with_notes(self, ends: bool) -> Codes:
         notable = dict(self._launches.notable)  # other threads may find more
-        numbers = {name: BUS.number(familiar) for name, familiar in notable.values()}
+        numbers = {name: BUS.number(steady) for name, steady in notable.values()}
         how = frozenset(notable), ends
         codes = _read(self._source, self.namespace, births=False, notes=how).codes
         return bind(codes, self._hooks | _noted_with() | numbers)
@@ -141,7 +141,7 @@ def _noted_with() -> dict[str, Any]:
         wrapper_source.BUS: BUS,
         wrapper_source.HERE: BUS.here,
         wrapper_source.TIME: time,
-        wrapper_source.BRIEF: BRIEF,
+        wrapper_source.COMPACT_CALL: COMPACT_CALL,
     }
 
 
@@ -159,7 +159,7 @@ def _aliases(inputs: Any) -> _Aliases | None:
                 continue
             memory, offset = value.untyped_storage()._cdata, int(value.storage_offset())
             storage = BUS.storages.known(memory)
-            if storage is not None and storage.unwritten and not storage.left_unwritten:
+            if storage is not None and storage.uninitialised and not storage.left_uninitialised:
                 return None
             first, start = seen.setdefault(memory, (i, offset))
             found.append((first, offset - start))

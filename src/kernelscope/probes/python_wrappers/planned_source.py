@@ -53,7 +53,7 @@ class Read:
 class PlannedLaunch:
     """What one launch finds and leaves, where that is not known already."""
 
-    familiar: str  # the constant with the number that its note has for it
+    steady: str  # the constant with the number that its note has for it
     before: tuple[Read, ...]
     after: tuple[Read, ...]
     writes: frozenset[str]  # variables
@@ -149,7 +149,7 @@ class _Writer:
         if launch is not None:
             self._pending += launch.before
             if self._can_wait(launch):
-                yield from at(in_a_graph(note(launch.familiar)), statement)
+                yield from at(in_a_graph(note(launch.steady)), statement)
             else:
                 yield from self._flush(statement, launch)
             yield statement
@@ -221,6 +221,6 @@ class _Writer:
             self.planned.flushes.append(tuple(read.number for read in self._pending))
             self._pending = []
         if launch is not None:
-            lines.append(note(launch.familiar))
+            lines.append(note(launch.steady))
         if lines:
             yield from at(in_a_graph(*lines), place)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
-from kernelscope.events import Arg, Familiar, Frame, Kernel, Role, Site
+from kernelscope.events import Arg, Frame, Kernel, Role, Site, SteadySite
 from kernelscope.probes import operators
 from kernelscope.probes.bus import BUS, own_fault, unseen
 from kernelscope.probes.describe import describe, flatten, plain
@@ -57,8 +57,8 @@ class WrapperLaunches:
         self._lines = lines
         self._callers = callers  # the user's lines that called the graph
         self.count = 0
-        self.unfamiliar: set[str] = set()  # hooks of launches that have not been seen yet
-        self.notable: dict[str, tuple[str, Familiar]] = {}  # by hook: what a note of it says, and its name
+        self.unseen: set[str] = set()  # hooks of launches that have not been seen yet
+        self.notable: dict[str, tuple[str, SteadySite]] = {}  # by hook: what a note of it says, and its name
         # By hook: a variable for each argument and returned tensor, and the expression with its address.
         self.addresses: dict[str, list[tuple[str, str] | None]] = {}
         self.sub_kernels: list[Any] = []  # of MultiKernels: their `run` is hooked on the object itself
@@ -195,28 +195,28 @@ class WrapperLaunches:
                 return func()(*args, **kwargs), None
             return BUS.run(point, flat, func(), args, kwargs), point
 
-        return self._once_familiar(callsite, launch)
+        return self._once_steady(callsite, launch)
 
-    def _once_familiar(
+    def _once_steady(
         self,
         callsite: Callsite,
         run: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, LaunchPoint | None]],
     ) -> Callable[..., Any]:
         """The first launch is looked at closely; after it, if nobody wants values, a note will do."""
         is_plain = not _interprets()
-        self.unfamiliar.add(callsite.hook)
+        self.unseen.add(callsite.hook)
         self.count += 1
 
         def launch(*args: Any, **kwargs: Any) -> Any:
             result, point = run(args, kwargs)
-            if point is not None and point.familiar is not None and callsite.hook in self.unfamiliar:
+            if point is not None and point.steady is not None and callsite.hook in self.unseen:
                 if point.is_leaf and not point.scalars and is_plain:
                     given = len(point.site.args)
                     returned = _returned_addresses(callsite.target, result, flatten(args, kwargs))
                     self.addresses[callsite.hook] = self.addresses[callsite.hook][:given] + returned
-                    self.notable[callsite.hook] = callsite.familiar, point.familiar
+                    self.notable[callsite.hook] = callsite.steady, point.steady
                 # Last: a thread that finds no hook here writes notes for all that are notable.
-                self.unfamiliar.discard(callsite.hook)
+                self.unseen.discard(callsite.hook)
             return result
 
         return launch
@@ -250,7 +250,7 @@ class WrapperLaunches:
                 is_wrappers=True,
                 returns=True,
                 return_names=operators.return_names(described_by),
-                unwritten_returns=operators.unwritten_returns(described_by),
+                uninitialised_returns=operators.uninitialised_returns(described_by),
             )
 
         def launch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, LaunchPoint | None]:
@@ -263,7 +263,7 @@ class WrapperLaunches:
                 return func(*args, **kwargs), None
             return BUS.run(point, flat, func, args, kwargs), point
 
-        return self._once_familiar(callsite, launch)
+        return self._once_steady(callsite, launch)
 
 
 def _returned_addresses(target: str, result: Any, given: list[Any]) -> list[tuple[str, str] | None]:

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 PREFIX = "_kernelscope_"  # one underscore: two would be mangled inside a class
 # The constants that a note uses, and the local variables.
-BUS, HERE, TIME, BRIEF = f"{PREFIX}bus", f"{PREFIX}here", f"{PREFIX}time", f"{PREFIX}brief"
+BUS, HERE, TIME, COMPACT_CALL = f"{PREFIX}bus", f"{PREFIX}here", f"{PREFIX}time", f"{PREFIX}compact"
 GRAPH_CALL, END = f"{PREFIX}graph_call", f"{PREFIX}end"
 _SYMBOL = re.compile(r"[su]\d+")  # a size that is known only when the graph runs
 _NOT_THE_PROGRAM = {"benchmark_compiled_module", "get_args", "recursively_apply_fns", "__init__"}
@@ -53,9 +53,9 @@ class Callsite:
     target: str  # what its result is assigned to
 
     @property
-    def familiar(self) -> str:
+    def steady(self) -> str:
         """The constant with the number that a note of this call has for it."""
-        return f"{self.hook}_familiar"
+        return f"{self.hook}_steady"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class _Marker(ast.NodeTransformer):
         launched.func = called
         if inside[0].path.startswith("."):
             del launched.args[0]  # the receiver
-        noted = note(inside[0].familiar)
+        noted = note(inside[0].steady)
         if not self._ends:
             return [*at(in_a_graph(noted), node), node]
         # Also outside of a graph: what stood in the variable was called already.
@@ -284,9 +284,9 @@ def _at_place(node: ast.expr, place: ast.expr) -> ast.expr:
     return node
 
 
-def note(familiar: str) -> str:
+def note(steady: str) -> str:
     """The statement that notes a launch: nothing more, because a graph may have a thousand of them."""
-    return f"{BUS!r}.note({BRIEF!r}.pack({familiar!r}, {GRAPH_CALL}, {TIME!r}.monotonic_ns()))"
+    return f"{BUS!r}.note({COMPACT_CALL!r}.pack({steady!r}, {GRAPH_CALL}, {TIME!r}.monotonic_ns()))"
 
 
 def in_a_graph(*statements: str) -> str:

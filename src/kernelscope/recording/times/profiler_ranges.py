@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from kernelscope.events import BRIEF, Brief, Call, range_name
+from kernelscope.events import COMPACT_CALL, Call, CompactCall, range_name
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.eager.profilers import close_range, open_range, say_which_run
 from kernelscope.recording.sinks import Sink
 
-Note = Callable[[Brief], Any]
+Note = Callable[[CompactCall], Any]
 
 
 class ProfilerRanges:
@@ -34,17 +34,17 @@ class ProfilerRanges:
     def around(self, note: Note) -> Note:
         """The same for launches that are noted; what it returns closes the range."""
 
-        def noted(entry: Brief) -> Any:
+        def noted(entry: CompactCall) -> Any:
             end = note(entry)
-            number, graph_call, _ = BRIEF.unpack(entry)
-            familiar = BUS.familiars.get(number)
+            number, graph_call, _ = COMPACT_CALL.unpack(entry)
+            steady = BUS.steady_sites.get(number)
             # The code of a graph that is executing already may not tell when a launch is over.
-            if familiar is None or graph_call < BUS.profiled_from:
+            if steady is None or graph_call < BUS.profiled_from:
                 return end
             index = self._sink.noted_place(entry, end)
             if index < 0:
                 return end
-            self._here.noted = opened = self._open(index, familiar.site.kernel.name)
+            self._here.noted = opened = self._open(index, steady.site.kernel.name)
 
             def leave() -> None:
                 self._here.noted = None

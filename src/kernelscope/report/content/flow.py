@@ -61,7 +61,11 @@ def _read(call: Call) -> dict[int, Any]:
     slots = call.pre or {}
     args = call.site.args
     found = [i for i, a in enumerate(args) if a.tensor is not None and a.role in ("in", "inout")]
-    return {i: call.fingerprinter.read(slots[i]) if i in slots else None for i in found if i not in call.dead}
+    return {
+        i: call.fingerprinter.read(slots[i]) if i in slots else None
+        for i in found
+        if i not in call.uninitialised
+    }
 
 
 def _written(call: Call) -> dict[int, Any]:

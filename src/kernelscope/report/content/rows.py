@@ -78,8 +78,8 @@ def _values(call: Call) -> Form:
         form["post"] = {i: slot for i, slot in call.post.items() if (call.pre or {}).get(i) != slot}
     if call.scalars:
         form["scalars"] = [to_json(value) for value in call.scalars]
-    if call.dead:
-        form["dead"] = call.dead
+    if call.uninitialised:
+        form["dead"] = call.uninitialised
     if call.error:
         form["error"] = call.error
     if call.parent >= 0:

@@ -17,12 +17,14 @@ from torch.fx import Node
 
 from kernelscope.fingerprint.torch_bits import quiet
 from kernelscope.probes.launch import Launch
+from kernelscope.shadowing.culprit import Culprit, culprit_of
 from kernelscope.shadowing.graph_execution import Execution
-from kernelscope.shadowing.reference.evaluate import CannotEvaluate, Reference, coarsest_eps
+from kernelscope.shadowing.reference.evaluate import CannotEvaluate, Reference
 from kernelscope.shadowing.reference.launch_nodes import Output, Unit
 from kernelscope.shadowing.reference.node_kinds import is_view, value_of
+from kernelscope.shadowing.reference.rounding import coarsest_eps
 from kernelscope.shadowing.reference.slices import concrete_shape, is_value_of, shaped
-from kernelscope.shadowing.result import Culprit, ShadowResult, culprit_of
+from kernelscope.shadowing.result import ShadowResult
 
 from .judge import Verdict, judge
 
@@ -252,7 +254,7 @@ class LaunchCheck:
 
 def _poison(launch: Launch) -> None:
     """What holds nothing yet is filled, so that an element which the kernel forgets is seen."""
-    for i in launch.dead:
+    for i in launch.uninitialised:
         if i not in launch.point.written:
             continue
         tensor = launch.flat[i]

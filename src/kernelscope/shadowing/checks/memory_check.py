@@ -9,8 +9,9 @@ import torch
 
 from kernelscope.fingerprint.torch_bits import quiet
 from kernelscope.probes.launch import Launch
+from kernelscope.shadowing.culprit import Culprit, culprit_of
 from kernelscope.shadowing.graph_execution import Execution
-from kernelscope.shadowing.result import Culprit, ShadowResult, culprit_of
+from kernelscope.shadowing.result import ShadowResult
 
 from .foreign_writes import Change, Watch
 
@@ -64,9 +65,14 @@ class MemoryCheck:
         own = {launch.storages[place].id for _, place in point.outputs}  # filled by this launch itself
         for place, i in enumerate(point.tensors):
             storage = launch.storages[place]
-            if storage.left_unwritten:
+            if storage.left_uninitialised:
                 continue  # an operator passes on what it has no use for: seeds where nothing is dropped
-            if i in launch.dead and i not in point.written and storage.id not in own and not storage.written:
+            if (
+                i in launch.uninitialised
+                and i not in point.written
+                and storage.id not in own
+                and not storage.written
+            ):
                 reason = "it is read, but nothing was ever written there"
                 arg = launch.site.args[i]
                 self.result.add(

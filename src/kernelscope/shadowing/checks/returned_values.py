@@ -11,10 +11,10 @@ from torch.fx import Node
 from torch.utils._pytree import tree_flatten
 
 from kernelscope.fingerprint.torch_bits import quiet
+from kernelscope.shadowing.culprit import Culprit
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate, Reference
 from kernelscope.shadowing.reference.in_place import InPlace
 from kernelscope.shadowing.reference.node_kinds import base_of, is_view
-from kernelscope.shadowing.result import Culprit
 
 from .foreign_writes import digest
 

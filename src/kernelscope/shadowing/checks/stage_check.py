@@ -16,7 +16,8 @@ from torch.utils._pytree import tree_flatten
 
 from kernelscope.probes.compilation.fx_stages import Stage
 from kernelscope.probes.compilation.lowering import LoweredGraph
-from kernelscope.shadowing.reference.evaluate import CannotEvaluate, Reference, coarsest_eps
+from kernelscope.shadowing.culprit import Culprit
+from kernelscope.shadowing.reference.evaluate import CannotEvaluate, Reference
 from kernelscope.shadowing.reference.in_place import InPlace, find_writers
 from kernelscope.shadowing.reference.node_kinds import (
     aten,
@@ -26,8 +27,9 @@ from kernelscope.shadowing.reference.node_kinds import (
     is_user_kernel,
     value_of,
 )
+from kernelscope.shadowing.reference.rounding import coarsest_eps
 from kernelscope.shadowing.reference.slices import concrete_shape
-from kernelscope.shadowing.result import Culprit, ShadowResult
+from kernelscope.shadowing.result import ShadowResult
 
 from .judge import Verdict, judge
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -34,15 +34,8 @@ from .node_kinds import (
     value_of,
     written_names,
 )
+from .rounding import WIDE, eps_of, reduction_size, shaken, widen, widened
 
-_WIDE = {
-    torch.float16: torch.float64,
-    torch.bfloat16: torch.float64,
-    torch.float32: torch.float64,
-    torch.complex32: torch.complex128,
-    torch.complex64: torch.complex128,
-}
-_REDUCING = ("mm", "addmm", "bmm", "baddbmm", "convolution", "softmax", "attention", "cumsum", "linear")
 _BITS = {torch.ops.aten.view.dtype}
 
 
@@ -86,12 +79,12 @@ class Reference:
             eps = eps_of(dtype_of(node))
             if not eps or is_view(node) or is_random(node):
                 return value
-            return _shaken(value, 0.5 * eps, generator)
+            return shaken(value, 0.5 * eps, generator)
 
         def run(node: Node, args: Any, kwargs: Any) -> Any:
             if node not in self._writers and (reach := reduction_size(node)):
                 eps = eps_of(dtype_of(node)) or eps_of(torch.float32)
-                args = _shaken(args, eps * (0.5 + math.sqrt(reach) / 8), generator)
+                args = shaken(args, eps * (0.5 + math.sqrt(reach) / 8), generator)
             return self._wide(node, args, kwargs)
 
         return self._run(order, widened(inputs), run, shake)
@@ -194,14 +187,14 @@ class Reference:
         if target is operator.getitem:
             return args[0][args[1]]
         if is_random(node):
-            return _widen(self._random(target, args, kwargs))
+            return widen(self._random(target, args, kwargs))
         if target in _BITS or getattr(target, "namespace", "") not in ("aten", "prims"):
             return self._narrowly(node, args, kwargs)
         wide = tree_map(
-            lambda part: _WIDE.get(part, part) if isinstance(part, torch.dtype) else part, (args, kwargs)
+            lambda part: WIDE.get(part, part) if isinstance(part, torch.dtype) else part, (args, kwargs)
         )
         try:
-            return _widen(self._plain(node, *wide))
+            return widen(self._plain(node, *wide))
         except (RuntimeError, NotImplementedError, TypeError):
             return self._narrowly(node, args, kwargs)
 
@@ -216,7 +209,7 @@ class Reference:
 
         given = args, kwargs
         args, kwargs = _paired(narrow, args, node.args), _paired(narrow, kwargs, node.kwargs)
-        result = _widen(self._plain(node, args, kwargs))
+        result = widen(self._plain(node, args, kwargs))
         if node in self._writers:
             _write_back(node.target, given, (args, kwargs))
         return result
@@ -237,24 +230,10 @@ class Reference:
         return found.to(seed.device)
 
 
-def widened(inputs: Mapping[Node, Any]) -> dict[Node, Any]:
-    return {node: _widen(value) for node, value in inputs.items()}
-
-
-def _widen(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.to(_WIDE[value.dtype]) if value.dtype in _WIDE else value
-    if isinstance(value, dict):
-        return {key: _widen(part) for key, part in value.items()}
-    if isinstance(value, tuple | list):
-        return type(value)(map(_widen, value)) if type(value) in (tuple, list) else tuple(map(_widen, value))
-    return value
-
-
 def _copied(node: Node, source: Any, *, wide: bool = False) -> Any:
     """`copy_(destination, source)`: of the destination only shape and dtype matter."""
     value = value_of(node)
-    dtype = _WIDE.get(value.dtype, value.dtype) if wide else value.dtype
+    dtype = WIDE.get(value.dtype, value.dtype) if wide else value.dtype
     return source.to(dtype).expand(source.shape if tuple(source.shape) == tuple(value.shape) else value.shape)
 
 
@@ -309,57 +288,6 @@ def _paired(change: Callable[[Any, Any], Any], values: Any, parts: Any) -> Any:
     if isinstance(values, Mapping) and isinstance(parts, Mapping):
         return {k: _paired(change, v, parts[k]) for k, v in values.items()}
     return change(values, parts)
-
-
-def _shaken(value: Any, size: float, generator: torch.Generator) -> Any:
-    if isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex()):
-        noise = torch.rand(value.shape, dtype=torch.float64, generator=generator)
-        return value * (1 + (2 * noise - 1).to(value.device) * size)
-    if isinstance(value, tuple | list):
-        return [_shaken(v, size, generator) for v in value]
-    return value
-
-
-def reduction_size(node: Node) -> float:
-    """How many numbers go into one of the result's, for a node that adds many; else 0."""
-    out = value_of(node)
-    outs = [v for v in (out if isinstance(out, tuple | list) else [out]) if isinstance(v, torch.Tensor)]
-    ins = [v for n in node.all_input_nodes if isinstance(v := value_of(n), torch.Tensor)]
-    if not outs or not ins or is_view(node):
-        return 0
-    most, made = max(_count(v) for v in ins), max(1.0, min(_count(v) for v in outs))
-    name = str(getattr(node.target, "__name__", node.target))
-    if any(word in name for word in _REDUCING):
-        return max(most / made, max(float(_last(v)) for v in ins))
-    return most / made if most > made else 0
-
-
-def _count(value: torch.Tensor) -> float:
-    return float(math.prod(int(n) if isinstance(n, int) else _hint(n) for n in value.shape))
-
-
-def _last(value: torch.Tensor) -> int:
-    return _hint(value.shape[-1]) if value.dim() else 1
-
-
-def _hint(size: Any) -> int:
-    if isinstance(size, int):
-        return size
-    hint = getattr(size.node, "hint", None)
-    return int(hint) if hint is not None else 64
-
-
-def eps_of(dtype: torch.dtype | None) -> float:
-    """One rounding, relative; 0 for what is not a float."""
-    if dtype is None or not (dtype.is_floating_point or dtype.is_complex):
-        return 0.0
-    return float(torch.finfo(dtype).eps)
-
-
-def coarsest_eps(order: Iterable[Node], outputs: Iterable[torch.dtype]) -> float:
-    """Of all that the nodes compute; inputs are what they are."""
-    computed = [eps_of(dtype_of(n)) for n in order if not is_view(n)]
-    return max([*computed, *map(eps_of, outputs)], default=0.0) or eps_of(torch.float32)
 
 
 def _attribute(module: Any, path: str) -> Any:

@@ -105,7 +105,7 @@ def _unit_of_users(launch: Launch, execution: Execution, alive: Mapping[str, Any
         base = given.get(arg.name)
         if isinstance(base, Node):
             unit.outputs.append(Output(arg.wrapper_name, arg.name, node, i, key=arg.name, held=base))
-            if i in launch.dead or base not in stops:
+            if i in launch.uninitialised or base not in stops:
                 unit.fresh.append(base)
     for name, node in execution.holds.items():
         if isinstance(alive.get(name), torch.Tensor):
@@ -231,7 +231,7 @@ def _stops(launch: Launch, execution: Execution, alive: Mapping[str, Any]) -> di
         if arg.tensor is None or not name or arg.role == "out":
             continue
         node = execution.held(name)
-        if node is None and arg.role == "inout" and i not in launch.dead:
+        if node is None and arg.role == "inout" and i not in launch.uninitialised:
             node = _before_renaming(name, execution)
         if node is not None:
             stop_at(execution, stops, node, name)

@@ -25,7 +25,7 @@ from operator import length_hint
 from pathlib import Path
 from typing import Any
 
-from kernelscope.events import BRIEF, Brief, Call, Familiar, Kernel, Site
+from kernelscope.events import COMPACT_CALL, Call, CompactCall, Kernel, Site, SteadySite
 from kernelscope.store import codec
 
 MAGIC = b"KSFLIGHT"
@@ -52,7 +52,7 @@ RECORD = struct.Struct("<II")  # length and CRC-32 of a journal record
 _JOURNAL_LIMIT = 4 << 20
 _END = 1 << 62  # call + 1 never gets there
 _LOOK_BACK = 4096  # calls of other threads that may have come since
-_UNKNOWN = Familiar(Site((1 << 32) - 1, Kernel(-1, "(unknown)", "unknown", "unknown"), ()), ())
+_UNKNOWN = SteadySite(Site((1 << 32) - 1, Kernel(-1, "(unknown)", "unknown", "unknown"), ()), ())
 _PACK_END = struct.Struct("<Q").pack_into
 
 
@@ -90,12 +90,14 @@ class Flight:
         self.next_slot: Callable[[], tuple[int, int]] = zip(
             self._numbers, cycle(places), strict=False
         ).__next__
-        self.familiar: Callable[[int], Familiar | None] = lambda number: None  # by the number in a note
-        self._noted: dict[int, int] = {}  # site of a familiar place, by its number
+        self.steady: Callable[[int], SteadySite | None] = lambda number: None  # by the number in a note
+        self._noted: dict[int, int] = {}  # site of a steady place, by its number
         self.limit = slots  # the newest call + 1 that has a slot, until the writer has taken older ones
         self.make_room: Callable[[int], None] = lambda number: None
         self.sites: dict[int, Site] = {}
-        self.dead: dict[int, tuple[int, ...]] = {}  # by site: uninitialised arguments of its noted calls
+        self.uninitialised: dict[
+            int, tuple[int, ...]
+        ] = {}  # by site: uninitialised arguments of its noted calls
         self.cuda_devices: dict[int, int] = {}  # by site
         self.new_sites: list[int] = []
         self._keeps_sites = True
@@ -105,21 +107,21 @@ class Flight:
 
     # -- on the launching threads ----------------------------------------------------------------------
 
-    def noter(self, left: Callable[[int], None]) -> Callable[[Brief], Callable[[], None]]:
+    def noter(self, left: Callable[[int], None]) -> Callable[[CompactCall], Callable[[], None]]:
         """What notes a launch in few words; what it returns is to be called when the launch is over."""
         ring, pack, known, next_slot, unpack = (
             self.map,
             NOTE.pack_into,
             self._noted,
             self.next_slot,
-            BRIEF.unpack,
+            COMPACT_CALL.unpack,
         )
 
-        def note(entry: Brief) -> Callable[[], None]:
-            familiar, graph_call, start_ns = unpack(entry)
-            site = known.get(familiar)
+        def note(entry: CompactCall) -> Callable[[], None]:
+            steady, graph_call, start_ns = unpack(entry)
+            site = known.get(steady)
             if site is None:
-                site = self._meet_noted(familiar)
+                site = self._meet_noted(steady)
             number, at = next_slot()
             if number > self.limit:
                 self.make_room(number)
@@ -129,12 +131,12 @@ class Flight:
         return note
 
     def _meet_noted(self, number: int) -> int:
-        familiar = self.familiar(number)
-        if familiar is None:  # of a recording that has closed since
-            familiar = _UNKNOWN
-        self.meet_familiar(familiar)
-        self._noted[number] = familiar.site.id
-        return familiar.site.id
+        steady = self.steady(number)
+        if steady is None:  # of a recording that has closed since
+            steady = _UNKNOWN
+        self.meet_steady(steady)
+        self._noted[number] = steady.site.id
+        return steady.site.id
 
     def leaver(self, *, timed: bool) -> Callable[[int], None]:
         """What marks a call as over."""
@@ -202,13 +204,13 @@ class Flight:
             at = HEADER_BYTES + (index & (self.slots - 1)) * SLOT.size
             self.map[at + STREAM_PLACE_AT] = place
 
-    def meet_familiar(self, familiar: Familiar) -> None:
+    def meet_steady(self, steady: SteadySite) -> None:
         if not self._keeps_sites:
             return
-        if self.sites.get(familiar.site.id) is not familiar.site:
-            self.meet(familiar.site)
-        self.dead[familiar.site.id] = familiar.dead
-        self.new_sites.append(familiar.site.id)
+        if self.sites.get(steady.site.id) is not steady.site:
+            self.meet(steady.site)
+        self.uninitialised[steady.site.id] = steady.uninitialised
+        self.new_sites.append(steady.site.id)
 
     def meet(self, site: Site) -> None:
         """Keep a site where a crash cannot take it, before its first launch."""
@@ -262,7 +264,7 @@ class Flight:
     def keep_no_sites(self, nowhere: list[int]) -> None:
         """From now on: no site will be written any more."""
         self._keeps_sites, self.new_sites = False, nowhere
-        for known in (self.sites, self.dead, self.cuda_devices):
+        for known in (self.sites, self.uninitialised, self.cuda_devices):
             known.clear()
 
     def stopped(self, why: str) -> None:

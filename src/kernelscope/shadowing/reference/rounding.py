@@ -1,0 +1,86 @@
+"""How much rounding a node may do: dtypes, their float64 counterparts, and errors as large as a rounding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from .node_kinds import dtype_of, is_view, value_of
+
+WIDE = {
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.float32: torch.float64,
+    torch.complex32: torch.complex128,
+    torch.complex64: torch.complex128,
+}
+_REDUCING = ("mm", "addmm", "bmm", "baddbmm", "convolution", "softmax", "attention", "cumsum", "linear")
+
+
+def widened(inputs: Mapping[Node, Any]) -> dict[Node, Any]:
+    return {node: widen(value) for node, value in inputs.items()}
+
+
+def widen(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(WIDE[value.dtype]) if value.dtype in WIDE else value
+    if isinstance(value, dict):
+        return {key: widen(part) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)(map(widen, value)) if type(value) in (tuple, list) else tuple(map(widen, value))
+    return value
+
+
+def shaken(value: Any, size: float, generator: torch.Generator) -> Any:
+    if isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex()):
+        noise = torch.rand(value.shape, dtype=torch.float64, generator=generator)
+        return value * (1 + (2 * noise - 1).to(value.device) * size)
+    if isinstance(value, tuple | list):
+        return [shaken(v, size, generator) for v in value]
+    return value
+
+
+def reduction_size(node: Node) -> float:
+    """How many numbers go into one of the result's, for a node that adds many; else 0."""
+    out = value_of(node)
+    outs = [v for v in (out if isinstance(out, tuple | list) else [out]) if isinstance(v, torch.Tensor)]
+    ins = [v for n in node.all_input_nodes if isinstance(v := value_of(n), torch.Tensor)]
+    if not outs or not ins or is_view(node):
+        return 0
+    most, made = max(_count(v) for v in ins), max(1.0, min(_count(v) for v in outs))
+    name = str(getattr(node.target, "__name__", node.target))
+    if any(word in name for word in _REDUCING):
+        return max(most / made, max(float(_last(v)) for v in ins))
+    return most / made if most > made else 0
+
+
+def _count(value: torch.Tensor) -> float:
+    return float(math.prod(int(n) if isinstance(n, int) else _hint(n) for n in value.shape))
+
+
+def _last(value: torch.Tensor) -> int:
+    return _hint(value.shape[-1]) if value.dim() else 1
+
+
+def _hint(size: Any) -> int:
+    if isinstance(size, int):
+        return size
+    hint = getattr(size.node, "hint", None)
+    return int(hint) if hint is not None else 64
+
+
+def eps_of(dtype: torch.dtype | None) -> float:
+    """One rounding, relative; 0 for what is not a float."""
+    if dtype is None or not (dtype.is_floating_point or dtype.is_complex):
+        return 0.0
+    return float(torch.finfo(dtype).eps)
+
+
+def coarsest_eps(order: Iterable[Node], outputs: Iterable[torch.dtype]) -> float:
+    """Of all that the nodes compute; inputs are what they are."""
+    computed = [eps_of(dtype_of(n)) for n in order if not is_view(n)]
+    return max([*computed, *map(eps_of, outputs)], default=0.0) or eps_of(torch.float32)
