@@ -536,3 +536,36 @@ def test_candidates_with_their_times(cache: Path) -> None:
     assert candidates
     assert sum(c.chosen for c in candidates) >= 1
     assert all(c.nanoseconds > 0 for c in candidates)
+
+
+def test_a_node_that_a_pass_made_leads_to_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inductor pads some products, by timing; the padding has a stack trace and nothing else."""
+    from torch._inductor import config
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+
+    def pad(graph: torch.fx.Graph) -> None:
+        [product] = graph.find_nodes(op="call_function", target=torch.ops.aten.mm.default)
+        left, right = product.args
+        with graph.inserting_before(product):
+            padded = graph.call_function(torch.ops.aten.constant_pad_nd.default, (left, [0, 0, 0, 1]))
+            padded.meta = {"val": torch.empty(9, 8), "stack_trace": product.meta["stack_trace"]}
+            longer = graph.call_function(torch.ops.aten.mm.default, (padded, right))
+            longer.meta = {"val": torch.empty(9, 8), "stack_trace": product.meta["stack_trace"]}
+            part = graph.call_function(torch.ops.aten.slice.Tensor, (longer, 0, 0, 8))
+            part.meta = dict(product.meta)
+        product.replace_all_uses_with(part)
+        graph.erase_node(product)
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x @ y).relu()
+
+    torch._dynamo.reset()
+    x = torch.randn(8, 8)
+    with config.patch(post_grad_custom_post_pass=pad), kernelscope.record(stages=True) as run:
+        torch.testing.assert_close(torch.compile(program)(x, x), program(x, x))
+    [graph] = run.stages
+    nodes = {node.name: node.pre_grad for launch in graph.provenance for node in launch.nodes}
+    assert nodes["constant_pad_nd_default"] == ("matmul",)

@@ -100,6 +100,7 @@ class KernelProvenance:
         """Where a node that is lowered comes from."""
         found = [each for each in _made_for(node) if self._pre_grad(graph, each) or _trace(each)] or [node]
         pre_grad = set[str]().union(*(self._pre_grad(graph, each) for each in found))
+        pre_grad = pre_grad or self._pre_grad_of_neighbours(graph, node)
         frames = frames_of_trace(_trace(found[0]))
         if not any(is_users(frame.file) for frame in frames):
             # Modules of a library alone, as in a Sequential: then it is who called the compiled code.
@@ -111,6 +112,18 @@ class KernelProvenance:
         found = _sources(node, self._context.pre_grad.get(graph.frame, set()))
         numbers = self._context.by_sequence.get(graph.frame, {})
         return found or numbers.get(node.meta.get("seq_nr"), set())
+
+    def _pre_grad_of_neighbours(self, graph: Compilation, node: Any) -> set[str]:
+        """For a node that a pass made with nothing but a stack trace, such as the padding of a product."""
+        seen, waiting = {node}, [node]
+        while waiting and _trace(node):
+            around = dict.fromkeys(near for each in waiting for near in (*each.users, *each.all_input_nodes))
+            waiting = [near for near in around if near not in seen and _trace(near) == _trace(node)]
+            found = set[str]().union(*(self._pre_grad(graph, near) for near in waiting))
+            if found:
+                return found
+            seen.update(waiting)
+        return set()
 
 
 def _trace(node: Any) -> str:
