@@ -26,10 +26,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))  # a machine that can
 
 import kernelscope
 from kernelscope.events import Graph
+from kernelscope.generated_code.calls import ArgText, Callsite
+from kernelscope.generated_code.wrapper import Wrapper
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.origins import LineMap
 from kernelscope.probes.python_wrappers.wrapper_launches import WrapperLaunches, lookup
-from kernelscope.probes.python_wrappers.wrapper_source import ArgText, Callsite, KernelText, Wrapper
 
 TENSOR_COUNTS = (1, 6, 12)
 CALLS = 1000  # in one recording: a step of a large model
@@ -51,7 +52,7 @@ class Kernels:
             "extern_kernels": self,
             "empty_strided_cpu": torch._C._dynamo.guards._empty_strided_cpu,  # type: ignore[attr-defined]
         }
-        wrapper = Wrapper(kernels={"cpp_fused_0": KernelText("cpp_fused_0", "cpp_pybinding", source)})
+        wrapper = Wrapper(f"cpp_fused_0 = async_compile.cpp_pybinding([], {source!r})")
         self._launches = WrapperLaunches(wrapper, "wrapper.py", self._namespace, LineMap(None))
         self._hooked = hooked
 

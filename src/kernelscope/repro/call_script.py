@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
+from keyword import iskeyword
 from typing import Any
 
 from kernelscope.analysis.random_operators import draws
@@ -15,7 +17,6 @@ from .composing import Script, docstring, draws_by_seed, ending, laid_out, regis
 from .eager_part import EagerPart, eager_part
 from .launching import Launching, launching
 from .saved_arguments import Tensors, about_argument, about_value, place_in_memory, value_of_variable
-from .wrapper_parts import uniquely
 
 # What the text of a launch, or of eager, may use.
 _TAKEN = ("torch", "triton", "tl", "device", "inf", "nan", "math", "ctypes", "base", "named", "returned")
@@ -128,3 +129,16 @@ def _text(
         ]
     blocks += tables(given, recorded, notes)
     return laid_out([*blocks, *ending(eager, launch.first, draws=draws_numbers)])
+
+
+def uniquely(names: Sequence[str], taken: Collection[str] = ()) -> list[str]:
+    """Names that can be variables of a script, each once."""
+    made: list[str] = []
+    for name in names:
+        plain = re.sub(r"\W", "_", name) or "value"
+        plain = f"_{plain}" if plain[0].isdigit() else f"{plain}_" if iskeyword(plain) else plain
+        number, each = 2, plain
+        while each in made or each in taken:
+            each, number = f"{plain}_{number}", number + 1
+        made.append(each)
+    return made

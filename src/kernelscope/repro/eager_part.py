@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelscope.events import TensorSpec
+from kernelscope.generated_code.printed_graph import FxLine, FxText, read_fx, slice_of
+from kernelscope.generated_code.wrapper import Wrapper
 from kernelscope.model.call import KernelCall
 from kernelscope.stages.graphs import StagedGraph
 from kernelscope.store.stored_run import StoredRun
 
-from .fx_text import FxLine, FxText, read_fx, slice_of
+from .launch_code import LaunchCode
 from .saved_arguments import (
     Tensors,
     Value,
@@ -23,7 +25,6 @@ from .saved_arguments import (
     written_before,
 )
 from .sizes import learn, value_of, values_of
-from .wrapper_parts import LaunchText, Wrapper
 
 
 @dataclass(slots=True)
@@ -60,14 +61,14 @@ class GraphNames:
         names = [b["name"] for b in bodies[body]] if body else list(self.text.inputs)
         self.nodes |= dict(zip(names, self.text.inputs, strict=False))
         self.changed = self.text.changed
-        self.renamed, self.reused = wrapper.renamed(), wrapper.reused()
+        self.renamed, self.reused = wrapper.renamed, wrapper.reused
         self.written: set[str] = set()  # by launches before the one that is looked at
         self.written_again: set[str] = set()  # by launches after it
         results = wrapper.results(body or "call")
         if len(results) == len(self.text.results):  # what the wrapper returns is the value of that node
-            for variable, node in zip(results, self.text.results, strict=True):
-                if variable and node:
-                    self.nodes.setdefault(variable, node)
+            for result, node in zip(results, self.text.results, strict=True):
+                if result.variable and node:
+                    self.nodes.setdefault(result.variable, node)
 
     def holder(self, name: str) -> str:
         """The variable that says what is in the memory of this one: who was written last under its name."""
@@ -101,7 +102,7 @@ def eager_part(
     call: KernelCall,
     names: Mapping[int, str],
     wrapper: Wrapper,
-    launch: LaunchText,
+    launch: LaunchCode,
     tensors: Tensors,
     held: Mapping[str, TensorSpec],
 ) -> EagerPart | None:
@@ -109,7 +110,8 @@ def eager_part(
     staged = run.stages_of(call.graph)
     if staged is None or "post_grad" not in staged.stages:
         return None
-    graph, part = GraphNames(staged, wrapper, wrapper.function_at(call.wrapper_line[1])), EagerPart()
+    function, part = wrapper.function_at(call.wrapper_line[1]), EagerPart()
+    graph = GraphNames(staged, wrapper, function.name if function is not None else "")
     graph.written = written_before(run, call, wrapper)
     graph.written_again = written_after(run, call, wrapper)
     outputs = _outputs(call, names, graph, wrapper, launch, part)
@@ -182,7 +184,7 @@ def _outputs(
     names: Mapping[int, str],
     graph: GraphNames,
     wrapper: Wrapper,
-    launch: LaunchText,
+    launch: LaunchCode,
     part: EagerPart,
 ) -> dict[str, str]:
     """By argument that is written or returned: the node that it should be."""

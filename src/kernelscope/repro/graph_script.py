@@ -10,6 +10,8 @@ from typing import Any
 from kernelscope.analysis.random_operators import is_random
 from kernelscope.errors import RunError
 from kernelscope.events import Graph
+from kernelscope.generated_code.printed_graph import FxText, read_fx
+from kernelscope.generated_code.wrapper import Wrapper
 from kernelscope.model.call import KernelCall
 from kernelscope.model.run import is_graph
 from kernelscope.stages.graphs import NoSuchStage, StagedGraph
@@ -28,10 +30,8 @@ from .composing import (
     tables,
 )
 from .eager_part import GraphNames, sizes_of_execution, whole
-from .fx_text import FxText, read_fx
 from .saved_arguments import Tensors, Value, calls_around, values_of_call
 from .sizes import value_of, values_of
-from .wrapper_parts import Wrapper
 
 
 def graph_script(run: StoredRun, which: str, imports: Sequence[str] = (), stage: str = "") -> Script:
@@ -43,7 +43,7 @@ def graph_script(run: StoredRun, which: str, imports: Sequence[str] = (), stage:
             f"graph {graph.name} has no recorded stages: record with\n"
             "  kernelscope run --values save --stages your_script.py"
         )
-    wrapper = Wrapper(graph.source)
+    wrapper = Wrapper.of_any_text(graph.source)
     known, tensors, notes = GraphNames(staged, wrapper), Tensors(run), list[str]()
     inputs, left = _values(run, first, wrapper)
     for variable, value in list(inputs.items()):  # memory that goes on under a new name
@@ -254,11 +254,11 @@ def _recorded(
     tensors: Tensors,
 ) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    variables, views, results = wrapper.results(), wrapper.views(), known.text.results
-    if len(variables) != len(results):
+    returned, results = wrapper.results(), known.text.results
+    if len(returned) != len(results):
         return found
     for i, name in enumerate(text.results):
-        value = left.get(variables[i])
+        value = left.get(returned[i].variable)
         line = known.text.lines.get(results[i])
         if not name or value is None or line is None or line.shape is None:
             continue
@@ -272,7 +272,7 @@ def _recorded(
         about: dict[str, Any] = {
             "saved": tensors.add(value.file, f"result {i}"), "dtype": value.spec.dtype, "shape": shape,
         }  # fmt: skip
-        if (view := views[i]) is not None:
+        if (view := returned[i].view) is not None:
             stride = values_of(view.stride, symbols)
             if values_of(view.shape, symbols) != shape or stride is None or view.offset != "0":
                 continue

@@ -8,10 +8,11 @@ from keyword import iskeyword
 from typing import Any
 
 from kernelscope.errors import RunError
+from kernelscope.generated_code.wrapper import Wrapper
 from kernelscope.model.call import KernelCall
 
 from .gcu_launch import gcu_launch
-from .wrapper_parts import LaunchText, Wrapper
+from .launch_code import LaunchCode, binds, launch_at, needed
 
 _BUILTINS = frozenset({"True", "False", "None", "torch", "inf", "nan", "math", "float", "int"})
 
@@ -23,7 +24,7 @@ class Launching:
     before: list[str]
     lines: list[str]
     wrapper: Wrapper
-    text: LaunchText = field(default_factory=lambda: LaunchText(""))
+    text: LaunchCode = field(default_factory=lambda: LaunchCode(""))
     first: list[str] = field(default_factory=list)  # what the script does before it launches
     variables: list[str] = field(default_factory=list)  # of the wrapper, that arguments are made of
 
@@ -41,17 +42,17 @@ def launching(call: KernelCall, names: dict[int, str]) -> Launching:
 
 def _of_wrapper(call: KernelCall, names: dict[int, str]) -> Launching:
     assert call.graph is not None
-    wrapper = Wrapper(call.graph.source)
+    wrapper = Wrapper.of_any_text(call.graph.source)
     generated = call.kind in ("cpp", "triton")
     pairs = [
         (arg.wrapper_name, names[i] if arg.tensor is not None else "")
         for i, arg in enumerate(call.arguments)
         if not arg.returned and (generated or arg.tensor is not None)
     ]
-    text = wrapper.launch(call.wrapper_line[1], pairs, positional=generated)
+    text = launch_at(wrapper, call.wrapper_line[1], pairs, positional=generated)
     if text is None:
         raise RunError(f"call {call.index}, {call.kernel_name}: its launch is not in the text of its wrapper")
-    before = wrapper.needed(text.free)
+    before = needed(wrapper, text.free)
     scalars = {
         arg.wrapper_name: value
         for arg, value in zip(call.arguments, call.args, strict=True)
@@ -62,7 +63,7 @@ def _of_wrapper(call: KernelCall, names: dict[int, str]) -> Launching:
         if name in scalars:
             before.append(f"{name} = {scalars[name]!r}")
         elif not (
-            name in _BUILTINS or wrapper.binds(name) or any(s.startswith(f"{name} =") for s in text.setup)
+            name in _BUILTINS or binds(wrapper, name) or any(s.startswith(f"{name} =") for s in text.setup)
         ):
             variables.append(name)
     settled = [f"settle({text.call.partition('.')[0]}, {call.config!r})"] if call.kind == "triton" else []

@@ -9,12 +9,11 @@ from typing import Any
 
 from kernelscope.errors import RunError
 from kernelscope.events import TensorSpec
+from kernelscope.generated_code.wrapper import Wrapper
 from kernelscope.model.call import KernelCall
 from kernelscope.store.folder import TENSORS
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.store.tensors import SavedTensor, read_tensor
-
-from .wrapper_parts import Wrapper
 
 _NEAR = 4096  # calls back in which the rest of a graph's execution is looked for
 
@@ -86,7 +85,7 @@ def value_of_variable(run: StoredRun, call: KernelCall, wrapper: Wrapper, name: 
     for each in run.select(first=max(0, call.index - _NEAR), limit=min(call.index, _NEAR)):
         of = each.graph
         if of is not None and of.direction == "forward" and of.name.rpartition("_")[0] == pair:
-            found = dict(values_of_call(run, each, "before", Wrapper(of.source))).get(name, found)
+            found = dict(values_of_call(run, each, "before", Wrapper.of_any_text(of.source))).get(name, found)
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .generated import GeneratedKernel
+from kernelscope.generated_code.kernels import GeneratedKernel
 
 # As our printer writes it: a function begins and ends in the first column.
 _FUNCTION = re.compile(r"^__co__ [^\n(]*?(?P<name>\w+)\([^\n]*\{\n.*?^\}$", re.MULTILINE | re.DOTALL)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import json
 from pathlib import Path
 from typing import Any
 
+from kernelscope.generated_code.kernels import GeneratedKernel, cpp_wrapper_in
 from kernelscope.text.file_names import file_name
 
 from .document import write
 from .documents import document
-from .generated import GeneratedKernel
 from .graphs import StagedGraph
 from .records import Provenance
 
@@ -77,22 +76,6 @@ def export(graph: StagedGraph, folder: Path, versions: dict[str, str], indent: i
 def folder_name(graph: StagedGraph, position: int) -> str:
     """Sorted as they were compiled: "00-0_0-forward"."""
     return f"{position:02d}-{file_name(graph.name)}"
-
-
-def cpp_wrapper_in(code: str) -> str:
-    """With cpp_wrapper the Python file holds the C++ of the wrapper as a string."""
-    if "cpp_wrapper_src" not in code:
-        return ""
-    try:
-        tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError):
-        return ""
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
-            names = [t.id for t in node.targets if isinstance(t, ast.Name)]
-            if "cpp_wrapper_src" in names and isinstance(node.value.value, str):
-                return node.value.value
-    return ""
 
 
 def fusion_text(graph: StagedGraph) -> str:

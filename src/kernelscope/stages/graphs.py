@@ -5,13 +5,15 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
 
 from kernelscope.events import Frame, Graph
+from kernelscope.generated_code.kernels import GeneratedKernel, kernels_in
+from kernelscope.generated_code.launch_comments import launches_in
 
 from .choreo_code import choreo_kernels_in
-from .generated import GeneratedKernel, kernels_in, launches_in
 from .records import FRAME, Candidate, Compilation, Incident, Provenance, Record, Refusal, Stage
 
 GCU = "gcu"  # the stage that a graph of that backend has: what its document has besides other stages
@@ -87,8 +89,9 @@ class StagedGraph:
 
     @cached_property
     def kernels(self) -> list[GeneratedKernel]:
-        written = self.stages.get("choreo")
-        return kernels_in(self.output_code) if written is None else choreo_kernels_in(written.text)
+        if "choreo" in self.stages:
+            return choreo_kernels_in(self.stages["choreo"].text)
+        return [replace(k, source=k.source.strip("\n")) for k in kernels_in(self.output_code)]
 
     @cached_property
     def provenance(self) -> list[Provenance]:

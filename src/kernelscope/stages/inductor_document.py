@@ -6,8 +6,9 @@ import math
 import re
 from typing import Any
 
+from kernelscope.generated_code.kernels import GeneratedKernel
+
 from .document import new_document
-from .generated import GeneratedKernel
 from .graphs import StagedGraph, user_lines
 
 _SIGNATURE = re.compile(

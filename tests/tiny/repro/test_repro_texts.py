@@ -10,13 +10,14 @@ import torch
 
 import kernelscope
 from kernelscope.cli import main
+from kernelscope.generated_code.printed_graph import read_fx, slice_of
+from kernelscope.generated_code.wrapper import Result, View, Wrapper
 from kernelscope.repro import composing, files
-from kernelscope.repro.call_script import call_script
+from kernelscope.repro.call_script import call_script, uniquely
 from kernelscope.repro.embedded.rounding import Reference, allowance, difference
 from kernelscope.repro.embedded.tensors import arguments
-from kernelscope.repro.fx_text import read_fx, slice_of
+from kernelscope.repro.launch_code import launch_at, needed
 from kernelscope.repro.sizes import learn, value_of
-from kernelscope.repro.wrapper_parts import ReturnedView, Wrapper, uniquely
 
 Capture = pytest.CaptureFixture[str]
 
@@ -138,29 +139,32 @@ def test_sizes_are_numbers_and_nothing_else() -> None:
 def test_a_launch_in_a_wrapper() -> None:
     wrapper = Wrapper(WRAPPER)
     line = 1 + WRAPPER.splitlines().index("    cpp_fused_0(arg0_1, buf0, s77)")
-    launch = wrapper.launch(line, [("arg0_1", "in_ptr0"), ("buf0", "out_ptr0"), ("s77", "")], positional=True)
+    launch = launch_at(
+        wrapper, line, [("arg0_1", "in_ptr0"), ("buf0", "out_ptr0"), ("s77", "")], positional=True
+    )
     assert launch is not None
     assert launch.call == "cpp_fused_0(in_ptr0, out_ptr0, s77)"
     assert launch.free == ("cpp_fused_0", "s77")
-    needed = "\n".join(wrapper.needed(launch.free))
-    assert "async_compile = AsyncCompile()" in needed
-    assert "kernel\n" in needed
-    assert needed.endswith("async_compile.wait(globals())")
-    assert "other" not in needed
+    code = "\n".join(needed(wrapper, launch.free))
+    assert "async_compile = AsyncCompile()" in code
+    assert "kernel\n" in code
+    assert code.endswith("async_compile.wait(globals())")
+    assert "other" not in code
     names = [("buf1", "self"), ("buf1", "mat2"), ("buf2", "out")]
-    product = wrapper.launch(line + 2, names, positional=False)
+    product = launch_at(wrapper, line + 2, names, positional=False)
     assert product is not None
     assert product.call == "extern_kernels.mm(self, mat2, out=out)"
     assert wrapper.targets(line + 3) == {0: "buf4", 1: "buf5"}
-    assert wrapper.results() == ["buf4", "buf1"]
-    assert wrapper.views() == [None, ReturnedView(("4", "2"), ("2", "1"), "0")]
-    assert wrapper.function_at(line) == "call"
+    assert wrapper.results() == [Result("buf4"), Result("buf1", View(("4", "2"), ("2", "1"), "0"))]
+    function = wrapper.function_at(line)
+    assert function is not None
+    assert function.name == "call"
     assert wrapper.is_read_after("buf0", line)
     assert not wrapper.is_read_after("buf0", line + 1), "it is only freed"
-    assert wrapper.function_at(1) == ""
-    assert wrapper.renamed()["buf1"] == "buf0"
-    assert wrapper.launch(1000, [], positional=True) is None
-    assert not Wrapper("no ( python").is_readable
+    assert wrapper.function_at(1) is None
+    assert wrapper.renamed["buf1"] == "buf0"
+    assert launch_at(wrapper, 1000, [], positional=True) is None
+    assert not Wrapper.of_any_text("no ( python").functions
 
 
 PARTS = """

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from kernelscope.probes.python_wrappers import wrapper_source
+from kernelscope.generated_code.calls import hook_name
+from kernelscope.probes.python_wrappers import hooked_source
+from kernelscope.probes.python_wrappers.hooked_source import Hook, bind
 from kernelscope.probes.python_wrappers.planned_source import (
     BEGIN,
     FLUSH,
@@ -20,7 +22,6 @@ from kernelscope.probes.python_wrappers.planned_source import (
     address_of,
     plan_source,
 )
-from kernelscope.probes.python_wrappers.wrapper_source import Hook, bind, hook_name
 
 
 def hooks(source: str, *names: str) -> list[str]:
@@ -42,10 +43,10 @@ def run(source: str, planned: PlannedSource, inputs: Any) -> list[Any]:
     """What happens when the planned code runs: flushes with their tensors, and launches."""
     log: list[Any] = []
     constants: dict[str, Any] = {
-        wrapper_source.HERE: types.SimpleNamespace(graph_call=3),
-        wrapper_source.BUS: types.SimpleNamespace(note=lambda entry: log.append("note")),
-        wrapper_source.TIME: types.SimpleNamespace(monotonic_ns=lambda: 0),
-        wrapper_source.COMPACT_CALL: types.SimpleNamespace(pack=lambda *entry: entry),
+        hooked_source.HERE: types.SimpleNamespace(graph_call=3),
+        hooked_source.BUS: types.SimpleNamespace(note=lambda entry: log.append("note")),
+        hooked_source.TIME: types.SimpleNamespace(monotonic_ns=lambda: 0),
+        hooked_source.COMPACT_CALL: types.SimpleNamespace(pack=lambda *entry: entry),
         BEGIN: Hook(lambda graph_call: "execution"),
     }
     namespace: dict[str, Any] = {

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelscope.events import Frame
+from kernelscope.generated_code.kernels import kernels_in
 from kernelscope.probes.origins import frames_of_trace
-from kernelscope.stages.generated import kernels_in
 from kernelscope.stages.graphs import user_lines
 from kernelscope.stages.records import Compilation, Incident, Provenance, Record, Stage
 

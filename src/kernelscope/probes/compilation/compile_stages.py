@@ -18,8 +18,8 @@ from kernelscope.probes.bus import BUS
 from kernelscope.probes.gcu.stages import GcuStages
 from kernelscope.probes.patching import MovedTarget, Patch, PatchSet
 from kernelscope.probes.python_wrappers.compiled_graphs import direction_of
+from kernelscope.stages.cached_provenance import provenance_in
 from kernelscope.stages.fx_part import fx_part
-from kernelscope.stages.generated import provenance_in
 from kernelscope.stages.records import Candidate, Compilation, Provenance, Record, Refusal, Stage
 from kernelscope.stages.translation import Translation, translation
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from kernelscope.generated_code.launch_comments import call_name
 from kernelscope.probes.origins import frames_of_trace, is_users
 from kernelscope.probes.patching import Patch
-from kernelscope.stages.generated import call_name
 from kernelscope.stages.records import Compilation, FxOrigin, Provenance
 
 from .compile_context import CompileContext, ours

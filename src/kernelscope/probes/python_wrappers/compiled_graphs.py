@@ -219,14 +219,14 @@ class CompiledGraphs(PatchSet):
         return graph, wrapper
 
     def _hook_wrapper(self, compiled: Any, namespace: dict[str, Any], path: str) -> HookedWrapper:
-        text = read_with_births(compiled.source_code, namespace)
+        text, codes = read_with_births(compiled.source_code, namespace)
         linemap = compiled.cache_linemap or []
         code, callers = self._called_from(compiled)
         launches = WrapperLaunches(text, path, namespace, LineMap(linemap, code), callers)
         hooked = self._hooked[id(namespace)] = HookedWrapper(
             namespace,
-            compiled.source_code,
             text,
+            codes,
             launches,
             optimizes=any(_OPTIMIZERS in (trace or "") for _, trace in linemap),
             is_cuda="cuda" in compiled.device_types,

@@ -9,9 +9,9 @@ from typing import Any
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import GraphPlan, GraphReadings, Planner
 
+from .hooked_source import Codes, Hook
 from .planned_source import BEGIN, FLUSH, PlannedLaunch, PlannedSource, Read, Unplannable, plan_source
 from .wrapper_launches import WrapperLaunches
-from .wrapper_source import Codes, Hook
 
 
 @dataclass(frozen=True, slots=True)

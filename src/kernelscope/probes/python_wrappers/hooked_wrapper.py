@@ -15,13 +15,15 @@ from typing import Any, TypeAlias
 import torch
 
 from kernelscope.events import COMPACT_CALL
+from kernelscope.generated_code.kernels import GeneratedKernel
+from kernelscope.generated_code.wrapper import Wrapper
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import Planner
 
-from . import wrapper_source
+from . import hooked_source
 from .graph_plans import PreparedPlan, prepare
+from .hooked_source import Codes, Hook, bind, hooked
 from .wrapper_launches import WrapperLaunches, is_birth, is_launch, lookup
-from .wrapper_source import Codes, Hook, KernelText, Wrapper, bind, read_wrapper
 
 _Aliases: TypeAlias = tuple[tuple[int, int], ...]
 
@@ -32,8 +34,8 @@ class HookedWrapper:
     def __init__(
         self,
         namespace: dict[str, Any],
-        source: str,
         text: Wrapper,
+        codes: Codes,
         launches: WrapperLaunches,
         *,
         optimizes: bool,
@@ -43,8 +45,8 @@ class HookedWrapper:
         self.aot_name = text.aot_name
         self.optimizes = optimizes  # it is the step of a torch optimizer, compiled
         self.is_cuda = is_cuda
-        self._source = source
         self._text = text
+        self._codes = codes
         self._launches = launches
         self._originals: list[tuple[FunctionType, CodeType]] = []
         self._hooks: dict[str, Any] = {}
@@ -59,7 +61,7 @@ class HookedWrapper:
 
     def hook(self) -> None:
         self._hooks = {c.hook: Hook(self._launches.hook(c)) for c in self._text.callsites}
-        self._in_full = bind(self._text.codes, self._hooks)
+        self._in_full = bind(self._codes, self._hooks)
         self._sub_kernels = self._launches.sub_kernels
         self._originals = [(function, function.__code__) for function in _functions(self.namespace)]
         self._use(self._in_full)
@@ -105,14 +107,14 @@ class HookedWrapper:
         notable = dict(self._launches.notable)  # other threads may find more
         numbers = {name: BUS.number(steady) for name, steady in notable.values()}
         how = frozenset(notable), ends
-        codes = _read(self._source, self.namespace, births=False, notes=how).codes
+        _, codes = _read(self._text.source, self.namespace, births=False, notes=how)
         return bind(codes, self._hooks | _noted_with() | numbers)
 
     def _planned(self, planner: Planner, graph_call: int) -> PreparedPlan | None:
         if len(self._launches.notable) != self._launches.count or self._aliases is None:
             return None
         path = str(self.namespace.get("__file__", "<wrapper>"))
-        plan = prepare(planner, graph_call, self._launches, self._source, path)
+        plan = prepare(planner, graph_call, self._launches, self._text.source, path)
         if plan is not None:
             self._as_planned = bind(plan.codes, _noted_with() | plan.constants)
         return plan
@@ -138,10 +140,10 @@ class HookedWrapper:
 
 def _noted_with() -> dict[str, Any]:
     return {
-        wrapper_source.BUS: BUS,
-        wrapper_source.HERE: BUS.here,
-        wrapper_source.TIME: time,
-        wrapper_source.COMPACT_CALL: COMPACT_CALL,
+        hooked_source.BUS: BUS,
+        hooked_source.HERE: BUS.here,
+        hooked_source.TIME: time,
+        hooked_source.COMPACT_CALL: COMPACT_CALL,
     }
 
 
@@ -170,33 +172,36 @@ def _aliases(inputs: Any) -> _Aliases | None:
 
 _Notes: TypeAlias = tuple[frozenset[str], bool]  # hooks that are noted, and whether their ends are told
 _NONE: _Notes = frozenset(), False
-_TEXTS: dict[tuple[str, bool, _Notes], tuple[str, Wrapper]] = {}  # a long one takes a second to read
+_TEXTS: dict[tuple[str, bool, _Notes], tuple[Wrapper, Codes]] = {}  # a long one takes a second to read
 _TEXTS_AT_MOST = 256
 
 
-def read_with_births(source: str, namespace: dict[str, Any]) -> Wrapper:
-    """The wrapper's text with its launches and allocations hooked."""
+def read_with_births(source: str, namespace: dict[str, Any]) -> tuple[Wrapper, Codes]:
+    """A wrapper, and its code with launches and allocations hooked."""
     return _read(source, namespace, births=True)
 
 
-def _read(source: str, namespace: dict[str, Any], *, births: bool, notes: _Notes = _NONE) -> Wrapper:
+def _read(
+    source: str, namespace: dict[str, Any], *, births: bool, notes: _Notes = _NONE
+) -> tuple[Wrapper, Codes]:
     path = str(namespace.get("__file__", "<wrapper>"))
     key = path, births, notes
     known = _TEXTS.get(key)
-    if known is not None and known[0] == source:
-        return known[1]
+    if known is not None and known[0].source == source:
+        return known
 
-    def choose(called: str, kernels: Mapping[str, KernelText]) -> bool:
+    def choose(called: str, kernels: Mapping[str, GeneratedKernel]) -> bool:
         return is_launch(called, namespace, kernels) and (
             births or not is_birth(called, lookup(called, namespace))
         )
 
     noted, ends = notes
-    wrapper = read_wrapper(source, path, choose, noted, ends=ends)
+    wrapper = Wrapper(source, path, choose)
+    codes = hooked(wrapper, path, noted, ends=ends)
     while len(_TEXTS) >= _TEXTS_AT_MOST:
         del _TEXTS[next(iter(_TEXTS))]
-    _TEXTS[key] = source, wrapper
-    return wrapper
+    _TEXTS[key] = wrapper, codes
+    return wrapper, codes
 
 
 def _functions(namespace: dict[str, Any]) -> Iterator[FunctionType]:

@@ -12,18 +12,10 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from .wrapper_source import (
-    GRAPH_CALL,
-    HERE,
-    PREFIX,
-    Codes,
-    at,
-    codes_in,
-    hook_name,
-    in_a_graph,
-    note,
-    program_functions,
-)
+from kernelscope.generated_code.calls import PREFIX, hook_name
+from kernelscope.generated_code.wrapper import program_functions
+
+from .hooked_source import GRAPH_CALL, HERE, Codes, at, compiled, in_a_graph, note
 
 _TOGETHER = 8  # as many as a kernel looks at together
 _POOL = "alloc_from_pool("
@@ -82,8 +74,7 @@ def plan_source(
         writer.write(function)
     if writer.left:
         raise Unplannable(f"{len(writer.left)} launches are not statements of their own")
-    ast.fix_missing_locations(tree)
-    writer.planned.codes = dict(codes_in(compile(tree, filename, "exec", dont_inherit=True)))
+    writer.planned.codes = compiled(tree, filename)
     return writer.planned
 
 

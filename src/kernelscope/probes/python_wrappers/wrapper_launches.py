@@ -16,6 +16,9 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from kernelscope.events import Arg, Frame, Kernel, Role, Site, SteadySite
+from kernelscope.generated_code.calls import ArgText, Callsite
+from kernelscope.generated_code.kernels import GeneratedKernel
+from kernelscope.generated_code.wrapper import Wrapper
 from kernelscope.probes import operators
 from kernelscope.probes.bus import BUS, own_fault, unseen
 from kernelscope.probes.describe import describe, flatten, plain
@@ -31,7 +34,6 @@ from kernelscope.probes.triton.kernel_signatures import (
 )
 
 from .planned_source import address_of
-from .wrapper_source import ArgText, Callsite, KernelText, Wrapper
 
 # Methods of a local tensor that launch a kernel; the wrapper calls them without going through a global.
 LOCAL_LAUNCHES = {".zero_", ".copy_", ".fill_"}
@@ -76,7 +78,7 @@ class WrapperLaunches:
             return self._generated(callsite, text, target)
         return self._operator(callsite, target, target)
 
-    def _generated(self, callsite: Callsite, text: KernelText, target: Any) -> Callable[..., Any]:
+    def _generated(self, callsite: Callsite, text: GeneratedKernel, target: Any) -> Callable[..., Any]:
         if text.maker == "cpp_pybinding":
             kernel = self._kernel(text, "cpp")
             return self._positional(callsite, kernel, cpp_arguments(text.source), lambda: target)
@@ -92,7 +94,7 @@ class WrapperLaunches:
         launches: dict[int, Callable[..., Any]] = {}
         for i, kernel in enumerate(multi_kernel.kernels):
             name = str(kernel.inductor_meta.get("kernel_name", callsite.path))
-            text = self._wrapper.kernels.get(name, KernelText(name, "triton", ""))
+            text = self._wrapper.kernels.get(name, GeneratedKernel(name, "triton", ""))
             passed = tuple(a for part in multi_kernel.arg_index[i] for a in callsite.args[part])
             run = partial(type(kernel).run, kernel)
             launches[id(kernel)] = self._triton(replace(callsite, args=passed), text, kernel, run)
@@ -109,7 +111,7 @@ class WrapperLaunches:
 
         return launch
 
-    def _triton(self, callsite: Callsite, text: KernelText, owner: Any, run: Any) -> Callable[..., Any]:
+    def _triton(self, callsite: Callsite, text: GeneratedKernel, owner: Any, run: Any) -> Callable[..., Any]:
         producer = "user" if is_users_own(owner) else "inductor"
         kernel = self._kernel(replace(text, name=owner.fn.__name__), "triton", producer)
         names, extra = triton_arguments(owner, text.source), launcher_arguments(owner)
@@ -118,7 +120,7 @@ class WrapperLaunches:
             callsite, kernel, names, (lambda: run) if run else (lambda: owner.run), seal, len(extra)
         )
 
-    def _kernel(self, text: KernelText, kind: str, producer: str = "inductor") -> Kernel:
+    def _kernel(self, text: GeneratedKernel, kind: str, producer: str = "inductor") -> Kernel:
         return BUS.kernel(text.name, kind, producer, text.source, source_hash(text.source, text.name))
 
     def _site(self, callsite: Callsite, kernel: Kernel, args: tuple[Arg, ...]) -> Site:
@@ -331,7 +333,7 @@ def is_birth(path: str, target: Any) -> bool:
     return name.startswith("empty_strided") or name == "alloc_from_pool" or operators.is_birth(target)
 
 
-def is_launch(path: str, namespace: dict[str, Any], kernels: Mapping[str, KernelText]) -> bool:
+def is_launch(path: str, namespace: dict[str, Any], kernels: Mapping[str, GeneratedKernel]) -> bool:
     """Whether a call in a wrapper launches a kernel or hands out memory, and so is to be hooked."""
     if path.startswith("."):
         return path in LOCAL_LAUNCHES

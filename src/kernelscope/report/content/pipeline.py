@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kernelscope.events import Graph
+from kernelscope.generated_code.launch_comments import launches_in
 from kernelscope.stages import StagedGraph, user_lines
-from kernelscope.stages.generated import launches_in
 from kernelscope.stages.records import Incident, Provenance
 from kernelscope.store.stored_run import StoredRun
 

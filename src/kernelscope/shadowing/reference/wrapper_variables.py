@@ -10,17 +10,15 @@ from typing import Any
 
 import torch
 
-from kernelscope.probes.python_wrappers.wrapper_source import (
-    Callsite,
-    KernelText,
-    program_functions,
-    read_wrapper,
-)
+from kernelscope.generated_code.calls import Callsite
+from kernelscope.generated_code.kernels import GeneratedKernel
+from kernelscope.generated_code.wrapper import Wrapper, names_in
 from kernelscope.probes.triton.kernel_signatures import cpp_arguments
 from kernelscope.probes.triton.pointer_roles import roles_in_source
 
 from .node_kinds import written_names
 
+_READING = ast.Assign | ast.Expr | ast.Return | ast.If | ast.While
 _WRITTEN = re.compile(r"(in_)?out_ptr|ws_ptr")
 
 
@@ -53,24 +51,46 @@ class WrapperText:
 
 def read_text(source: str, path: str, body: str = "", bodies: Collection[str] = ()) -> WrapperText:
     """Of the wrapper without those of its functions that are `bodies` of branches and loops, or of one."""
-    text, renamings = WrapperText(), list[int]()
-    for function in program_functions(ast.parse(source)):
+    wrapper = Wrapper(source, path, lambda called, kernels: True)
+    text, renamings = WrapperText(), dict[int, str]()
+    for function in wrapper.functions:
         if function.name != body if body else function.name in bodies:
             continue
-        for statement in _statements(function):
-            if function.name == (body or "call") and isinstance(statement, ast.Return):
-                text.results = _results(statement)
-            _note_assignment(statement, text)
-            if _is_renaming(statement, text):
-                renamings.append(statement.lineno)  # whether the value goes on too is seen below
-                continue
-            for part in ast.walk(statement.test if isinstance(statement, ast.If | ast.While) else statement):
-                if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
-                    line = _end(statement)
-                    text.last_read[part.id] = max(line, text.last_read.get(part.id, 0))
-                    if isinstance(statement, ast.Return):
-                        text.returned.add(part.id)
-    wrapper = read_wrapper(source, path, lambda called, kernels: True)
+        if function.name == (body or "call"):
+            text.results = [result.variable for result in function.results]
+        for assignment in function.assignments:
+            text.targets[assignment.line] = assignment.target
+            if assignment.renamed:
+                text.renamed[assignment.target] = assignment.renamed
+                renamings[assignment.line] = assignment.target
+            elif assignment.item[0]:
+                text.items[assignment.target] = assignment.item[0]
+        for statement in function.statements:
+            # Whether the value goes on with a new name is decided below.
+            is_renaming = isinstance(statement, ast.Assign) and statement.lineno in renamings
+            if isinstance(statement, _READING) and not is_renaming:
+                _note_reads(statement, text)
+    updated = _note_writes(wrapper, text)
+    for line, target in reversed(renamings.items()):  # later names first: a name may be reused twice
+        if target in updated or (target in text.last_read and target not in text.last_write):
+            name = text.renamed[target]
+            text.last_read[name] = max(line, text.last_read.get(name, 0))
+            updated.add(name)
+    return text
+
+
+def _note_reads(statement: ast.stmt, text: WrapperText) -> None:
+    tested = statement.test if isinstance(statement, ast.If | ast.While) else statement
+    last = statement if isinstance(statement, ast.While) else tested  # a loop tests after each round
+    line = last.end_lineno or statement.lineno
+    for name in names_in(tested):
+        text.last_read[name] = max(line, text.last_read.get(name, 0))
+        if isinstance(statement, ast.Return):
+            text.returned.add(name)
+
+
+def _note_writes(wrapper: Wrapper, text: WrapperText) -> set[str]:
+    """Gives the variables that a launch reads and writes."""
     updated: set[str] = set()
     for callsite in wrapper.callsites:
         for name, role in _written_names(callsite, wrapper.kernels):
@@ -79,56 +99,10 @@ def read_text(source: str, path: str, body: str = "", bodies: Collection[str] = 
                 lines.append(callsite.line)
             if role == "inout":
                 updated.add(name)
-    for line in reversed(renamings):  # later names first: a name may go on twice
-        target = text.targets[line]
-        if target in updated or (target in text.last_read and target not in text.last_write):
-            source_name = text.renamed[target]
-            text.last_read[source_name] = max(line, text.last_read.get(source_name, 0))
-            updated.add(source_name)
-    return text
+    return updated
 
 
-def _statements(function: ast.FunctionDef) -> Iterator[ast.stmt]:
-    for node in ast.walk(function):
-        if isinstance(node, ast.Assign | ast.Expr | ast.Return | ast.If | ast.While):
-            yield node
-
-
-def _end(statement: ast.stmt) -> int:
-    if isinstance(statement, ast.While):  # asked again after each round
-        return statement.end_lineno or statement.lineno
-    return (statement.test if isinstance(statement, ast.If) else statement).end_lineno or statement.lineno
-
-
-def _results(statement: ast.Return) -> list[str]:
-    """buf3 of buf3, and of reinterpret_tensor(buf3, …)."""
-    parts = statement.value.elts if isinstance(statement.value, ast.Tuple) else []
-    inner = [p.args[0] if isinstance(p, ast.Call) and p.args else p for p in parts]
-    return [p.id if isinstance(p, ast.Name) else "" for p in inner]
-
-
-def _note_assignment(statement: ast.stmt, text: WrapperText) -> None:
-    match statement:
-        case ast.Assign(targets=[ast.Name(id=target)], value=value):
-            text.targets[statement.lineno] = target
-            match value:
-                case ast.Name(id=source):
-                    text.renamed[target] = source
-                case ast.Call(func=ast.Name(id="reinterpret_tensor"), args=[ast.Name(id=source), *_]):
-                    text.renamed[target] = source
-                case ast.Subscript(value=inner):
-                    while isinstance(inner, ast.Subscript):  # buf1[1][0]
-                        inner = inner.value
-                    if isinstance(inner, ast.Name):
-                        text.items[target] = inner.id
-
-
-def _is_renaming(statement: ast.stmt, text: WrapperText) -> bool:
-    target = text.targets.get(statement.lineno)
-    return isinstance(statement, ast.Assign) and target is not None and target in text.renamed
-
-
-def _written_names(callsite: Callsite, kernels: Mapping[str, KernelText]) -> Iterator[tuple[str, str]]:
+def _written_names(callsite: Callsite, kernels: Mapping[str, GeneratedKernel]) -> Iterator[tuple[str, str]]:
     kernel = kernels.get(callsite.path.split(".")[0])
     if kernel is None:
         if "out" in callsite.kwargs:
@@ -158,7 +132,7 @@ def _written_by_operator(callsite: Callsite) -> Iterator[tuple[str, str]]:
             yield named[name].name, "inout"
 
 
-def _roles(kernel: KernelText) -> list[str]:
+def _roles(kernel: GeneratedKernel) -> list[str]:
     if kernel.maker == "cpp_pybinding":
         return [role for _, role in cpp_arguments(kernel.source)]
     found = re.search(rf"def {re.escape(kernel.name)}\(([^)]*)\)", kernel.source)

@@ -7,6 +7,8 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from .kernels import parsed
+
 _TENSOR = re.compile(r"^(?P<dtype>[a-z]\w*)\[(?P<shape>[^\]]*)\]")
 # Names that the printed code uses without defining them.
 _KNOWN = frozenset({"torch", "device", "inf", "nan", "self", "math", "operator", "fx_pytree", "print"})
@@ -103,15 +105,11 @@ class FxText:
 def read_fx(text: str, body: str = "") -> FxText:
     """A graph, or a branch or loop's body in it; of text that is no printed graph, one without lines."""
     found = FxText()
-    try:
-        tree = ast.parse(_plain(text))
-    except (SyntaxError, ValueError, RecursionError):
-        return found
-    around: ast.AST | None = tree
-    if body:
-        around = next((n for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and n.name == body), None)
-    functions = ast.walk(around) if around is not None else iter(())
-    function = next((n for n in functions if isinstance(n, ast.FunctionDef) and n.name == "forward"), None)
+    tree: ast.AST | None = parsed(_plain(text))
+    if tree is not None and body:
+        tree = next((n for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and n.name == body), None)
+    nodes = ast.walk(tree) if tree is not None else iter(())
+    function = next((n for n in nodes if isinstance(n, ast.FunctionDef) and n.name == "forward"), None)
     if function is None:
         return found
     for argument in function.args.args[1:]:

@@ -8,16 +8,11 @@ from typing import Any
 
 import pytest
 
-from kernelscope.probes.python_wrappers import wrapper_source
-from kernelscope.probes.python_wrappers.wrapper_source import (
-    PREFIX,
-    ArgText,
-    Hook,
-    KernelText,
-    Wrapper,
-    bind,
-    read_wrapper,
-)
+from kernelscope.generated_code.calls import PREFIX, ArgText
+from kernelscope.generated_code.kernels import GeneratedKernel
+from kernelscope.generated_code.wrapper import Wrapper
+from kernelscope.probes.python_wrappers import hooked_source
+from kernelscope.probes.python_wrappers.hooked_source import Hook, bind, hooked
 
 SOURCE = """
 # AOT ID: ['3_forward']
@@ -58,13 +53,13 @@ def benchmark_compiled_module(times=10):
 """
 
 
-def everything(path: str, kernels: Mapping[str, KernelText]) -> bool:
+def everything(path: str, kernels: Mapping[str, GeneratedKernel]) -> bool:
     return path not in ("make", "reinterpret_tensor", "Runner")
 
 
 @pytest.fixture
 def wrapper() -> Wrapper:
-    return read_wrapper(SOURCE, "wrapper.py", everything)
+    return Wrapper(SOURCE, "wrapper.py", everything)
 
 
 def line_of(text: str) -> int:
@@ -110,7 +105,7 @@ def test_the_head_and_the_kernels(wrapper: Wrapper) -> None:
 
 
 def test_a_call_that_is_not_chosen_is_left_alone() -> None:
-    assert not read_wrapper(SOURCE, "wrapper.py", lambda path, kernels: False).callsites
+    assert not Wrapper(SOURCE, "wrapper.py", lambda path, kernels: False).callsites
 
 
 @pytest.mark.parametrize(
@@ -129,7 +124,7 @@ def test_a_call_that_is_not_chosen_is_left_alone() -> None:
 )
 def test_symbols_in_a_shape_make_a_wrapper_dynamic(statement: str, is_static: bool) -> None:
     source = f"def call(args):\n    arg0_1, = args\n    {statement}\n    return (arg0_1,)\n"
-    assert read_wrapper(source, "w.py", lambda path, kernels: False).is_static is is_static
+    assert Wrapper(source, "w.py", lambda path, kernels: False).is_static is is_static
 
 
 def test_what_comes_after_a_line(wrapper: Wrapper) -> None:
@@ -140,7 +135,7 @@ def test_what_comes_after_a_line(wrapper: Wrapper) -> None:
     assert after(line_of("cpp_fused_relu_0(buf9")) is None, "another function's statements do not count"
 
 
-def run(codes: bool) -> list[Any]:
+def run(is_hooked: bool) -> list[Any]:
     """What executing the wrapper calls, with the original code or with the marked one."""
     log: list[Any] = []
 
@@ -163,8 +158,8 @@ def run(codes: bool) -> list[Any]:
     exec(compile(SOURCE.replace("import torch", "torch = extern_kernels"), "wrapper.py", "exec"), namespace)
     runner = namespace["runner"]
     log.clear()
-    if codes:
-        wrapper = read_wrapper(SOURCE, "wrapper.py", everything)
+    if is_hooked:
+        wrapper = Wrapper(SOURCE, "wrapper.py", everything)
         function = type(runner).call
         original = function.__code__
 
@@ -183,15 +178,16 @@ def run(codes: bool) -> list[Any]:
 
         hooks = {callsite.hook: Hook(hook(callsite.path)) for callsite in wrapper.callsites}
         before = set(namespace)
-        function.__code__ = bind(wrapper.codes, hooks)[original.co_qualname, original.co_firstlineno]
+        codes = bind(hooked(wrapper, "wrapper.py"), hooks)
+        function.__code__ = codes[original.co_qualname, original.co_firstlineno]
         assert set(namespace) == before
     runner.call([Named("arg0_1"), Named("arg1_1")])
     return log
 
 
 def test_marked_code_calls_the_same_in_the_same_order() -> None:
-    marked = run(codes=True)
-    assert [entry for entry in marked if entry[0] != "hook"] == run(codes=False)
+    marked = run(is_hooked=True)
+    assert [entry for entry in marked if entry[0] != "hook"] == run(is_hooked=False)
     assert [path for name, *path in marked if name == "hook"] == [
         ["empty_strided_cpu"], ["extern_kernels.addmm"], ["torch.ops.mylib.both.default"],
         ["cpp_fused_relu_0"], [".copy_"], [".zero_"],
@@ -221,8 +217,7 @@ def test_notes_stand_before_launches_that_stay_as_they_were(wrapper: Wrapper) ->
             log.append(entry)
 
     noted = frozenset(c.hook for c in wrapper.callsites)
-    text = read_wrapper(SOURCE, "wrapper.py", everything, noted)
-    names = {c.steady: c.path for c in text.callsites}
+    names = {c.steady: c.path for c in wrapper.callsites}
     here = types.SimpleNamespace(graph_call=7)
     thing = Thing("given")
     namespace: dict[str, Any] = {
@@ -232,10 +227,10 @@ def test_notes_stand_before_launches_that_stay_as_they_were(wrapper: Wrapper) ->
     brief = types.SimpleNamespace(pack=lambda *entry: entry)
     clock = types.SimpleNamespace(monotonic_ns=lambda: 5)
     constants = names | {
-        wrapper_source.BUS: Bus(), wrapper_source.HERE: here, wrapper_source.TIME: clock,
-        wrapper_source.COMPACT_CALL: brief,
+        hooked_source.BUS: Bus(), hooked_source.HERE: here, hooked_source.TIME: clock,
+        hooked_source.COMPACT_CALL: brief,
     }  # fmt: skip
-    codes = bind(text.codes, constants)
+    codes = bind(hooked(wrapper, "wrapper.py", noted), constants)
     code = next(code for (name, _), code in codes.items() if name == "Runner.call")
     call = types.FunctionType(code, namespace)
     call(None, [thing, thing])
@@ -252,8 +247,7 @@ def test_notes_stand_before_launches_that_stay_as_they_were(wrapper: Wrapper) ->
 
 def test_a_launch_inside_an_expression_keeps_its_hook() -> None:
     source = "def call(args):\n    x = outer(inner(1))\n    return launch(x)\n"
-    hooks = frozenset(c.hook for c in read_wrapper(source, "w.py", everything).callsites)
-    text = read_wrapper(source, "w.py", everything, hooks)
-    [code] = text.codes.values()
+    text = Wrapper(source, "w.py", everything)
+    [code] = hooked(text, "w.py", frozenset(c.hook for c in text.callsites)).values()
     assert {c.hook for c in text.callsites} <= set(code.co_consts)
     assert not {c.steady for c in text.callsites} & set(code.co_consts)

@@ -1,0 +1,133 @@
+"""The calls in the functions of a wrapper: what each one calls, and with which arguments."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from .kernels import GeneratedKernel
+
+PREFIX = "_kernelscope_"  # one underscore: two would be mangled inside a class
+_SYMBOL = re.compile(r"[su]\d+")  # a size that is known only when the graph runs
+_SHAPES_AT = {"assert_size_stride": 1, "reinterpret_tensor": 1, "alloc_from_pool": 3}  # size, then stride
+
+# Which calls to read: by the path that is called and the kernels of the wrapper.
+Choose = Callable[[str, Mapping[str, GeneratedKernel]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class ArgText:
+    """An argument as the wrapper wrote it."""
+
+    name: str  # the variable in it: buf3 for reinterpret_tensor(buf3, …)
+    literal: bool
+    items: tuple[ArgText, ...] | None = None  # of a list or tuple display
+    node: ast.expr | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Callsite:
+    """One call expression of the wrapper."""
+
+    hook: str  # a name made of its position: what may replace it has this name
+    line: int
+    path: str  # what it calls: "extern_kernels.addmm", "triton_poi_fused_0.run"; ".zero_" on a local
+    args: tuple[ArgText, ...]  # of a method of a local: the local first
+    kwargs: dict[str, ArgText]
+    target: str  # what its result is assigned to
+
+    @property
+    def steady(self) -> str:
+        """The constant with the number that a note of this call has for it."""
+        return f"{self.hook}_steady"
+
+
+def hook_name(call: ast.Call) -> str:
+    """Named by its position, so that it has the same name however many other calls are hooked."""
+    return f"{PREFIX}{call.lineno}_{call.col_offset}_{call.end_col_offset}"
+
+
+class CallReader(ast.NodeVisitor):
+    """Reads functions: their statements and chosen calls, both in the order of the text."""
+
+    def __init__(self, choose: Choose, kernels: Mapping[str, GeneratedKernel]) -> None:
+        self.is_static = True  # every shape is a number
+        self.callsites: list[Callsite] = []
+        self.calls: list[ast.Call] = []  # of each callsite
+        self.alone: dict[ast.stmt, Callsite] = {}  # statements that are nothing but one chosen call
+        self.statements: list[ast.stmt] = []
+        self._choose = choose
+        self._kernels = kernels
+        self._locals: set[str] = set()
+        self._target = ""
+
+    def read(self, function: ast.FunctionDef) -> list[ast.stmt]:
+        """Gives the statements of the function, those inside of others too."""
+        self._locals = {a.arg for a in function.args.args} | {
+            n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        }
+        if any(_SYMBOL.fullmatch(name) for name in self._locals):
+            self.is_static = False
+        self.statements = []
+        self.generic_visit(function)
+        return self.statements
+
+    def visit(self, node: ast.AST) -> None:
+        if not isinstance(node, ast.stmt):
+            super().visit(node)
+            return
+        self.statements.append(node)
+        before = len(self.callsites)
+        self._target = ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else ""
+        super().visit(node)
+        self._target = ""
+        if isinstance(node, ast.Assign | ast.Expr) and self.calls[before:] == [node.value]:
+            self.alone[node] = self.callsites[before]
+
+    def visit_Call(self, node: ast.Call) -> None:
+        target, self._target = self._target, ""  # it belongs to the outermost call only
+        self.generic_visit(node)
+        path = self._path(node.func)
+        if path is None:
+            return
+        self._note_shapes(path, node)
+        if self._choose(path, self._kernels):
+            receiver = [node.func.value] if path[0] == "." and isinstance(node.func, ast.Attribute) else []
+            args = tuple(map(_arg_text, [*receiver, *node.args]))
+            kwargs = {k.arg: _arg_text(k.value) for k in node.keywords if k.arg}
+            self.callsites.append(Callsite(hook_name(node), node.lineno, path, args, kwargs, target))
+            self.calls.append(node)
+
+    def _path(self, func: ast.expr) -> str | None:
+        names: list[str] = []
+        while isinstance(func, ast.Attribute):
+            names.append(func.attr)
+            func = func.value
+        if isinstance(func, ast.Name) and func.id not in self._locals:
+            return ".".join([func.id, *reversed(names)])
+        # A method of a local or of an expression: reinterpret_tensor(…).copy_(…).
+        return f".{names[0]}" if len(names) == 1 else None
+
+    def _note_shapes(self, path: str, node: ast.Call) -> None:
+        name = path.rpartition(".")[2]
+        first = 0 if name.startswith("empty_strided") else _SHAPES_AT.get(name)
+        sizes = node.args[first : first + 2] if first is not None else []
+        if any(isinstance(part, ast.Name) for size in sizes for part in ast.walk(size)):
+            self.is_static = False
+
+
+def _arg_text(node: ast.expr) -> ArgText:
+    if isinstance(node, ast.List | ast.Tuple):
+        items = tuple(_arg_text(item) for item in node.elts)
+        return ArgText("", all(i.literal for i in items), items)
+    if isinstance(node, ast.Constant) or (
+        isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant)
+    ):
+        return ArgText("", True)
+    if isinstance(node, ast.Attribute) and ast.unparse(node).startswith("torch."):
+        return ArgText("", True)  # torch.float32
+    if isinstance(node, ast.Call) and node.args:  # reinterpret_tensor(buf0, …)
+        return ArgText(_arg_text(node.args[0]).name, False, node=node)
+    return ArgText(ast.unparse(node), False, node=node)
