@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from . import definition
 from . import torch_bits as hashes
 from . import torch_stats as stats_ops
-from .cpu import engine as cpu
+from .cpu import bits as cpu_bits
 from .cpu import stats as cpu_stats
 from .cuda import engine as cuda
 from .cuda import stats as cuda_stats
@@ -97,10 +97,10 @@ class Fingerprinter:
     def _why_slow(self) -> str:
         if not self.takes_stats and not self._bits:
             return ""
-        engine = cpu_stats if self.takes_stats else cpu
-        if reason := engine.available():
+        library = cpu_stats.LIBRARY if self.takes_stats else cpu_bits.LIBRARY
+        if reason := library.unavailable():
             return f"values of CPU tensors are computed with torch operators, which is slower: {reason}"
-        if reason := engine.uncached():
+        if reason := library.uncached():
             return (
                 f"the C++ code for values of CPU tensors was compiled for this process alone: {reason}; "
                 "set XDG_CACHE_HOME to a folder that only you can write to"
@@ -167,7 +167,7 @@ class Fingerprinter:
 
     def _sum_on_device(self, log: Rows, first: int, tensors: Sequence[torch.Tensor]) -> None:
         done = [False] * len(tensors)
-        if log.device.type == "cuda" and not cuda.available():
+        if log.device.type == "cuda" and not cuda.unavailable():
             done = cuda.accumulate(tensors, log.address(first), log.device.index)
         if not all(done):
             with quiet():
@@ -179,7 +179,7 @@ class Fingerprinter:
     def _sum_up_on_device(self, log: Rows, first: int, tensors: Sequence[torch.Tensor]) -> None:
         """Sums and statistics."""
         done = [False] * len(tensors)
-        if log.device.type == "cuda" and not cuda.available():
+        if log.device.type == "cuda" and not cuda.unavailable():
             done = cuda_stats.accumulate(tensors, log, first)
         if not all(done):
             with quiet():
@@ -198,7 +198,7 @@ class Fingerprinter:
             return self.host_log.append(bits)
 
     def _bits_on_host(self, tensor: torch.Tensor) -> int:
-        total = cpu.accumulate(tensor)
+        total = cpu_bits.accumulate(tensor)
         if total is None:  # no compiler here, or a lazy conjugate
             self.fallback_count += 1
             with quiet():

@@ -20,7 +20,7 @@ from kernelscope.fingerprint.cuda.stats_batches import words_of_records
 from kernelscope.fingerprint.cuda.stats_plans import Records
 
 from . import torch_stats as stats_ops
-from .cpu import engine as cpu
+from .cpu import bits as cpu_bits
 from .cuda import engine as cuda
 from .cuda import stats as cuda_stats
 from .cuda import stats_plans as cuda_stats_plans
@@ -184,15 +184,17 @@ class _HostPlan(_Rows):
         salts: array[int],
         flushes: Flushes,
     ) -> None:
-        engine = cpu.engine()
-        if engine is None:
-            raise CannotPlan(cpu.available())
+        library = cpu_bits.LIBRARY.get()
+        if library is None:
+            raise CannotPlan(cpu_bits.LIBRARY.unavailable())
         self._fingerprinter = fingerprinter
         self._salts = salts
-        sums = [
-            engine.sum_of(spec.shape, spec.stride, layout.itemsize, layout.is_flat)
-            for spec, layout in zip(tensors, layouts, strict=True)
-        ]
+        sums = []
+        for spec, layout in zip(tensors, layouts, strict=True):
+            sum_at = library.sum_of(spec.shape, spec.stride, layout.itemsize, layout.is_flat)
+            if sum_at is None:
+                raise CannotPlan(f"a tensor has {len(spec.shape)} dimensions")
+            sums.append(sum_at)
         self.end: Flush | None = None
         self.flushes = [self._flush([(row, sums[row], salts[row]) for row in rows]) for rows in flushes]
 
@@ -226,7 +228,7 @@ class _CudaPlan(_Rows):
         numels: Sequence[int] = (),
         records: Records | None = None,
     ) -> None:
-        if reason := cuda.available():
+        if reason := cuda.unavailable():
             raise CannotPlan(reason)
         self._fingerprinter = fingerprinter
         self._salts = salts

@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 
     from .backend import gcu as gcu
 
-_HOMES = {"gcu": ".backend", "Program": ".execution.program", "load": ".execution.program"}
+_HOMES = {
+    "gcu": ".backend",
+    "Program": ".execution.program",
+    "load": ".execution.program",
+    # For the programs that `graph_code` writes.
+    "laid_out": ".execution.executor",
+}
 
 __all__ = ["Program", "gcu", "load"]
 

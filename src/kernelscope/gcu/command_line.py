@@ -71,7 +71,7 @@ def main(args: argparse.Namespace) -> int:
         print(f"{path}: not a text file", file=sys.stderr)
     except OSError as error:
         print(f"{path}: {error.strerror or error}", file=sys.stderr)
-    except (toolchain.ToolchainError, RuntimeError) as error:
+    except RuntimeError as error:
         print(f"{path}: {error}", file=sys.stderr)
     return 1
 
@@ -111,17 +111,7 @@ def run_main(translation: Translation, flags: tuple[str, ...] = toolchain.FLAGS)
     with tempfile.TemporaryDirectory(prefix="kernelscope-choreo-") as folder:
         source, binary = Path(folder) / "program.cpp", Path(folder) / "program"
         source.write_text(translation.cpp, encoding="utf-8")
-        command = [
-            *toolchain.compiler(),
-            *flags,
-            f"-I{toolchain.HEADER.parent}",
-            str(source),
-            "-o",
-            str(binary),
-        ]
-        done = toolchain.run(command, 300)
-        if done.returncode:
-            raise toolchain.ToolchainError(f"the C++ compiler failed:\n{done.stderr.strip()}")
+        toolchain.run(toolchain.compile_command(str(source), "-o", str(binary), flags=flags))
         return subprocess.run([str(binary)], check=False).returncode
 
 

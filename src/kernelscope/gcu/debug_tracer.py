@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -131,7 +130,7 @@ class Trace:
 
         folder = self.folder()
         (folder / f"{done.name}.co").write_text(done.dsl, encoding="utf-8")
-        shutil.copyfile(toolchain.HEADER, folder / toolchain.HEADER.name)
+        (folder / toolchain.HEADER.name).write_text(toolchain.header_text(), encoding="utf-8")
         source = folder / f"host_wrapper_{done.name.removeprefix('kernel_')}.cpp"
         source.write_text(wrapper_text(done), encoding="utf-8")
         if self.settings.target != "cpu":

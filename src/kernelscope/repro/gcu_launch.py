@@ -28,7 +28,7 @@ def gcu_launch(call: KernelCall, names: dict[int, str]) -> tuple[list[str], list
     """Code that builds the kernel, and code that launches it."""
     from kernelscope.gcu.choreo.cpp.to_cpp import translate
     from kernelscope.gcu.choreo.syntax.errors import ChoreoError
-    from kernelscope.gcu.toolchain import FLAGS, HEADER
+    from kernelscope.gcu.toolchain import FLAGS, header_text
 
     try:
         translation = translate(call.source, f"{call.kernel_name}.co")
@@ -55,7 +55,7 @@ def gcu_launch(call: KernelCall, names: dict[int, str]) -> tuple[list[str], list
         f"FLAGS = {list(FLAGS)!r}",
         f"# Choreo:\n{_commented(call.source)}",
         f"CPP = {raw(translation.cpp)}",
-        f"HEADER = {raw(HEADER.read_text(encoding='utf-8'))}",
+        f"HEADER = {raw(header_text())}",
         _BUILD.strip(),
     ]
     lines = [

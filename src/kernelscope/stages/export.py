@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelscope.generated_code.kernels import GeneratedKernel, cpp_wrapper_in
+from kernelscope.native.sources import joined
 from kernelscope.text.file_names import file_name
 
 from .document import write
@@ -47,7 +48,7 @@ def export(graph: StagedGraph, folder: Path, versions: dict[str, str], indent: i
             files[_FILES[name]] = stage.text
     if "choreo" in graph.stages:  # what output_code.py loads, and what host_wrapper.cpp includes
         files[f"{file_name(graph.compilation.name)}.co"] = graph.stages["choreo"].text
-        files[_CHOREO_HEADER.name] = _CHOREO_HEADER.read_text(encoding="utf-8")
+        files[_CHOREO_HEADER.name] = joined(_CHOREO_HEADER)
     for number, (name, stage) in enumerate((n, s) for n, s in graph.stages.items() if s.language == "diff"):
         files[f"passes/{number:02d}-{file_name(name.removeprefix('pass '))}.diff"] = stage.text
     for kernel in graph.kernels:

@@ -14,6 +14,7 @@ from kernelscope.gcu.cache import Library
 from kernelscope.gcu.choreo import translate
 from kernelscope.gcu.execution import program
 from kernelscope.gcu.execution.program import Program, build_cached, key_of
+from kernelscope.native import compiler
 
 SOURCE = """__co__ auto twice(f32 [N] x) {
   f32 [N] out;
@@ -69,7 +70,7 @@ def test_everything_that_matters_is_in_the_key(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(program, "VERSION", 10**6)
     keys.add(key_of(translation))
     monkeypatch.undo()
-    monkeypatch.setattr(toolchain, "_processor", lambda: "another")
+    monkeypatch.setattr(compiler, "processor", lambda: "another")
     keys.add(key_of(translation))
     assert len(keys) == 6
     assert toolchain.identity(("-O0",)) != toolchain.identity()

@@ -16,7 +16,7 @@ with kernelscope.record() as run:
     assert "kernelscope.gcu.execution.executor" not in sys.modules, "loaded for nothing"
     torch.compile(lambda x: x.sin() + 1, backend="gcu")(torch.randn(8, 8))
 assert [call.kind for call in run.calls] == ["gcu"], [call.kind for call in run.calls]
-from kernelscope.gcu.executor import Launch
+from kernelscope.gcu.execution.executor import Launch
 assert Launch.run.__qualname__ == "Launch.run", "a patch is left"
 with kernelscope.record() as run:
     torch.compile(lambda x: x.sin() + 1, backend="gcu")(torch.randn(8, 8))

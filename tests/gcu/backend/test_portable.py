@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernelscope.gcu import toolchain
+from kernelscope.native.compiler import compiler
 
 
 def f(bits: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -21,8 +21,8 @@ def test_without_bit_cast_and_half_instructions(monkeypatch: pytest.MonkeyPatch)
     wide = bits.view(torch.float16).double()
     near = torch.cat([wide, (wide[1:] + wide[:-1]) / 2]).float()
     x = torch.cat([near, torch.nextafter(near, near.new_tensor(torch.inf)), torch.tensor([1e-40, 7e4, -7e4])])
-    monkeypatch.setenv("CXX", f"{toolchain.compiler()[0]} -DCHOREO_PORTABLE")
-    assert "-DCHOREO_PORTABLE" in toolchain.compiler()
+    monkeypatch.setenv("CXX", f"{compiler()[0]} -DCHOREO_PORTABLE")
+    assert "-DCHOREO_PORTABLE" in compiler()
     portable = torch.compile(f, backend="gcu")(bits, x)
     expected = f(bits, x)
     for number, (got, want) in enumerate(zip(portable, expected, strict=True)):

@@ -24,6 +24,7 @@ from kernelscope.gcu.debug_tracer import (
     enable_debug_tracing,
     follow_environment,
 )
+from kernelscope.native.compiler import compiler
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = json.loads((ROOT / "docs" / "stages.schema.json").read_text())
@@ -201,7 +202,7 @@ def test_a_fresh_build_of_the_saved_source_gives_the_same_bits(
     result = torch.compile(lambda x: x.softmax(-1), backend="gcu")(x)
     (source,) = Path("debug_dir").glob("host_wrapper_*.cpp")
     (dsl,) = Path("debug_dir").glob("*.co")
-    command = [*toolchain.compiler(), *toolchain.FLAGS, "-shared", source.name, "-o", "fresh.so"]
+    command = [*compiler(), *toolchain.FLAGS, "-shared", source.name, "-o", "fresh.so"]
     subprocess.run(command, cwd="debug_dir", check=True)  # with the choreo.h that lies beside it
     fresh = Program(translate(dsl.read_text()), Path("debug_dir/fresh.so").absolute())
     again = fresh.call(dsl.stem, x)

@@ -22,11 +22,12 @@ from tests.support.sample_runs import write_sample
 
 import kernelscope
 from kernelscope.fingerprint import fingerprint
-from kernelscope.fingerprint.cpu import engine as cpu
-from kernelscope.fingerprint.cpu import stats as cpu_stats
-from kernelscope.gcu import toolchain
+from kernelscope.fingerprint.cpu.bits import BitsLibrary
+from kernelscope.fingerprint.cpu.stats import StatsLibrary
+from kernelscope.native import compiler
+from kernelscope.native import load as native_load
 from kernelscope.probes.cpp_wrappers.launch_log import LaunchLog
-from kernelscope.shadowing.checks.measure import JudgeEngine
+from kernelscope.shadowing.checks.measure import MeasureLibrary
 from kernelscope.store.flight import recorder as flight
 from kernelscope.trials.settings import PASSED, Settings
 from kernelscope.trials.workers import Workers, folder_to_compile_in
@@ -193,10 +194,10 @@ def test_no_compiler(tmp_path: Path) -> None:
 
 UNUSUAL_DISKS = f"""
 import kernelscope, torch
-from kernelscope.fingerprint import cpu
-from kernelscope.gcu import program
-print(repr(cpu.available()), cpu.uncached())
-print(program.load({str(CHOREO)!r}).names)
+from kernelscope.fingerprint.cpu.bits import LIBRARY
+from kernelscope.gcu import load
+print(repr(LIBRARY.unavailable()), LIBRARY.uncached())
+print(load({str(CHOREO)!r}).names)
 with kernelscope.record(ops="all", values="hash", path="x") as run:
     torch.ones(8).sin()
 print(len(run), "calls")
@@ -312,10 +313,10 @@ PROCESSORS = {
 @pytest.mark.parametrize("processor", PROCESSORS)
 def test_engines_compile_for_processors_that_are_not_here(processor: str, tmp_path: Path) -> None:
     defines, flags = PROCESSORS[processor]
-    command = toolchain.compiler()
+    command = compiler.compiler()
     given = flags if platform.machine() == "x86_64" else (*ARM, *defines)
-    for engine in (cpu.Engine, cpu_stats.StatsEngine, JudgeEngine, LaunchLog):
-        source = engine.SOURCES[0]
+    for library in (BitsLibrary, StatsLibrary, MeasureLibrary, LaunchLog):
+        source = library.SOURCE
         done = subprocess.run(
             [*command, "-std=c++17", "-fsyntax-only", *given, str(source)],
             capture_output=True,
@@ -330,12 +331,12 @@ def test_a_library_is_not_shared_by_unlike_processors(
 ) -> None:
     """A home on two machines: what -march=native made on one would end a program on the other (SIGILL)."""
     tmp_path.chmod(0o700)
-    monkeypatch.setattr(cpu, "COMMON_FLAGS", ("-std=c++17", "-O0", "-shared", "-fPIC"))  # soon done
+    monkeypatch.setattr(native_load, "COMMON_FLAGS", ("-std=c++17", "-O0", "-shared", "-fPIC"))  # soon done
     names = set()
-    for processor in (b"flags: sse2", b"flags: sse2 avx2"):
-        monkeypatch.setattr(cpu, "_processor", lambda processor=processor: processor)
-        cpu.load(tmp_path, toolchain.compiler()[:1], make=JudgeEngine)
-        names |= {path.name for path in tmp_path.glob("judge-engine-*.so")}
+    for processor in ("flags: sse2", "flags: sse2 avx2"):
+        monkeypatch.setattr(compiler, "processor", lambda processor=processor: processor)
+        native_load.load(MeasureLibrary, tmp_path)
+        names |= {path.name for path in tmp_path.glob("measure-*.so")}
     assert len(names) == 2
 
 

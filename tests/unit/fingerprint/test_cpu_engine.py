@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -17,7 +18,13 @@ from hypothesis import strategies as st
 from kernelscope import config
 from kernelscope.fingerprint import definition
 from kernelscope.fingerprint import torch_bits as hashes
-from kernelscope.fingerprint.cpu import engine as cpu
+from kernelscope.fingerprint.cpu import bits as cpu_bits
+from kernelscope.fingerprint.cpu import library as cpu_library
+from kernelscope.fingerprint.cpu.bits import BitsLibrary
+from kernelscope.fingerprint.cpu.library import BYTES_PER_THREAD, MAX_DIMS
+from kernelscope.native.compiler import compiler
+from kernelscope.native.library_cache import check_private, is_intact
+from kernelscope.native.load import OnDemand, load
 
 DTYPES = list(hashes.DTYPE_NAMES)
 PORTABLE = "-DKERNELSCOPE_PORTABLE"
@@ -36,15 +43,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session", params=["native", "portable"])
-def engine(request: pytest.FixtureRequest, folder: Path) -> cpu.Engine:
-    return cpu.load(folder, config.compilers(), [PORTABLE] if request.param == "portable" else [])
+def engine(request: pytest.FixtureRequest, folder: Path) -> BitsLibrary:
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "portable":
+            patch.setenv("CXX", shlex.join([*compiler(), PORTABLE]))
+        return load(BitsLibrary, folder)
 
 
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """The module as if nobody had asked it yet, with the tests' cache."""
-    for name, value in {"_engine": None, "_reason": None, "_uncached": ""}.items():
-        monkeypatch.setattr(cpu, name, value)
+    """The library not loaded yet, with the tests' cache."""
+    monkeypatch.setattr(cpu_bits, "LIBRARY", OnDemand(BitsLibrary))
     monkeypatch.setattr(config, "cache_folder", lambda: folder)
 
 
@@ -53,6 +62,11 @@ def _threads() -> Iterator[None]:
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
+
+
+def few_bytes_per_thread(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    for module in (cpu_bits, cpu_library):
+        monkeypatch.setattr(module, "BYTES_PER_THREAD", count)
 
 
 def logical_bytes(tensor: torch.Tensor) -> bytes:
@@ -71,7 +85,7 @@ def bits(accumulate: Accumulate, tensor: torch.Tensor) -> int:
     return definition.mix(total ^ definition.salt(name, tensor.nbytes))
 
 
-def check(engine: cpu.Engine, tensor: torch.Tensor) -> None:
+def check(engine: BitsLibrary, tensor: torch.Tensor) -> None:
     wanted = definition.reference_bits(logical_bytes(tensor), hashes.DTYPE_NAMES[tensor.dtype])
     assert bits(engine.accumulate, tensor) == wanted, (tensor.dtype, tensor.shape, tensor.stride())
 
@@ -89,7 +103,7 @@ def random_tensor(dtype: torch.dtype, numel: int, offset: int = 0) -> torch.Tens
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_every_dtype_and_layout(engine: cpu.Engine, dtype: torch.dtype) -> None:
+def test_every_dtype_and_layout(engine: BitsLibrary, dtype: torch.dtype) -> None:
     base = random_tensor(dtype, 1200)
     layouts = {
         "flat": base,
@@ -114,7 +128,7 @@ def test_every_dtype_and_layout(engine: cpu.Engine, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("unit", [*ROUND, 2 * ROUND[0], *TILE, *BUFFER])
-def test_sizes_around_each_boundary(engine: cpu.Engine, unit: int) -> None:
+def test_sizes_around_each_boundary(engine: BitsLibrary, unit: int) -> None:
     base = random_tensor(torch.uint8, 2 * (unit + 2) * 8, offset=5)
     for nbytes in {unit * 8 + d for d in (-9, -8, -7, -1, 0, 1, 4, 7, 8, 9)}:
         check(engine, base[:nbytes])
@@ -124,9 +138,9 @@ def test_sizes_around_each_boundary(engine: cpu.Engine, unit: int) -> None:
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.float32, torch.complex128], ids=str)
 def test_threads(
-    engine: cpu.Engine, dtype: torch.dtype, threads: int, monkeypatch: pytest.MonkeyPatch
+    engine: BitsLibrary, dtype: torch.dtype, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cpu, "BYTES_PER_THREAD", 512)
+    few_bytes_per_thread(monkeypatch, 512)
     torch.set_num_threads(threads)
     for numel in (512, 1023, 1024, 1025, 3001):
         base = random_tensor(dtype, numel)
@@ -136,12 +150,12 @@ def test_threads(
             check(engine, tensor)
 
 
-def test_the_real_threshold_for_threads(engine: cpu.Engine) -> None:
+def test_the_real_threshold_for_threads(engine: BitsLibrary) -> None:
     torch.set_num_threads(3)
-    base = random_tensor(torch.uint8, 3 * cpu.BYTES_PER_THREAD + 9)
+    base = random_tensor(torch.uint8, 3 * BYTES_PER_THREAD + 9)
     for parts in (2, 3):
         for extra in (-1, 0, 9):
-            check(engine, base[: parts * cpu.BYTES_PER_THREAD + extra])
+            check(engine, base[: parts * BYTES_PER_THREAD + extra])
 
 
 @st.composite
@@ -168,9 +182,9 @@ def layouts(draw: st.DrawFn) -> torch.Tensor:
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tensor=layouts(), threads=st.sampled_from([1, 2, 3]))
 def test_any_layout(
-    engine: cpu.Engine, monkeypatch: pytest.MonkeyPatch, tensor: torch.Tensor, threads: int
+    engine: BitsLibrary, monkeypatch: pytest.MonkeyPatch, tensor: torch.Tensor, threads: int
 ) -> None:
-    monkeypatch.setattr(cpu, "BYTES_PER_THREAD", 128)
+    few_bytes_per_thread(monkeypatch, 128)
     torch.set_num_threads(threads)
     check(engine, tensor)
 
@@ -183,35 +197,35 @@ def test_any_layout(
     along=st.integers(8, 90)
     | st.sampled_from([n * tile + d for tile in TILE for n in (1, 2) for d in (-1, 0, 1, 2)]),
 )
-def test_tiles(engine: cpu.Engine, dtype: torch.dtype, outer: int, across: int, along: int) -> None:
+def test_tiles(engine: BitsLibrary, dtype: torch.dtype, outer: int, across: int, along: int) -> None:
     base = random_tensor(dtype, outer * along * across)
     check(engine, base.view(outer, along, across).transpose(1, 2))
     check(engine, base.view(along, outer, across).permute(2, 1, 0))
     check(engine, base.view(along, outer, across).permute(1, 2, 0))
 
 
-def test_many_dimensions(engine: cpu.Engine) -> None:
+def test_many_dimensions(engine: BitsLibrary) -> None:
     wide = random_tensor(torch.int16, 1 << 10).view([2] * 10).permute(*range(9, -1, -1))
     check(engine, wide)
-    check(engine, wide[(None,) * (cpu.MAX_DIMS - 10)])
-    assert engine.accumulate(wide[(None,) * (cpu.MAX_DIMS - 9)]) is None
+    check(engine, wide[(None,) * (MAX_DIMS - 10)])
+    assert engine.accumulate(wide[(None,) * (MAX_DIMS - 9)]) is None
 
 
-def test_lazy_conjugates_and_negations_are_left_to_torch(engine: cpu.Engine) -> None:
+def test_lazy_conjugates_and_negations_are_left_to_torch(engine: BitsLibrary) -> None:
     tensor = torch.randn(6, dtype=torch.complex64)
     assert engine.accumulate(tensor.conj()) is None
     assert engine.accumulate(tensor.conj().imag) is None
     check(engine, tensor.conj().resolve_conj())
 
 
-def test_a_copy_on_write_tensor_stays_one(engine: cpu.Engine) -> None:
+def test_a_copy_on_write_tensor_stays_one(engine: BitsLibrary) -> None:
     base = torch.randn(50)
     lazy = torch._lazy_clone(base)
     assert engine.accumulate(lazy) == engine.accumulate(base)
     assert torch._C._is_cow_tensor(lazy)
 
 
-def test_several_threads_at_once(engine: cpu.Engine) -> None:
+def test_several_threads_at_once(engine: BitsLibrary) -> None:
     tensors = [random_tensor(torch.float32, n) for n in (40, 5000, 100_000)]
     tensors += [tensors[-1].view(100, 1000).t()]
     wanted = [engine.accumulate(tensor) for tensor in tensors]
@@ -230,9 +244,9 @@ def test_several_threads_at_once(engine: cpu.Engine) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # it is what this is about
-def test_a_forked_child_does_not_wait_for_its_parents_threads(engine: cpu.Engine) -> None:
+def test_a_forked_child_does_not_wait_for_its_parents_threads(engine: BitsLibrary) -> None:
     torch.set_num_threads(2)
-    tensor = random_tensor(torch.uint8, 4 * cpu.BYTES_PER_THREAD)
+    tensor = random_tensor(torch.uint8, 4 * BYTES_PER_THREAD)
     wanted = engine.accumulate(tensor)
     child = os.fork()
     if child == 0:
@@ -246,8 +260,8 @@ def test_a_forked_child_does_not_wait_for_its_parents_threads(engine: cpu.Engine
 @pytest.mark.usefixtures("fresh")
 def test_available() -> None:
     tensor = torch.arange(5)
-    total = cpu.accumulate(tensor)
-    assert (cpu.available(), cpu.uncached()) == ("", "")
+    total = cpu_bits.accumulate(tensor)
+    assert (cpu_bits.LIBRARY.unavailable(), cpu_bits.LIBRARY.uncached()) == ("", "")
     assert total is not None
     assert definition.mix(total ^ definition.salt("int64", 40)) == definition.reference_bits(
         logical_bytes(tensor), "int64"
@@ -257,8 +271,8 @@ def test_available() -> None:
 @pytest.mark.usefixtures("fresh")
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "compilers", lambda: ("no-such-c++", "nor-this"))
-    assert cpu.accumulate(torch.arange(5)) is None
-    assert "no C++ compiler (looked for no-such-c++, nor-this)" in cpu.available()
+    assert cpu_bits.accumulate(torch.arange(5)) is None
+    assert "no C++ compiler (looked for no-such-c++, nor-this)" in cpu_bits.LIBRARY.unavailable()
 
 
 @pytest.mark.usefixtures("fresh")
@@ -267,52 +281,53 @@ def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.Mon
     script.write_text("#!/bin/sh\necho 'out of cheese' >&2\nexit 1\n")
     script.chmod(0o700)
     monkeypatch.setattr(config, "compilers", lambda: (f"{script} --some-option",))
-    assert "out of cheese" in cpu.available()
-    assert cpu.accumulate(torch.arange(5)) is None
+    assert "out of cheese" in cpu_bits.LIBRARY.unavailable()
+    assert cpu_bits.accumulate(torch.arange(5)) is None
 
 
-def test_refused_flags_are_left_out(tmp_path: Path, folder: Path) -> None:
+def test_refused_flags_are_left_out(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "c++"
-    script.write_text('#!/bin/sh\ncase "$*" in *native*|*openmp*) exit 1;; esac\nexec c++ "$@"\n')
+    script.write_text('#!/bin/sh\ncase "$*" in *=native*|*openmp*) exit 1;; esac\nexec c++ "$@"\n')
     script.chmod(0o700)
     torch.set_num_threads(2)
-    check(cpu.load(folder, [str(script)]), random_tensor(torch.uint8, 2 * cpu.BYTES_PER_THREAD + 3))
+    monkeypatch.setenv("CXX", str(script))
+    check(load(BitsLibrary, folder), random_tensor(torch.uint8, 2 * BYTES_PER_THREAD + 3))
 
 
 def test_a_broken_file_is_made_again(folder: Path, tmp_path: Path) -> None:
-    cpu.load(folder, config.compilers())
+    load(BitsLibrary, folder)
     # Whichever of them is looked for has the right name, and not all of its bytes.
     for whole in folder.iterdir():
         (tmp_path / whole.name).write_bytes(whole.read_bytes()[:5000])
-    check(cpu.load(tmp_path, config.compilers()), torch.arange(100))
-    assert [cpu._intact(path) for path in tmp_path.iterdir()].count(True) == 1
+    check(load(BitsLibrary, tmp_path), torch.arange(100))
+    assert [is_intact(path) for path in tmp_path.iterdir()].count(True) == 1
 
 
 @pytest.mark.usefixtures("fresh")
 def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setattr(config, "cache_folder", lambda: tmp_path / "file" / "kernelscope")
-    assert cpu.available() == ""
-    assert "cannot be used" in cpu.uncached()
-    assert cpu.accumulate(torch.arange(5)) is not None
+    assert cpu_bits.LIBRARY.unavailable() == ""
+    assert "cannot be used" in cpu_bits.LIBRARY.uncached()
+    assert cpu_bits.accumulate(torch.arange(5)) is not None
 
 
 def test_folders_that_others_can_write_are_refused(tmp_path: Path) -> None:
-    cpu.check_private(tmp_path / "new" / "folder")
+    check_private(tmp_path / "new" / "folder")
     (tmp_path / "new" / "folder").chmod(0o770)
     with pytest.raises(PermissionError, match="chmod go-w"):
-        cpu.check_private(tmp_path / "new" / "folder")
+        check_private(tmp_path / "new" / "folder")
     (tmp_path / "new" / "folder").chmod(0o700)
     (tmp_path / "new").chmod(0o777)
     with pytest.raises(PermissionError, match="others can replace"):
-        cpu.check_private(tmp_path / "new" / "folder")
+        check_private(tmp_path / "new" / "folder")
 
 
 def test_two_processes_at_once(tmp_path: Path) -> None:
     program = (
-        "from kernelscope.fingerprint import cpu; import torch\n"
-        "assert (cpu.available(), cpu.uncached()) == ('', '')\n"
-        "print(cpu.accumulate(torch.arange(1000)))"
+        "from kernelscope.fingerprint.cpu import bits; import torch\n"
+        "assert (bits.LIBRARY.unavailable(), bits.LIBRARY.uncached()) == ('', '')\n"
+        "print(bits.accumulate(torch.arange(1000)))"
     )
     environ = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
     processes = [

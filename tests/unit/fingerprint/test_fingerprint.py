@@ -28,7 +28,7 @@ from kernelscope.fingerprint import (
 )
 from kernelscope.fingerprint import torch_bits as hashes
 from kernelscope.fingerprint import torch_stats as stats_ops
-from kernelscope.fingerprint.cpu import engine as cpu
+from kernelscope.fingerprint.cpu import bits as cpu
 from kernelscope.fingerprint.cpu import stats as cpu_stats
 from kernelscope.fingerprint.cuda import engine as cuda
 from kernelscope.fingerprint.log import CHUNK_ROWS, DeviceLog

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from kernelscope.fingerprint.cpu import engine as cpu
 from kernelscope.fingerprint.cuda.launcher import LAUNCH_KERNEL, Launcher, Prepared
+from kernelscope.native.load import start
 
 CONTEXT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_size_t))
 TWO = [
@@ -49,7 +49,7 @@ class Chunk:
 
 @pytest.fixture(scope="module")
 def launcher() -> Launcher:
-    return cpu.start(Launcher)[0]
+    return start(Launcher)[0]
 
 
 class Setting:

@@ -16,12 +16,13 @@ from tests.support.stats_reference import assert_close, reference, sample
 from kernelscope.fingerprint import Fingerprinter, Stats, fingerprint, reference_bits
 from kernelscope.fingerprint import torch_bits as hashes
 from kernelscope.fingerprint import torch_stats as stats_ops
-from kernelscope.fingerprint.cpu import engine as cpu
+from kernelscope.fingerprint.cpu import bits as cpu_bits
 from kernelscope.fingerprint.cpu import stats as cpu_stats
 from kernelscope.fingerprint.stats import NUMBERLESS, ROW_LENGTH
+from kernelscope.native.load import OnDemand
 
 DTYPES = [dtype for dtype, name in hashes.DTYPE_NAMES.items() if name not in NUMBERLESS]
-# From cpu_stats.cpp.
+# From record.h and stats.cpp.
 BLOCK_BYTES, CHUNK_BYTES = 16 << 10, 64 << 10
 
 Engine = Callable[[torch.Tensor], Stats]
@@ -291,12 +292,10 @@ def test_only_level_stats_has_statistics() -> None:
 
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = [fingerprint(sample(dtype, 100, wild=True)) for dtype in DTYPES]
-    monkeypatch.setattr(cpu_stats, "_engine", None)
-    monkeypatch.setattr(cpu_stats, "_reason", None)
-    monkeypatch.setattr(cpu, "_engine", None)
-    monkeypatch.setattr(cpu, "_reason", None)
+    monkeypatch.setattr(cpu_stats, "LIBRARY", OnDemand(cpu_stats.StatsLibrary))
+    monkeypatch.setattr(cpu_bits, "LIBRARY", OnDemand(cpu_bits.BitsLibrary))
     monkeypatch.setattr("kernelscope.config.compilers", lambda: ("no-such-c++",))
-    assert "no-such-c++" in cpu_stats.available()
+    assert "no-such-c++" in cpu_stats.LIBRARY.unavailable()
     for dtype, want in zip(DTYPES, wanted, strict=True):
         tensor = sample(dtype, 100, wild=True)
         seen = fingerprint(tensor)

@@ -1,1 +1,1 @@
-"""The C++ engines for CPU tensors."""
+"""The CPU engine: C++ that the system's compiler builds at first use."""

@@ -22,8 +22,8 @@ _STRIDED_NUMBERS = 3 + 2 * _DIMENSIONS
 
 
 @cache
-def available() -> str:
-    """Why there is no engine, or nothing."""
+def unavailable() -> str:
+    """Why the engine cannot be used; empty when it can."""
     if not torch.cuda.is_available():
         return "no CUDA device"
     if importlib.util.find_spec("triton") is None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import sysconfig
-import threading
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from kernelscope.fingerprint.cpu.engine import EngineError, start
+from kernelscope.native.compiler import NativeError
+from kernelscope.native.load import OnDemand
 
-SOURCE = Path(__file__).with_name("launcher.cpp")
 _MODULE = "kernelscope_launcher"  # as the C++ says
 _THREADS_OF_A_WARP = 32
 
@@ -94,18 +94,18 @@ class Launcher:
     """One loaded library."""
 
     NAME = "launcher"
-    SOURCES: tuple[Path, ...] = (SOURCE,)
+    SOURCE = Path(__file__).with_name("launcher.cpp")
     FLAGS: tuple[str, ...] = (f"-I{sysconfig.get_path('include')}",)
 
     def __init__(self, library: Path) -> None:
         loader = ExtensionFileLoader(_MODULE, str(library))
         spec = importlib.util.spec_from_file_location(_MODULE, library, loader=loader)
         if spec is None:
-            raise EngineError(f"{library} is no module of Python's")
+            raise NativeError(f"{library} is not a Python module")
         try:
             self._module = importlib.util.module_from_spec(spec)
         except ImportError as error:
-            raise EngineError(f"{library} cannot be imported: {error}") from error
+            raise NativeError(f"{library} cannot be imported: {error}") from error
         loader.exec_module(self._module)
 
     def flush(
@@ -175,25 +175,7 @@ class _At:
         return self._address
 
 
-_lock = threading.Lock()
-_launcher: Launcher | None = None
-_functions = (0, 0)
-_reason: str | None = None  # None: not tried yet
-
-
-def available() -> str:
-    """Empty when there is a launcher, otherwise why not; the first call may compile for seconds."""
-    global _launcher, _functions, _reason
-    if _reason is None:
-        with _lock:
-            if _reason is None:
-                try:
-                    _functions = _of_the_driver()
-                    _launcher, _ = start(Launcher)
-                    _reason = ""
-                except EngineError as error:
-                    _reason = str(error)
-    return _reason
+LIBRARY = OnDemand(Launcher)
 
 
 def quick(
@@ -204,18 +186,22 @@ def quick(
     stream: int,
     counted: tuple[int, ...],
 ) -> Callable[..., None]:
-    """The launches through C++, or `carefully` where there is no launcher."""
-    if available() or _launcher is None:
+    """The launches through C++, or `carefully` where that is not possible."""
+    functions = _of_the_driver()
+    launcher = LIBRARY.get() if functions is not None else None
+    if functions is None or launcher is None:
         return carefully
-    return _launcher.flush(_functions, launches, carefully, failed, stream=stream, counted=counted)
+    return launcher.flush(functions, launches, carefully, failed, stream=stream, counted=counted)
 
 
-def _of_the_driver() -> tuple[int, int]:
+@cache
+def _of_the_driver() -> tuple[int, int] | None:
+    """The addresses of cuLaunchKernelEx and cuCtxGetCurrent; None where there is no CUDA driver."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
         found = [
             ctypes.cast(f, ctypes.c_void_p).value for f in (driver.cuLaunchKernelEx, driver.cuCtxGetCurrent)
         ]
-    except (OSError, AttributeError) as error:
-        raise EngineError(f"the CUDA driver cannot be called: {error}") from error
+    except (OSError, AttributeError):
+        return None
     return found[0] or 0, found[1] or 0

@@ -217,7 +217,7 @@ def _compiled(device: int) -> Any:
 
 def prepare(device: torch.device) -> str:
     """Compile the kernel, before a CUDA graph is captured; why it cannot be, or nothing."""
-    reason = cuda.available()
+    reason = cuda.unavailable()
     if not reason:
         with torch.cuda.device(device):
             _compiled(device.index)

@@ -6,11 +6,10 @@ that a probe can put itself there.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
@@ -20,9 +19,6 @@ from kernelscope.gcu.lowering.sizes import Size, symbols_in
 from kernelscope.late_modules import loaded
 
 from .program import Program
-
-if TYPE_CHECKING:
-    from .graph_code import GraphCode
 
 Slots = list[Any]
 _empty = torch.empty_strided
@@ -171,6 +167,17 @@ class Check:
     sizes: tuple[Size, ...]  # what it computes
 
 
+@dataclass(frozen=True)
+class GraphCode:
+    """What a call of a graph does, as a Python program."""
+
+    text: str
+    lines: dict[int, int]  # by position among the steps: where it stands
+
+    def line_of(self, position: int) -> int:
+        return self.lines.get(position, 0)
+
+
 _numbers: dict[str, itertools.count[int]] = {}  # how many graphs of a name there were
 
 
@@ -189,23 +196,13 @@ class CompiledGraph:
     compile_id: str = ""
     # Strides that inputs must have.
     checks: list[Check] = field(default_factory=list)
+    code: GraphCode | None = None  # once `graph_code.code_of` has written it
     _boxed_call: bool = True
 
     def __post_init__(self) -> None:
         number = next(_numbers.setdefault(self.name, itertools.count(1)))
         # Equal graphs may be compiled for several functions, and each is known by its path.
         self.path = f"{self.name}.py" if number == 1 else f"{self.name}.{number}.py"
-
-    @functools.cached_property
-    def code(self) -> GraphCode:
-        """What a call does, as a program."""
-        from .graph_code import graph_code
-
-        return graph_code(self)
-
-    def line_of(self, step: Launch | AtenCall) -> int:
-        """Where a step launches something in the code; 0 if it does not."""
-        return next((self.code.line_of(i) for i, each in enumerate(self.steps) if each is step), 0)
 
     def __call__(self, args: list[Any]) -> list[Any]:
         slots: Slots = [*args, *([None] * (self.slots - len(args)))]

@@ -6,7 +6,6 @@ which line it stands; the comments before launches are those that Inductor write
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ import torch.fx
 
 from kernelscope.gcu.lowering.sizes import Size
 
-from .executor import AtenCall, CompiledGraph, Launch, Output, Result
+from .executor import AtenCall, CompiledGraph, GraphCode, Launch, Output, Result
 
 _HEAD = """\
 # {name}, {direction}: what running this graph does.
@@ -22,7 +21,7 @@ from math import inf, nan
 import operator
 import torch
 from torch import device
-from kernelscope.gcu.executor import laid_out
+from kernelscope.gcu import laid_out
 {imports}
 
 def call(args, constants=None):
@@ -36,17 +35,19 @@ _program = load(Path(__file__).with_name("{name}.co"), checked=False)
 """
 
 
-@dataclass(frozen=True)
-class GraphCode:
-    text: str
-    lines: dict[int, int]  # by position among the steps: where it stands
-
-    def line_of(self, position: int) -> int:
-        return self.lines.get(position, 0)
+def code_of(graph: CompiledGraph) -> GraphCode:
+    """The program of a graph, which is written once."""
+    if graph.code is None:
+        graph.code = _Writer(graph).run()
+    return graph.code
 
 
-def graph_code(graph: CompiledGraph) -> GraphCode:
-    return _Writer(graph).run()
+def line_of(step: Launch | AtenCall) -> int:
+    """Where a step launches something in the program of its graph; 0 if it does not."""
+    if step.graph is None:
+        return 0
+    position = next((i for i, each in enumerate(step.graph.steps) if each is step), -1)
+    return code_of(step.graph).line_of(position)
 
 
 class _Writer:

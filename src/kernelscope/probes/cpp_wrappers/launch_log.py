@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from kernelscope.fingerprint.cpu.engine import EngineError, start
+from kernelscope.native.load import OnDemand
 
 BEFORE, AFTER, BIRTH, BEGIN, END = range(5)
 _NOTHING, _INTEGER, _REAL, _TENSOR = range(4)
@@ -91,7 +91,7 @@ class LaunchLog:
     """The library that keeps what wrappers tell."""
 
     NAME = "launch-log"
-    SOURCES: tuple[Path, ...] = (Path(__file__).with_name("launch_log.cpp"),)
+    SOURCE = Path(__file__).with_name("launch_log.cpp")
     FLAGS: tuple[str, ...] = ()
 
     def __init__(self, library: Path) -> None:
@@ -159,23 +159,16 @@ class LaunchLog:
             yield Entry(moment.value, names, about, ns.value, told)
 
 
-_log: LaunchLog | None = None
-_why_not = ""
+_LIBRARY = OnDemand(LaunchLog)
 
 
 def launch_log() -> LaunchLog | None:
     """The one of this process; None where it cannot be built, and then `why_no_log` says why."""
-    global _log, _why_not
-    if _log is None and not _why_not:
-        try:
-            _log = start(LaunchLog)[0]
-        except EngineError as error:
-            _why_not = str(error)
-    return _log
+    return _LIBRARY.get()
 
 
 def why_no_log() -> str:
-    return _why_not
+    return _LIBRARY.unavailable()
 
 
 def _told(value: _Value) -> Told:

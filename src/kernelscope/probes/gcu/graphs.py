@@ -78,10 +78,12 @@ class GcuGraphs(PatchSet):
     def _graph(self, compiled: Any) -> Graph:
         known = self._graphs.get(id(compiled))
         if known is None or known[0]() is not compiled:
+            from kernelscope.gcu.execution.graph_code import code_of
+
             direction: Direction = compiled.direction
             graph = Graph(
                 next(self._ids), direction, compiled.name, compiled.compile_id, compiled.name,
-                compiled.code.text, compiled.path,
+                code_of(compiled).text, compiled.path,
             )  # fmt: skip
             known = self._graphs[id(compiled)] = weakref.ref(compiled), graph
         return known[1]
@@ -126,13 +128,15 @@ class GcuGraphs(PatchSet):
         origin = LineMap([(1, step.origin)]).frames(1) if step.origin else ()
         if not origin or not is_users(origin[0].file):
             origin = self._callers.get(id(step.graph), ()) + origin
+        from kernelscope.gcu.execution.graph_code import line_of
+
         device = next((a.tensor.device for a in args if a.tensor is not None), "")
         return Site(
             next(BUS.site_ids),
             kernel,
             args,
             step.graph.path,
-            step.graph.line_of(step),
+            line_of(step),
             config=config,
             origin=origin,
             device=device,

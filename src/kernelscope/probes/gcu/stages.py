@@ -79,6 +79,7 @@ class GcuStages:
     # -- what there is to tell -------------------------------------------------------------------------
 
     def _tell(self, graph: Compilation, done: Any, start: int) -> None:
+        from kernelscope.gcu.execution.graph_code import code_of
         from kernelscope.gcu.trace_document import document
 
         made = document(done, {}, ())
@@ -91,7 +92,7 @@ class GcuStages:
             stage(graph, "host_wrapper", "cpp", made["wrapper"]["text"])
             made["code"]["text"] = made["wrapper"]["text"] = ""  # they are stages of their own
         if done.graph is not None:
-            stage(graph, "output_code", "python", done.graph.code.text)
+            stage(graph, "output_code", "python", code_of(done.graph).text)
             self._tell_provenance(graph, done.graph)
         made |= {"fx": None, "dag": None, "passes": []}
         stage(graph, "gcu", "json", json.dumps(made))
@@ -111,8 +112,10 @@ class GcuStages:
             self._context.tell(Refusal(graph.id, first, second, reason))
 
     def _tell_provenance(self, graph: Compilation, compiled: Any) -> None:
+        from kernelscope.gcu.execution.graph_code import line_of
+
         for number, step in enumerate(compiled.steps):
-            if not compiled.code.line_of(number):
+            if not line_of(step):
                 continue  # it launches nothing
             kernel = getattr(step, "kernel", None)
             name = kernel.name if kernel is not None else operator_name(step.target)

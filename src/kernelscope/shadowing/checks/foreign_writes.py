@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from kernelscope.fingerprint.cpu import engine as cpu
+from kernelscope.fingerprint.cpu import bits as cpu_bits
 
 _SAMPLE_ABOVE = 1 << 14  # elements
 _BLOCK, _EVERY = 64, 4096
@@ -85,7 +85,7 @@ class Watch:
 def digest(tensor: torch.Tensor) -> int:
     """A number that changes with any bit of it."""
     if tensor.device.type == "cpu":
-        found = cpu.accumulate(tensor)
+        found = cpu_bits.accumulate(tensor)
         if found is not None:
             return found
     flat = tensor.resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import threading
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import torch
 
-from kernelscope.fingerprint.cpu.engine import EngineError, start, threads_for
+from kernelscope.fingerprint.cpu.library import threads_for
+from kernelscope.native.load import OnDemand
 
-SOURCE = Path(__file__).with_name("judge_engine.cpp")
 _KINDS = {torch.float64: 0, torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}
 _NUMBERS = struct.Struct("12d")
 
@@ -35,11 +34,11 @@ class Sums:
     where_bad: float = -1
 
 
-class JudgeEngine:
+class MeasureLibrary:
     """One loaded library."""
 
-    NAME = "judge-engine"
-    SOURCES: tuple[Path, ...] = (SOURCE,)
+    NAME = "measure"
+    SOURCE = Path(__file__).with_name("measure.cpp")
     FLAGS: tuple[str, ...] = ()
 
     def __init__(self, library: Path) -> None:
@@ -83,29 +82,14 @@ class JudgeEngine:
         return Sums(*_NUMBERS.unpack(room.raw))
 
 
-_lock = threading.Lock()
-_engine: JudgeEngine | None = None
-_reason: str | None = None
-
-
-def engine() -> JudgeEngine | None:
-    """The engine, or None where there is no compiler: then torch does the same, slower."""
-    global _engine, _reason
-    with _lock:
-        if _reason is None:
-            try:
-                _engine, _ = start(JudgeEngine)
-                _reason = ""
-            except EngineError as error:
-                _reason = str(error)
-    return _engine
+LIBRARY = OnDemand(MeasureLibrary)
 
 
 def is_equal(made: torch.Tensor, eager: torch.Tensor) -> bool:
     """Bit by bit."""
     if made.dtype != eager.dtype or made.shape != eager.shape:
         return False
-    found = engine() if made.device.type == "cpu" else None
+    found = LIBRARY.get() if made.device.type == "cpu" else None
     if found is not None and made.is_contiguous() and eager.is_contiguous():
         return found.equal(made, eager)
     if made.is_complex():
@@ -115,7 +99,7 @@ def is_equal(made: torch.Tensor, eager: torch.Tensor) -> bool:
 
 def sums(made: torch.Tensor, eager: torch.Tensor, wide: torch.Tensor) -> Sums:
     """Of three tensors of one shape; `wide` is float64."""
-    found = engine() if made.device.type == "cpu" and made.dtype in _KINDS else None
+    found = LIBRARY.get() if made.device.type == "cpu" and made.dtype in _KINDS else None
     if found is not None and eager.dtype == made.dtype:
         return found.sums(made.contiguous(), eager.contiguous(), wide.contiguous())
     return sums_by_torch(made, eager, wide)

@@ -1,0 +1,209 @@
+// Mathematics that compilers can vectorise.
+//
+// In single precision, exp, log, tanh and erf are written without branches, so that loops over them become
+// vector code with any compiler and any C library. The others, and double precision, are the C library's.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "element_types.h"
+
+namespace choreo {
+
+inline float inf_() { return std::numeric_limits<float>::infinity(); }
+inline float nan_() { return std::numeric_limits<float>::quiet_NaN(); }
+template <class T>
+inline T nan_of(T x) {
+  return std::is_floating_point_v<T> ? std::numeric_limits<T>::quiet_NaN() : x;
+}
+
+// One instruction each, whatever becomes of NaN, which the callers put back.
+#if defined(__aarch64__) && !defined(CHOREO_PORTABLE)
+inline float at_most(float x, float limit) { return __builtin_fminf(x, limit); }
+inline float at_least(float x, float limit) { return __builtin_fmaxf(x, limit); }
+#else
+inline float at_most(float x, float limit) { return x < limit ? x : limit; }
+inline float at_least(float x, float limit) { return x > limit ? x : limit; }
+#endif
+
+inline float exp_(float given) {
+  const float x = at_least(at_most(given, 89.0f), -104.0f);
+  // Adding 1.5·2²³ leaves the nearest integer in the lowest bits.
+  const float shifted = x * 1.44269504088896341f + 12582912.0f;
+  const float n = shifted - 12582912.0f;
+  const uint32_t k = bits_as<uint32_t>(shifted) - 0x4b400000u;
+  float r = x - n * 0.693359375f;
+  r = r + n * 2.12194440e-4f;
+  // In pairs, because a chain of dependent steps would wait for itself.
+  const float r2 = r * r, r4 = r2 * r2;
+  const float p0 = r * 1.6666665459e-1f + 5.0000001201e-1f;
+  const float p2 = r * 8.3334519073e-3f + 4.1665795894e-2f;
+  const float p4 = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  const float p = r2 * (r4 * p4 + (r2 * p2 + p0)) + r + 1.0f;
+  // Two factors, because 2^128 and 2^-150 are no floats.
+  const uint32_t half = static_cast<uint32_t>(static_cast<int32_t>(k) >> 1);
+  const float y = p * bits_as<float>((half + 127u) << 23) * bits_as<float>((k - half + 127u) << 23);
+  return given == given ? y : given;
+}
+
+inline float log_(float given) {
+  const bool tiny = given < 1.17549435e-38f;
+  const float x = tiny ? given * 8388608.0f : given;
+  const uint32_t u = bits_as<uint32_t>(x) - 0x3f3504f3u;  // so that the mantissa lies around 1
+  const float e = static_cast<float>(static_cast<int32_t>(u) >> 23) - (tiny ? 23.0f : 0.0f);
+  const float m = bits_as<float>((u & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
+  const float z = m * m;
+  float p = 7.0376836292e-2f;
+  p = p * m - 1.1514610310e-1f;
+  p = p * m + 1.1676998740e-1f;
+  p = p * m - 1.2420140846e-1f;
+  p = p * m + 1.4249322787e-1f;
+  p = p * m - 1.6668057665e-1f;
+  p = p * m + 2.0000714765e-1f;
+  p = p * m - 2.4999993993e-1f;
+  p = p * m + 3.3333331174e-1f;
+  float y = p * m * z;
+  y = y - 2.12194440e-4f * e;
+  y = y - 0.5f * z;
+  y = m + y + 0.693359375f * e;
+  y = given == inf_() ? given : y;
+  y = given == 0.0f ? -inf_() : y;
+  return given < 0.0f || given != given ? nan_() : y;
+}
+
+inline float tanh_(float x) {
+  const float a = __builtin_fabsf(x), z = x * x;
+  float p = -5.70498872745e-3f;
+  p = p * z + 2.06390887954e-2f;
+  p = p * z - 5.37397155531e-2f;
+  p = p * z + 1.33314422036e-1f;
+  p = p * z - 3.33332819422e-1f;
+  const float near = __builtin_copysignf(p * z * x + x, x);  // -0 stays -0
+  const float far = __builtin_copysignf(1.0f - 2.0f / (exp_(2.0f * a) + 1.0f), x);
+  return a < 0.625f ? near : x != x ? x : far;
+}
+
+inline float erf_(float given) {
+  const float x = at_least(at_most(given, 4.0f), -4.0f);
+  const float z = x * x;
+  // In pairs, because a chain of dependent steps would wait for itself.
+  const float z2 = z * z, z4 = z2 * z2;
+  const float p0 = z * -2.95459980854025e-03f - 1.60960333262415e-02f;
+  const float p2 = z * -5.69250639462346e-05f - 7.34990630326855e-04f;
+  const float p4 = z2 * -2.72614225801306e-10f + (z * 2.77068142495902e-08f - 2.10102402082508e-06f);
+  const float p = z4 * p4 + (z2 * p2 + p0);
+  const float q0 = z * -7.37332916720468e-03f - 1.42647390514189e-02f;
+  const float q2 = z * -2.13374055278905e-04f - 1.68282697438203e-03f;
+  const float q = z4 * -1.45660718464996e-05f + (z2 * q2 + q0);
+  const float y = x * p / q;
+  return given == given ? y : given;
+}
+
+inline double exp_(double x) { return std::exp(x); }
+inline double log_(double x) { return std::log(x); }
+inline double tanh_(double x) { return std::tanh(x); }
+inline double erf_(double x) { return std::erf(x); }
+
+#define CHOREO_MATH(name, call)                      \
+  inline float name##_(float x) { return call(x); }  \
+  inline double name##_(double x) { return call(x); }
+CHOREO_MATH(exp2, std::exp2) CHOREO_MATH(expm1, std::expm1) CHOREO_MATH(log2, std::log2)
+CHOREO_MATH(log10, std::log10) CHOREO_MATH(log1p, std::log1p) CHOREO_MATH(sqrt, std::sqrt)
+CHOREO_MATH(sin, std::sin) CHOREO_MATH(cos, std::cos) CHOREO_MATH(tan, std::tan)
+CHOREO_MATH(asin, std::asin) CHOREO_MATH(acos, std::acos) CHOREO_MATH(atan, std::atan)
+CHOREO_MATH(sinh, std::sinh) CHOREO_MATH(cosh, std::cosh) CHOREO_MATH(asinh, std::asinh)
+CHOREO_MATH(acosh, std::acosh) CHOREO_MATH(atanh, std::atanh) CHOREO_MATH(erfc, std::erfc)
+CHOREO_MATH(floor, std::floor) CHOREO_MATH(ceil, std::ceil) CHOREO_MATH(trunc, std::trunc)
+CHOREO_MATH(round, std::rint) CHOREO_MATH(lgamma, std::lgamma)
+#undef CHOREO_MATH
+inline float rsqrt_(float x) { return 1.0f / std::sqrt(x); }
+inline double rsqrt_(double x) { return 1.0 / std::sqrt(x); }
+inline float sigmoid_(float x) { return 1.0f / (1.0f + exp_(-x)); }
+inline double sigmoid_(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+
+template <class T>
+inline T neg_(T x) {
+  return static_cast<T>(-x);
+}
+template <class T>
+inline T bitnot_(T x) {
+  return static_cast<T>(~x);
+}
+template <class T>
+inline T abs_(T x) {
+  if constexpr (std::is_floating_point_v<T>)
+    return std::fabs(x);
+  else
+    return static_cast<T>(x < T(0) ? T(0) - x : x);
+}
+template <class T>
+inline T sign_(T x) {
+  return static_cast<T>((x > T(0)) - (x < T(0)));
+}
+template <class T>
+inline int isnan_(T x) {
+  return x != x;
+}
+template <class T>
+inline int isinf_(T x) {
+  if constexpr (std::is_floating_point_v<T>)
+    return std::fabs(x) == std::numeric_limits<T>::infinity();
+  else
+    return 0;
+}
+// As in torch, NaN wins; and of +0 and -0 the first, as in eager wherever that does not depend on the place.
+template <class A, class B>
+inline auto max_(A a, B b) {
+  using T = std::common_type_t<A, B>;
+  const T x = static_cast<T>(a), y = static_cast<T>(b);
+  return (x >= y) | (x != x) ? x : y;
+}
+template <class A, class B>
+inline auto min_(A a, B b) {
+  using T = std::common_type_t<A, B>;
+  const T x = static_cast<T>(a), y = static_cast<T>(b);
+  return (x <= y) | (x != x) ? x : y;
+}
+template <class A, class B>
+inline auto pow_(A a, B b) {
+  using T = std::common_type_t<A, B, float>;
+  return std::pow(static_cast<T>(a), static_cast<T>(b));
+}
+template <class A, class B>
+inline auto atan2_(A a, B b) {
+  using T = std::common_type_t<A, B, float>;
+  return std::atan2(static_cast<T>(a), static_cast<T>(b));
+}
+template <class A, class B>
+inline auto copysign_(A a, B b) {
+  using T = std::common_type_t<A, B, float>;
+  return std::copysign(static_cast<T>(a), static_cast<T>(b));
+}
+template <class A, class B>
+inline auto fmod_(A a, B b) {
+  using T = std::common_type_t<A, B, float>;
+  return std::fmod(static_cast<T>(a), static_cast<T>(b));
+}
+template <class A, class B>
+inline auto remainder_(A a, B b) {  // the sign of the divisor
+  using T = std::common_type_t<A, B, float>;
+  const T y = static_cast<T>(b), rest = std::fmod(static_cast<T>(a), y);
+  return rest != 0 && ((y < 0) != (rest < 0)) ? rest + y : rest;
+}
+template <class A, class B>
+inline auto floordiv_(A a, B b) {
+  using T = std::common_type_t<A, B, float>;
+  const T x = static_cast<T>(a), y = static_cast<T>(b);
+  if (y == 0) return x / y;
+  const T rest = std::fmod(x, y);
+  T quotient = (x - rest) / y;
+  if (rest != 0 && ((y < 0) != (rest < 0))) quotient -= 1;
+  if (quotient == 0) return std::copysign(T(0), x / y);
+  const T down = std::floor(quotient);
+  return quotient - down > T(0.5) ? down + 1 : down;
+}
+
+}  // namespace choreo

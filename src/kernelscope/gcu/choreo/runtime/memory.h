@@ -1,0 +1,121 @@
+// Memory for buffers, and copies of blocks.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace choreo {
+
+constexpr std::size_t alignment = 64;
+
+inline void* take(std::size_t bytes) {
+  void* found = std::aligned_alloc(alignment, (bytes + alignment) / alignment * alignment);
+  if (!found) throw std::bad_alloc();
+  return found;
+}
+
+// Local buffers are handed out and given back in the order of a stack, from memory that each thread keeps.
+struct arena {
+  char* base = nullptr;
+  std::size_t size = 0, top = 0, wanted = 0;
+  ~arena() { std::free(base); }
+  char* reserve(std::size_t bytes) {
+    if (top == 0 && size < wanted) {
+      std::free(base);
+      base = static_cast<char*>(take(wanted));
+      size = wanted;
+    }
+    if (top + bytes > size) {
+      wanted = 2 * (top + bytes) + 4096;
+      return nullptr;
+    }
+    char* found = base + top;
+    top += bytes;
+    return found;
+  }
+};
+inline arena& this_arena() {
+  static thread_local arena mine;
+  return mine;
+}
+
+template <class T>
+class scratch {
+ public:
+  explicit scratch(int64_t count) : bytes_((static_cast<std::size_t>(count) * sizeof(T) + 63) / 64 * 64 + 64) {
+    char* found = this_arena().reserve(bytes_);
+    if (!found) own_ = found = static_cast<char*>(take(bytes_));
+    data_ = reinterpret_cast<T*>(found);
+  }
+  scratch(const scratch&) = delete;
+  scratch& operator=(const scratch&) = delete;
+  ~scratch() {
+    if (own_)
+      std::free(own_);
+    else
+      this_arena().top -= bytes_;
+  }
+  T* data() { return data_; }
+
+ private:
+  std::size_t bytes_;
+  char* own_ = nullptr;
+  T* data_;
+};
+
+// What a DMA fills, when it can be exchanged with another.
+template <class T>
+class future {
+ public:
+  T* data = nullptr;
+  future() = default;
+  future(const future&) = delete;
+  future& operator=(const future&) = delete;
+  ~future() { std::free(data); }
+  void reserve(int64_t count) {
+    if (count <= count_ && data) return;
+    std::free(data);
+    data = static_cast<T*>(take(static_cast<std::size_t>(count) * sizeof(T)));
+    count_ = count;
+  }
+  void swap(future& other) {
+    std::swap(data, other.data);
+    std::swap(count_, other.count_);
+  }
+
+ private:
+  int64_t count_ = 0;
+};
+
+template <class T>
+inline void fill(T* data, int64_t count, T value) {
+  for (int64_t i = 0; i < count; ++i) data[i] = value;
+}
+
+template <int N, class S, class T>
+inline void copy_dims(const S* from, T* to, const int64_t* extents, const int64_t* a, const int64_t* b) {
+  if constexpr (N == 0) {
+    *to = *from;
+  } else if constexpr (N == 1) {
+    if (a[0] == 1 && b[0] == 1) {
+      if (extents[0] > 0) std::memcpy(to, from, static_cast<std::size_t>(extents[0]) * sizeof(T));
+      return;
+    }
+    for (int64_t i = 0; i < extents[0]; ++i) to[i * b[0]] = from[i * a[0]];
+  } else {
+    for (int64_t i = 0; i < extents[0]; ++i)
+      copy_dims<N - 1>(from + i * a[0], to + i * b[0], extents + 1, a + 1, b + 1);
+  }
+}
+template <int N, class S, class T>
+inline void copy(const S* from, T* to, std::array<int64_t, N> extents, std::array<int64_t, N> from_strides,
+                 std::array<int64_t, N> to_strides) {
+  static_assert(sizeof(S) == sizeof(T));
+  copy_dims<N>(from, to, extents.data(), from_strides.data(), to_strides.data());
+}
+
+}  // namespace choreo

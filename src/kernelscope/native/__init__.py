@@ -1,0 +1,1 @@
+"""Building, caching and loading C++: the compiler, the folder of built libraries, libraries on demand."""
