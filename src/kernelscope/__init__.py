@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .bisection import BisectResult as BisectResult
     from .bisection import bisect as bisect
     from .debug_mode import DebugMode as DebugMode
-    from .determinism import check_determinism as check_determinism
+    from .determinism.api import check_determinism as check_determinism
     from .errors import RunError as RunError
     from .model.call import KernelCall as KernelCall
     from .model.run import Run as Run
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from .recording import step as step
     from .reduction import Reduction as Reduction
     from .reduction import reduce as reduce
-    from .shadowing import ShadowResult as ShadowResult
-    from .shadowing import check_correctness as check_correctness
-    from .shadowing import shadow as shadow
+    from .shadowing.api import check_correctness as check_correctness
+    from .shadowing.api import shadow as shadow
     from .shadowing.replacement import replace as replace
+    from .shadowing.result import ShadowResult as ShadowResult
     from .store.stored_run import load as load
 
 _HOMES = {
@@ -42,16 +42,16 @@ _HOMES = {
     "RunError": ".errors",
     "aoti_compile_and_package": ".probes.cpp_wrappers.packages",
     "bisect": ".bisection",
-    "check_determinism": ".determinism",
+    "check_determinism": ".determinism.api",
     "diff": ".analysis.diff.search",
-    "ShadowResult": ".shadowing",
-    "check_correctness": ".shadowing",
+    "ShadowResult": ".shadowing.result",
+    "check_correctness": ".shadowing.api",
     "Reduction": ".reduction",
     "load": ".store.stored_run",
     "record": ".recording",
     "reduce": ".reduction",
     "replace": ".shadowing.replacement",
-    "shadow": ".shadowing",
+    "shadow": ".shadowing.api",
     "step": ".recording",
 }
 

@@ -1,10 +1,12 @@
-"""What to record, in words: the same on the command line and in KERNELSCOPE_OPTIONS."""
+"""What to record: options that are the same on the command line and in KERNELSCOPE_OPTIONS."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shlex
+from pathlib import Path
 
 from .config import OPTIONS, Config, ValueSettings, printer_from_environment, strict_from_environment
 
@@ -24,101 +26,84 @@ def parse_options(text: str) -> argparse.Namespace:
 
 def add_recording_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     add = parser.add_argument
-    add(
-        "--values",
-        default="off",
-        metavar="LEVEL",
-        help="what of the values: off, hash (before and after each launch), stats, save (keep the tensors)",
-    )
-    add(
-        "--ops",
-        default="graph",
-        metavar="WHICH",
-        help="graph: compiled code and Triton; all: eager operators too",
-    )
-    add(
-        "--kernel",
-        action="append",
-        default=[],
-        metavar="GLOB",
-        help="only kernels with such a name; repeatable",
-    )
-    add(
-        "--kind",
-        action="append",
-        default=[],
-        metavar="KIND",
-        help="only triton, cpp, extern, op or gcu; repeatable",
-    )
-    add(
-        "--verify",
-        default="",
-        metavar="HOW",
-        help="reread: hash every argument, every time; poison: find outputs never written",
-    )
-    add("--steps", type=step_range, metavar="3:5", help="only these steps; 3:5 is 3 and 4")
-    add("--time", action="store_true", help="measure how long each call ran")
-    add("--stop-at", type=int, metavar="CALL", help="end the program once this call is over")
-    add(
-        "--max-tensors",
-        type=byte_count,
-        default=2_000_000_000,
-        metavar="SIZE",
-        help="room for saved tensors, such as 2GB (the default); then the oldest are dropped",
-    )
-    add("--stages", action="store_true", help="what the compiler did: see kernelscope stages")
-    add("--fresh", action="store_true", help="with --stages: compile also what a cache has")
-    add(
-        "--replay",
-        type=int,
-        action="append",
-        default=[],
-        metavar="CALL",
-        help="launch this call again and again, and see whether it leaves the same; repeatable",
-    )
-    add(
-        "--save-call", type=int, metavar="CALL", help="with --values save: keep the tensors of this call only"
-    )
+    add("--values", default="off", metavar="LEVEL",
+        help="what to record about tensor values: off, hash (before and after each launch), stats, or save "
+        "(keep the tensors)")  # fmt: skip
+    add("--ops", default="graph", metavar="WHICH",
+        help="graph: compiled code and Triton kernels; all: eager operators too")  # fmt: skip
+    add("--kernel", action="append", default=[], metavar="GLOB",
+        help="only kernels whose name matches GLOB; repeatable")  # fmt: skip
+    add("--kind", action="append", default=[], metavar="KIND",
+        help="only triton, cpp, extern, op or gcu; repeatable")  # fmt: skip
+    add("--verify", default="", metavar="HOW",
+        help="reread: hash every argument at every launch; poison: find unwritten outputs")  # fmt: skip
+    add("--steps", type=step_range, metavar="3:5", help="record only these steps; 3:5 means 3 and 4")
+    add("--time", action="store_true", help="measure how long each call takes")
+    add("--stop-at", type=int, metavar="CALL", help="end the program after this call")
+    add("--max-tensors", type=byte_count, default=2_000_000_000, metavar="SIZE",
+        help="most bytes of saved tensors, e.g. 2GB (default); beyond it the oldest are deleted")  # fmt: skip
+    add("--stages", action="store_true", help="record what the compiler does; see kernelscope stages")
+    add("--fresh", action="store_true", help="with --stages: ignore compile caches")
+    add("--replay", type=int, action="append", default=[], metavar="CALL",
+        help="re-run this call many times and check that its output is identical; repeatable")  # fmt: skip
+    add("--save-call", type=int, metavar="CALL",
+        help="with --values save: keep the tensors of this call only")  # fmt: skip
     add("--workers", action="store_true", help="record the workers of a DataLoader too")
     add("--keep-last", type=int, default=0, metavar="N", help="keep only the last N steps on disk")
     add_value_options(parser)
 
 
 def add_value_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """What to print, save and watch of the values inside compiled code."""
+    """Which values inside compiled code to print, save and watch."""
     add = parser.add_argument
     add("--print", dest="print_values", action="store_true", help="print the arguments of each launch")
     add("--print-names", action="store_true", help="print each kernel's name before its launch, for crashes")
-    add(
-        "--save",
-        dest="save_values",
-        action="store_true",
-        help="save the arguments of each launch as .pt files",
-    )
-    add("--save-to", default="", metavar="DIR", help="… to this new folder; default RUN/values")
-    add(
-        "--values-of",
-        action="append",
-        default=[],
-        metavar="GLOB",
-        help="print, save and watch only kernels with such a name; a list a,b, or repeated",
-    )
-    add(
-        "--stop-on",
-        action="append",
-        default=[],
-        metavar="WHAT",
-        help="end the program at the first launch that leaves nan, inf, max>1e4, …; repeatable",
-    )
-    add(
-        "--exact",
-        action="store_true",
-        help="with --stop-on: on a GPU, wait for each launch, and end right after it with its inputs saved",
-    )
+    add("--save", dest="save_values", action="store_true",
+        help="save the arguments of each launch as .pt files")  # fmt: skip
+    add("--save-to", default="", metavar="DIR", help="save them to this new folder; default RUN/values")
+    add("--values-of", action="append", default=[], metavar="GLOB",
+        help="print, save and watch only kernels whose name matches GLOB; a,b or repeatable")  # fmt: skip
+    add("--stop-on", action="append", default=[], metavar="CONDITION",
+        help="end the program at the first launch whose output has nan, inf, max>1e4 …")  # fmt: skip
+    add("--exact", action="store_true",
+        help="with --stop-on on a GPU: wait for each launch, so that the inputs can be saved")  # fmt: skip
+
+
+def options_text(given: argparse.Namespace) -> str:
+    """The recording options as text again, for KERNELSCOPE_OPTIONS of a child."""
+    parser = argparse.ArgumentParser(add_help=False)
+    add_recording_options(parser)
+    words: list[str] = []
+    for action in parser._actions:
+        value = getattr(given, action.dest)
+        if value == action.default:
+            continue
+        if action.dest == "steps":
+            value = f"{value[0]}:{value[1]}"
+        for each in value if isinstance(value, list) else [value]:
+            words += [action.option_strings[0]] if each is True else [f"{action.option_strings[0]}={each}"]
+    return shlex.join(words)
+
+
+def check_options(given: argparse.Namespace) -> None:
+    """Raise for a wrong setting before anything is started."""
+    take_over_printer(given)
+    config_of(given)
+    settings = value_settings_of(given)
+    if settings.folder:
+        _check_new_folder(Path(settings.folder))
+
+
+def _check_new_folder(path: Path) -> None:
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ValueError(f"--save-to {path}: it already exists and is not overwritten; name a new folder")
+    above = next(each for each in path.absolute().parents if each.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise ValueError(f"--save-to {path}: {above} is not a writable directory")
 
 
 def take_over_printer(given: argparse.Namespace) -> None:
-    """What torch's variables for its own printer ask for counts as asked for here."""
+    """Settings of torch's own printer, from its environment variables, count as options."""
     level, kernels = printer_from_environment()
     given.save_values |= level == "1"
     given.print_values |= level == "2"
@@ -171,7 +156,7 @@ def step_range(text: str) -> tuple[int, int]:
     try:
         return int(first), int(end) if colon else int(first) + 1
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no range of steps; write 3:5 or 3") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a range of steps; write 3:5 or 3") from None
 
 
 def byte_count(text: str) -> int:
@@ -182,4 +167,4 @@ def byte_count(text: str) -> int:
         power = " KMGT".index(found[2].upper() or " ")
         return int(float(found[1]) * (1024 if found[3] else 1000) ** power)
     except (AssertionError, ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(f"{text!r:.40} is no size; write 500MB or 2GB") from None
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is not a size; write 500MB or 2GB") from None

@@ -1,4 +1,4 @@
-"""The command line. One file per command; only the one that is asked for is imported."""
+"""The command line: one file per command, and only the one that is used is imported."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from .command_list import COMMANDS
 
 EPILOG = """\
 examples:
-  kernelscope run train.py --epochs 1     record a script; what it leaves is in ./kscope-runs
-  kernelscope show                        the calls of the newest run
-  kernelscope show --call 17              one of them, with arguments and values
-  kernelscope report                      one web page of it; kernelscope view serves it
-  kernelscope diff                        where the two newest runs first differ
-  kernelscope determinism train.py        which kernels do not do the same each time
-  kernelscope show --crash                what was executing when it died
-  kernelscope shadow train.py             which kernel computes something else than eager
-  kernelscope bisect train.py             which part of the compiler makes it fail
-  kernelscope repro --call 17             that call alone, as a script of stock torch
-  kernelscope reduce train.py             the smallest graph that still fails
+  kernelscope run train.py --epochs 1     record a script; runs are kept in ./kscope-runs
+  kernelscope show                        list the calls of the newest run
+  kernelscope show --call 17              show one call with its arguments and values
+  kernelscope show --crash                show what was executing when the program died
+  kernelscope report                      write one web page; kernelscope view serves it
+  kernelscope diff                        find where the two newest runs first differ
+  kernelscope determinism train.py        find kernels whose results vary from run to run
+  kernelscope shadow train.py             find the kernel whose result differs from eager
+  kernelscope bisect train.py             find the part of the compiler that makes it fail
+  kernelscope repro --call 17             write a script of stock torch with that call alone
+  kernelscope reduce train.py             find the smallest graph that still fails
 
-RUN is a folder, or the name of a run in ./kscope-runs; left out, it is the newest run.
+RUN is a folder, or the name of a run in ./kscope-runs. The default is the newest run.
 """
 
 _ESCAPING = "kernelscope.escaping"
@@ -40,7 +40,7 @@ _BREAKABLE = ("strict", "surrogateescape", "backslashreplace")  # not what the u
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence; exit status 2."""
+    """Reports a wrong argument in one sentence; exit status 2."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"kernelscope: {message}; see {self.prog} --help\n")
@@ -52,9 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     name = next((word for word in given if not word.startswith("-")), "")
     try:
         args = parser_for(name if name in COMMANDS else None).parse_args(given)
-        command = getattr(args, "main", None) or load(COMMANDS[name][0]).main
-        status = int(command(args))
-        sys.stdout.flush()  # here, where it is known what to do when that fails
+        status = int(args.main(args))
+        sys.stdout.flush()  # here, where a failure is handled
         return status
     except RunError as error:
         print(f"kernelscope: {error}", file=sys.stderr)
@@ -62,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `kernelscope show | head`
         _forget_output()
         return 128 + signal.SIGPIPE
-    except KeyboardInterrupt as ended:  # or of a signal that a command hears
+    except KeyboardInterrupt as ended:  # Ctrl-C, or a signal that a command handles
         return int(getattr(ended, "status", 128 + signal.SIGINT))
     except OSError as error:
         if error.errno == errno.ENOSPC:
@@ -73,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
-_SEALED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EDQUOT)  # what is wrong is the disk
+_SEALED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EDQUOT)  # the disk refuses
 
 
 def _lacks_temporary_folder(error: OSError) -> bool:
@@ -82,7 +81,7 @@ def _lacks_temporary_folder(error: OSError) -> bool:
 
 def _in_words(error: OSError) -> str:
     if _lacks_temporary_folder(error):
-        return f"{error.strerror}; set TMPDIR to a folder that can be written to"
+        return f"{error.strerror}; set TMPDIR to a writable directory"
     if error.filename is None:
         return f"cannot write: {error.strerror}"
     verb = "write to" if error.errno in (errno.ENOSPC, errno.EROFS, errno.EDQUOT) else "use"
@@ -90,7 +89,7 @@ def _in_words(error: OSError) -> str:
 
 
 def _forget_output() -> None:
-    """What is still to be written would fail once more when Python ends."""
+    """Discard unwritten output: Python would fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -118,7 +117,7 @@ def parser_for(command: str | None) -> Parser:
     """The parser of one command; with None, of all of them by name."""
     parser = Parser(
         prog="kernelscope",
-        description="See what a compiled PyTorch program really ran, kernel by kernel and value by value.",
+        description="Debug compiled PyTorch programs: what really ran, kernel by kernel and value by value.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -126,10 +125,23 @@ def parser_for(command: str | None) -> Parser:
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, (module, help) in COMMANDS.items():
         if name == command:
-            load(module).add_parser(subparsers)
+            _add_command(subparsers, name, load(module))
         elif command is None:
             subparsers.add_parser(name, help=help)
     return parser
+
+
+def _add_command(subparsers: argparse._SubParsersAction[Parser], name: str, module: Any) -> None:
+    usage = getattr(module, "USAGE", None)
+    parser = subparsers.add_parser(
+        name,
+        description=module.DESCRIPTION,
+        usage=usage and f"kernelscope {name} {usage}",
+        epilog=module.EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.add_options(parser)
+    parser.set_defaults(main=module.main)
 
 
 def load(module: str) -> Any:

@@ -1,31 +1,67 @@
-"""Arguments that several commands share."""
+"""Options that several commands share, and what they stand for."""
 
 from __future__ import annotations
 
 import argparse
+from keyword import iskeyword
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kernelscope.store.stored_run import StoredRun
+    from kernelscope.views.call_filter import CallFilter
+
+SCRIPT_USAGE = "[options] (script.py | -m module) [arguments …]"
 
 
-def add_run(parser: argparse.ArgumentParser, *, parts: bool = True) -> None:
-    parser.add_argument("run", nargs="?", metavar="RUN", help="a run's folder or name; default: the newest")
-    parser.add_argument("--json", action="store_true", help="print JSON (docs/cli.md has the keys)")
-    if parts:
-        parser.add_argument(
-            "--part", default="", metavar="NAME", help="another process of the run: rank-1, child-42"
-        )
-        parser.add_argument("--rank", type=count, metavar="N", help="short for --part rank-N")
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """A run that is read: which one, which process of it, and whether as JSON."""
+    add_run_name(parser)
+    add_json(parser)
+    add_part(parser)
 
 
-def add_choice_of_calls(parser: argparse.ArgumentParser) -> None:
-    """Which calls of a run, as `Run.select` takes it."""
+def add_run_name(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", nargs="?", metavar="RUN", help="folder or name of a run; default: the newest")
+
+
+def add_json(parser: argparse.ArgumentParser, page: str = "cli") -> None:
+    parser.add_argument("--json", action="store_true", help=f"print JSON (keys: docs/{page}.md)")
+
+
+def add_part(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--part", default="", metavar="NAME", help="another process of it: rank-1, child-42")
+    parser.add_argument("--rank", type=count, metavar="N", help="short for --part rank-N")
+
+
+def add_call_filter(parser: argparse.ArgumentParser, limit: int) -> None:
+    add = parser.add_argument
+    add("--kernel", action="append", default=[], metavar="GLOB", help="only kernels whose name matches GLOB")
+    add("--kind", action="append", default=[], metavar="KIND", help="only triton, cpp, extern, op, …")
+    add("--graph", metavar="GRAPH", help="only one graph: its number, name or compile id")
+    add("--step", type=count, metavar="N", help="only step N")
+    add("--phase", metavar="PHASE", help="only forward, backward, optimizer or other")
+    add("--first", type=count, default=0, metavar="N", help="start at call N")
+    most = f"at most N calls (default {limit}); 0: all" if limit else "at most N calls; 0: all (default)"
+    add("--limit", type=count, default=limit, metavar="N", help=most)
+
+
+def add_imports(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--kernel", action="append", default=[], metavar="GLOB", help="kernels with such a name"
-    )
-    parser.add_argument(
-        "--kind", action="append", default=[], metavar="KIND", help="triton, cpp, extern, op, …"
-    )
-    parser.add_argument("--graph", metavar="GRAPH", help="one graph: its number, name or compile id")
-    parser.add_argument("--step", type=count, metavar="N", help="one step")
-    parser.add_argument("--phase", metavar="PHASE", help="forward, backward, optimizer or other")
+        "--import", dest="imports", action="append", default=[], type=_module_name, metavar="MODULE",
+        help="a module that registers operators which the script needs; repeatable",
+    )  # fmt: skip
+
+
+def _module_name(text: str) -> str:
+    if not all(word.isidentifier() and not iskeyword(word) for word in text.split(".")):
+        raise argparse.ArgumentTypeError(f"{text!r:.40}: give the name of a module")
+    return text
+
+
+def add_script(parser: argparse.ArgumentParser) -> None:
+    """The program to run, with its own arguments: everything from its name on."""
+    parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="module", help="run a module")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
 def count(text: str) -> int:
@@ -33,11 +69,29 @@ def count(text: str) -> int:
     try:
         number = int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r:.40} is no whole number") from None
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is not an integer") from None
     if not 0 <= number < 1 << 62:
-        raise argparse.ArgumentTypeError(f"{text:.40} is not a number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text:.40} is out of range: it must be at least 0")
     return number
 
 
-def part_of(args: argparse.Namespace) -> str:
-    return f"rank-{args.rank}" if args.rank is not None else str(args.part)
+def load_run(args: argparse.Namespace, which: str = "run") -> StoredRun:
+    """The run that an argument names; for `run`, the newest one by default."""
+    from kernelscope.store import folder
+    from kernelscope.store.stored_run import load
+
+    part = f"rank-{args.rank}" if args.rank is not None else str(args.part)
+    return load(folder.resolve(getattr(args, which)), part=part)
+
+
+def load_other(args: argparse.Namespace) -> StoredRun | None:
+    """The second run, of --diff."""
+    return None if args.diff is None else load_run(args, "diff")
+
+
+def call_filter(args: argparse.Namespace, *, changed: bool = False) -> CallFilter:
+    from kernelscope.views.call_filter import CallFilter
+
+    graph = int(args.graph) if args.graph and args.graph.isdecimal() else args.graph
+    kernel, kind = tuple(args.kernel), tuple(args.kind)
+    return CallFilter(kernel, kind, graph, args.step, args.phase, args.first, args.limit, changed)

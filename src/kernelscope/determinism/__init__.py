@@ -1,7 +1,1 @@
-"""Running something several times from the same state, and comparing what it did."""
-
-from __future__ import annotations
-
-from .api import check_determinism
-
-__all__ = ["check_determinism"]
+"""Running something several times from the same state, and comparing the runs."""

@@ -1,8 +1,7 @@
-"""What `kernelscope determinism` does: the script several times, compared, and its suspects replayed."""
+"""A script several times: the runs are compared, and the calls that differ are replayed alone."""
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import sys
 import tempfile
@@ -12,22 +11,20 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from kernelscope.analysis.determinism import DeterminismResult, accuse, compare_runs
-from kernelscope.cli.programs.run import command_of
 from kernelscope.config import RUN
 from kernelscope.errors import RunError
 from kernelscope.startup.recorded_child import watch
 from kernelscope.store import folder
 from kernelscope.store.stored_run import StoredRun, load
 from kernelscope.text.file_names import file_name
-from kernelscope.views import plain
 
 _REPEATER = "kernelscope.determinism.repeated_script"
 _MOST_SUSPECTS = 10  # are replayed
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a child has told of one replayed call; the fields are those of `replaying.Replay`."""
+class ReplayNote:
+    """What a child has written of one replayed call; the fields are those of `replaying.Replay`."""
 
     index: int
     kernel_name: str
@@ -38,62 +35,48 @@ class Told:
     error: str
 
 
-def repeat(args: argparse.Namespace) -> int:
-    if args.runs < 2:
-        raise RunError(f"--runs {args.runs}: it takes two runs to see a difference")
-    if args.ops not in ("all", "graph"):
-        raise RunError(f"--ops {args.ops}: use all or graph")
-    command, stem = command_of(args)
-    home = (
-        folder.create(Path(args.output)) if args.output else _next(Path(folder.HOME), f"{stem}-determinism")
-    )
-    options = f"--values=hash --ops={args.ops}"
-    if args.fresh:
-        paths = [_in_a_process(command, home / f"run-{n}", options, args) for n in range(args.runs)]
-    else:
-        paths = _in_one_process(command, home, options, args)
-    result = compare_runs([_loaded(path) for path in paths])
-    suspects = [suspect.index for suspect in result.unconfirmed[:_MOST_SUSPECTS]]
-    if suspects:
-        again = [options, *(f"--replay={index}" for index in suspects)]
-        path = _in_a_process(command, home / "replayed", " ".join(again), args)
-        result = accuse(result, _replays(_loaded(path)))
-    _show(result, home, as_json=args.json)
-    return int(bool(result))
+class ScriptRuns:
+    """One command, which is run several times; each run is recorded with hashes."""
 
+    def __init__(self, command: list[str], ops: str, *, recompile: bool) -> None:
+        self._command, self._recompile = command, recompile
+        self._options = f"--values=hash --ops={ops}"
 
-def _show(result: DeterminismResult, home: Path, *, as_json: bool) -> None:
-    if as_json:
-        plain.dump(result.to_json() | {"path": str(home)})
-    else:
-        print(result)
-        print(f"  the runs are in {home}")
+    def check(self, runs: int, output: str, stem: str, *, fresh: bool) -> tuple[DeterminismResult, Path]:
+        """The result, and the folder with the runs: `output`, or a new one named after `stem`."""
+        home = folder.create(Path(output)) if output else _next(Path(folder.HOME), f"{stem}-determinism")
+        if fresh:
+            paths = [self._in_a_process(home / f"run-{n}") for n in range(runs)]
+        else:
+            paths = self._in_one_process(home, runs)
+        result = compare_runs([_loaded(path) for path in paths])
+        suspects = [suspect.index for suspect in result.unconfirmed[:_MOST_SUSPECTS]]
+        if suspects:
+            path = self._in_a_process(home / "replayed", *(f"--replay={index}" for index in suspects))
+            result = accuse(result, _replays(_loaded(path)))
+        return result, home
 
+    def _in_a_process(self, name: Path, *more: str) -> Path:
+        path = folder.create(folder.named(name))
+        self._run(self._command, path, " ".join([self._options, *more]), {})
+        return path
 
-def _in_a_process(command: list[str], name: Path, options: str, args: argparse.Namespace) -> Path:
-    path = folder.create(folder.named(name))
-    with _cache(args.recompile) as environ:
-        status = watch(command, path, options, aside=True, environ=environ)
-    _check(status, command)
-    return path
+    def _in_one_process(self, home: Path, runs: int) -> list[Path]:
+        """A child runs the script repeatedly, and records each run to a folder of its own."""
+        if self._command[0] != sys.executable:
+            raise RunError("a command after -- needs one process per run: add --fresh")
+        words = [sys.executable, "-m", _REPEATER, str(runs), str(home), self._options]
+        words += [*(["--recompile"] if self._recompile else []), "--", *self._command[1:]]
+        # The child records by itself; `watch` is only to see how it ends.
+        self._run(words, home, "", {RUN: ""})
+        return [home / f"run-{n}{folder.SUFFIX}" for n in range(runs)]
 
-
-def _in_one_process(command: list[str], home: Path, options: str, args: argparse.Namespace) -> list[Path]:
-    """A child runs the script again and again, and records each time to a folder of its own."""
-    if command[0] != sys.executable:
-        raise RunError("a command can only be repeated in processes of its own: add --fresh")
-    words = [sys.executable, "-m", _REPEATER, str(args.runs), str(home), options]
-    words += [*(["--recompile"] if args.recompile else []), "--", *command[1:]]
-    with _cache(args.recompile) as environ:
-        # The child records by itself; what `watch` asks for is the parent's view of how it ended.
-        status = watch(words, home, "", aside=True, environ=environ | {RUN: ""})
-    _check(status, command)
-    return [home / f"run-{n}{folder.SUFFIX}" for n in range(args.runs)]
-
-
-def _check(status: int, command: list[str]) -> None:
-    if status:
-        raise RunError(f"{shlex.join(command[1:])} ended with status {status}; it has to run to its end")
+    def _run(self, words: list[str], path: Path, options: str, environ: dict[str, str]) -> None:
+        with _cache(self._recompile) as cache:
+            status = watch(words, path, options, aside=True, environ=cache | environ)
+        if status:
+            script = shlex.join(self._command[1:])
+            raise RunError(f"{script} ended with status {status}; each run must finish normally")
 
 
 def _loaded(path: Path) -> StoredRun:
@@ -103,18 +86,18 @@ def _loaded(path: Path) -> StoredRun:
         raise RunError(f"{error}; does the script import torch?") from None
 
 
-def _replays(run: StoredRun) -> dict[int, Told]:
-    told = run.notes_of_run.get("replays", ())
-    names = [f.name for f in fields(Told)]
+def _replays(run: StoredRun) -> dict[int, ReplayNote]:
+    notes = run.notes_of_run.get("replays", ())
+    names = [f.name for f in fields(ReplayNote)]
     try:
-        return {int(one["index"]): Told(*(one[name] for name in names)) for one in told}
+        return {int(one["index"]): ReplayNote(*(one[name] for name in names)) for one in notes}
     except (KeyError, TypeError, ValueError):
-        raise RunError(f"{run.path} does not tell how its replays went") from None
+        raise RunError(f"{run.path} is damaged: its notes about replays cannot be read") from None
 
 
 @contextmanager
 def _cache(recompile: bool) -> Iterator[dict[str, str]]:
-    """An empty compile cache, if asked for."""
+    """With `recompile`, the environment of an empty compile cache."""
     if not recompile:
         yield {}
         return

@@ -254,4 +254,4 @@ def variables() -> Iterator[Result]:
             yield Result("ok", f"{name}={given[name]}", "is read by this torch")
 
 
-EXAMINATIONS = (versions, machine, probes, compiler, gpu, folders, variables)
+CHECKS = (versions, machine, probes, compiler, gpu, folders, variables)

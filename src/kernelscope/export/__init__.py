@@ -15,8 +15,7 @@ from typing import Any
 
 from kernelscope.errors import RunError
 from kernelscope.model.run import Run
-
-from .call_filter import Wanted
+from kernelscope.views.call_filter import CallFilter
 
 # By name: the module that writes it, and how its files end.
 FORMS = {
@@ -28,7 +27,7 @@ FORMS = {
 
 
 def export(
-    run: Run, form: str, path: str | os.PathLike[str], *, wanted: Wanted | None = None, flows: bool = True
+    run: Run, form: str, path: str | os.PathLike[str], *, wanted: CallFilter | None = None, flows: bool = True
 ) -> int:
     """Write a run, or some of its calls, to a new file (of Parquet: a new folder); how many calls it has.
 
@@ -38,4 +37,4 @@ def export(
         raise RunError(f"there is no form {form!r:.40} to export to; there is {', '.join(FORMS)}")
     write: Callable[..., int] = import_module(FORMS[form][0], __name__).write
     options: dict[str, Any] = {"flows": flows} if form == "perfetto" else {}
-    return write(run, Path(path), wanted or Wanted(), **options)
+    return write(run, Path(path), wanted or CallFilter(), **options)

@@ -14,14 +14,14 @@ from kernelscope.model.run import Run
 from kernelscope.store.codec import to_json
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.views import plain, stages
+from kernelscope.views.call_filter import CallFilter
 
-from .call_filter import Wanted
 from .output import new_file
 
 VERSION = 1
 
 
-def write(run: Run, path: Path, wanted: Wanted) -> int:
+def write(run: Run, path: Path, wanted: CallFilter) -> int:
     with new_file(path) as file:
         return _Document(run, file).write(wanted)
 
@@ -32,7 +32,7 @@ class _Document:
         self._file = file
         self._count = 0
 
-    def write(self, wanted: Wanted) -> int:
+    def write(self, wanted: CallFilter) -> int:
         run, put = self._run, self._file.write
         head = {"format": "kernelscope.run", "version": VERSION}
         put(to_json(head)[:-1])
@@ -63,7 +63,7 @@ class _Document:
         for call in calls:
             saved = run.saved_tensors(call.index) if has_tensors else {}  # type: ignore[attr-defined]
             form = plain.call_form(call, saved)
-            form |= {"kernel": call._call.site.kernel.id, "start_ns": call._call.start_ns}
+            form |= {"kernel": call.recorded.site.kernel.id, "start_ns": call.recorded.start_ns}
             self._file.write((",\n" if self._count else "\n") + to_json(form))
             self._count += 1
             yield call

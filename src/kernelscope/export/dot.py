@@ -14,14 +14,14 @@ from kernelscope.analysis.producers import Flows
 from kernelscope.events import Site
 from kernelscope.model.html import visible
 from kernelscope.model.run import Run
+from kernelscope.views.call_filter import CallFilter
 
-from .call_filter import Wanted
 from .output import new_file
 
 _COLORS = {"cpp": "#cfe2f3", "triton": "#d9ead3", "extern": "#fff2cc", "gcu": "#ead1dc", "op": "#eeeeee"}
 
 
-def write(run: Run, path: Path, wanted: Wanted) -> int:
+def write(run: Run, path: Path, wanted: CallFilter) -> int:
     picture = _Picture(run, wanted)
     with new_file(path) as file:
         file.writelines(f"{line}\n" for line in picture.lines())
@@ -29,7 +29,7 @@ def write(run: Run, path: Path, wanted: Wanted) -> int:
 
 
 class _Picture:
-    def __init__(self, run: Run, wanted: Wanted) -> None:
+    def __init__(self, run: Run, wanted: CallFilter) -> None:
         self.count = 0
         self._sites: dict[int, Site] = {}
         self._calls: Counter[int] = Counter()
@@ -37,7 +37,7 @@ class _Picture:
         self._edges: Counter[tuple[int, int, str]] = Counter()
         flows = Flows()
         for call in wanted.calls(run):
-            site = call._call.site
+            site = call.recorded.site
             self.count += 1
             self._sites[site.id] = site
             self._calls[site.id] += 1

@@ -19,9 +19,9 @@ from kernelscope.model.call import KernelCall
 from kernelscope.model.run import Run
 from kernelscope.store.codec import storable, to_json
 from kernelscope.store.stored_run import StoredRun
+from kernelscope.views.call_filter import CallFilter
 from kernelscope.views.plain import hash_form
 
-from .call_filter import Wanted
 from .output import STANDARD_OUTPUT, refuse_existing
 
 _ROWS = 5000  # calls in one group of rows
@@ -52,7 +52,7 @@ _FINDINGS = {"kind": _TEXT, "message": _TEXT, "call": _NUMBER, "kernel": _TEXT, 
 Row = dict[str, Any]
 
 
-def write(run: Run, path: Path, wanted: Wanted) -> int:
+def write(run: Run, path: Path, wanted: CallFilter) -> int:
     if path == STANDARD_OUTPUT:
         raise RunError("Parquet tables are a folder of files; give it a name: -o FOLDER")
     tables = _Tables()
@@ -77,7 +77,7 @@ def write(run: Run, path: Path, wanted: Wanted) -> int:
     return count
 
 
-def _write_calls(tables: _Tables, run: Run, folder: Path, wanted: Wanted) -> int:
+def _write_calls(tables: _Tables, run: Run, folder: Path, wanted: CallFilter) -> int:
     count = 0
     with (
         tables.open(folder / "calls.parquet", _CALLS) as put_calls,
@@ -92,7 +92,7 @@ def _write_calls(tables: _Tables, run: Run, folder: Path, wanted: Wanted) -> int
 
 
 def _call_row(call: KernelCall) -> Row:
-    record, graph, origin = call._call, call.graph, call.origin
+    record, graph, origin = call.recorded, call.graph, call.origin
     return {
         "index": call.index, "kernel_name": call.kernel_name, "kind": call.kind, "producer": call.producer,
         "kernel": record.site.kernel.id, "site": record.site.id,

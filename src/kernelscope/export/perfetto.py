@@ -19,8 +19,8 @@ from kernelscope.model.run import Run
 from kernelscope.store.codec import storable, to_json
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.views import plain
+from kernelscope.views.call_filter import CallFilter
 
-from .call_filter import Wanted
 from .compile_slices import compile_slices
 from .output import new_file
 from .spans import Spans
@@ -30,7 +30,7 @@ _ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _SHORTEST = 1  # ns; a slice without a length is not drawn, and no arrow could end at it
 
 
-def write(run: Run, path: Path, wanted: Wanted, *, flows: bool = True) -> int:
+def write(run: Run, path: Path, wanted: CallFilter, *, flows: bool = True) -> int:
     with new_file(path) as file:
         return _Trace(run, file, flows=flows).write(wanted)
 
@@ -61,7 +61,7 @@ class _Trace:
         self._names: dict[str, str] = {}  # of arguments, as JSON
         self._separator = "\n"
 
-    def write(self, wanted: Wanted) -> int:
+    def write(self, wanted: CallFilter) -> int:
         about = plain.run_form(self._run, getattr(self._run, "path", None))
         self._file.write('{"displayTimeUnit":"ns","otherData":' + to_json(about) + ',"traceEvents":[')
         name = f"kernelscope: rank {self._run.info.rank}, pid {self._run.info.pid}"
@@ -81,7 +81,7 @@ class _Trace:
 
     def _call(self, call: KernelCall, findings: list[Finding]) -> None:
         tid = self._track(call)
-        record = call._call
+        record = call.recorded
         start, measured = record.start_ns, record.duration_ns >= 0
         length = max(record.duration_ns, _SHORTEST)
         place = _Place(tid)
@@ -120,7 +120,7 @@ class _Trace:
 
     def _about(self, call: KernelCall) -> dict[str, Any]:
         """What is the same at each call of a site."""
-        site = call._call.site
+        site = call.recorded.site
         if site.id not in self._static:
             self._static[site.id] = {k: v for k, v in _site_args(site, call).items() if v}
         return self._static[site.id]

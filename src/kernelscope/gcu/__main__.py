@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .command_line import fill, main
+from .command_line import add_options, main
 
 parser = argparse.ArgumentParser(prog="python -m kernelscope.gcu", description="Choreo programs")
-fill(parser)
+add_options(parser)
 sys.exit(main(parser.parse_args()))

@@ -24,24 +24,11 @@ examples:
   kernelscope choreo fmt --write kernel.co  format the file
 """
 
+DESCRIPTION = "Work on Choreo programs written by hand, or saved by the gcu backend."
 _MAIN = re.compile(r"\bint\s+main\s*\(")
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the command to an argument parser's subcommands."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "choreo",
-        help="check, build, run and format Choreo programs",
-        description="Work on Choreo programs written by hand, or saved by the gcu backend.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    fill(parser)
-    parser.set_defaults(run=main)
-    return parser
-
-
-def fill(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     for name, text in (
         ("check", "report errors with line and column"),

@@ -24,6 +24,11 @@ class KernelCall:
         self._run = run
         self._call = call
 
+    @property
+    def recorded(self) -> Call:
+        """The record that this is a view of."""
+        return self._call
+
     def value(self, arg: str, moment: str = "") -> Any:
         """A saved tensor (values="save") as a numpy array: after the launch, unless told "before"."""
         from kernelscope.store.saved_values import value_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kernelscope.shadowing import Culprit
+    from kernelscope.shadowing.culprit import Culprit
 
 _NUMBERING = re.compile(r"(_\d+|_default|_tensor|_scalar)+$", re.IGNORECASE)
 _CHANGING = re.compile(r"0x[0-9a-f]+|/[\w./-]+|\d+|\b[ps]\d+\b", re.IGNORECASE)

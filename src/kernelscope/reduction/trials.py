@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from kernelscope.shadowing import shadow
+from kernelscope.shadowing.api import shadow
 from kernelscope.trials.gpu_faults import GpuLost, gpu_is_lost, wait_for_gpu
 
 from .candidates import Candidate, copied

@@ -98,10 +98,10 @@ class RunDocument:
     def call(self, index: int) -> Form:
         """One call: its row, who produced what it read, who used what it wrote, and its saved tensors."""
         around = self.run.select(first=max(0, index - _AROUND), limit=2 * _AROUND + 1)
-        here = [call._call for call in around if call.index == index]
+        here = [call.recorded for call in around if call.index == index]
         if not here:
             raise RunError(f"{self.run.path} has no call {index}; it has {len(self.run)} calls")
-        links = flow.producers(call._call for call in around)
+        links = flow.producers(call.recorded for call in around)
         kept = values.saved(self.run, [index]).get(index, {})
         shown = rows.rows([*here, *self._neighbours(index, links)])
         place = next(at for at, call in enumerate(around) if call.index == index)
@@ -148,7 +148,7 @@ class RunDocument:
         """For one file: at most so many calls and pictures, and the page says what was left out."""
         run = self.run
         views = run.select(first=first, limit=limit)
-        calls = [view._call for view in views]
+        calls = [view.recorded for view in views]
         links = flow.producers(calls)
         kept = values.saved(run, [call.index for call in calls])
         files = list(dict.fromkeys(chain.from_iterable(of.values() for of in kept.values())))

@@ -14,11 +14,11 @@ from kernelscope.text.file_names import readable
 
 # Concatenated in this order into one function, so that nothing of ours is global.
 SCRIPTS = (
-    "dom.js", "format.js", "file_data.js", "served_data.js", "virtual_list.js", "code_pane.js", "drawing.js",
-    "overview.js", "calls.js", "call.js", "pipeline.js", "fusion.js", "timeline.js", "diff.js", "keys.js",
-    "main.js",
+    "parts/dom.js", "parts/format.js", "data/file_data.js", "data/served_data.js", "parts/virtual_list.js",
+    "parts/code_pane.js", "parts/drawing.js", "views/overview.js", "views/calls.js", "views/call.js",
+    "views/pipeline.js", "views/fusion.js", "views/timeline.js", "views/diff.js", "keys.js", "main.js",
 )  # fmt: skip
-STYLES = ("base.css", "parts.css", "views.css")
+STYLES = ("style/base.css", "style/parts.css", "style/views.css")
 
 
 def page(title: str, data: dict[str, Any], *, connects: bool = False) -> str:

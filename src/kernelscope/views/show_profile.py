@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
 from typing import Any
@@ -15,35 +14,34 @@ from kernelscope.store.stored_run import StoredRun
 from . import plain, terminal
 
 
-def show_profile(args: argparse.Namespace, run: StoredRun) -> int:
-    profile = read_profile(Path(args.profile), run)
-    calls = list(profile.calls)
-    if args.call is not None:
-        calls = [call for call in calls if call.index == args.call]
-        if not calls:
-            raise RunError(f"{args.profile} has no call {args.call}; the profiler was not at work then")
-    if args.sort == "time":
-        calls.sort(key=lambda call: -(call.device if profile.has_device else call.host))
-    calls = [call for call in calls if call.index >= args.first]
-    more = bool(args.limit) and len(calls) > args.limit
-    calls = calls[: args.limit] if more else calls
-    if args.json:
+def show_profile(
+    run: StoredRun, path: Path, *, call: int | None, by_time: bool, first: int, limit: int, as_json: bool
+) -> None:
+    profile = read_profile(path, run)
+    calls = [each for each in profile.calls if call in (None, each.index)]
+    if not calls:
+        raise RunError(f"{path} has no call {call}: the profiler was not running then")
+    if by_time:
+        calls.sort(key=lambda each: -(each.device if profile.has_device else each.host))
+    calls = [each for each in calls if each.index >= first]
+    more = bool(limit) and len(calls) > limit
+    calls = calls[:limit] if more else calls
+    if as_json:
         plain.dump(
             {"run": plain.run_form(run, run.path), "calls": [_form(c) for c in calls], "more": more,
              "unclaimed": profile.unclaimed}
         )  # fmt: skip
-        return 0
+        return
     print(heading(run, *run.totals()))
     print(_summary(profile, len(run)))
     head = ["call", "at", "host", "device", "line", "kernel"]
-    for line in terminal.table(head, [_row(call, profile) for call in calls], right=range(4)):
+    for line in terminal.table(head, [_row(each, profile) for each in calls], right=range(4)):
         print(line)
-    if args.call is not None:
+    if call is not None:
         for name, seconds in calls[0].on_device:
             print(f"  ran on the device: {name} {terminal.seconds(seconds)}")
     if more:
         print("… more: --limit 0 for all, --sort time for the longest")
-    return 0
 
 
 def _summary(profile: Profile, total: int) -> str:
@@ -53,7 +51,7 @@ def _summary(profile: Profile, total: int) -> str:
     if profile.has_device:
         told += f", {terminal.seconds(sum(call.device for call in profile.calls))} on the device"
     if profile.unclaimed:
-        told += f"; {profile.unclaimed:,} kernels there belong to no call"
+        told += f"; {profile.unclaimed:,} device kernels were not launched by a recorded call"
     return told
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
@@ -12,28 +11,26 @@ from kernelscope.store.stored_run import StoredRun
 
 from . import plain
 from .picture import picture
+from .show import call_at
 
 
-def show_value(args: argparse.Namespace, run: StoredRun) -> int:
-    if args.call is None or args.value is None:
-        raise RunError("--value, --before and -o are about one tensor: give --call N --value ARGUMENT")
-    found = run.select(first=args.call, limit=1)
-    if not found or found[0].index != args.call:
-        raise RunError(f"{run.path} has no call {args.call}; it has {len(run)} calls")
-    saved = value_of(found[0], args.value, "before" if args.before else "")
-    array = saved.numpy()
-    told = {"call": args.call, "argument": args.value, "dtype": saved.dtype, "shape": list(saved.shape)}
-    if args.output is not None:
-        _write(Path(args.output), args.value, array)
-    if args.json:
-        plain.dump({**told, "file": args.output})
-        return 0
-    print(f"call {args.call}, {found[0].kernel_name}, {args.value}: {saved.dtype}{list(saved.shape)}")
+def show_value(
+    run: StoredRun, index: int, name: str, *, before: bool, output: Path | None, as_json: bool
+) -> None:
+    call = call_at(run, index)
+    saved = value_of(call, name, "before" if before else "")
+    array, shape = saved.numpy(), list(saved.shape)
+    if output is not None:
+        _write(output, name, array)
+    if as_json:
+        file = None if output is None else str(output)
+        plain.dump({"call": index, "argument": name, "dtype": saved.dtype, "shape": shape, "file": file})
+        return
+    print(f"call {index}, {call.kernel_name}, {name}: {saved.dtype}{shape}")
     for line in picture(array):
         print(line)
-    if args.output is not None:
-        print(f"written to {args.output}")
-    return 0
+    if output is not None:
+        print(f"written to {output}")
 
 
 def _write(path: Path, name: str, array: Any) -> None:
@@ -45,6 +42,6 @@ def _write(path: Path, name: str, array: Any) -> None:
         with open(path, "xb") as file:
             numpy.savez(file, **{name: array})
     except FileExistsError:
-        raise RunError(f"{path} is there already, and is not overwritten") from None
+        raise RunError(f"{path} already exists and is not overwritten; choose another name") from None
     except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror}") from None
+        raise RunError(f"cannot write {path}: {error.strerror}") from None

@@ -157,10 +157,10 @@ def test_only_what_changes_the_code_gets_a_process_of_its_own(workers: Workers) 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "what shall it run"),
+        ([], "nothing to run"),
         (["missing.py"], "there is no script missing.py"),
         (["--axis", "kernels", "program.py"], "--axis kernels: there are backend"),
-        (["--check", "true", "--fails-on", "nan", "program.py"], "choose one condition: check or nan"),
+        (["--check", "true", "--fails-on", "nan", "program.py"], "choose one kind of failure: check or nan"),
         (["--resume", "program.py"], "no bisection of program"),
         (["--resume", "-o", "elsewhere", "program.py"], "elsewhere is no folder of a bisection"),
         (["--confidence", "2", "program.py"], "between 0 and 1"),

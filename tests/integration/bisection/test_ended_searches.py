@@ -192,7 +192,7 @@ def test_a_compiler_that_hangs_on_what_is_compiled_ahead(tmp_path: Path, threads
     told, said, hung = reduce_with(tmp_path, environment)
     assert told["nodes"] == 1
     assert "relu" in told["code"]
-    assert "a trial timed out; going on without it" in said
+    assert "a trial timed out; continuing without it" in said
     journal = (tmp_path / "script-reduced" / "journal.jsonl").read_text()
     assert journal.count('"timed out"') == 1
     assert len(hung) == 1, "it is not asked again"

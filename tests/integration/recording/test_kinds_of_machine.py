@@ -158,7 +158,7 @@ def test_reading_in_the_c_locale(project: Path, recorded: subprocess.CompletedPr
 
 WITHOUT_A_COMPILER = """
 import torch
-from kernelscope.cli.examinations import compiler
+from kernelscope.doctor.checks import compiler
 
 x = torch.ones(64, 64)
 (x @ x).relu()
@@ -223,7 +223,7 @@ def test_a_cache_that_forbids_execution_and_no_shared_memory(tmp_path: Path) -> 
 
 SEALED = """
 from kernelscope.cli import main
-from kernelscope.cli.examinations import folders
+from kernelscope.doctor.checks import folders
 print(main(["show", "x"]), main(["bisect", "program.py"]))
 print(*folders(), sep="\\n")
 """
@@ -251,7 +251,7 @@ def test_a_disk_that_is_sealed(tmp_path: Path) -> None:
 
 WITHOUT_A_NAME = """
 import os, tempfile
-from kernelscope.cli.examinations import folders, machine
+from kernelscope.doctor.checks import folders, machine
 tempfile.gettempdir()  # chosen while it can be written to
 os.setuid(54321)
 for result in (*folders(), *machine()):

@@ -176,7 +176,7 @@ def test_a_trial_that_does_not_come_back(tmp_path: Path, how: str) -> None:
     status, told, said = reduce_script(tmp_path, source, "--timeout", "60")
     assert status == 0, said
     assert told["nodes"] == 1
-    assert "going on without it" in said
+    assert "continuing without it" in said
 
 
 @pytest.mark.slow

@@ -305,7 +305,7 @@ def test_the_command_could_not_say(
 
 def test_the_command_wants_a_script() -> None:
     for words, said in (
-        ([], "what shall it run"),
+        ([], "nothing to run"),
         (["missing.py"], "no script missing.py"),
         (["-m", "no_such_module"], "no module named"),
     ):

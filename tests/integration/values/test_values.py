@@ -189,7 +189,7 @@ def test_stop_on_nan(tmp_path: Path) -> None:
         (["--stop-on", "nun"], {}, "cannot watch 'nun': did you mean nan?"),
         ([], {PRINTER: "7"}, f"{PRINTER}='7': unknown level; use 0 (off)"),
         (["--save-to", "taken"], {}, "is not overwritten; name a new folder"),
-        (["--save-to", "taken/below"], {}, "is no folder that can be written to"),
+        (["--save-to", "taken/below"], {}, "is not a writable directory"),
     ],
 )
 def test_bad_input(words: list[str], variables: dict[str, str], said: str, tmp_path: Path) -> None:

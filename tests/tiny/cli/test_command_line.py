@@ -151,7 +151,7 @@ def test_the_newest_run_is_meant(here: Path, capsys: Capture) -> None:
     assert isinstance(crash, dict)
     assert crash["executing"][0]["kernel_name"] == "cpp_fused_noted_1"
     assert main(["show", "--crash", "old-1"]) == 0
-    assert "came to its end" in capsys.readouterr().out
+    assert "finished normally" in capsys.readouterr().out
 
 
 def test_ls(here: Path, capsys: Capture) -> None:
@@ -223,7 +223,7 @@ def test_a_packed_file_cannot_escape(here: Path, capsys: Capture) -> None:
         (["run", "-o", "/", "fine.py"], "/ is no name for a run"),
         (["show", "."], "there is no run in ."),
         (["run", "--", "no-such-command"], "there is no command no-such-command"),
-        (["run"], "what shall it run?"),
+        (["run"], "nothing to run"),
         (["run", "--values", "nothing", "fine.py"], "values='nothing': unknown value"),
         (["run", "-o", "kscope-runs/old-1", "fine.py"], "exists already"),
         (["show", "nothing-here"], "there is no run nothing-here"),

@@ -77,7 +77,7 @@ def test_bad_input(here: Path, capsys: Capture, words: list[str], says: str) -> 
 def test_the_newest_runs_are_meant(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["diff"]) == 2
-    assert "there are 0 runs here, and it takes two" in capsys.readouterr().err
+    assert "diff needs two runs, and there are 0 here" in capsys.readouterr().err
     write_sample(tmp_path / "old.kscope")
     write_sample(tmp_path / "new.kscope")
     assert main(["diff"]) == 2  # the samples have one identity
@@ -89,10 +89,10 @@ def test_determinism_says_what_is_wrong(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for words, says in (
-        (["--runs", "1", "x.py"], "it takes two runs"),
+        (["--runs", "1", "x.py"], "use at least 2"),
         (["--ops", "some", "x.py"], "use all or graph"),
         (["x.py"], "there is no script x.py"),
-        ([], "what shall it run?"),
+        ([], "nothing to run"),
         (["--", "true"], "add --fresh"),
     ):
         assert main(["determinism", *words]) == 2

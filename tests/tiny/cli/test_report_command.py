@@ -29,7 +29,7 @@ def test_writes_one_file(here: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 def test_says_what_it_left_out(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "train", "-o", "part.html", "--first", "10", "--limit", "5"]) == 0
-    assert "of 40 calls; --first and --limit choose, kernelscope view shows all" in capsys.readouterr().out
+    assert "of 40 calls; choose with --first and --limit, or use kernelscope view" in capsys.readouterr().out
     assert main(["report", "train", "-o", "part.html", "--limit", "5", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["calls"], told["of"]) == (5, 40)
@@ -44,7 +44,7 @@ def test_says_what_it_left_out(here: Path, capsys: pytest.CaptureFixture[str]) -
         (["report", "--diff", "train"], "compared with itself"),
         (["report", "--diff", "gone"], "there is no run gone"),
         (["view", "nothing"], "there is no run nothing"),
-        (["view", "--port", "99999", "--no-browser"], "port 99999 cannot be used"),
+        (["view", "--port", "99999", "--no-browser"], "cannot use port 99999"),
     ],
 )
 def test_bad_input(words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:

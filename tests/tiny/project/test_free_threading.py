@@ -11,7 +11,7 @@ from tests.support.sample_runs import write_sample
 import kernelscope
 from kernelscope.cli import main
 from kernelscope.config import autorecord_from_environment
-from kernelscope.doctor import checks as examinations
+from kernelscope.doctor import checks
 from kernelscope.startup import autorecord
 from kernelscope.startup.script_values import start_by_environment
 
@@ -66,7 +66,7 @@ def test_runs_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_doctor_says_so() -> None:
-    python = next(iter(examinations.versions()))
+    python = next(iter(checks.versions()))
     assert python.health == "bad"
     assert python.found.endswith("without its global interpreter lock")
     assert python.advice == f"to record, {WHAT_TO_DO}"
@@ -74,4 +74,4 @@ def test_doctor_says_so() -> None:
 
 def test_with_it_doctor_is_content(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: True, raising=False)
-    assert next(iter(examinations.versions())).health == "ok"
+    assert next(iter(checks.versions())).health == "ok"

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import kernelscope
-from kernelscope.doctor import checks as examinations
+from kernelscope.doctor import checks
 from kernelscope.probes.patching import MovedTarget, moved
 from kernelscope.supported import TESTED, in_words, too_new, too_old
 
@@ -94,15 +94,15 @@ def test_a_moved_target_tells_that_torch_is_newer(monkeypatch: pytest.MonkeyPatc
 
 def test_doctor_looks_at_the_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     def healths() -> dict[str, tuple[str, str]]:
-        return {result.what: (result.health, result.advice) for result in examinations.versions()}
+        return {result.what: (result.health, result.advice) for result in checks.versions()}
 
     assert (healths()["torch"][0], healths()["python"][0]) == ("ok", "ok")
     real = metadata.version
-    monkeypatch.setattr(examinations, "version", lambda n: "2.99.0" if n == "torch" else real(n))
+    monkeypatch.setattr(checks, "version", lambda n: "2.99.0" if n == "torch" else real(n))
     monkeypatch.setattr(platform, "python_version", lambda: "3.99.0")
     health, advice = healths()["torch"]
     assert health == "warn"
     assert advice.startswith(too_new("torch", "2.99.0"))
     assert healths()["python"][0] == "warn"
-    monkeypatch.setattr(examinations, "version", lambda n: "2.10.0" if n == "torch" else real(n))
+    monkeypatch.setattr(checks, "version", lambda n: "2.10.0" if n == "torch" else real(n))
     assert healths()["torch"] == ("bad", too_old("torch", "2.10.0"))

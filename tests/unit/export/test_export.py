@@ -21,11 +21,11 @@ from kernelscope.cli import main
 from kernelscope.errors import RunError
 from kernelscope.events import Call, GraphCall
 from kernelscope.export import FORMS, export
-from kernelscope.export.call_filter import Wanted
 from kernelscope.model.run import Run
 from kernelscope.store.codec import storable
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.store.writer import Writer
+from kernelscope.views.call_filter import CallFilter
 
 
 @pytest.fixture
@@ -263,11 +263,13 @@ def test_hostile_names_stay_names(hostile: StoredRun, tmp_path: Path) -> None:
 def test_an_empty_run_and_no_matching_call(form: str, sample: StoredRun, tmp_path: Path) -> None:
     if form == "parquet":
         pytest.importorskip("pyarrow")
-    assert export(sample, form, tmp_path / "none", wanted=Wanted(kernel=("no_such*",))) == 0
-    assert export(sample, form, tmp_path / "some", wanted=Wanted(kernel=("extern*",), first=3, limit=4)) == 4
-    assert export(sample, form, tmp_path / "backward", wanted=Wanted(phase="backward")) == 0
-    assert export(sample, form, tmp_path / "step", wanted=Wanted(step=5)) == 0
-    assert export(sample, form, tmp_path / "kind", wanted=Wanted(kind=("triton",))) == 0
+    assert export(sample, form, tmp_path / "none", wanted=CallFilter(kernel=("no_such*",))) == 0
+    assert (
+        export(sample, form, tmp_path / "some", wanted=CallFilter(kernel=("extern*",), first=3, limit=4)) == 4
+    )
+    assert export(sample, form, tmp_path / "backward", wanted=CallFilter(phase="backward")) == 0
+    assert export(sample, form, tmp_path / "step", wanted=CallFilter(step=5)) == 0
+    assert export(sample, form, tmp_path / "kind", wanted=CallFilter(kind=("triton",))) == 0
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -309,11 +311,13 @@ def test_a_damaged_run_leaves_no_half_file(sample: StoredRun, tmp_path: Path) ->
 def test_memory_does_not_grow_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many pages need no more than two, the one that is written and the one that is being read."""
     run = write_long_run(tmp_path / "long.kscope", 4_000)
-    monkeypatch.setattr("kernelscope.export.call_filter._PAGE", 500)
+    monkeypatch.setattr("kernelscope.views.call_filter._PAGE", 500)
 
     def peak(limit: int, name: str) -> int:
         tracemalloc.start()
-        export(kernelscope.load(run), "perfetto", tmp_path / name, wanted=Wanted(limit=limit), flows=False)
+        export(
+            kernelscope.load(run), "perfetto", tmp_path / name, wanted=CallFilter(limit=limit), flows=False
+        )
         found = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return found

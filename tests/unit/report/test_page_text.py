@@ -7,11 +7,13 @@ import hashlib
 import html
 import json
 import re
+from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.hostile_runs import ATTACKS
 
+from kernelscope.report import page_text
 from kernelscope.report.page_text import SCRIPTS, STYLES, as_block, page
 
 
@@ -50,9 +52,8 @@ def test_the_policy_allows_our_script_and_style_alone() -> None:
 
 
 def test_every_file_of_the_page_is_in_it() -> None:
-    from importlib.resources import files
-
-    found = {file.name for file in (files("kernelscope.report") / "page").iterdir()}
+    folder = Path(page_text.__file__).parent / "page"
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert found == {*SCRIPTS, *STYLES, "page.html"}
 
 
@@ -77,7 +78,7 @@ def test_the_page_writes_out_what_a_notebook_replaces() -> None:
 
     from kernelscope.model.html import _CONTROL
 
-    script = (files("kernelscope.report") / "page" / "dom.js").read_text(encoding="utf-8")
+    script = (files("kernelscope.report") / "page" / "parts" / "dom.js").read_text(encoding="utf-8")
     [told] = re.findall(r"^const UNSEEN = /(\[.*\])/gu;$", script, re.MULTILINE)
     ours = re.compile(re.sub(r"\\u\{([0-9a-f]+)\}", lambda found: chr(int(found[1], 16)), told))
     every = "".join(map(chr, range(0x110000)))

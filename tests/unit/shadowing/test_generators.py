@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 import pytest
 import torch
 
-from kernelscope.shadowing import ShadowResult
+from kernelscope.shadowing.result import ShadowResult
 from kernelscope.shadowing.session import Session
 
 

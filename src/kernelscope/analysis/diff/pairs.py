@@ -69,7 +69,7 @@ def _numbers(a: KernelCall, b: KernelCall) -> list[ArgumentDifference]:
 
 
 def scalars(call: KernelCall) -> dict[int, Any]:
-    given = iter(call._call.scalars)
+    given = iter(call.recorded.scalars)
     return {i: _scalar(arg, given) for i, arg in enumerate(call.arguments) if arg.tensor is None}
 
 

@@ -1,47 +1,51 @@
-"""`kernelscope determinism`: its options. What it does is in `repeating`, so that --help need not load it."""
+"""`kernelscope determinism`: a script several times, and the kernels that vary."""
 
 from __future__ import annotations
 
 import argparse
 
+from kernelscope.cli.arguments import SCRIPT_USAGE, add_json, add_script
+from kernelscope.errors import RunError
+from kernelscope.processes.program_words import command_words, stem_of
+
+DESCRIPTION = "Run a script several times, and name each kernel that gives varying results."
+USAGE = SCRIPT_USAGE
 EPILOG = """\
 examples:
-  kernelscope determinism train.py --epochs 1            three times in one process
-  kernelscope determinism --fresh --runs 5 train.py      five processes
-  kernelscope determinism --fresh --recompile train.py   each compiles and autotunes anew
+  kernelscope determinism train.py --epochs 1            run it three times in one process
+  kernelscope determinism --fresh --runs 5 train.py      use five processes
+  kernelscope determinism --fresh --recompile train.py   compile and autotune again in each
   kernelscope determinism --json train.py | jq '.kernels[].kernel_name'
 
-A kernel that left other values for the same inputs is launched alone, many times, before it is accused.
-Exit status 0: every call did the same; 1: something differed; 2: the script could not be run.
+A kernel whose outputs differ for the same inputs is launched alone, many times, before it is reported.
+Exit status: 0 all runs were identical, 1 something differed, 2 the script could not be run.
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
-        "determinism",
-        help="run a script several times: which kernels are not deterministic",
-        description="Run a script several times, and name each kernel that does not do the same each time.",
-        usage="kernelscope determinism [options] (script.py | -m module) [arguments …]",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--runs", type=int, default=3, metavar="N", help="how many times (3)")
-    parser.add_argument("--fresh", action="store_true", help="each in a process of its own")
-    parser.add_argument("--recompile", action="store_true", help="with an empty compile cache for each")
-    parser.add_argument(
-        "--ops",
-        default="all",
-        metavar="WHICH",
-        help="all: eager operators too (default), or graph",
-    )
-    parser.add_argument("-o", dest="output", metavar="NAME", help="folder for the runs")
-    parser.add_argument("--json", action="store_true", help="print JSON (docs/diff.md has the keys)")
-    parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="module", help="run a module")
-    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    parser.set_defaults(main=main)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--runs", type=int, default=3, metavar="N", help="number of runs (default 3)")
+    add("--fresh", action="store_true", help="use a new process for each run")
+    add("--recompile", action="store_true", help="use an empty compile cache for each run")
+    add("--ops", default="all", metavar="WHICH", help="all: eager operators too (default); graph: not them")
+    add("-o", dest="output", metavar="NAME", help="folder for the runs")
+    add_json(parser, "diff")
+    add_script(parser)
 
 
 def main(args: argparse.Namespace) -> int:
-    from kernelscope.determinism.script_check import repeat
+    from kernelscope.determinism.script_check import ScriptRuns
+    from kernelscope.views import plain
 
-    return repeat(args)
+    if args.runs < 2:
+        raise RunError(f"--runs {args.runs}: use at least 2; one run has nothing to be compared with")
+    if args.ops not in ("all", "graph"):
+        raise RunError(f"--ops {args.ops}: use all or graph")
+    command, stem = command_words(args.module, args.command), stem_of(args.module, args.command)
+    runs = ScriptRuns(command, args.ops, recompile=args.recompile)
+    result, path = runs.check(args.runs, args.output or "", stem, fresh=args.fresh)
+    if args.json:
+        plain.dump(result.to_json() | {"path": str(path)})
+    else:
+        print(f"{result}\n  the runs are in {path}")
+    return int(bool(result))

@@ -5,31 +5,24 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from kernelscope.cli.arguments import add_run
+from kernelscope.cli.arguments import add_json, add_run_name
 from kernelscope.store import folder
 from kernelscope.store.packing import SUFFIX, pack
 from kernelscope.views import plain
 from kernelscope.views.terminal import byte_size
 
+DESCRIPTION = "Pack a run into one file to attach to an issue: kernel sources, paths and saved tensors."
 EPILOG = """\
 examples:
-  kernelscope pack                       NAME.kscope.zip of the newest run
+  kernelscope pack                       pack the newest run into NAME.kscope.zip
   kernelscope pack train-3 -o bug.zip
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
-        "pack",
-        help="make one file of a run",
-        description="Make one file of a run, to attach to an issue. It holds kernel sources, paths and, if "
-        "they were saved, tensors.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_run(parser, parts=False)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_run_name(parser)
+    add_json(parser)
     parser.add_argument("-o", dest="output", metavar="FILE", help="default: the run's name with .zip, here")
-    parser.set_defaults(main=main)
 
 
 def main(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`kernelscope query`: SQL over a run, reading only."""
+"""`kernelscope query`: SQL over a run, read-only."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from kernelscope.store.reader import Database
 from kernelscope.views import plain
 from kernelscope.views.terminal import table
 
+DESCRIPTION = "Run a SELECT over the tables of a run. Nothing is ever written."
+USAGE = "[--json] [--limit N] [--part NAME] [RUN] 'SELECT …'"
 EPILOG = """\
 examples:
   kernelscope query "SELECT kernel, count(*) FROM call GROUP BY 1 ORDER BY 2 DESC"
@@ -19,30 +21,16 @@ examples:
   kernelscope query "SELECT name, before, after FROM hash WHERE call = 17"
   kernelscope query --json "SELECT * FROM findings"
 
-`call` has a row for each call and `hash` one for each hashed argument; docs/runs.md has all tables.
+`call` has a row for each call and `hash` one for each hashed argument; docs/runs.md describes all tables.
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
-        "query",
-        help="ask a run in SQL",
-        description="Run a SELECT over the tables of a run. Nothing is ever written.",
-        usage="kernelscope query [--json] [--limit N] [--part NAME] [RUN] 'SELECT …'",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "words", nargs="+", metavar="[RUN] SQL", help="a run (default: the newest) and the query"
-    )
-    parser.add_argument("--json", action="store_true", help='print {"columns": […], "rows": [[…], …]}')
-    parser.add_argument(
-        "--limit", type=count, default=1000, metavar="N", help="at most N rows (1000); 0: all"
-    )
-    parser.add_argument(
-        "--part", default="", metavar="NAME", help="another process of the run: rank-1, child-42"
-    )
-    parser.set_defaults(main=main)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("words", nargs="+", metavar="[RUN] SQL", help="a run (default: the newest) and the query")
+    add("--json", action="store_true", help='print {"columns": […], "rows": [[…], …]}')
+    add("--limit", type=count, default=1000, metavar="N", help="at most N rows (default 1000); 0: all")
+    add("--part", default="", metavar="NAME", help="another process of the run: rank-1, child-42")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -52,7 +40,7 @@ def main(args: argparse.Namespace) -> int:
     root = folder.resolve(run[0] if run else None)
     found = [root / args.part] if args.part else folder.parts(root)
     if not found:
-        raise RunError(f"there is no run in {root}: no process in it recorded anything")
+        raise RunError(f"{root} is empty: no process recorded anything")
     names, rows = Database(found[0] / folder.DATABASE).query(sql)
     taken = list(islice(rows, args.limit + 1) if args.limit else rows)
     more = bool(args.limit) and len(taken) > args.limit
@@ -60,12 +48,10 @@ def main(args: argparse.Namespace) -> int:
     shown = [tuple(cell.hex() if isinstance(cell, bytes) else cell for cell in row) for row in taken]
     if args.json:
         plain.dump({"columns": names, "rows": shown, "more": more})
-    else:
-        numeric = [
-            i for i in range(len(names)) if all(isinstance(row[i], int | float | None) for row in shown)
-        ]
-        for line in table(names, shown, right=numeric):
-            print(line)
-        if more:
-            print("… more: --limit 0 for all")
+        return 0
+    numeric = [i for i in range(len(names)) if all(isinstance(row[i], int | float | None) for row in shown)]
+    for line in table(names, shown, right=numeric):
+        print(line)
+    if more:
+        print("… more: --limit 0 for all")
     return 0

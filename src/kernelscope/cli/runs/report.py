@@ -5,50 +5,37 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from kernelscope.cli.arguments import add_run, count
+from kernelscope.cli.arguments import add_run, count, load_other, load_run
 
+DESCRIPTION = "Write a run as one web page."
 EPILOG = """\
 examples:
-  kernelscope report                       the newest run, to NAME.html
-  kernelscope report train-3 -o page.html  another one, to a file of your choice
-  kernelscope report a --diff b            two runs: where they first differ, and all of both
-  kernelscope report --first 5000          from call 5000 on, when there are too many for one file
+  kernelscope report                       write the newest run to NAME.html
+  kernelscope report train-3 -o page.html  write another run to a file of your choice
+  kernelscope report a --diff b            compare two runs: their first divergence, and all of both
+  kernelscope report --first 5000          start at call 5000, if one file cannot hold all calls
 
-The file needs nothing else: no network, no server. It holds what the run holds, source code too.
+The page needs no network and no server. It contains everything that the run contains, including source code.
 kernelscope view shows runs of any length.
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
-        "report",
-        help="one web page of a run, or of two and their diff",
-        description="Write a run as one web page.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
-    parser.add_argument("-o", dest="output", metavar="FILE.html", help="where to; default NAME.html")
-    parser.add_argument("--diff", metavar="RUN", help="a second run to compare it with")
-    parser.add_argument(
-        "--first",
-        type=count,
-        metavar="N",
-        help="begin at call N; default: 0, or so that the divergence is in it",
-    )
-    parser.add_argument("--limit", type=count, metavar="N", help="at most N calls (20000); 0: all")
-    parser.set_defaults(main=main)
+    add = parser.add_argument
+    add("-o", dest="output", metavar="FILE.html", help="output file; default NAME.html")
+    add("--diff", metavar="RUN", help="a second run to compare with")
+    add("--first", type=count, metavar="N",
+        help="start at call N; default: 0, or such that the divergence is included")  # fmt: skip
+    add("--limit", type=count, metavar="N", help="at most N calls (default 20000); 0: all")
 
 
 def main(args: argparse.Namespace) -> int:
-    from kernelscope.cli.arguments import part_of
     from kernelscope.report.file import MOST_CALLS, data, page_of, write
     from kernelscope.store import folder
-    from kernelscope.store.stored_run import load
     from kernelscope.views import plain
 
-    run = load(folder.resolve(args.run), part=part_of(args))
-    other = None if args.diff is None else load(folder.resolve(args.diff), part=part_of(args))
+    run, other = load_run(args), load_other(args)
     limit = MOST_CALLS if args.limit is None else args.limit
     name = run.path.name.removesuffix(folder.SUFFIX)
     path = Path(args.output or f"{name}.html")
@@ -60,5 +47,5 @@ def main(args: argparse.Namespace) -> int:
         return 0
     print(f"{path}: {shown:,} calls of {name}, {size / 1e6:.1f} MB")
     if shown < len(run):
-        print(f"of {len(run):,} calls; --first and --limit choose, kernelscope view shows all of them")
+        print(f"of {len(run):,} calls; choose with --first and --limit, or use kernelscope view for all")
     return 0

@@ -1,60 +1,70 @@
-"""`kernelscope show`: its options. What it does is in `showing`, so that --help need not load it."""
+"""`kernelscope show`: what a run recorded."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
-from kernelscope.cli.arguments import add_choice_of_calls, add_run, count
+from kernelscope.cli.arguments import add_call_filter, add_run, call_filter, count, load_run
+from kernelscope.errors import RunError
+from kernelscope.store import folder
 
+DESCRIPTION = "Show what a run recorded."
 EPILOG = """\
 examples:
-  kernelscope show                              the first calls of the newest run
-  kernelscope show --kernel '*layer_norm*'      those of some kernels
-  kernelscope show --call 17                    one call: arguments, hashes, grid, source line
-  kernelscope show --call 17 --source           the code of its kernel
-  kernelscope show --call 17 --value out_ptr0   a picture of a tensor (of a run with --values save)
-  kernelscope show --sort time                  where the time went (of a run with --time)
-  kernelscope show --profile trace.json         … as torch.profiler measured it
-  kernelscope show --crash                      what was executing when the program died
+  kernelscope show                              list the first calls of the newest run
+  kernelscope show --kernel '*layer_norm*'      list the calls of some kernels
+  kernelscope show --call 17                    show one call: arguments, hashes, grid, source line
+  kernelscope show --call 17 --source           … with the code of its kernel
+  kernelscope show --call 17 --value out_ptr0   draw a tensor (of a run with --values save)
+  kernelscope show --sort time                  list where the time went (of a run with --time)
+  kernelscope show --profile trace.json         … as measured by torch.profiler
+  kernelscope show --crash                      show what was executing when the program died
   kernelscope show --json train-3 | jq '.calls[0].kernel_name'
 
--> written, <-> read and written, # the start of a hash. RUN is a folder or a name in ./kscope-runs;
-left out, it is the newest run.
-"""
-_LIMIT = 200
+-> written, <-> read and written, # the start of a hash. RUN is a folder, or the name of a run in
+./kscope-runs. The default is the newest run.
+""".replace("<->", "↔").replace("->", "→")
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
-        "show",
-        help="the calls of a run, one call, a kernel's source, or a crash",
-        description="Show what a run recorded.",
-        epilog=EPILOG.replace("<->", "↔").replace("->", "→"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
-    parser.add_argument("--call", type=count, metavar="N", help="everything about one call")
-    add_choice_of_calls(parser)
-    parser.add_argument("--value", metavar="ARGUMENT", help="with --call: a picture of a saved tensor")
-    parser.add_argument("--before", action="store_true", help="with --value: before the launch, not after")
-    parser.add_argument("-o", dest="output", metavar="FILE.npz", help="with --value: write it to a new file")
-    parser.add_argument("--changed", action="store_true", help="calls that changed an argument in place")
-    parser.add_argument("--sort", choices=["time"], help="sites by the time they took, longest first")
-    parser.add_argument(
-        "--profile",
-        metavar="TRACE",
-        help="calls with their times in a trace of torch.profiler",
-    )
-    parser.add_argument("--source", action="store_true", help="the code of the kernels, too")
-    parser.add_argument("--crash", action="store_true", help="how the program died, and in which kernel")
-    parser.add_argument("--first", type=count, default=0, metavar="N", help="begin at call N")
-    parser.add_argument(
-        "--limit", type=count, default=_LIMIT, metavar="N", help=f"at most N calls ({_LIMIT}); 0: all"
-    )
-    parser.set_defaults(main=main)
+    add = parser.add_argument
+    add("--call", type=count, metavar="N", help="everything about one call")
+    add("--value", metavar="ARGUMENT", help="with --call: draw a saved tensor")
+    add("--before", action="store_true", help="with --value: the tensor before the launch, not after")
+    add("-o", dest="output", metavar="FILE.npz", help="with --value: write the tensor to a new file")
+    add("--changed", action="store_true", help="only calls that changed an argument in place")
+    add("--sort", choices=["time"], help="list sites by total time, longest first")
+    add("--profile", metavar="TRACE", help="list calls with their times in a trace of torch.profiler")
+    add("--source", action="store_true", help="also print the code of the kernels")
+    add("--crash", action="store_true", help="how the program died, and in which kernel")
+    add_call_filter(parser, limit=200)
 
 
 def main(args: argparse.Namespace) -> int:
-    from kernelscope.views.show import show
+    from kernelscope.views import show
+    from kernelscope.views.show_profile import show_profile
+    from kernelscope.views.show_value import show_value
 
-    return show(args)
+    as_json = args.json
+    if args.crash:
+        show.show_crash(folder.resolve(args.run), as_json=as_json)
+        return 0
+    run = load_run(args)
+    if args.value is not None or args.output is not None or args.before:
+        if args.call is None or args.value is None:
+            raise RunError("--value, --before and -o need one tensor: give --call N --value ARGUMENT")
+        output = None if args.output is None else Path(args.output)
+        show_value(run, args.call, args.value, before=args.before, output=output, as_json=as_json)
+    elif args.profile is not None:
+        show_profile(run, Path(args.profile), call=args.call, by_time=args.sort == "time",
+                     first=args.first, limit=args.limit, as_json=as_json)  # fmt: skip
+    elif args.sort == "time":
+        show.show_times(run, args.limit, as_json=as_json)
+    elif args.call is not None:
+        show.show_call(run, args.call, source=args.source, as_json=as_json)
+    else:
+        wanted = call_filter(args, changed=args.changed)
+        show.show_calls(run, wanted, source=args.source, as_json=as_json)
+    return 0

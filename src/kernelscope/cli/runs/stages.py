@@ -1,53 +1,68 @@
-"""`kernelscope stages`: its options. What it does is in `staging`, so that --help need not load it."""
+"""`kernelscope stages`: what the compiler did."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
-from kernelscope.cli.arguments import add_run
+from kernelscope.cli.arguments import add_run, load_run
 
+DESCRIPTION = "Show what the compiler did in a run that was recorded with --stages."
 EPILOG = """\
 examples:
   kernelscope run --stages train.py            record what the compiler does, too
-  kernelscope stages                           the graphs of the newest run, stage by stage
+  kernelscope stages                           list the graphs of the newest run, stage by stage
   kernelscope stages --graph 0/0 --stage post_grad
   kernelscope stages --graph "0/0 backward" --diff post_grad_input post_grad
-  kernelscope stages --kernel cpp_fused_relu_0 its source, its FX nodes, your lines
-  kernelscope stages --fusion                  what was fused, and why other pairs were not
-  kernelscope stages --graph 0/0 --sections    FX graph, DAG, code and wrapper
-  kernelscope stages --export out              every stage as a file; out/*/output_code.py runs
+  kernelscope stages --kernel cpp_fused_relu_0 show its source, FX nodes and your lines
+  kernelscope stages --fusion                  show what was fused, and why other pairs were not
+  kernelscope stages --graph 0/0 --sections    show FX graph, DAG, code and wrapper
+  kernelscope stages --export out              write every stage to a file; out/*/output_code.py runs
 
-RUN is a folder or a name in ./kscope-runs; left out, it is the newest run.
+RUN is a folder, or the name of a run in ./kscope-runs. The default is the newest run.
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
-        "stages",
-        help="what the compiler did: graphs, passes, fusion, code, and where each kernel comes from",
-        description="Show what the compiler did in a run that was recorded with --stages.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
     add = parser.add_argument
     add("--graph", metavar="GRAPH", help='one graph: "0/0", "0/0 backward", 0_backward')
-    add("--stage", metavar="NAME", help="print one stage of it")
-    add("--diff", nargs=2, metavar=("A", "B"), help="what differs between two stages")
-    add("--kernel", metavar="NAME", help="a kernel: source, nodes, your lines; a glob")
-    add("--fusion", action="store_true", help="groups that were fused, and refused pairs with the reason")
-    add("--settings", action="store_true", help="settings of torch that are not the default, and variables")
-    add("--sections", action="store_true", help="print FX graph, DAG, code and wrapper, each in its section")
-    add("--only", default="fx,dag,code,wrapper", metavar="WHICH", help="of the sections: fx,dag,code,wrapper")
+    add("--stage", metavar="NAME", help="print one stage of the graph")
+    add("--diff", nargs=2, metavar=("A", "B"), help="print the difference between two stages")
+    add("--kernel", metavar="GLOB", help="source, nodes and your lines of kernels whose name matches GLOB")
+    add("--fusion", action="store_true", help="fused groups, and refused pairs with the reason")
+    add("--settings", action="store_true", help="torch settings that are not the default, and variables")
+    add("--sections", action="store_true", help="print FX graph, DAG, code and wrapper as sections")
+    add("--only", default="fx,dag,code,wrapper", metavar="LIST", help="print only these sections")
     add("--no-meta", action="store_true", help="sections without metadata of nodes and inputs")
     add("--no-flow", action="store_true", help="sections without connections between nodes")
     add("--lines", type=int, default=0, metavar="N", help="at most N lines of each part of a section")
-    add("--indent", type=int, default=2, metavar="N", help="of the JSON that --export writes")
-    add("--export", metavar="DIR", help="write every stage into files below a new folder")
-    parser.set_defaults(main=main)
+    add("--indent", type=int, default=2, metavar="N", help="indent the JSON that --export writes")
+    add("--export", metavar="DIR", help="write every stage to files in a new folder")
 
 
 def main(args: argparse.Namespace) -> int:
-    from kernelscope.views.show_stages import show
+    from kernelscope.views import show_stages as views
 
-    return show(args)
+    run = load_run(args)
+    with views.clear_errors(run):
+        if args.settings:
+            views.show_settings(run, as_json=args.json)
+            return 0
+        graphs = views.graphs_of(run, args.graph)
+        if args.export:
+            views.export_stages(run, graphs, Path(args.export), args.indent, as_json=args.json)
+        elif args.kernel:
+            views.show_kernels(graphs, args.kernel, as_json=args.json)
+        elif args.stage:
+            print(views.only_graph(graphs, "--stage").stage(args.stage).text)
+        elif args.diff:
+            print(views.only_graph(graphs, "--diff").diff(*args.diff))
+        elif args.fusion:
+            views.show_fusion(graphs)
+        elif args.sections:
+            parts = views.sections(args.only, meta=not args.no_meta, flow=not args.no_flow, lines=args.lines)
+            views.show_sections(run, graphs, parts)
+        else:
+            views.show_graphs(run, graphs, is_one=bool(args.graph), as_json=args.json)
+    return 0

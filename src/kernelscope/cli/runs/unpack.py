@@ -1,35 +1,27 @@
-"""`kernelscope unpack`: a run of a packed file."""
+"""`kernelscope unpack`: a run from a packed file."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
+from kernelscope.cli.arguments import add_json
 from kernelscope.store import folder
 from kernelscope.store.packing import SUFFIX, unpack
 from kernelscope.views import plain
 
+DESCRIPTION = "Unpack a packed run. Only files that belong to a run are written."
 EPILOG = """\
 examples:
-  kernelscope unpack train-3.kscope.zip          to ./kscope-runs/train-3.kscope
+  kernelscope unpack train-3.kscope.zip          writes ./kscope-runs/train-3.kscope
   kernelscope unpack bug.zip -o /tmp/bug
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
-        "unpack",
-        help="make a run of a packed file",
-        description="Make a run of a packed file. Takes only files that a run consists of.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("file", help="what `kernelscope pack` made")
-    parser.add_argument(
-        "-o", dest="output", metavar="NAME", help="folder to make; default: below kscope-runs"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON (docs/cli.md has the keys)")
-    parser.set_defaults(main=main)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", help="a file written by `kernelscope pack`")
+    parser.add_argument("-o", dest="output", metavar="NAME", help="folder to create; default: in kscope-runs")
+    add_json(parser)
 
 
 def main(args: argparse.Namespace) -> int:

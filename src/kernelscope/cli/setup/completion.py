@@ -7,6 +7,7 @@ import json
 
 from kernelscope.cli.command_list import COMMANDS
 
+DESCRIPTION = "Print a script that completes kernelscope's commands, options and runs in a shell."
 EPILOG = """\
 examples:
   eval "$(kernelscope completion bash)"       in ~/.bashrc
@@ -28,17 +29,9 @@ complete -o filenames -F _kernelscope kernelscope
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
-        "completion",
-        help="shell completion for bash, zsh or fish",
-        description="Print what makes a shell complete kernelscope's commands, options and runs.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=["bash", "zsh", "fish"])
     parser.add_argument("--json", action="store_true", help="print the commands and their options as JSON")
-    parser.set_defaults(main=main)
 
 
 def main(args: argparse.Namespace) -> int:

@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import argparse
 
-from kernelscope.doctor.checks import EXAMINATIONS, Health
+from kernelscope.cli.arguments import add_json
+from kernelscope.doctor.checks import CHECKS, Health
 from kernelscope.views import plain
 
+DESCRIPTION = "Check versions, probes, compiler, GPU, folders and TORCH* variables, and suggest fixes."
 EPILOG = """\
 examples:
-  kernelscope doctor            exit status 1 when something does not work
+  kernelscope doctor            exit status 1 if something does not work
   kernelscope doctor --json
 """
 _MARKS: dict[Health, str] = {"ok": "ok  ", "warn": "warn", "bad": "BAD "}
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
-        "doctor",
-        help="what works on this machine, and what to do about the rest",
-        description="Look at versions, probes, compiler, GPU, folders and TORCH* variables; say what to do.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON (docs/cli.md has the keys)")
-    parser.set_defaults(main=main)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_json(parser)
 
 
 def main(args: argparse.Namespace) -> int:
-    found = [result for examine in EXAMINATIONS for result in examine()]
+    found = [result for check in CHECKS for result in check()]
     if args.json:
         plain.dump({"checks": [r.form() for r in found]})
     else:

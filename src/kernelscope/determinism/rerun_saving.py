@@ -11,11 +11,10 @@ from kernelscope.analysis.diff.divergence import Divergence
 from kernelscope.analysis.tensor_errors import Errors, errors_between
 from kernelscope.config import compiler_variables
 from kernelscope.errors import RunError
+from kernelscope.startup.recorded_child import watch
 from kernelscope.store import folder
 from kernelscope.store.stored_run import StoredRun, load
 from kernelscope.store.tensors import read_tensor
-
-from .recorded_child import watch
 
 
 def with_numbers(found: Divergence, a: tuple[Path, StoredRun], b: tuple[Path, StoredRun]) -> Divergence:

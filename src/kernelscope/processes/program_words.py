@@ -1,9 +1,9 @@
-"""The script or module that a command is told to run, looked at before anything is started."""
+"""The script, module or command that a command line names, checked before anything is started."""
 
 from __future__ import annotations
 
-import argparse
 import shutil
+import sys
 import warnings
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
@@ -13,23 +13,41 @@ from zipfile import is_zipfile
 from kernelscope.errors import RunError
 
 
-def script_words(args: argparse.Namespace, command: str, instead: str = ", not a command") -> list[str]:
-    """What a command runs in a child of its own; `instead` says what to do with another command."""
-    if args.module is not None:
-        if not args.module:
+def script_words(module: list[str] | None, words: list[str], refusal: str = "") -> list[str]:
+    """What to give Python: script.py … or -m module …; `refusal` is the error for a command after --."""
+    if module is not None:
+        if not module:
             raise RunError("-m needs the name of a module")
-        check_module(args.module[0])
-        return ["-m", *args.module]
-    if not args.command:
-        raise RunError("what shall it run? Give a script, or -m module")
-    if args.command[0] == "--":
-        raise RunError(f"{command} runs a Python script or -m module{instead}")
-    check_script(Path(args.command[0]))
-    return list(args.command)
+        check_module(module[0])
+        return ["-m", *module]
+    if not words:
+        raise RunError("nothing to run: give a script, or -m module")
+    if words[0] == "--":
+        raise RunError(refusal)
+    check_script(Path(words[0]))
+    return list(words)
+
+
+def command_words(module: list[str] | None, words: list[str]) -> list[str]:
+    """What to start, which may also be a command after --."""
+    if module is None and not words:
+        raise RunError("nothing to run: give a script, -m module, or -- command")
+    if module is not None or words[0] != "--":
+        return [sys.executable, *script_words(module, words)]
+    if len(words) < 2:
+        raise RunError("nothing to run: give a command after --")
+    if shutil.which(words[1]) is None:
+        raise RunError(f"there is no command {words[1]}")
+    return words[1:]
+
+
+def stem_of(module: list[str] | None, words: list[str]) -> str:
+    """What to name a run of it after."""
+    return module[0] if module else Path(words[1] if words[0] == "--" else words[0]).stem
 
 
 def check_module(name: str) -> None:
-    """Say what Python would say, before a run is made for it; nothing of the user's is imported."""
+    """Report what Python would report, before a run is made; imports nothing of the user's."""
     first, *inner = name.split(".")
     spec = _find(first)
     for word in inner:
@@ -48,11 +66,11 @@ def check_module(name: str) -> None:
 
 
 def _find(name: str) -> ModuleSpec | None:
-    """A module from here or from where Python looks; an editable install may have a finder of its own."""
+    """A module in this folder, or found as Python would; an editable install may have its own finder."""
     here = PathFinder.find_spec(name, [str(Path.cwd())])
     try:
         return here or find_spec(name)
-    except ValueError:  # it is loaded and does not say from where
+    except ValueError:  # it is loaded and has no __spec__
         return None
 
 
@@ -63,21 +81,21 @@ def check_script(path: Path) -> None:
         return
     try:
         if not path.is_file() and path.exists():
-            return  # a pipe, such as <(…), can be read once
+            return  # a pipe, e.g. <(…), can be read only once
         source = path.read_bytes()
     except FileNotFoundError:
         hint = f"; for a command: kernelscope run -- {path} …" if shutil.which(str(path)) else ""
         raise RunError(f"there is no script {path}{hint}") from None
     except OSError as error:
-        raise RunError(f"{path} cannot be read: {error.strerror}") from None
+        raise RunError(f"cannot read {path}: {error.strerror}") from None
     if path.suffix == ".pyc" or is_zipfile(path):
-        return  # compiled already, or an application in a zip file
+        return  # already compiled, or a zip application
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python will say them once more
+            warnings.simplefilter("ignore")  # Python will print them when it runs the script
             compile(source, str(path), "exec", dont_inherit=True)
     except SyntaxError as error:
         where = f", line {error.lineno}" if error.lineno else ""
         raise RunError(f"{path}{where}: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError) as error:
-        raise RunError(f"{path} is no Python script: {error}") from None
+        raise RunError(f"{path} is not a Python script: {error}") from None

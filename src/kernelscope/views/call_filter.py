@@ -1,4 +1,4 @@
-"""Which calls are exported, read page by page: a long run never stands in memory as a whole."""
+"""Which calls of a run are shown or exported, read page by page: a long run never is in memory as a whole."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _PAGE = 5000  # calls read at once
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """As `Run.select` takes it; nothing given is every call."""
+class CallFilter:
+    """As `Run.select` takes it; the default is every call."""
 
     kernel: tuple[str, ...] = ()
     kind: tuple[str, ...] = ()
@@ -24,11 +24,20 @@ class Wanted:
     phase: str | None = None
     first: int = 0
     limit: int = 0  # 0: all
+    changed: bool = False  # only those that changed an argument in place
 
     def calls(self, run: Run) -> Iterator[KernelCall]:
         """In order of execution."""
-        found = (call for page in self._pages(run) for call in page)
-        return islice(found, self.limit) if self.limit else found
+        return islice(self._all(run), self.limit) if self.limit else self._all(run)
+
+    def page(self, run: Run) -> tuple[list[KernelCall], bool]:
+        """The calls, and whether there are more than the limit lets through."""
+        found = list(islice(self._all(run), self.limit + 1) if self.limit else self._all(run))
+        more = bool(self.limit) and len(found) > self.limit
+        return found[: self.limit] if more else found, more
+
+    def _all(self, run: Run) -> Iterator[KernelCall]:
+        return (call for page in self._pages(run) for call in page if not self.changed or call.changed_args)
 
     def _pages(self, run: Run) -> Iterator[list[KernelCall]]:
         chosen = {
@@ -38,7 +47,7 @@ class Wanted:
         if not isinstance(run, StoredRun):
             yield run.select(**chosen, first=self.first)  # type: ignore[arg-type]
             return
-        size = min(_PAGE, self.limit) if self.limit else _PAGE
+        size = min(_PAGE, self.limit + 1) if self.limit and not self.changed else _PAGE
         first = self.first
         while page := run.select(**chosen, first=first, limit=size):  # type: ignore[arg-type]
             yield page

@@ -1,0 +1,46 @@
+"""A script in a child that checks its kernels, as the parent sees it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptAnswer:
+    """What the child found, or why it found nothing."""
+
+    form: dict[str, Any]
+    text: str
+    problem: str
+    status: int
+
+
+def shadow_script(words: list[str], *, offload: bool, stdout: TextIO | None) -> ScriptAnswer:
+    """Run script.py … or -m module … in a child; its own output goes to `stdout`."""
+    with tempfile.TemporaryDirectory(prefix="kernelscope-shadow-") as folder:
+        path = Path(folder) / "result.json"
+        command = [sys.executable, "-m", "kernelscope.shadowing.script_child", str(path)]
+        command += ["--offload"] * offload
+        done = subprocess.run([*command, "--", *words], stdout=stdout, check=False)
+        try:
+            answer: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return _without_answer(done.returncode)
+    form, status = answer["result"], int(answer["result"]["status"])
+    problem = f"the script failed: {answer['failed']}" if answer["failed"] else ""
+    if problem and status == 0:
+        status = 2
+        form |= {"status": status, "problem": problem}
+    return ScriptAnswer(form, answer["text"], problem, status)
+
+
+def _without_answer(status: int) -> ScriptAnswer:
+    how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+    problem = f"the script {how} before any result was available"
+    return ScriptAnswer({"culprit": None, "culprits": [], "status": 2, "problem": problem}, "", problem, 2)
