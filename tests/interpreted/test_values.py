@@ -48,7 +48,7 @@ def test_what_was_in_fresh_memory_is_no_input(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(WatchHit) as stopped, watch("nan"):
         kernels.add(x, -x)
     assert stopped.value.hit.is_producer
-    assert "this call made it, unless it leaves parts of out_ptr" in str(stopped.value.hit)
+    assert "this call produced it, unless it leaves part of out_ptr" in str(stopped.value.hit)
     with pytest.raises(WatchHit) as stopped, watch("nan"):
         kernels.add(x * math.nan, x)
     assert not stopped.value.hit.is_producer

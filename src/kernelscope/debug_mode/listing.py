@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from kernelscope.config import Config
@@ -15,6 +14,7 @@ from kernelscope.probes.launch import Capture
 from kernelscope.recording import Recording
 
 from .entries import Annotation, Entry, OperatorEntry, OutputPlacement, Redistribution
+from .flags import Flags
 from .labels import Labels, operator_label
 from .stacks import stack_here
 
@@ -25,28 +25,13 @@ _TORCHS_RANGES = ("CachingAutotuner.", "InductorBenchmarker.", "compile_fx.<loca
 _RANGE_FUNCTIONS = ("torch._ops.profiler.", "profiler::")
 
 
-@dataclass(frozen=True)
-class Listed:
-    """Which lines a DebugMode wants, and what each shows."""
-
-    fake: bool
-    real: bool
-    local: bool
-    ranges: bool
-    outputs: bool
-    stacks: bool
-    originals: bool
-    ids: bool
-    attributes: tuple[str, ...]
-
-
 class Listing:
     """Entries by the index of the call that follows them, and the depth at which the next line stands."""
 
-    def __init__(self, listed: Listed, config: Config) -> None:
-        self.listed = listed
+    def __init__(self, flags: Flags, config: Config) -> None:
+        self.flags = flags
         self.depth = 0
-        self.labels = Labels(listed.attributes, ids=listed.ids)
+        self.labels = Labels(flags.record_tensor_attributes or (), ids=flags.record_ids)
         self.recording = _ListedRecording(config, self)
         self._entries: list[tuple[int, Entry]] = []
         self._ranges: list[str] = []
@@ -66,7 +51,7 @@ class Listing:
 
     def stack(self) -> tuple[str, str | None]:
         """Where we are, and in the backward pass where its forward was."""
-        return (stack_here(), forward_trace()) if self.listed.stacks else ("", None)
+        return (stack_here(), forward_trace()) if self.flags.record_stack_trace else ("", None)
 
     def close(self) -> None:
         self.depth = 0
@@ -80,13 +65,13 @@ class Listing:
 
     def _add_operator(self, func: Any, args: Any, kwargs: Any, depth: int) -> OperatorEntry:
         described = self.labels.tree(tuple(args)), self.labels.tree(dict(kwargs))
-        original = (args, kwargs) if self.listed.originals else None
+        original = (args, kwargs) if self.flags.store_original_args else None
         entry = OperatorEntry(func, operator_label(func), described, original, depth, self.stack())
         self._add(entry)
         return entry
 
     def _note_output(self, entry: OperatorEntry, result: Any) -> None:
-        if self.listed.outputs:
+        if self.flags.record_output:
             entry.output = self.labels.tree(result)
 
     # -- ranges, modules, functions --------------------------------------------------------------------
@@ -95,7 +80,7 @@ class Listing:
         self.depth = max(0, self.depth - 1)
 
     def mark(self, kind: str, text: str) -> None:
-        if not self.listed.ranges or text.startswith(_TORCHS_RANGES):
+        if not self.flags.record_profiler_context or text.startswith(_TORCHS_RANGES):
             return
         if kind == "record_function":
             self.annotate("record function", text)
@@ -124,7 +109,7 @@ class Listing:
     # -- operators that launch nothing (a bystander of the bus) ----------------------------------------
 
     def passing(self, what: str, func: Any, args: Any, kwargs: Any) -> Callable[[Any], None] | None:
-        wanted = self.listed.fake if what == "fake" else self.listed.real
+        wanted = self.flags.record_faketensor if what == "fake" else self.flags.record_realtensor
         if not wanted or getattr(func, "namespace", "") == "prim":
             return None
         entry = self._add_operator(func, args, kwargs, self.depth + 1)
@@ -134,8 +119,8 @@ class Listing:
         names = {t.__name__ for t in types}
         if "DTensor" in names:
             self._add_operator(func, args, kwargs, self.depth)
-        elif ("LocalTensor" in names and self.listed.local) or (
-            "AsyncCollectiveTensor" in names and self.listed.real
+        elif ("LocalTensor" in names and self.flags.record_localtensor) or (
+            "AsyncCollectiveTensor" in names and self.flags.record_realtensor
         ):
             self._add_operator(func, args, kwargs, self.depth + 1)
 
@@ -161,7 +146,7 @@ class Listing:
             self.leave()
 
     def record_output_placements(self, output_spec: Any) -> None:
-        if self.listed.outputs:
+        if self.flags.record_output:
             self._add(OutputPlacement(_placements(output_spec), self.depth + 1))
 
 

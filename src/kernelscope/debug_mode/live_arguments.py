@@ -33,7 +33,7 @@ class Witness:
         self._listing = listing
         self._recording = listing.recording
         self._labels = listing.labels
-        self._label_kernels = listing.listed.ids or bool(listing.listed.attributes)
+        self._label_kernels = listing.flags.record_ids or bool(listing.flags.record_tensor_attributes)
         self.inputs_shown: set[int] = set()
         self._failures: set[tuple[str, str]] = set()
 
@@ -59,7 +59,7 @@ class Witness:
     def after(self, call: Call, launch: Launch) -> None:
         run, kind, index = self._recording.run, call.site.kernel.kind, call.key
         if kind == "op":
-            if self._listing.listed.outputs:
+            if self._listing.flags.record_output:
                 run.notes[index].output = self._labels.tree(launch.result)
         else:
             if self._keeps(launch):
@@ -81,7 +81,7 @@ class Witness:
     # -- what is kept ----------------------------------------------------------------------------------
 
     def _keeps(self, launch: Launch) -> bool:
-        if not self._listing.listed.originals:
+        if not self._listing.flags.store_original_args:
             return False
         if in_graph_pool(launch):
             self._recording.finding(_NOT_KEPT)

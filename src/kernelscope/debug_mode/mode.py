@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import fields
 from types import TracebackType
 from typing import Any
 
@@ -17,14 +18,15 @@ from kernelscope.probes.bus import BUS
 from kernelscope.probes.eager.annotations import FunctionCalls, ModuleCalls, Redistributions
 
 from .entries import Entry
-from .listing import Listed, Listing
+from .flags import Flags
+from .listing import Listing
 from .live_arguments import Witness
 from .mismatches import hash_mismatches
 from .settings import SETTINGS, HashFunction, Hook, Request, checked_hook, fingerprinter_for
 from .stacks import innermost_user_line
 
 
-class DebugMode:
+class DebugMode(Flags):
     """Lists everything that runs inside the block: kernels, operators, modules, ranges.
 
     record_torchfunction     functions of torch's Python API, above the operators they call
@@ -48,41 +50,13 @@ class DebugMode:
         print(debug_mode.debug_string())
     """
 
-    def __init__(
-        self,
-        *,
-        record_torchfunction: bool = False,
-        record_faketensor: bool = False,
-        record_realtensor: bool = True,
-        record_tensor_attributes: Sequence[str] | None = None,
-        record_nn_module: bool = False,
-        store_original_args: bool = False,
-        record_stack_trace: bool = False,
-        record_output: bool = True,
-        record_ids: bool = False,
-        record_profiler_context: bool = True,
-        record_localtensor: bool = True,
-        run_compile_with_interpreter: bool = False,
-        record_triton_kernels: bool = True,
-    ) -> None:
-        self.record_torchfunction = record_torchfunction
-        self.record_faketensor = record_faketensor
-        self.record_realtensor = record_realtensor
-        self.record_tensor_attributes = _names(record_tensor_attributes)
-        self.record_nn_module = record_nn_module
-        self.store_original_args = store_original_args
-        self.record_stack_trace = record_stack_trace
-        self.record_output = record_output
-        self.record_ids = record_ids
-        self.record_profiler_context = record_profiler_context
-        self.record_localtensor = record_localtensor
-        self.run_compile_with_interpreter = run_compile_with_interpreter
-        self.record_triton_kernels = record_triton_kernels
-        if run_compile_with_interpreter:
+    def __post_init__(self) -> None:
+        self.record_tensor_attributes = _names(self.record_tensor_attributes)
+        if self.run_compile_with_interpreter:
             warnings.warn(
                 "run_compile_with_interpreter has no effect: kernelscope lists what really ran. Compiled "
                 "regions appear as kernels with the user's source lines, aot_eager regions as operators.",
-                stacklevel=2,
+                stacklevel=3,
             )
         self._open: ExitStack | None = None
         self._start_over()
@@ -143,18 +117,8 @@ class DebugMode:
             self._follow_settings()
 
     def _start_over(self) -> None:
-        listed = Listed(
-            fake=self.record_faketensor,
-            real=self.record_realtensor,
-            local=self.record_localtensor,
-            ranges=self.record_profiler_context,
-            outputs=self.record_output,
-            stacks=self.record_stack_trace,
-            originals=self.store_original_args,
-            ids=self.record_ids,
-            attributes=tuple(self.record_tensor_attributes),
-        )
-        self._listing = Listing(listed, self._config())
+        flags = Flags(**{each.name: getattr(self, each.name) for each in fields(Flags)})
+        self._listing = Listing(flags, self._config())
         self._witness = Witness(self._listing)
         self._listing.recording.observers.append(self._witness)
 
@@ -207,7 +171,7 @@ class DebugMode:
         return "\n".join(lines)
 
     def _line(self, entry: KernelCall | Entry) -> str:
-        attributes = self.record_tensor_attributes
+        attributes = self.record_tensor_attributes or ()
         if isinstance(entry, KernelCall):
             return entry.line(attributes, show_inputs=entry._call.key in self._witness.inputs_shown)
         return entry.render(attributes)

@@ -238,6 +238,7 @@ class Listener(Protocol):
     def after(self, launch: Launch, call: Any) -> None: ...
     def capturing(self) -> Kept | None:
         """A CUDA graph is about to be captured."""
+        return None
 
     def replayed(
         self, capture: Capture, epochs: Sequence[tuple[int, ...]], stream: int, graph_call: int
@@ -249,28 +250,40 @@ class Listener(Protocol):
     @property
     def accepts_compact(self) -> bool:
         """Whether a note is enough of a steady launch."""
+        return False
 
     @property
     def wants_values(self) -> bool:
         """Whether it looks into tensors, and not only at their shapes."""
+        return False
 
     @property
     def planner(self) -> Planner | None:
         """Itself, if it wants hashes that can be planned."""
+        return None
 
     @property
     def notes_have_ends(self) -> bool:
         """Whether it wants to know when a noted launch is over."""
+        return False
 
     @property
     def note(self) -> Callable[[CompactCall], Any]:
         """Takes one, quickly; what it returns, if anything, is called after the launch."""
+        return lambda entry: None
 
-    def note_failed(self, graph_call: int, line: int, error: BaseException) -> None: ...
-    def mark(self, kind: str, text: str) -> None: ...
+    def note_failed(self, graph_call: int, line: int, error: BaseException) -> None:
+        return
+
+    def mark(self, kind: str, text: str) -> None:
+        return
+
     def finding(self, finding: Finding) -> None: ...
-    def compiled(self, record: Record) -> None: ...
-    def step(self) -> None: ...
+    def compiled(self, record: Record) -> None:
+        return
+
+    def step(self) -> None:
+        return
 
 
 class Bystander(Protocol):

@@ -15,9 +15,9 @@ from kernelscope.events import GraphCall
 from kernelscope.fingerprint.torch_bits import quiet
 from kernelscope.probes.launch import Launch
 from kernelscope.shadowing.checks.launch_check import LaunchCheck, Pending, part_of, returned_outputs
-from kernelscope.shadowing.reference.launch_nodes import Output, Unit
+from kernelscope.shadowing.reference.launch_nodes import LaunchNodes, Output
 
-from .graph_execution import Execution
+from .graph_call_state import GraphCallState
 from .result import ShadowResult
 from .session import Session
 
@@ -33,58 +33,48 @@ class EagerSession(Session):
         self._tell = tell
         self._judges = judges
         self._off: frozenset[str] = frozenset()
-        self._off_executions: frozenset[str] = frozenset()
-        self._names: dict[int, str] = {}  # of executions, by graph call
+        self._off_graph_calls: frozenset[str] = frozenset()
+        self._names: dict[int, str] = {}  # of graph calls, by index
         self._numbers: dict[str, int] = {}  # of graphs, by path: in the order in which this run came to them
         self._launches = EagerLaunches(self.result, self._replaces, judges=judges)
 
-    def begin(self, off: frozenset[str], off_executions: frozenset[str]) -> None:
+    def begin(self, off: frozenset[str], off_graph_calls: frozenset[str]) -> None:
         """Another run of the program, with the same compiled code; these are replaced in it."""
         before, self.result = self.result, ShadowResult()
         for culprit in before.culprits:
             if culprit.verdict == "wrong-stage":  # stages are compared once, when a graph first executes
                 self.result.add(culprit)
-        self._off, self._off_executions = off, off_executions
+        self._off, self._off_graph_calls = off, off_graph_calls
         self._names, self._numbers = {}, {}
         self._launches = EagerLaunches(self.result, self._replaces, judges=self._judges)
-        self._memory.result = self.result
-        for check in self._checks.values():
-            check.result = self.result
 
     def graph_call(self, graph_call: GraphCall, inputs: Sequence[Any]) -> None:
         super().graph_call(graph_call, inputs)
-        if graph_call.index in self._executions:
+        if graph_call.index in self._states:
             self._numbers.setdefault(graph_call.graph.path, len(self._numbers))
             name = f"{len(self._names)}"
             self._names[graph_call.index] = name
             self._tell("execution", name, {"graph": graph_call.graph.name, "inputs": _shapes(inputs)})
 
-    def _prepare(self, index: int, launch: Launch, execution: Execution) -> Pending:
-        pending = super()._prepare(index, launch, execution)
-        if pending.unit.outputs and not pending.unit.given:
+    def _prepare(self, index: int, launch: Launch, state: GraphCallState) -> Pending:
+        pending = super()._prepare(index, launch, state)
+        if pending.nodes.outputs and not pending.nodes.given:
             self._tell("kernel", self._name_of(launch), _about(launch, pending))
         return pending
 
-    def _look_at_memory(
-        self, index: int, launch: Launch, execution: Execution, alive: dict[str, Any]
-    ) -> None:
-        if self._judges and not self._replaces(launch, execution):
-            super()._look_at_memory(index, launch, execution, alive)
-            return
-        self._memory.result = ShadowResult()  # what it is given does not matter: it is not launched
-        super()._look_at_memory(index, launch, execution, alive)
-        self._memory.result = self.result
+    def _is_launched(self, launch: Launch, state: GraphCallState) -> bool:
+        return self._judges and not self._replaces(launch, state)
 
     def _name_of(self, launch: Launch) -> str:
         """The same in every run, also if the program compiles anew in each."""
         site = launch.site
         return f"{site.kernel.name} (graph {self._numbers.get(site.file, -1)}, line {site.line})"
 
-    def _replaces(self, launch: Launch, execution: Execution) -> bool:
+    def _replaces(self, launch: Launch, state: GraphCallState) -> bool:
         return (
             EVERY in self._off
             or self._name_of(launch) in self._off
-            or self._names.get(launch.graph_call, "") in self._off_executions
+            or self._names.get(launch.graph_call, "") in self._off_graph_calls
         )
 
 
@@ -92,7 +82,7 @@ class EagerLaunches(LaunchCheck):
     """Puts eager's values in the place of what some launches leave; of all it computes them if it judges."""
 
     def __init__(
-        self, result: ShadowResult, replaces: Callable[[Launch, Execution], bool], *, judges: bool
+        self, result: ShadowResult, replaces: Callable[[Launch, GraphCallState], bool], *, judges: bool
     ) -> None:
         super().__init__(result, offload=False)
         self._replaces = replaces
@@ -101,22 +91,22 @@ class EagerLaunches(LaunchCheck):
         self.failures: list[str] = []  # what could not be replaced, and why
 
     def wants(self, launch: Launch, pending: Pending) -> bool:
-        return self._judges or self._replaces(launch, pending.execution)
+        return self._judges or self._replaces(launch, pending.state)
 
     def before(
-        self, index: int, launch: Launch, execution: Execution, unit: Unit, alive: dict[str, Any]
+        self, index: int, launch: Launch, state: GraphCallState, nodes: LaunchNodes, alive: dict[str, Any]
     ) -> Pending:
-        replaces = self._replaces(launch, execution)
+        replaces = self._replaces(launch, state)
         # Before anything is computed: an operator may write to what it is given also when eager runs it.
         kept = _copies_of_inputs(launch) if replaces else []
-        pending = super().before(index, launch, execution, unit, alive)
+        pending = super().before(index, launch, state, nodes, alive)
         pending.kept = kept
         if replaces and _is_whole(launch, pending):
             launch.func = lambda *args, **kwargs: self._write(launch, pending)
         return pending
 
     def after(self, launch: Launch, pending: Pending) -> None:
-        if self._replaces(launch, pending.execution) and not _is_whole(launch, pending):
+        if self._replaces(launch, pending.state) and not _is_whole(launch, pending):
             self._write(launch, pending)
             for storage in launch.storages:
                 storage.epoch += 1  # so that whoever records values reads them again
@@ -129,15 +119,15 @@ class EagerLaunches(LaunchCheck):
     def _write(self, launch: Launch, pending: Pending) -> None:
         """What eager computed goes where the kernel's results are."""
         if pending.eager is None:
-            if not pending.unit.given:
+            if not pending.nodes.given:
                 self._cannot(launch, "what its FX nodes give cannot be told for this launch")
             return
-        returned = returned_outputs(launch, pending.unit)
+        returned = returned_outputs(launch, pending.nodes)
         is_replaced = False
         with torch.no_grad(), quiet():
             for tensor, before in pending.kept:
                 tensor.detach().copy_(before)
-            for output in pending.unit.outputs:
+            for output in pending.nodes.outputs:
                 made: Any = (returned if output.index is None else pending.alive).get(output.name)
                 eager = part_of(pending.eager, output)
                 if not _fits(made, eager):
@@ -145,7 +135,7 @@ class EagerLaunches(LaunchCheck):
                     continue
                 made.detach().copy_(eager.reshape(made.shape))
                 is_replaced = True
-        for argument, reason in pending.unit.unchecked:
+        for argument, reason in pending.nodes.unchecked:
             self._cannot(launch, f"{argument}: {reason}")
         self.replaced += is_replaced
 
@@ -156,23 +146,23 @@ class EagerLaunches(LaunchCheck):
 
 
 def _about(launch: Launch, pending: Pending) -> dict[str, Any]:
-    site, unit = launch.site, pending.unit
+    site, nodes = launch.site, pending.nodes
     return {
         "kernel": site.kernel.name,
         "kind": site.kernel.kind,
         "phase": launch.phase,
-        "nodes": [node.name for node in unit.order],
-        "joined": list(unit.joined),
+        "nodes": [node.name for node in nodes.order],
+        "joined": list(nodes.joined),
         "origin": str(site.origin[0]) if site.origin else "",
     }
 
 
 def _is_whole(launch: Launch, pending: Pending) -> bool:
     """Whether eager's values are all that the launch would leave."""
-    unit = pending.unit
-    if pending.eager is None or unit.pieces or unit.unchecked or unit.given or launch.point.returns:
+    nodes = pending.nodes
+    if pending.eager is None or nodes.pieces or nodes.unchecked or nodes.given or launch.point.returns:
         return False
-    return all(_fits(pending.alive.get(o.name), part_of(pending.eager, o)) for o in unit.outputs)
+    return all(_fits(pending.alive.get(o.name), part_of(pending.eager, o)) for o in nodes.outputs)
 
 
 def _fits(made: Any, eager: Any) -> bool:

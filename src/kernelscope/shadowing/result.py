@@ -85,10 +85,11 @@ class ShadowResult:
 
     # -- while it is being found -----------------------------------------------------------------------
 
-    def add(self, culprit: Culprit) -> None:
-        key = culprit.graph, culprit.kernel_name, culprit.buffer, culprit.wrapper
-        known = self._wrong.get(key)
-        self._wrong[key] = culprit if known is None else replace(known, times=known.times + 1)
+    def add(self, *culprits: Culprit) -> None:
+        for culprit in culprits:
+            key = culprit.graph, culprit.kernel_name, culprit.buffer, culprit.wrapper
+            known = self._wrong.get(key)
+            self._wrong[key] = culprit if known is None else replace(known, times=known.times + 1)
 
     def leave_out(self, kernel_name: str, argument: str, reason: str) -> None:
         key = kernel_name, argument, reason

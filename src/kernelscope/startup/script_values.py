@@ -16,10 +16,10 @@ from kernelscope.errors import RunError
 from kernelscope.options import parse_options, take_over_printer, value_settings_of
 from kernelscope.probes.patching import MovedTarget
 from kernelscope.recording import Recording
+from kernelscope.values.hits import Hit
 from kernelscope.values.kernel_filter import globs_of
 from kernelscope.values.levels import level_of
 from kernelscope.values.session import ValueSession, has_gpu, settings_of_level
-from kernelscope.values.watching import Hit
 
 STOPPED = 3  # exit status of a program that a watch has ended
 

@@ -86,8 +86,8 @@ class Nan:
     judges = False
 
     def check(self, program: Program, session: EagerSession | None) -> Outcome:
+        from kernelscope.values.hits import WatchHit
         from kernelscope.values.session import watch
-        from kernelscope.values.watching import WatchHit
 
         try:
             with watch("nan", ops="all"):

@@ -9,12 +9,12 @@ from .conditions import Condition, parse_watch
 from .levels import IntermediateValueDebuggingLevel
 
 if TYPE_CHECKING:
+    from .hits import Hit as Hit
+    from .hits import WatchHit as WatchHit
     from .session import observe as observe
     from .session import watch as watch
-    from .watching import Hit as Hit
-    from .watching import WatchHit as WatchHit
 
-_HOMES = {"observe": ".session", "watch": ".session", "Hit": ".watching", "WatchHit": ".watching"}
+_HOMES = {"observe": ".session", "watch": ".session", "Hit": ".hits", "WatchHit": ".hits"}
 
 __all__ = [
     "Condition",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,8 @@ import torch
 from kernelscope.events import Arg, Call
 from kernelscope.fingerprint import Fingerprint
 from kernelscope.probes.launch import Launch
+
+from .kernel_filter import KernelFilter
 
 BEFORE, AFTER = "before_launch", "after_launch"
 
@@ -49,8 +52,26 @@ def seen(call: Call, launch: Launch, moment: str) -> Iterator[Seen]:
         elif arg.tensor.unread:
             yield Seen(i, arg, why=f"its values cannot be read: {arg.tensor.unread}")
         elif i in call.uninitialised and (moment == BEFORE or i not in launch.point.written):
-            yield Seen(i, arg, why="uninitialised: nothing has been written there yet")
+            yield Seen(i, arg, why="uninitialised memory")
         elif moment == AFTER and launch.point.is_pending and i in launch.point.written:
-            yield Seen(i, arg, why="under way: it is there after its wait")
+            yield Seen(i, arg, why="not available yet: the collective has not been waited for")
         else:
             yield Seen(i, arg, value, slot=slots.get(i))
+
+
+class LaunchViewer(ABC):
+    """An observer that shows the launches of the wanted kernels, before and after."""
+
+    def __init__(self, wanted: KernelFilter) -> None:
+        self._wanted = wanted
+
+    def before(self, call: Call, launch: Launch) -> None:
+        if self._wanted.wants(call.site.kernel, call.site.device):
+            self._show(call, launch, BEFORE)
+
+    def after(self, call: Call, launch: Launch) -> None:
+        if self._wanted.wants(call.site.kernel, call.site.device):
+            self._show(call, launch, AFTER)
+
+    @abstractmethod
+    def _show(self, call: Call, launch: Launch, moment: str) -> None: ...

@@ -1,19 +1,22 @@
-"""A watch that never waits: kernels on the GPU look at what each launch leaves, and raise a flag.
+"""A watch that never waits: kernels on the GPU scan what each launch leaves, and raise a flag.
 
-The flag is memory of the host. It is looked at whenever something is recorded, and at the end; once it is up,
-the rows of all that was looked at tell which call was the first.
+The flag is memory of the host. It is read whenever something is recorded, and at the end; once it is up,
+the rows of all scanned tensors show which call was the first.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import torch
 
-from kernelscope.events import Call, Finding, Site
+from kernelscope.events import Call, Finding, Site, TensorSpec
 from kernelscope.fingerprint import fingerprint
 from kernelscope.fingerprint.cuda import nan_scan as scan
 from kernelscope.fingerprint.cuda.launcher import Prepared, quick
@@ -26,8 +29,8 @@ from kernelscope.recording.launch_values import Slots, readable_returns
 from kernelscope.recording.planning import readings_of
 
 from .conditions import Condition
+from .hits import Hit, Watches, hit_at
 from .kernel_filter import KernelFilter
-from .watching import Hit
 
 _BITS = {"nan": scan.NAN, "inf": scan.POS_INF, "-inf": scan.NEG_INF}
 _BLOCKS_KEPT = 4096  # what was looked at longer ago is over, and was fine
@@ -45,37 +48,33 @@ class _Looked:
     is_captured: bool = False
 
 
-def can_watch_late(conditions: Sequence[Condition]) -> bool:
+def can_watch_async(conditions: Sequence[Condition]) -> bool:
     """Whether the device can tell without the host's help."""
     return all(condition.measure in _BITS for condition in conditions)
 
 
-class LateWatch:
-    """What a recording asks in place of a fingerprinter; `told` gets the first hit, once."""
+class AsyncWatch:
+    """Takes the place of a recording's fingerprinter; `on_hit` gets each hit once."""
 
     def __init__(
-        self, conditions: Sequence[Condition], wanted: KernelFilter, told: Callable[[Hit], None], run: Run
+        self, conditions: Sequence[Condition], wanted: KernelFilter, on_hit: Callable[[Hit], None], run: Run
     ) -> None:
-        self._watches = [(each, KernelFilter([each.kernel])) for each in conditions]
-        self._wanted = wanted
-        self._told = told
+        self.watches = Watches(conditions, wanted)
+        self._on_hit = on_hit
         self._run = run
-        self._mask = 0
-        for condition in conditions:
-            self._mask |= _BITS[condition.measure]
+        self._mask = reduce(or_, (_BITS[condition.measure] for condition in conditions))
         self._devices: dict[torch.device, scan.DeviceScan] = {}
         self._looked: deque[tuple[torch.device, _Looked]] = deque(maxlen=_BLOCKS_KEPT)
         self._captured: list[tuple[torch.device, _Looked]] = []
         self._left: dict[int, Slots] = {}  # by call of a graph that is not planned yet: its outputs, numbered
         self._slots = 0
-        self._said: set[tuple[str, str, str]] = set()
 
     # -- launches --------------------------------------------------------------------------------------
 
     def after(self, call: Call, launch: Launch) -> None:
         """Look at what it left."""
         outputs = self._outputs(launch)
-        if not outputs or not self._wants(call.site):
+        if not outputs or not self.watches.at(call.site):
             return
         if call.graph_call >= 0:
             self._left[call.key] = {i: self._slots + place for place, i in enumerate(outputs)}
@@ -110,14 +109,6 @@ class LateWatch:
         found = {i: launch.flat[i] for i in point.tensors if i in point.written} | readable_returns(launch)
         return {i: t for i, t in found.items() if scan.has_such(t.dtype)}
 
-    def _wants(self, site: Site) -> bool:
-        if not self._wanted.wants(site.kernel, site.device):
-            return False
-        asked = [
-            globs.wants(site.kernel, site.device) for _, globs in self._watches
-        ]  # each notes what it saw
-        return any(asked)
-
     # -- CUDA graphs -----------------------------------------------------------------------------------
 
     def prepare(self, device: torch.device) -> None:
@@ -139,9 +130,8 @@ class LateWatch:
     def captured(self, launch: Launch) -> None:
         """A launch that executes at each replay: so does looking at what it leaves."""
         outputs = self._outputs(launch)
-        if outputs and self._wants(launch.site):
-            call = Call(-1, launch.site, launch.graph_call)
-            self._look(call, outputs, captured=True)
+        if outputs and self.watches.at(launch.site):
+            self._look(Call(-1, launch.site, launch.graph_call), outputs, captured=True)
 
     # -- as planned ------------------------------------------------------------------------------------
 
@@ -177,7 +167,7 @@ class LateWatch:
         watch = self._devices.get(device)
         if watch is None:
             if reason := scan.prepare(device):
-                raise RuntimeError(f"a watch without waiting needs a GPU and Triton: {reason}")
+                raise RuntimeError(f"a watch that does not wait needs a GPU and Triton: {reason}")
             watch = self._devices[device] = scan.DeviceScan(device, self._mask)
         return watch
 
@@ -191,7 +181,7 @@ class LateWatch:
                 return
 
     def settle(self) -> None:
-        """Wait, and tell of the first hit; at the end, and when a flag is up."""
+        """Wait, and report the hits; at the end, and when a flag is up."""
         for device, watch in self._devices.items():
             with BUS.mute():
                 rows = watch.read()
@@ -218,21 +208,23 @@ class LateWatch:
                 continue
             site, i = looked.rows[place]
             spec = site.args[i].tensor
-            numel = _numel(spec) if spec is not None else 0
+            numel = math.prod(spec.shape) if spec is not None else 0
             stats = Stats(numel, None, None, None, None, 0.0, nan, pos, neg, 0)
             self._judge(self._index(looked, site), site, i, stats, is_captured=looked.is_captured)
 
     def _judge(self, index: int, site: Site, i: int, stats: Stats, *, is_captured: bool = False) -> None:
         arg = site.args[i]
-        for condition, globs in self._watches:
+        remarks = ["the first watched call with it; watch(…, exact=True) also checks its inputs"]
+        if is_captured:
+            remarks.append("it was replayed from a CUDA graph, perhaps several times since")
+        for condition in self.watches.at(site):
             if (
                 condition.holds(stats)
-                and globs.wants(site.kernel, site.device)
                 and condition.looks_at(arg.name, arg.wrapper_name)
-                and (key := (condition.text, site.kernel.name, arg.name)) not in self._said
+                and self.watches.is_new(condition.text, site, i)
             ):
-                self._said.add(key)
-                self._told(_hit(index, site, i, condition, stats, is_captured=is_captured))
+                known = {"call": index, "condition": condition.text, "found": condition.found(stats)}
+                self._on_hit(hit_at(site, i, **known, is_producer=True, remarks=tuple(remarks)))
 
     def _index(self, looked: _Looked, site: Site) -> int:
         if looked.call is not None and not looked.is_captured:
@@ -243,17 +235,13 @@ class LateWatch:
                 return own.index
         return -1
 
-    def complaints(self) -> list[str]:
-        said = [line for _, globs in self._watches if globs.globs != ("*",) for line in globs.complaints()]
-        return said + self._wanted.complaints()
-
 
 class ScanPlan:
     """Looks at what the launches of a graph leave, given nothing but where it lies."""
 
     def __init__(
         self,
-        watch: LateWatch,
+        watch: AsyncWatch,
         on: scan.DeviceScan,
         specs: Sequence[tuple[int, int]],
         flushes: Sequence[Sequence[int]],
@@ -298,7 +286,7 @@ class ScanPlan:
 
 
 def _refused(execution: Any, error: int) -> None:
-    message = f"a launch that looks for NaN was refused (CUDA error {error}): what it was to see is unseen"
+    message = f"the scan for NaN could not be launched (CUDA error {error}): its results are missing"
     BUS.finding(Finding("recorder-error", message))
 
 
@@ -308,31 +296,5 @@ def _neighbours(rows: list[int]) -> list[tuple[int, int]]:
     return list(zip(starts, [*starts[1:], len(rows)], strict=True))
 
 
-def _hit(index: int, site: Site, i: int, condition: Condition, stats: Stats, *, is_captured: bool) -> Hit:
-    arg = site.args[i]
-    remarks = ["it is the first of the calls that were watched; watch(…, exact=True) looks at its inputs"]
-    if is_captured:
-        remarks.append("it was replayed from a CUDA graph, perhaps several times since")
-    return Hit(
-        index,
-        site.kernel.name,
-        site.kernel.kind,
-        arg.name,
-        arg.wrapper_name,
-        condition.text,
-        condition.found(stats),
-        is_producer=True,
-        origin=str(site.origin[0]) if site.origin else "",
-        remarks=tuple(remarks),
-    )
-
-
-def _numel(spec: Any) -> int:
-    count = 1
-    for n in spec.shape:
-        count *= n
-    return count
-
-
-def _nbytes(spec: Any) -> int:
-    return _numel(spec) * int(getattr(torch, spec.dtype).itemsize)
+def _nbytes(spec: TensorSpec) -> int:
+    return math.prod(spec.shape) * int(getattr(torch, spec.dtype).itemsize)

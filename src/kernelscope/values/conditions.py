@@ -14,7 +14,7 @@ from kernelscope.fingerprint.stats import Stats
 
 _COUNTS: dict[str, Callable[[Stats], float]] = {
     "nan": lambda stats: stats.nan,
-    "inf": lambda stats: stats.pos_inf,  # -inf is how a mask is written, so it must be asked for
+    "inf": lambda stats: stats.pos_inf,  # -inf is how a mask is written, so it is a condition of its own
     "-inf": lambda stats: stats.neg_inf,
     "zeros": lambda stats: stats.zeros,
 }
@@ -60,7 +60,7 @@ class Condition:
         return fnmatchcase(arg, self.arg) or fnmatchcase(wrapper_name, self.arg)
 
     def found(self, stats: Stats) -> str:
-        """What it found, in words."""
+        """What was found, in words."""
         if self.measure in _COUNTS:
             name = {"nan": "NaN", "inf": "+inf", "zeros": "zeros"}.get(self.measure, self.measure)
             return f"{int(_COUNTS[self.measure](stats))} {name} of {stats.numel} elements"
@@ -75,12 +75,12 @@ def parse_watch(text: str) -> Condition:
             f"cannot watch {text!r}: write CONDITION, CONDITION@KERNEL or CONDITION@KERNEL@ARGUMENT"
         )
     condition, kernel, arg = (*words, "*", "*")[:3]
-    asked = condition.lower().removeprefix("+")
-    if asked in _BARE:
-        return Condition(text, asked, kernel=kernel, arg=arg)
-    found = _COMPARISON.fullmatch(asked)
+    word = condition.lower().removeprefix("+")
+    if word in _BARE:
+        return Condition(text, word, kernel=kernel, arg=arg)
+    found = _COMPARISON.fullmatch(word)
     if found is None:
-        raise ValueError(f"cannot watch {text!r}: {_advice(asked)}")
+        raise ValueError(f"cannot watch {text!r}: {_advice(word)}")
     measure, order, number = found.groups()
     measure = measure.removeprefix("+")
     if measure not in _COUNTS and measure not in _MEASURES:
@@ -88,9 +88,9 @@ def parse_watch(text: str) -> Condition:
     try:
         bound = float(number)
     except ValueError:
-        raise ValueError(f"cannot watch {text!r}: {number!r} is no number") from None
+        raise ValueError(f"cannot watch {text!r}: {number!r} is not a number") from None
     if math.isnan(bound):
-        raise ValueError(f"cannot watch {text!r}: nothing is more, less or equal to nan; write nan alone")
+        raise ValueError(f"cannot watch {text!r}: a comparison with nan never holds; write nan alone")
     return Condition(text, measure, order, bound, kernel, arg)
 
 
@@ -99,7 +99,7 @@ def _advice(word: str) -> str:
     near = get_close_matches(word, known, 1)
     hint = f"did you mean {near[0]}? " if near else ""
     measures = ", ".join([*_MEASURES, *_COUNTS])
-    return f"{hint}There is nan, inf, -inf, changed, and {measures} with a bound: max>1e4"
+    return f"{hint}Use nan, inf, -inf, changed, or one of {measures} with a bound, as in max>1e4"
 
 
 def _absmax(stats: Stats) -> float | None:

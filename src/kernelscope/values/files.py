@@ -17,7 +17,7 @@ from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import Launch
 from kernelscope.text.file_names import file_name
 
-from .argument_snapshots import AFTER, BEFORE, seen
+from .argument_snapshots import LaunchViewer, seen
 from .graph_inputs import named_inputs
 from .kernel_filter import KernelFilter
 
@@ -29,72 +29,59 @@ class ValueFiles:
         self.folder = folder
         self._budget = budget
         self._finding = finding
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if any(folder.iterdir()):
-                raise RunError(f"{folder} holds files already, and none is overwritten; name a new folder")
+                raise RunError(f"{folder} is not empty, and no file is overwritten; name a new folder")
             (folder / ".probe").touch()
             (folder / ".probe").unlink()
         except OSError as error:
             raise RunError(f"values cannot be saved to {folder}: {error.strerror}") from None
 
     def save(self, part: str, name: str, tensor: torch.Tensor) -> Path | None:
-        """`part` is a folder below ours. What cannot be saved is said, once, and the program goes on."""
+        """`part` is a folder below ours. What cannot be saved is reported once, and the program goes on."""
         with BUS.mute(), quiet():
             copy = tensor.detach().resolve_conj().resolve_neg().cpu().clone()
         self._budget -= copy.nbytes
         if self._budget < 0:
-            self._say(
-                "values-not-saved", f"{self.folder} is as large as --max-tensors allows; no more is saved"
-            )
+            self._report(f"{self.folder} has reached the limit (--max-tensors); nothing more is saved")
             return None
-        path = self.folder / part / f"{file_name(name, keep=':+')}_{copy_device(tensor)}.pt"
+        path = self.folder / part / f"{file_name(name, keep=':+')}_{tensor.device}.pt"
         try:
             path.parent.mkdir(exist_ok=True)
             path = _unused(path)
             with open(path, "xb") as file, BUS.mute(), quiet():
                 torch.save(copy, file)
         except OSError as error:
-            self._say("values-not-saved", f"values cannot be saved to {path}: {error.strerror}")
+            self._report(f"values cannot be saved to {path}: {error.strerror}")
             return None
         return path
 
-    def _say(self, kind: str, message: str) -> None:
-        if message not in self._said:
-            self._said.add(message)
+    def _report(self, message: str) -> None:
+        if message not in self._reported:
+            self._reported.add(message)
             print(f"kernelscope: {message}", file=sys.stderr)
-            self._finding(Finding(kind, message))
+            self._finding(Finding("values-not-saved", message))
 
 
-class FileSaver:
+class FileSaver(LaunchViewer):
     """The observer that saves everything it sees. Uninitialised contents are left out."""
 
     def __init__(self, files: ValueFiles, wanted: KernelFilter) -> None:
+        super().__init__(wanted)
         self._files = files
-        self._wanted = wanted
 
-    def before(self, call: Call, launch: Launch) -> None:
-        self._launch(call, launch, BEFORE)
-
-    def after(self, call: Call, launch: Launch) -> None:
-        self._launch(call, launch, AFTER)
-
-    def graph_inputs(self, execution: GraphCall, inputs: Sequence[Any]) -> None:
-        for name, value in named_inputs(execution, inputs):
+    def graph_inputs(self, graph_call: GraphCall, inputs: Sequence[Any]) -> None:
+        for name, value in named_inputs(graph_call, inputs):
             if isinstance(value, torch.Tensor) and why_not(value) is None:
-                self._files.save(f"graph_{execution.index}", f"aoti_model_inputs_{name}", value)
+                self._files.save(f"graph_{graph_call.index}", f"aoti_model_inputs_{name}", value)
 
-    def _launch(self, call: Call, launch: Launch, moment: str) -> None:
-        if self._wanted.wants(call.site.kernel, call.site.device):
-            for one in seen(call, launch, moment):
-                if one.tensor is not None:
-                    name = f"{moment}_{call.site.kernel.name}_{one.name}"
-                    self._files.save(str(call.index), name, one.tensor)
-
-
-def copy_device(tensor: torch.Tensor) -> str:
-    return str(tensor.device)
+    def _show(self, call: Call, launch: Launch, moment: str) -> None:
+        for one in seen(call, launch, moment):
+            if one.tensor is not None:
+                name = f"{moment}_{call.site.kernel.name}_{one.name}"
+                self._files.save(str(call.index), name, one.tensor)
 
 
 def _unused(path: Path) -> Path:

@@ -14,8 +14,8 @@ _CPP = "steal_from_raw_handles_to_raii_handles("
 _UNPACKING = re.compile(r"^\s+([\w, ()]+?),?\s*=\s*args$", re.MULTILINE)
 
 
-def named_inputs(execution: GraphCall, inputs: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    names = input_names(execution.graph.source)
+def named_inputs(graph_call: GraphCall, inputs: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    names = input_names(graph_call.graph.source)
     if len(names) != len(inputs):  # a graph without a wrapper of that form
         names = tuple(f"input{i}" for i in range(len(inputs)))
     yield from zip(names, list(inputs), strict=True)

@@ -16,12 +16,12 @@ def globs_of(given: str | Iterable[str]) -> tuple[str, ...]:
     """From "a,b", or several of these."""
     several = [given] if isinstance(given, str) else given
     if not isinstance(several, Iterable) or not all(isinstance(each, str) for each in several):
-        raise TypeError(f"kernels are given by a name or several, not {given!r}")
+        raise TypeError(f"kernels must be a glob or several globs, not {given!r}")
     return tuple(glob.strip() for each in several for glob in each.split(",") if glob.strip())
 
 
 class KernelFilter:
-    """Globs, whatever the case; none lets all through. Keeps what it saw, to say what would have matched."""
+    """Globs that ignore case; without any, all kernels are wanted. Remembers names, for suggestions."""
 
     def __init__(self, globs: Iterable[str] = ()) -> None:
         self.globs = tuple(glob.strip().lower() for glob in globs if glob.strip())
@@ -43,23 +43,25 @@ class KernelFilter:
 
     @property
     def has_seen(self) -> bool:
-        """Whether any kernel was asked about."""
+        """Whether any kernel was looked up."""
         return bool(self._names)
 
     def complaints(self) -> list[str]:
-        """What to say of the globs that no kernel matched, once the program is over."""
-        said = []
+        """The globs that no kernel matched, in words, once the program is over."""
+        found = []
         for glob in self.globs:
             if glob in self._matched:
                 continue
             if not self._names:
-                said.append(f"no kernel matched {glob!r}: no kernel ran")
+                found.append(f"no kernel matched {glob!r}: no kernel ran")
                 continue
             by_lower = {name.lower(): name for name in self._names}
             near = get_close_matches(glob, by_lower, 3, 0.3) or sorted(by_lower)[:3]
             named = ", ".join(by_lower[name] for name in near)
-            said.append(f"no kernel matched {glob!r}; of the {len(self._names)} that ran, nearest: {named}")
-        return said
+            found.append(
+                f"no kernel matched {glob!r}; the nearest of the {len(self._names)} that ran: {named}"
+            )
+        return found
 
 
 def names_of(kernel: Kernel, device: str) -> list[str]:

@@ -14,38 +14,30 @@ from kernelscope.fingerprint.torch_bits import quiet
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import Launch
 
-from .argument_snapshots import AFTER, BEFORE, Seen, seen
+from .argument_snapshots import LaunchViewer, Seen, seen
 from .graph_inputs import named_inputs
 from .kernel_filter import KernelFilter
 from .tensor_text import MOST_SHOWN, tensor_lines
 
 
-class Printer:
+class Printer(LaunchViewer):
     """An observer that prints values to standard output, or to a stream of its own."""
 
     def __init__(
         self, wanted: KernelFilter, *, most_shown: int = MOST_SHOWN, stream: TextIO | None = None
     ) -> None:
-        self._wanted = wanted
+        super().__init__(wanted)
         self._most_shown = most_shown
         self._stream = stream
 
-    def before(self, call: Call, launch: Launch) -> None:
-        self._launch(call, launch, BEFORE)
-
-    def after(self, call: Call, launch: Launch) -> None:
-        self._launch(call, launch, AFTER)
-
-    def graph_inputs(self, execution: GraphCall, inputs: Sequence[Any]) -> None:
-        for name, value in named_inputs(execution, inputs):
+    def graph_inputs(self, graph_call: GraphCall, inputs: Sequence[Any]) -> None:
+        for name, value in named_inputs(graph_call, inputs):
             with BUS.mute(), quiet():
                 lines = _input_lines(value, self._most_shown)
             if lines:
                 self._print([f"aoti_model_inputs - {name}", *lines])
 
-    def _launch(self, call: Call, launch: Launch, moment: str) -> None:
-        if not self._wanted.wants(call.site.kernel, call.site.device):
-            return
+    def _show(self, call: Call, launch: Launch, moment: str) -> None:
         for one in seen(call, launch, moment):
             with BUS.mute(), quiet():
                 lines = self._lines(call, one)
@@ -68,22 +60,14 @@ class Printer:
         _write(self._stream or sys.stdout, "\n".join(lines) + "\n")
 
 
-class NamePrinter:
+class NamePrinter(LaunchViewer):
     """Prints each kernel's name before its launch, at once: the last one printed is the one that crashed."""
 
     def __init__(self, wanted: KernelFilter, *, stream: TextIO | None = None) -> None:
-        self._wanted = wanted
+        super().__init__(wanted)
         self._stream = stream
 
-    def before(self, call: Call, launch: Launch) -> None:
-        self._print(call, launch, BEFORE)
-
-    def after(self, call: Call, launch: Launch) -> None:
-        self._print(call, launch, AFTER)
-
-    def _print(self, call: Call, launch: Launch, moment: str) -> None:
-        if not self._wanted.wants(call.site.kernel, call.site.device):
-            return
+    def _show(self, call: Call, launch: Launch, moment: str) -> None:
         if not launch.point.is_past or self._stream is not None:  # else it was printed in time, from C
             stream = self._stream or sys.stdout
             _write(stream, f"[ {moment}: {call.site.kernel.name} ]\n")

@@ -6,7 +6,6 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
@@ -22,16 +21,17 @@ from kernelscope.probes.cpp_wrappers.instrumented_graphs import PRINTED
 from kernelscope.recording import Recording
 from kernelscope.store import folder
 
-from .async_watch import LateWatch, can_watch_late
+from .async_watch import AsyncWatch, can_watch_async
 from .conditions import parse_watch
 from .files import FileSaver, ValueFiles
+from .hits import Hit, as_finding, enter_debugger, stop_in_python
 from .kernel_filter import KernelFilter, globs_of
 from .levels import IntermediateValueDebuggingLevel, level_of
 from .printing import NamePrinter, Printer
 from .tensor_text import MOST_SHOWN
-from .watching import Hit, Predicate, Watcher, as_finding, enter_debugger, stop_in_python
+from .watching import Predicate, Watcher
 
-HOME = "kscope-values"  # where values are saved when nobody says where
+HOME = "kscope-values"  # where values are saved by default
 _ACTIONS = ("stop", "note", "pdb")
 _REPLAYED = (
     "launches replayed from a CUDA graph are not printed, saved or watched: no Python runs between them"
@@ -41,7 +41,7 @@ _UNSEEN = ("unseen-graph", "values-in-cuda-graph", "recorder-error")  # findings
 
 
 class ValueSession:
-    """The observers of one recording, and what is to be said when it is over."""
+    """The observers of one recording, and what is reported when it is over."""
 
     def __init__(
         self,
@@ -60,17 +60,17 @@ class ValueSession:
         self._on_hit = on_hit
         self._shows: list[NamePrinter | Printer | FileSaver] = []
         self._watcher: Watcher | None = None
-        self._late: LateWatch | None = None
+        self._late: AsyncWatch | None = None
         self.wanted = KernelFilter(settings.kernels)
-        self._filters = {settings.kernels: self.wanted}  # each that was in force, to say what it missed
+        self._filters = {settings.kernels: self.wanted}  # each that was in force, to report what it missed
         self.files: ValueFiles | None = None
         self.hits: list[Hit] = []
         self.at_close: list[Callable[[], None]] = []
         watches = [parse_watch(text) for text in settings.watches]
         can_wait = not settings.exact and predicate is None and not (saves_hits and settings.folder)
-        if watches and can_wait and not settings.prints and can_watch_late(watches):
+        if watches and can_wait and not settings.prints and can_watch_async(watches):
             recording.take_values_with(None)
-            self._late = recording.late = LateWatch(watches, self.wanted, self._late_hit, recording.run)
+            self._late = recording.late = AsyncWatch(watches, self.wanted, self._hit, recording.run)
         elif watches or predicate is not None:
             _take_statistics(recording)
             self._open_files(settings.folder)
@@ -120,32 +120,32 @@ class ValueSession:
 
     def _hit(self, hit: Hit) -> None:
         self.hits.append(hit)
-        self._recording.finding(as_finding(hit))
-        self._on_hit(hit)
-
-    def _late_hit(self, hit: Hit) -> None:
-        self.hits.append(hit)
-        self._recording.finding(replace(as_finding(hit), kind=LATE))
+        self._recording.finding(as_finding(hit, "watch" if self._late is None else LATE))
         self._on_hit(hit)
 
     def settle(self) -> None:
-        """Wait for what a watch has still to see; a hit is told as any other."""
+        """Wait for the scans that are still running, and report their hits."""
         if self._late is not None:
             self._late.settle()
         failure = self._watcher.failure if self._watcher is not None else None
         if failure is not None:
-            said = f"{type(failure).__name__}: {failure}"
-            raise RuntimeError(f"watch(): the function failed, and was not asked again: {said}") from failure
+            error = f"{type(failure).__name__}: {failure}"
+            message = f"watch(): your predicate raised an exception and was disabled: {error}"
+            raise RuntimeError(message) from failure
 
     def close(self) -> None:
-        """Says which filters matched nothing, and what was not seen; before the recording closes."""
+        """Report which filters matched nothing, and what was not seen; before the recording closes."""
         if self._shows or self._watcher is not None:
             for finding in self._recording.noted:
                 if finding.kind in _UNSEEN:
                     print(f"kernelscope: {finding}", file=sys.stderr)
-        at_first, *later = self._filters.values()
-        said = (self._late or self._watcher or at_first).complaints()
-        for message in [*said, *(line for each in later if each.has_seen for line in each.complaints())]:
+        first, *later = self._filters.values()
+        watch = self._late or self._watcher
+        complaints = watch.watches.complaints() if watch is not None else first.complaints()
+        for message in [
+            *complaints,
+            *(line for each in later if each.has_seen for line in each.complaints()),
+        ]:
             print(f"kernelscope: {message}", file=sys.stderr)
             self._recording.finding(Finding("nothing-matched", message))
         self.let_go()
@@ -170,7 +170,7 @@ def observe(
     """Print or save the arguments of every kernel launched inside the block, before and after its launch.
 
     level   0 nothing, 1 save, 2 print, 3 print only the kernels' names, flushed before the launch
-    kernels only these: globs, whatever the case, of our names or of AOTInductor's shims; a list or "a,b"
+    kernels only these: globs, ignoring case, of kernelscope's or AOTInductor's names; a list or "a,b"
     folder  where files go, as FOLDER/CALL/before_launch_KERNEL_ARGUMENT_DEVICE.pt; default kscope-values/N
     ops     "all" for eager operators too
     most_shown  tensors up to this many elements are printed in full
@@ -200,15 +200,15 @@ def watch(
     ops: str = "graph",
     path: str | Path | None = None,
 ) -> Iterator[list[Hit]]:
-    """Stop, with `WatchHit`, after the first launch inside the block that leaves such a value behind.
+    """Stop, with `WatchHit`, after the first launch inside the block whose outputs meet a condition.
 
-    conditions  "nan", "inf", "-inf", "changed", "max>1e4", each perhaps with @KERNEL or @KERNEL@ARGUMENT
-            behind it; or a function of a tensor
-    on_hit  "stop" raises WatchHit, "pdb" enters the debugger, "note" goes on and notes a finding
+    conditions  "nan", "inf", "-inf", "changed", "max>1e4", optionally followed by @KERNEL or
+            @KERNEL@ARGUMENT; or a function of a tensor
+    on_hit  "stop" raises WatchHit, "pdb" enters the debugger, "note" goes on and records a finding
     folder  save there what the launch found and what it left
-    exact   on a GPU, wait for each launch and look at its inputs too. Without it nothing waits: `nan`, `inf`
-            and `-inf` are found on the GPU itself and told at the next graph. A folder, "pdb", a function and
-            the other conditions need it, so it is implied there
+    exact   on a GPU, wait for each launch and check its inputs too. Without it nothing waits: `nan`, `inf`
+            and `-inf` are found on the GPU itself and reported at the next graph. A folder, "pdb", a function
+            and the other conditions imply it
 
     Example:
         with kernelscope.values.watch("nan", folder="nan-inputs"):

@@ -351,7 +351,7 @@ def test_a_script_is_run_again_to_the_hit(tmp_path: Path) -> None:
     done = child(tmp_path, "-m", "kernelscope", "run", "--stop-on", "nan", "train.py")
     assert done.returncode == 3, done.stderr
     assert "running again synchronously" in done.stderr
-    assert "this call made it" in done.stderr
+    assert "this call produced it" in done.stderr
     saved = list(tmp_path.rglob("hit_*/before_launch_*.pt"))
     assert saved
     assert not any(torch.load(file, weights_only=True).isnan().any() for file in saved)

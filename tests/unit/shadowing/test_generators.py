@@ -12,7 +12,7 @@ from kernelscope.shadowing.session import Session
 
 
 def shadows_own_work() -> AbstractContextManager[None]:
-    return Session(ShadowResult())._apart()
+    return Session(ShadowResult()).apart()
 
 
 def test_the_cpus_numbers() -> None:

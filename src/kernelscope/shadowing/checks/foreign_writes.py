@@ -39,7 +39,7 @@ class Change:
 
 @dataclass(slots=True)
 class Watch:
-    """The variables of one execution."""
+    """The variables of one graph call."""
 
     marks: dict[str, Mark] = field(default_factory=dict)
 

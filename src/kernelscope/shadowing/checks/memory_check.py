@@ -1,8 +1,8 @@
-"""Writes to somebody else's buffer, and reads of what nobody wrote."""
+"""Writes to buffers that are not the kernel's outputs, and reads of uninitialised memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -10,8 +10,7 @@ import torch
 from kernelscope.fingerprint.torch_bits import quiet
 from kernelscope.probes.launch import Launch
 from kernelscope.shadowing.culprit import Culprit, culprit_of
-from kernelscope.shadowing.graph_execution import Execution
-from kernelscope.shadowing.result import ShadowResult
+from kernelscope.shadowing.graph_call_state import GraphCallState
 
 from .foreign_writes import Change, Watch
 
@@ -21,8 +20,7 @@ _LAUNCHES_KEPT = 4096
 class MemoryCheck:
     """Looks at what is alive, before and after each launch."""
 
-    def __init__(self, result: ShadowResult) -> None:
-        self.result = result
+    def __init__(self) -> None:
         self._watches: dict[int, Watch] = {}  # by graph call
         self._launched: dict[int, str] = {}  # names of the last kernels, by index
 
@@ -37,65 +35,39 @@ class MemoryCheck:
     def forget(self, graph_call: int) -> None:
         self._watches.pop(graph_call, None)
 
-    def before(self, index: int, launch: Launch, execution: Execution, alive: Mapping[str, Any]) -> None:
-        """Has somebody written to what this kernel is about to read, or nobody?"""
+    def before(
+        self, index: int, launch: Launch, state: GraphCallState, alive: Mapping[str, Any]
+    ) -> list[Culprit]:
+        """What this kernel is about to read, and was changed by an undeclared write, or never written."""
         self._launched[index] = launch.site.kernel.name
         self._launched.pop(index - _LAUNCHES_KEPT, None)
-        self._look_for_nothing(index, launch)
-        held = {name: value for name in execution.holds if isinstance(value := alive.get(name), torch.Tensor)}
+        held = {name: value for name in state.holds if isinstance(value := alive.get(name), torch.Tensor)}
         watch = self._watches[launch.graph_call]
         names = {arg.wrapper_name for arg in launch.site.args if arg.role in ("in", "inout")}
         with quiet():
             watch.look_at(held, index - 1)
             changes = watch.before({name: held[name] for name in names & held.keys()}, index)
-        for change in changes:
-            self.result.add(self._foreign(index, launch, change))
+        found = [self._foreign(index, launch, change) for change in changes]
+        return [*_uninitialised_reads(index, launch), *found]
 
-    def after(self, index: int, launch: Launch, alive: Mapping[str, Any]) -> None:
-        """Has this kernel written to what is not its own?"""
+    def after(self, index: int, launch: Launch, alive: Mapping[str, Any]) -> list[Culprit]:
+        """The buffers that this kernel changed without declaring to write to them."""
         written = [launch.flat[i] for i in launch.point.written] + list(launch.returned)
         tensors = {name: value for name, value in alive.items() if isinstance(value, torch.Tensor)}
         with quiet():
             changes = self._watches[launch.graph_call].after(tensors, written, index)
-        for change in changes:
-            self.result.add(self._foreign(index, launch, change))
-
-    def _look_for_nothing(self, index: int, launch: Launch) -> None:
-        point = launch.point
-        own = {launch.storages[place].id for _, place in point.outputs}  # filled by this launch itself
-        for place, i in enumerate(point.tensors):
-            storage = launch.storages[place]
-            if storage.left_uninitialised:
-                continue  # an operator passes on what it has no use for: seeds where nothing is dropped
-            if (
-                i in launch.uninitialised
-                and i not in point.written
-                and storage.id not in own
-                and not storage.written
-            ):
-                reason = "it is read, but nothing was ever written there"
-                arg = launch.site.args[i]
-                self.result.add(
-                    culprit_of(
-                        launch,
-                        index,
-                        "uninitialised-read",
-                        reason,
-                        argument=arg.name,
-                        buffer=arg.wrapper_name,
-                    )
-                )
+        return [self._foreign(index, launch, change) for change in changes]
 
     def _foreign(self, index: int, launch: Launch, change: Change) -> Culprit:
-        """Names the writer, where only one kernel can have been it."""
+        """Names the writer, where there is only one candidate."""
         suspects = [index] if change.is_seen else list(range(change.since + 1, index))
         names = [self._launched.get(i, "?") for i in suspects]
         if len(names) == 1:
             writer = names[0]
-            reason = f"{change.name} changed while {writer} ran, which does not declare to write to it"
+            reason = f"{change.name} changed while {writer} ran, which does not declare a write to it"
         else:
-            told, reader = ", ".join(names) or "nothing of this graph", launch.site.kernel.name
-            reason = f"{change.name} changed before {reader} read it, while one ran of: {told}"
+            ran, reader = ", ".join(names) or "no kernel of this graph", launch.site.kernel.name
+            reason = f"{change.name} changed before {reader} read it; since its last write ran: {ran}"
             writer = "unknown"
         passed = [a.name for a in launch.site.args if a.wrapper_name == change.name and change.is_seen]
         return culprit_of(
@@ -107,3 +79,16 @@ class MemoryCheck:
             argument=passed[0] if passed else "",
             buffer=change.name,
         )
+
+
+def _uninitialised_reads(index: int, launch: Launch) -> Iterator[Culprit]:
+    point = launch.point
+    own = {launch.storages[place].id for _, place in point.outputs}  # filled by this launch itself
+    for place, i in enumerate(point.tensors):
+        storage, arg = launch.storages[place], launch.site.args[i]
+        # An operator passes on what it has no use for: seeds where nothing is dropped.
+        is_known = storage.left_uninitialised or storage.written or storage.id in own
+        if i in launch.uninitialised and i not in point.written and not is_known:
+            reason = f"{arg.name} is read, but nothing was ever written to it"
+            names = {"argument": arg.name, "buffer": arg.wrapper_name}
+            yield culprit_of(launch, index, "uninitialised-read", reason, **names)

@@ -49,7 +49,7 @@ class Left:
 
 
 class Returned:
-    """Of one execution of a graph."""
+    """Of one graph call."""
 
     def __init__(self, places: Places) -> None:
         self._places = places

@@ -1,7 +1,7 @@
 """Whether a stage of FX passes changed what the graph computes.
 
 Kernels are judged by the graph that was lowered, so a mistake that a pass made before is theirs too. The
-graphs before and after each stage are evaluated once, on the inputs of the first execution.
+graphs before and after each stage are evaluated once, on the inputs of its first graph call.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from kernelscope.probes.compilation.fx_stages import Stage
 from kernelscope.probes.compilation.lowering import LoweredGraph
 from kernelscope.shadowing.culprit import Culprit
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate, Reference
+from kernelscope.shadowing.reference.graph_walk import concrete_shape
 from kernelscope.shadowing.reference.in_place import InPlace, find_writers
 from kernelscope.shadowing.reference.node_kinds import (
     aten,
@@ -28,42 +29,38 @@ from kernelscope.shadowing.reference.node_kinds import (
     value_of,
 )
 from kernelscope.shadowing.reference.rounding import coarsest_eps
-from kernelscope.shadowing.reference.slices import concrete_shape
 from kernelscope.shadowing.result import ShadowResult
 
 from .judge import Verdict, judge
-
-_UNFIT = "not compared"
 
 
 class StageCheck:
     """The stages that led to one graph."""
 
-    def __init__(self, stages: list[Stage], lowered: LoweredGraph, result: ShadowResult) -> None:
+    def __init__(self, stages: list[Stage], lowered: LoweredGraph) -> None:
         self._stages = stages
         self._graph = lowered.path
         self._names = [node.name for node in lowered.module.graph.nodes if node.op == "placeholder"]
         self._inputs: dict[str, Any] = {}
-        self.result = result
 
     def give(self, inputs: Sequence[Any]) -> None:
         """What the graph is called with; kept until it is looked at."""
         if len(inputs) == len(self._names):
             self._inputs = dict(zip(self._names, inputs, strict=True))
 
-    def run(self, variables: Mapping[str, Any], symbols: Mapping[str, Any]) -> None:
-        """With its inputs, or where they are not known, with what the wrapper has when it begins."""
+    def run(self, variables: Mapping[str, Any], symbols: Mapping[str, Any], result: ShadowResult) -> None:
+        """With its inputs, or where they are unknown, with the variables that the wrapper begins with."""
         alive = self._inputs or variables
         for stage in self._stages:
             assert stage.after is not None
             try:
                 found = self._differs(stage, stage.after, alive, symbols)
             except CannotEvaluate as error:
-                self.result.leave_out(f"stage {stage.name}", "*", str(error))
+                result.leave_out(f"stage {stage.name}", "*", str(error))
                 continue
-            self.result.counts.stages += 1
+            result.counts.stages += 1
             if found is not None:
-                self.result.add(self._culprit(stage, *found, self._pass(stage, alive, symbols)))
+                result.add(self._culprit(stage, *found, self._pass(stage, alive, symbols)))
 
     def _pass(self, stage: Stage, alive: Mapping[str, Any], symbols: Mapping[str, Any]) -> str:
         """The first pass after which the graph computes something else."""
@@ -86,7 +83,7 @@ class StageCheck:
         where = f" (pass {by})" if by else ""
         return Culprit(
             verdict="wrong-stage",
-            reason=f"after the {stage.name} passes{where} {output} is something else: {verdict.reason}",
+            reason=f"after the {stage.name} passes{where} {output} has another value: {verdict.reason}",
             index=-1,
             kernel_name=by or stage.name,
             kind="stage",
@@ -104,7 +101,7 @@ def _lowerable_differs(
 ) -> tuple[str, Node | None, Verdict] | None:
     """Graphs of ATen operators: joint, forward, backward."""
     if any(is_user_kernel(node) for graph in (before, after) for node in graph.graph.nodes):
-        raise CannotEvaluate("a Triton kernel of your own writes in place, which is not followed here")
+        raise CannotEvaluate("a user-defined Triton kernel writes in place, which this check does not follow")
     inputs = _inputs(before, alive, symbols)
     writes, new_writes = find_writers(list(before.graph.nodes)), find_writers(list(after.graph.nodes))
     outs, news = _outputs(before, writes), _outputs(after, new_writes)
@@ -114,7 +111,7 @@ def _lowerable_differs(
         if key in news and not _is_drawn(outs[key], writes) and not _is_drawn(news[key], new_writes)
     ]
     if not shared:
-        raise CannotEvaluate("all of its outputs depend on random numbers, or are not the same any more")
+        raise CannotEvaluate("all of its outputs depend on random numbers, or the stage replaced them")
     old = Reference(before, symbols, writes, triton=False)
     new = Reference(after, symbols, new_writes, triton=False)
     order = _order([outs[key] for key in shared], writes)
@@ -158,7 +155,7 @@ def _inputs(graph: GraphModule, alive: Mapping[str, Any], symbols: Mapping[str, 
         elif isinstance(fake, torch.Tensor) and node.name.startswith("tangents"):
             shape = concrete_shape(fake, symbols)
             if not fake.is_floating_point():
-                raise CannotEvaluate("a gradient that is not a float")
+                raise CannotEvaluate("one of its gradients is not a float")
             found[node.name] = torch.randn(shape, generator=generator).to(fake.dtype).to(fake.device)
     return found
 
@@ -231,7 +228,7 @@ def _in_order(placeholders: list[Node], alive: Mapping[str, Any]) -> list[Any]:
     inputs = [v for v in inputs if isinstance(v, torch.Tensor | int | float)]
     fakes = [n.meta.get("example_value", value_of(n)) for n in placeholders]
     if len(inputs) != len(fakes) or not all(map(_alike, fakes, inputs)):
-        raise CannotEvaluate("the inputs of the traced graph are not those of the compiled one, in order")
+        raise CannotEvaluate("the traced and the compiled graph take their inputs in different orders")
     return inputs
 
 

@@ -1,7 +1,6 @@
-"""Which nodes a launch computes, and from what: the kernel's own part of the graph.
+"""The nodes of a launch: the sub-graph from the wrapper variables that it reads to those that it writes.
 
-A launch is given wrapper variables (`buf3`, `primals_1`). Lowering said which node's value each buffer
-holds. The unit of a launch is the sub-graph from the variables that it reads to those that it writes.
+Lowering knows which node's value each variable (`buf3`, `primals_1`) holds.
 """
 
 from __future__ import annotations
@@ -15,13 +14,12 @@ import torch
 from torch.fx import Node
 
 from kernelscope.probes.launch import Launch
-from kernelscope.shadowing.graph_execution import Execution
+from kernelscope.shadowing.graph_call_state import GraphCallState
 
+from .graph_walk import Walked, stop_at, walk, walk_in_place
 from .node_kinds import is_given, is_user_kernel, kernel_arguments, whole_of
-from .slices import Walked, walk, walk_in_place
-from .slices import stop_at as stop_at_one
 
-IN_PARTS = -1  # not an argument: written slice by slice
+IN_PARTS = -1  # not an argument: written part by part
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,173 +38,231 @@ class Output:
 
 
 @dataclass(slots=True)
-class Unit:
+class LaunchNodes:
     """What one launch computes."""
 
     outputs: list[Output] = field(default_factory=list)
     order: list[Node] = field(default_factory=list)  # to be evaluated, one after the other
     inputs: dict[Node, str] = field(default_factory=dict)  # the wrapper's variable that has its value
-    carried: dict[Node, str] = field(default_factory=dict)  # known since an earlier kernel of the same unit
-    pieces: list[str] = field(default_factory=list)  # outputs without a node, judged with who reads them
+    carried: dict[Node, str] = field(default_factory=dict)  # inputs of the kernels that made its pieces
+    pieces: list[str] = field(default_factory=list)  # outputs without a node, checked with their readers
     joined: list[str] = field(default_factory=list)  # kernels that made the pieces which this one reads
     unchecked: list[tuple[str, str]] = field(default_factory=list)  # argument, why
-    unread: dict[str, Node] = field(default_factory=dict)  # outputs that nobody reads
-    fresh: list[Node] = field(default_factory=list)  # memory that holds nothing yet
+    unread: dict[str, Node] = field(default_factory=dict)  # outputs that the wrapper does not read
+    fresh: list[Node] = field(default_factory=list)  # uninitialised memory
     given: bool = False  # draws random numbers
 
 
-def unit_of(launch: Launch, execution: Execution, alive: Mapping[str, Any]) -> Unit:
-    """Worked out at the first launch of a place; every later one is alike."""
-    text, line, unit = execution.text, launch.site.line, Unit()
-    found: list[Output] = []
-    if launch.site.kernel.producer == "user":
-        return _unit_of_users(launch, execution, alive)
-    for i, arg in enumerate(launch.site.args):
-        if arg.tensor is None or arg.role not in ("out", "inout") or not arg.wrapper_name:
-            continue
-        _add_output(unit, found, execution, arg.wrapper_name, arg.name, i, launch.flat[i], line)
-    target = text.targets.get(line, "")
-    if launch.point.returns and target and "out" not in launch.kwargs:
-        _add_returned(unit, found, execution, launch, target)
-    if any(is_given(whole_of(o.node)) for o in found):
-        unit.given = True
-        unit.outputs = found
-        return unit
-    stops = _stops(launch, execution, alive)
-    found += _wholes(launch, unit, execution)
-    for output in found:
-        _slice(unit, output, stops, execution, alive, line)
-    return unit
+def nodes_of(launch: Launch, state: GraphCallState, alive: Mapping[str, Any]) -> LaunchNodes:
+    """Worked out at the first launch of a site; every later one is alike."""
+    search = _Search(launch, state, alive)
+    return search.of_users_kernel() if launch.site.kernel.producer == "user" else search.of_kernel()
 
 
-def _wholes(launch: Launch, unit: Unit, execution: Execution) -> list[Output]:
-    """The buffers whose last slice this launch writes: only as a whole do they have a value that is known."""
-    named = {a.wrapper_name: a.name for a in launch.site.args if a.role in ("out", "inout")}
-    found = []
-    for whole in {execution.whole_of(name): None for name in named}:
-        parts, node = execution.lowered.parts.get(whole, ()), execution.lowered.nodes.get(whole)
-        if node is not None and parts and all(part in execution.done or part in named for part in parts):
-            argument = next(named[part] for part in parts if part in named)
-            found.append(Output(whole, argument, node, IN_PARTS))
-    return found
+class _Search:
+    """Looks for the nodes of one launch."""
 
+    def __init__(self, launch: Launch, state: GraphCallState, alive: Mapping[str, Any]) -> None:
+        self._launch, self._state, self._alive = launch, state, alive
+        self._text, self._lowered, self._line = state.text, state.lowered, launch.site.line
+        self._found: dict[str, Output] = {}  # by the wrapper's name
+        self._nodes = LaunchNodes()
 
-def _unit_of_users(launch: Launch, execution: Execution, alive: Mapping[str, Any]) -> Unit:
-    """A user's Triton kernel: the reference is the same kernel, launched by eager."""
-    unit = Unit()
-    written = [(i, a) for i, a in enumerate(launch.site.args) if a.tensor and a.role in ("out", "inout")]
-    node = _users_node(launch, execution, {a.name: a.wrapper_name for _, a in written})
-    if node is None:
-        unit.unchecked = [(a.name, "no FX node is known for this launch") for _, a in written]
-        return unit
-    stops = _stops(launch, execution, alive)
-    given = kernel_arguments(node)
-    for i, arg in written:
-        base = given.get(arg.name)
-        if isinstance(base, Node):
-            unit.outputs.append(Output(arg.wrapper_name, arg.name, node, i, key=arg.name, held=base))
-            if i in launch.uninitialised or base not in stops:
-                unit.fresh.append(base)
-    for name, node in execution.holds.items():
-        if isinstance(alive.get(name), torch.Tensor):
-            stop_at(execution, stops, node, name)
-    target = unit.outputs[0].node if unit.outputs else None
-    if target is None:
-        return unit
-    order, leaves, missing = walk([target], {*stops, *unit.fresh}, execution.overwritten)
-    if missing:
-        unit.unchecked = [(o.argument, f"needs {missing[0].name}") for o in unit.outputs]
-        unit.outputs = []
-        return unit
-    unit.order, unit.inputs = order, {n: stops[n] for n in leaves if n not in unit.fresh}
-    return unit
+    def of_kernel(self) -> LaunchNodes:
+        launch, nodes = self._launch, self._nodes
+        for i, arg in enumerate(launch.site.args):
+            if arg.tensor is not None and arg.role in ("out", "inout") and arg.wrapper_name:
+                self._add_output(arg.wrapper_name, arg.name, i, launch.flat[i])
+        target = self._text.targets.get(self._line, "")
+        if launch.point.returns and target and "out" not in launch.kwargs:
+            self._add_returned(target)
+        if any(is_given(whole_of(o.node)) for o in self._found.values()):
+            nodes.given = True
+            nodes.outputs = [*self._found.values()]
+            return nodes
+        stops = self._stops()
+        for output in [*self._found.values(), *self._wholes()]:
+            self._add_nodes(output, stops)
+        return nodes
 
-
-def _users_node(launch: Launch, execution: Execution, names: Mapping[str, str]) -> Node | None:
-    """The node of this launch: the first of its kind that no launch before it has."""
-    taken, line = execution.text.users, launch.site.line
-    for node in execution.lowered.module.graph.nodes:
-        if not is_user_kernel(node) or taken.get(node.name, line) != line:
-            continue
-        given = kernel_arguments(node)
-        bases = {
-            key: execution.lowered.nodes.get(name) or execution.holds.get(name) for key, name in names.items()
-        }
-        if names.keys() <= given.keys() and all(b is None or given[k] is b for k, b in bases.items()):
-            taken[node.name] = line
-            found: Node = node
-            return found
-    return None
-
-
-def _add_output(
-    unit: Unit,
-    found: list[Output],
-    execution: Execution,
-    name: str,
-    argument: str,
-    index: int,
-    tensor: torch.Tensor,
-    line: int,
-) -> None:
-    text = execution.text
-    if (base := execution.in_place.base_in(name)) is not None:
-        _add_base(unit, found, execution, Output(name, argument, base, index, held=base), line)
-        return
-    is_part = execution.whole_of(name) != ""
-    is_input = name in execution.holds and execution.holds[name].op == "placeholder"
-    if not (text.is_read_after(name, line) or is_part or is_input):
-        node = execution.node_of(name, tensor) or execution.guess_of(name, tensor)
-        if node is not None:
-            unit.unread[name] = node
-        return  # nobody looks at it: the store may have been left out
-    is_last = text.last_write.get(name, line) <= line
-    sure = execution.node_of(name, tensor) if is_last else None
-    node = sure or (execution.guess_of(name, tensor) if is_last else None)
-    if node is None and is_last and not is_part and name in text.returned:
-        unit.unchecked.append((argument, "no FX node is known whose value it holds"))
-    elif node is None:
-        unit.pieces.append(name)
-    elif not any(o.name == name for o in found):
-        found.append(Output(name, argument, node, index, is_guess=sure is None))
-
-
-def _add_base(unit: Unit, found: list[Output], execution: Execution, output: Output, line: int) -> None:
-    """What is written in the middle of the graph: by this launch up to a known version, or nobody knows."""
-    span = execution.in_place.versions(output.node, line)
-    if span is None or line not in execution.in_place.lines.get(output.node, ()):
-        unit.pieces.append(output.name)
-        unit.unchecked.append((output.argument, "it is written in several steps that cannot be told apart"))
-    elif not any(o.name == output.name for o in found):
-        writers = execution.in_place.writers[output.node][slice(*span)]
-        found.append(replace(output, writers=tuple(writers)))
-
-
-def _add_returned(unit: Unit, found: list[Output], execution: Execution, launch: Launch, target: str) -> None:
-    text, lowered, line = execution.text, execution.lowered, launch.site.line
-    if not text.is_read_after(target, line):
-        return
-    items = text.items_of(target)
-    if not items:
-        names = [target, *(new for new, old in text.renamed.items() if old == target)]
-        node = next((lowered.nodes[name] for name in names if name in lowered.nodes), None)
+    def of_users_kernel(self) -> LaunchNodes:
+        """A user's Triton kernel: the reference is the same kernel, launched by eager."""
+        args, nodes = self._launch.site.args, self._nodes
+        written = [(i, a) for i, a in enumerate(args) if a.tensor and a.role in ("out", "inout")]
+        node = self._users_node({a.name: a.wrapper_name for _, a in written})
         if node is None:
-            unit.unchecked.append((target, "no FX node is known for what it returns"))
-        elif _leaves_out_the_bias(node, launch):
-            unit.pieces.append(target)
+            nodes.unchecked = [(a.name, "its FX node is unknown") for _, a in written]
+            return nodes
+        stops = self._stops()
+        given = kernel_arguments(node)
+        for i, arg in written:
+            base = given.get(arg.name)
+            if isinstance(base, Node):
+                nodes.outputs.append(Output(arg.wrapper_name, arg.name, node, i, key=arg.name, held=base))
+                if i in self._launch.uninitialised or base not in stops:
+                    nodes.fresh.append(base)
+        if not nodes.outputs:
+            return nodes
+        self._stop_at_alive(stops, self._state.holds)
+        order, leaves, missing = walk([node], {*stops, *nodes.fresh}, self._state.overwritten)
+        if missing:
+            nodes.unchecked = [(o.argument, _not_given(missing)) for o in nodes.outputs]
+            nodes.outputs = []
+            return nodes
+        nodes.order, nodes.inputs = order, {n: stops[n] for n in leaves if n not in nodes.fresh}
+        return nodes
+
+    def _users_node(self, names: Mapping[str, str]) -> Node | None:
+        """The node of this launch: the first with these arguments that belongs to no earlier launch."""
+        taken = self._text.users
+        for node in self._lowered.module.graph.nodes:
+            if not is_user_kernel(node) or taken.get(node.name, self._line) != self._line:
+                continue
+            given = kernel_arguments(node)
+            bases = {k: self._lowered.nodes.get(v) or self._state.holds.get(v) for k, v in names.items()}
+            if names.keys() <= given.keys() and all(b is None or given[k] is b for k, b in bases.items()):
+                taken[node.name] = self._line
+                found: Node = node
+                return found
+        return None
+
+    # -- outputs ---------------------------------------------------------------------------------------
+
+    def _add_output(self, name: str, argument: str, index: int, tensor: torch.Tensor) -> None:
+        state, text, nodes = self._state, self._text, self._nodes
+        if (base := state.in_place.base_in(name)) is not None:
+            self._add_base(Output(name, argument, base, index, held=base))
+            return
+        is_part = state.whole_of(name) != ""
+        is_input = name in state.holds and state.holds[name].op == "placeholder"
+        if not (text.is_read_after(name, self._line) or is_part or is_input):
+            node = state.node_of(name, tensor) or state.guess_of(name, tensor)
+            if node is not None:
+                nodes.unread[name] = node
+            return  # the kernel need not store what is not read
+        is_last = text.last_write.get(name, self._line) <= self._line
+        sure = state.node_of(name, tensor) if is_last else None
+        node = sure or (state.guess_of(name, tensor) if is_last else None)
+        if node is None and is_last and not is_part and name in text.returned:
+            nodes.unchecked.append((argument, "the FX node whose value it holds is unknown"))
+        elif node is None:
+            nodes.pieces.append(name)
         else:
-            found.append(Output(target, "result", node, None))
-        return
-    for name in items:
-        node = lowered.nodes.get(name)
-        if node is None or not text.is_read_after(name, line):
-            continue
-        places = _places(node)
-        told = "".join(map(str, places[:1])) if len(places) < 2 else "".join(f"[{i}]" for i in places)
-        found.append(Output(name, f"result{told}", node, None, places))
+            self._found.setdefault(name, Output(name, argument, node, index, is_guess=sure is None))
+
+    def _add_base(self, output: Output) -> None:
+        """A buffer that is written in the middle of the graph: by this launch up to a known version."""
+        in_place = self._state.in_place
+        span = in_place.versions(output.node, self._line)
+        if span is None or self._line not in in_place.lines.get(output.node, ()):
+            self._nodes.pieces.append(output.name)
+            reason = "several launches write to it, and which node each one computes is unknown"
+            self._nodes.unchecked.append((output.argument, reason))
+        else:
+            writers = in_place.writers[output.node][slice(*span)]
+            self._found.setdefault(output.name, replace(output, writers=tuple(writers)))
+
+    def _add_returned(self, target: str) -> None:
+        text, lowered, nodes = self._text, self._lowered, self._nodes
+        if not text.is_read_after(target, self._line):
+            return
+        items = text.items_of(target)
+        if not items:
+            names = [target, *(new for new, old in text.renamed.items() if old == target)]
+            node = next((lowered.nodes[name] for name in names if name in lowered.nodes), None)
+            if node is None:
+                nodes.unchecked.append((target, "the FX node of what it returns is unknown"))
+            elif _leaves_out_the_bias(node, self._launch):
+                nodes.pieces.append(target)
+            else:
+                self._found[target] = Output(target, "result", node, None)
+        for name in items:
+            node = lowered.nodes.get(name)
+            if node is not None and text.is_read_after(name, self._line):
+                path = _path_in_result(node)
+                shown = "".join(map(str, path)) if len(path) < 2 else "".join(f"[{i}]" for i in path)
+                self._found[name] = Output(name, f"result{shown}", node, None, path)
+
+    def _wholes(self) -> list[Output]:
+        """The buffers whose last part this launch writes: only as a whole do they hold a node's value."""
+        state, lowered = self._state, self._lowered
+        named = {a.wrapper_name: a.name for a in self._launch.site.args if a.role in ("out", "inout")}
+        found = []
+        for whole in {state.whole_of(name): None for name in named}:
+            parts, node = lowered.parts.get(whole, ()), lowered.nodes.get(whole)
+            if node is not None and parts and all(part in state.done or part in named for part in parts):
+                argument = next(named[part] for part in parts if part in named)
+                found.append(Output(whole, argument, node, IN_PARTS))
+        return found
+
+    # -- from the outputs back to the inputs -----------------------------------------------------------
+
+    def _stops(self) -> dict[Node, str]:
+        """The nodes whose values this launch is given, with the variables that hold them."""
+        stops: dict[Node, str] = {}
+        for i, arg in enumerate(self._launch.site.args):
+            name = arg.wrapper_name
+            if arg.tensor is None or not name or arg.role == "out":
+                continue
+            node = self._state.held(name)
+            if node is None and arg.role == "inout" and i not in self._launch.uninitialised:
+                node = self._before_renaming(name)
+            if node is not None:
+                self._stop_at(stops, node, name)
+        return stops
+
+    def _stop_at(self, stops: dict[Node, str], node: Node, name: str) -> None:
+        for each in (node, *self._lowered.same.get(node, ())):
+            stop_at(stops, each, name)
+
+    def _stop_at_alive(self, stops: dict[Node, str], held: Mapping[str, Node]) -> None:
+        for name, node in held.items():
+            if isinstance(self._alive.get(name), torch.Tensor):
+                self._stop_at(stops, node, name)
+
+    def _before_renaming(self, name: str) -> Node | None:
+        """What memory that goes on under a new name still holds."""
+        while (name := self._text.renamed.get(name, "")) != "":
+            if (node := self._state.holds.get(name) or self._lowered.views.get(name)) is not None:
+                return node
+        return None
+
+    def _add_nodes(self, output: Output, given: Mapping[Node, str]) -> None:
+        """Add what computes one output: from the kernel's own inputs, or else from all that is alive."""
+        state, nodes, stops = self._state, self._nodes, dict(given)
+        carried = {n: p for p, known in state.carried.items() for n in known}
+        order, leaves, missing = self._walked(output, {*stops, *carried})
+        for more in (state.holds, state.unread):
+            if missing:
+                self._stop_at_alive(stops, more)
+                order, leaves, missing = self._walked(output, {*stops, *carried})
+        if missing:
+            nodes.unchecked.append((output.argument, _not_given(missing)))
+            return
+        nodes.outputs.append(output)
+        for leaf in leaves:
+            if leaf in stops:
+                nodes.inputs[leaf] = stops[leaf]
+            else:
+                nodes.carried[leaf] = carried[leaf]
+                nodes.joined += [k for k in state.makers.get(carried[leaf], ()) if k not in nodes.joined]
+        known = set(nodes.order)
+        nodes.order += [node for node in order if node not in known]
+
+    def _walked(self, output: Output, stops: set[Node]) -> Walked:
+        in_place, overwritten = self._state.in_place, self._state.overwritten
+        if not in_place.writers:
+            return walk([output.node], stops, overwritten)
+        is_made = not output.writers or in_place.is_made_at(output.node, self._line)
+        wanted = [*([output.node] if is_made else ()), *output.writers]
+        return walk_in_place(wanted, stops, overwritten, in_place, self._line)
 
 
-def _places(node: Node) -> tuple[int, ...]:
+def _not_given(missing: list[Node]) -> str:
+    return f"it needs {missing[0].name}, which this kernel was not given"
+
+
+def _path_in_result(node: Node) -> tuple[int, ...]:
     """Where in a result an item is: getitem(getitem(result, 1), 0)."""
     found: list[int] = []
     while node.target is operator.getitem and isinstance(node.args[1], int):
@@ -221,77 +277,3 @@ def _leaves_out_the_bias(node: Node, launch: Launch) -> bool:
     if node.target is not torch.ops.aten.convolution.default or node.args[2] is None:
         return False
     return launch.kwargs.get("bias", node) is None
-
-
-def _stops(launch: Launch, execution: Execution, alive: Mapping[str, Any]) -> dict[Node, str]:
-    """The nodes whose values this launch is given, with the variables that hold them."""
-    stops: dict[Node, str] = {}
-    for i, arg in enumerate(launch.site.args):
-        name = arg.wrapper_name
-        if arg.tensor is None or not name or arg.role == "out":
-            continue
-        node = execution.held(name)
-        if node is None and arg.role == "inout" and i not in launch.uninitialised:
-            node = _before_renaming(name, execution)
-        if node is not None:
-            stop_at(execution, stops, node, name)
-    return stops
-
-
-def stop_at(execution: Execution, stops: dict[Node, str], node: Node, name: str) -> None:
-    for each in (node, *execution.lowered.same.get(node, ())):
-        stop_at_one(stops, each, name)
-
-
-def _before_renaming(name: str, execution: Execution) -> Node | None:
-    """What memory that goes on under a new name still holds."""
-    renamed = execution.text.renamed
-    while (name := renamed.get(name, "")) != "":
-        if (node := execution.holds.get(name) or execution.lowered.views.get(name)) is not None:
-            return node
-    return None
-
-
-def _slice(
-    unit: Unit,
-    output: Output,
-    stops: dict[Node, str],
-    execution: Execution,
-    alive: Mapping[str, Any],
-    line: int,
-) -> None:
-    """Add what is needed to compute one output: from the kernel's own inputs, or else from what is alive."""
-    carried = {n: p for p, known in execution.carried.items() for n in known}
-    order, leaves, missing = _walked(output, set(stops) | set(carried), execution, line)
-    if missing:
-        more = dict(stops)
-        for name, node in execution.holds.items():
-            if isinstance(alive.get(name), torch.Tensor):
-                stop_at(execution, more, node, name)
-        order, leaves, missing = _walked(output, set(more) | set(carried), execution, line)
-        stops = more
-    if missing:
-        for name, node in execution.unread.items():
-            if isinstance(alive.get(name), torch.Tensor):
-                stop_at(execution, stops, node, name)
-        order, leaves, missing = _walked(output, set(stops) | set(carried), execution, line)
-    if missing:
-        unit.unchecked.append((output.argument, f"needs {missing[0].name}, which this kernel was not given"))
-        return
-    unit.outputs.append(output)
-    for leaf in leaves:
-        if leaf in stops:
-            unit.inputs[leaf] = stops[leaf]
-        else:
-            unit.carried[leaf] = carried[leaf]
-            unit.joined += [k for k in execution.makers.get(carried[leaf], ()) if k not in unit.joined]
-    known = set(unit.order)
-    unit.order += [node for node in order if node not in known]
-
-
-def _walked(output: Output, stops: set[Node], execution: Execution, line: int) -> Walked:
-    if not execution.in_place.writers:
-        return walk([output.node], stops, execution.overwritten)
-    is_made = not output.writers or execution.in_place.is_made_at(output.node, line)
-    wanted = [*([output.node] if is_made else ()), *output.writers]
-    return walk_in_place(wanted, stops, execution.overwritten, execution.in_place, line)

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from .graph_walk import concrete_sizes
 from .node_kinds import aten, value_of
-from .slices import concrete_sizes
 
 _BY_MEMORY = {aten.as_strided.default, aten.view.dtype, aten.view_as_complex.default}
 

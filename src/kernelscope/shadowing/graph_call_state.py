@@ -1,4 +1,4 @@
-"""One execution of a graph: what each variable of the wrapper holds at this moment."""
+"""One graph call: what each variable of the wrapper holds at this moment."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _bodies_in(lowered: LoweredGraph) -> set[str]:
     return set(lowered.inner).union(*map(_bodies_in, lowered.inner.values()))
 
 
-class Execution:
+class GraphCallState:
     """Which node's value each variable has, changing with each launch."""
 
     def __init__(self, function: Function, name: str) -> None:
@@ -60,7 +60,7 @@ class Execution:
         self.name = name
         self.returned = Returned(function.places)
         self._functions = function.inner
-        self._inner: dict[str, Execution] = {}
+        self._inner: dict[str, GraphCallState] = {}
         self._line = 0  # of the last launch
         self.holds: dict[str, Node] = (
             {str(node.target): node for node in lowered.module.graph.nodes if node.op == "placeholder"}
@@ -78,7 +78,7 @@ class Execution:
         self.makers: dict[str, list[str]] = {}
         self.symbols: dict[str, Any] = {}
 
-    def at(self, functions: Sequence[str], line: int) -> Execution:
+    def at(self, functions: Sequence[str], line: int) -> GraphCallState:
         """That of the innermost of these functions: a body is executed anew each time it is entered."""
         name = next((name for name in functions if name in self._functions), None)
         if name is None:
@@ -87,7 +87,7 @@ class Execution:
         inner = self._inner.get(name)
         is_own = self._functions[name].inner.keys().isdisjoint(functions)
         if inner is None or (is_own and line <= inner._line):  # no line comes twice: loops are bodies too
-            inner = self._inner[name] = Execution(self._functions[name], self.name)
+            inner = self._inner[name] = GraphCallState(self._functions[name], self.name)
         inner.symbols = self.symbols
         return inner.at(functions, line)
 
