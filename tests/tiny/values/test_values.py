@@ -262,7 +262,7 @@ def test_watch_tells_what_came_in() -> None:
     with pytest.raises(WatchHit) as stopped, watch("nan", ops="all"):
         x.relu()
     assert not stopped.value.hit.is_producer
-    assert "came in with self" in str(stopped.value)
+    assert "already in input self" in str(stopped.value)
 
 
 def test_watch_tells_of_uninitialised_memory() -> None:
