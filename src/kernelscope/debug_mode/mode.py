@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import Any
 
@@ -26,6 +26,7 @@ from .settings import SETTINGS, HashFunction, Hook, Request, checked_hook, finge
 from .stacks import innermost_user_line
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class DebugMode(Flags):
     """Lists everything that runs inside the block: kernels, operators, modules, ranges.
 
