@@ -87,8 +87,8 @@ def test_a_call_that_raised(page: Page, tmp_path: Path, written: Write) -> None:
     table = page.locator("table.arguments tbody tr")
     expect(table.nth(1)).to_contain_text("uninitialised")
     expect(table.nth(2)).to_contain_text("512")
-    expect(table.nth(3)).to_contain_text(str(failed._call.scalars[0]))
-    places = [f"{Path(f.file).name}:{f.line}" for f in failed._call.site.origin]
+    expect(table.nth(3)).to_contain_text(str(failed.recorded.scalars[0]))
+    places = [f"{Path(f.file).name}:{f.line}" for f in failed.site.origin]
     assert page.locator("ol.stack code").all_inner_texts() == places
 
 
@@ -256,8 +256,8 @@ def test_compilations_are_on_the_timeline(page: Page, training: Recorded, writte
     page.get_by_role("button", name="Show all").click()
     place = page.locator("canvas.timeline").bounding_box()
     assert place is not None
-    ends = [c._call.start_ns + max(c._call.duration_ns, 0) for c in run.calls]
-    low = min(*(g.start_ns for g in graphs), *(c._call.start_ns for c in run.calls))
+    ends = [c.recorded.start_ns + max(c.recorded.duration_ns, 0) for c in run.calls]
+    low = min(*(g.start_ns for g in graphs), *(c.recorded.start_ns for c in run.calls))
     high = max(*(g.start_ns + g.duration_ns for g in graphs), *ends)
     middle = (graphs[0].start_ns + graphs[0].duration_ns / 2 - low) / (high - low)
     x = place["x"] + MARGIN + middle * (place["width"] - MARGIN)

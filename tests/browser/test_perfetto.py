@@ -23,6 +23,7 @@ from playwright.sync_api import Browser, Page
 from kernelscope.events import Call, GraphCall
 from kernelscope.export import export
 from kernelscope.model.run import Run
+from kernelscope.store.memory_run import MemoryRun
 from kernelscope.store.stored_run import load
 from tests.support.hostile_texts import write_hostile
 from tests.support.long_runs import write_long_run
@@ -73,7 +74,7 @@ def perfetto(browser: Browser) -> Iterator[Page]:
 
 def threads_and_streams(folder: Path) -> Run:
     """Threads that overlap, streams that lag behind, calls inside of calls, graphs inside of graphs."""
-    random, run = Random(3), Run(info())
+    random, run = Random(3), MemoryRun(info())
     sites = [site(1), replace(site(2, "on_gpu"), device="cuda:0")]
     clocks = [0, 5, 9]  # by thread
     for number in range(12):

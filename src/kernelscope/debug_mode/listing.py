@@ -8,6 +8,7 @@ from typing import Any
 
 from kernelscope.config import Config
 from kernelscope.model.call import KernelCall
+from kernelscope.model.debug_notes import CallNotes
 from kernelscope.model.labels import map_tree
 from kernelscope.probes.eager.annotations import forward_trace, placements_text
 from kernelscope.probes.launch import Capture
@@ -33,6 +34,8 @@ class Listing:
         self.depth = 0
         self.labels = Labels(flags.record_tensor_attributes or (), ids=flags.record_ids)
         self.recording = _ListedRecording(config, self)
+        self.notes: dict[int, CallNotes] = {}  # by key of the call
+        self.recording.run.debug_notes = self.notes
         self._entries: list[tuple[int, Entry]] = []
         self._ranges: list[str] = []
 

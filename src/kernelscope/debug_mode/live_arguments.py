@@ -9,7 +9,8 @@ import torch
 
 from kernelscope.events import Call, Finding
 from kernelscope.fingerprint.torch_bits import quiet
-from kernelscope.model.kinds import OperatorNotes, view_of
+from kernelscope.model.debug_notes import CallNotes, OperatorNotes
+from kernelscope.model.kinds import view_of
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.eager.annotations import in_graph_pool
 from kernelscope.probes.launch import Launch
@@ -38,44 +39,45 @@ class Witness:
         self._failures: set[tuple[str, str]] = set()
 
     def before(self, call: Call, launch: Launch) -> None:
-        run, kind = self._recording.run, call.site.kernel.kind
+        kind, notes = call.site.kernel.kind, CallNotes()
+        self._listing.notes[call.key] = notes
         call.depth = self._listing.depth + 1 + _nesting(launch)
         hashing = SETTINGS.hashing
         if hashing is not None and hashing.hash_inputs:
             self.inputs_shown.add(call.key)
         if kind in _OPERATOR_KINDS:
-            run.operators[call.key] = launch.func
+            notes.func = launch.func
         if kind == "op":
-            run.notes[call.key] = self._notes(launch)
-            run.stack_traces[call.key] = self._listing.stack()
+            notes.operator = self._operator_notes(launch)
+            notes.stack_trace, notes.fwd_stack_trace = self._listing.stack()
         else:
-            run.kwargs[call.key] = launch.kwargs if self._keeps(launch) else self._labels.tree(launch.kwargs)
+            notes.kwargs = launch.kwargs if self._keeps(launch) else self._labels.tree(launch.kwargs)
             if self._label_kernels:
-                self._label(call, launch.flat, 0)
+                self._label(notes, launch.flat, 0)
         if kind in _OPERATOR_KINDS:
             for hook in SETTINGS.hooks("pre_log_hook"):
-                self._log(call, self._ask(hook, launch, view_of(run, call)))
+                notes.log.update(self._ask(hook, launch, view_of(self._recording.run, call)))
 
     def after(self, call: Call, launch: Launch) -> None:
-        run, kind, index = self._recording.run, call.site.kernel.kind, call.key
-        if kind == "op":
+        kind, notes = call.site.kernel.kind, self._listing.notes.setdefault(call.key, CallNotes())
+        if notes.operator is not None:
             if self._listing.flags.record_output:
-                run.notes[index].output = self._labels.tree(launch.result)
+                notes.operator.output = self._labels.tree(launch.result)
         else:
             if self._keeps(launch):
-                run.originals[index] = (*launch.flat, *launch.returned)
+                notes.originals = (*launch.flat, *launch.returned)
             if self._label_kernels:
-                self._label(call, launch.returned, len(launch.flat))
+                self._label(notes, launch.returned, len(launch.flat))
         if SETTINGS.keep_outputs:
             if in_graph_pool(launch):
                 self._recording.finding(_NOT_KEPT)
             else:
-                run.records.setdefault(index, {})["output"] = _cloned_outputs(launch)
+                notes.record["output"] = _cloned_outputs(launch)
         if kind in _OPERATOR_KINDS:
             for hook in SETTINGS.hooks("record_hook"):
-                run.records.setdefault(index, {}).update(self._ask(hook, launch, launch.result))
+                notes.record.update(self._ask(hook, launch, launch.result))
             for hook in SETTINGS.hooks("log_hook"):
-                self._log(call, self._ask(hook, launch, launch.result))
+                notes.log.update(self._ask(hook, launch, launch.result))
         self._note_failures(call)
 
     # -- what is kept ----------------------------------------------------------------------------------
@@ -88,21 +90,17 @@ class Witness:
             return False
         return True
 
-    def _notes(self, launch: Launch) -> OperatorNotes:
+    def _operator_notes(self, launch: Launch) -> OperatorNotes:
         args, kwargs = self._labels.tree(launch.args), self._labels.tree(launch.kwargs)
         notes = OperatorNotes(operator_label(launch.func), args, kwargs)
         if self._keeps(launch):
             notes.original_args, notes.original_kwargs = launch.args, launch.kwargs
         return notes
 
-    def _label(self, call: Call, values: Any, first: int) -> None:
+    def _label(self, notes: CallNotes, values: Any, first: int) -> None:
         for i, value in enumerate(values, first):
             if isinstance(value, torch.Tensor):
-                self._recording.run.labels[call.key, i] = self._labels.tree(value)
-
-    def _log(self, call: Call, told: dict[str, Any]) -> None:
-        if told:
-            self._recording.run.logs.setdefault(call.key, {}).update(told)
+                notes.labels[i] = self._labels.tree(value)
 
     def _ask(self, hook: Hook, launch: Launch, last: Any) -> dict[str, Any]:
         """Call a user's hook; its faults are findings, because the program is not to blame for them."""

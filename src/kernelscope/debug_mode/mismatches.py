@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
-from kernelscope.model.call import KernelCall, same_hash
+from kernelscope.model.call import KernelCall
+from kernelscope.model.call_facts import same_hash
 from kernelscope.model.kinds import OperatorCall
 from kernelscope.model.labels import TensorLabel
 

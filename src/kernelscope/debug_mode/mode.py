@@ -174,7 +174,7 @@ class DebugMode(Flags):
     def _line(self, entry: KernelCall | Entry) -> str:
         attributes = self.record_tensor_attributes or ()
         if isinstance(entry, KernelCall):
-            return entry.line(attributes, show_inputs=entry._call.key in self._witness.inputs_shown)
+            return entry.line(attributes, show_inputs=entry.recorded.key in self._witness.inputs_shown)
         return entry.render(attributes)
 
     def __repr__(self) -> str:

@@ -87,7 +87,7 @@ def _loaded(path: Path) -> StoredRun:
 
 
 def _replays(run: StoredRun) -> dict[int, ReplayNote]:
-    notes = run.notes_of_run.get("replays", ())
+    notes = run.metadata.get("replays", ())
     names = [f.name for f in fields(ReplayNote)]
     try:
         return {int(one["index"]): ReplayNote(*(one[name] for name in names)) for one in notes}

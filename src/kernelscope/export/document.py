@@ -63,14 +63,14 @@ class _Document:
         for call in calls:
             saved = run.saved_tensors(call.index) if has_tensors else {}  # type: ignore[attr-defined]
             form = plain.call_form(call, saved)
-            form |= {"kernel": call.recorded.site.kernel.id, "start_ns": call.recorded.start_ns}
+            form |= {"kernel": call.site.kernel.id, "start_ns": call.recorded.start_ns}
             self._file.write((",\n" if self._count else "\n") + to_json(form))
             self._count += 1
             yield call
 
     def _noted(self) -> list[Finding]:
         run = self._run
-        return run.noted_findings() if isinstance(run, StoredRun) else run.noted
+        return run.noted_findings()
 
 
 def _kernel_form(kernel: Kernel) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class _Picture:
         self._edges: Counter[tuple[int, int, str]] = Counter()
         flows = Flows()
         for call in wanted.calls(run):
-            site = call.recorded.site
+            site = call.site
             self.count += 1
             self._sites[site.id] = site
             self._calls[site.id] += 1

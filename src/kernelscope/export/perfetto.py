@@ -120,7 +120,7 @@ class _Trace:
 
     def _about(self, call: KernelCall) -> dict[str, Any]:
         """What is the same at each call of a site."""
-        site = call.recorded.site
+        site = call.site
         if site.id not in self._static:
             self._static[site.id] = {k: v for k, v in _site_args(site, call).items() if v}
         return self._static[site.id]
@@ -167,7 +167,7 @@ class _Trace:
     def _noted(self) -> dict[int, list[Finding]]:
         run = self._run
         found: dict[int, list[Finding]] = {}
-        for finding in run.noted_findings() if isinstance(run, StoredRun) else run.noted:
+        for finding in run.noted_findings():
             if finding.call >= 0:
                 found.setdefault(finding.call, []).append(finding)
         return found
@@ -225,12 +225,8 @@ def _starts(run: Run) -> list[int]:
     """When the first call began. Perfetto drops what happened before zero."""
     if not isinstance(run, StoredRun):
         return [call.start_ns for call in run.records_of_calls]
-    with run._database.understood():
-        return [
-            int(start)
-            for (start,) in run._database.rows("SELECT min(start_ns) FROM calls")
-            if start is not None
-        ]
+    rows = run.rows("SELECT min(start_ns) FROM calls")
+    return [int(start) for (start,) in rows if start is not None]
 
 
 def _is_on_device(call: KernelCall) -> bool:

@@ -8,7 +8,8 @@ from typing import Any
 
 from kernelscope.events import Finding
 
-from .call import KernelCall, same_hash
+from .call import KernelCall
+from .call_facts import same_hash
 
 
 def findings_in(calls: Iterable[KernelCall]) -> Iterator[Finding]:

@@ -8,14 +8,12 @@ from __future__ import annotations
 import html
 import os
 import re
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    from kernelscope.events import Finding, Frame, Graph
+from kernelscope.events import Finding, Frame, Graph
 
-    from .call import KernelCall
-    from .run import Run
+from .call_facts import CallFacts
 
 _CALLS, _FINDINGS = 20, 10  # rows that are shown
 _RIGHT = ' class="n"'
@@ -111,22 +109,16 @@ def where(frame: Frame | None) -> str:
 # -- a run -----------------------------------------------------------------------------------------------
 
 
-def run_html(run: Run) -> str:
-    from kernelscope.store.stored_run import StoredRun
-
-    from .listing import heading
-
-    stored = run if isinstance(run, StoredRun) else None
-    totals = stored.totals() if stored else (len(run), len(run.kernels), len(run.graphs))
-    calls = run.select(limit=_CALLS)
-    title = Markup(f"<b>{text(stored.path.name if stored else 'Run')}</b>")
-    parts = [paragraph(title, heading(run, *totals))]
-    noted = stored.noted_findings() if stored else run.noted
+def run_html(
+    name: str, heading: str, total: int, select: Callable[..., Sequence[CallFacts]], noted: Sequence[Finding]
+) -> str:
+    calls = select(limit=_CALLS)
+    parts = [paragraph(Markup(f"<b>{text(name)}</b>"), heading)]
     parts += [_findings(noted)] if noted else []
     head = ["call", "kind", "kernel", "line", "graph", "time"]
     parts.append(table(head, [_row(call) for call in calls], right=(0, 5)))
-    if totals[0] > len(calls):
-        parts.append(marked(f"… {totals[0] - len(calls):,} more: run.select(…), or print(run)", "dim"))
+    if total > len(calls):
+        parts.append(marked(f"… {total - len(calls):,} more: run.select(…), or print(run)", "dim"))
     return page(*parts)
 
 
@@ -137,7 +129,7 @@ def _findings(found: Sequence[Finding]) -> Markup:
     return Markup(paragraph(marked(count, "bad")) + table([], rows))
 
 
-def _row(call: KernelCall) -> tuple[Any, ...]:
+def _row(call: CallFacts) -> tuple[Any, ...]:
     graph = call.graph
     return (
         call.index, call.kind, code(call.kernel_name), where(call.origin),
@@ -161,13 +153,11 @@ def duration(seconds: float | None) -> str:
 # -- a call ----------------------------------------------------------------------------------------------
 
 
-def call_html(call: KernelCall) -> str:
+def call_html(call: CallFacts) -> str:
     graph = call.graph
     facts = {
         "at": call.origin,
-        "graph": f"{graph.name or graph.id} ({graph.direction}), execution {call.graph_call}"
-        if graph
-        else "",
+        "graph": f"{_graph_name(graph)}, graph call {call.graph_call}" if graph else "",
         "step": f"{call.step}, {call.phase}",
         "grid": call.grid,
         "config": ", ".join(f"{k}={v}" for k, v in call.config.items()),
@@ -187,7 +177,7 @@ def call_html(call: KernelCall) -> str:
     return page(*parts)
 
 
-def _arguments(call: KernelCall) -> Iterable[tuple[Any, ...]]:
+def _arguments(call: CallFacts) -> Iterable[tuple[Any, ...]]:
     roles, pre, post, values = call.roles, call.pre_hashes, call.post_hashes, call.args
     stats, empty, changed = {**call.pre_stats, **call.post_stats}, call.uninitialised, call.changed_args
     for i, arg in enumerate(call.arguments):

@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernelscope.events import Call
 
 from .call import KernelCall
+from .call_facts import RunOfCall
+from .debug_notes import OperatorNotes
 from .labels import call_text, output_text
-
-if TYPE_CHECKING:
-    from .run import Run
 
 
 class TritonKernelCall(KernelCall):
     """A launch of a Triton kernel, generated or user-written."""
 
     __slots__ = ()
-
-
-@dataclass(slots=True)
-class OperatorNotes:
-    """How an operator was called, which a site's flat arguments do not tell: kept by DebugMode."""
-
-    name: str  # "aten::mm"
-    args: tuple[Any, ...]  # as passed, with labels for tensors
-    kwargs: dict[str, Any]
-    output: Any = None
-    original_args: tuple[Any, ...] | None = None
-    original_kwargs: dict[str, Any] = field(default_factory=dict)
 
 
 class OperatorCall(KernelCall):
@@ -43,7 +29,7 @@ class OperatorCall(KernelCall):
 
     @property
     def notes(self) -> OperatorNotes | None:
-        return self._run.notes.get(self._call.key)
+        return self._notes.operator
 
     @property
     def args(self) -> tuple[Any, ...]:
@@ -78,5 +64,5 @@ class OperatorCall(KernelCall):
 _CLASSES: dict[str, type[KernelCall]] = {"triton": TritonKernelCall, "op": OperatorCall}
 
 
-def view_of(run: Run, call: Call) -> KernelCall:
+def view_of(run: RunOfCall, call: Call) -> KernelCall:
     return _CLASSES.get(call.site.kernel.kind, KernelCall)(run, call)

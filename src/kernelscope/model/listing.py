@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .call import KernelCall
-    from .run import Run
+from kernelscope.events import Finding, RunInfo
+
+from .call import KernelCall
 
 _WIDEST_NAME = 60
 _ROLE_MARKS = {"out": "→", "inout": "↔"}
@@ -24,30 +23,24 @@ class _Columns:
     name: int
 
 
-def listing(run: Run) -> str:
-    """Every call on a line, grouped by graph execution: → written, ↔ both, #hash, (statistics)."""
-    return "\n".join(_lines(run))
-
-
-def heading(run: Run, calls: int, kernels: int, graphs: int) -> str:
-    info = run.info
+def heading(info: RunInfo, calls: int, kernels: int, graphs: int) -> str:
     settings = ", ".join(f"{k}={v}" for k, v in info.settings.items()) or "defaults"
     rank = f"rank {info.rank} of {info.world_size}, " if info.world_size > 1 else ""
     counts = f"{_count(calls, 'call')} of {_count(kernels, 'kernel')} in {_count(graphs, 'graph')}"
     return f"{counts}  ({rank}torch {info.versions.get('torch', '?')}, {settings})"
 
 
-def _lines(run: Run) -> Iterator[str]:
-    yield heading(run, len(run), len(run.kernels), len(run.graphs))
-    yield from call_lines(run.calls)
-    if run.findings:
+def lines(calls: list[KernelCall], findings: Sequence[Finding]) -> Iterator[str]:
+    """Calls by graph call, then findings. → written, ↔ read and written, #hash, (statistics)."""
+    yield from call_lines(calls)
+    if findings:
         yield ""
-        yield _count(len(run.findings), "finding") + ":"
-        yield from (f"  {finding}" for finding in run.findings)
+        yield _count(len(findings), "finding") + ":"
+        yield from (f"  {finding}" for finding in findings)
 
 
 def call_lines(calls: list[KernelCall]) -> Iterator[str]:
-    """A line for each call, under a line for each execution of a graph."""
+    """A line for each call, under a line for each graph call."""
     columns = _Columns(
         index=max((len(str(c.index + 1)) for c in calls), default=0),
         kind=max((len(c.kind) for c in calls), default=0),

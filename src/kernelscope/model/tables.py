@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernelscope.errors import RunError
 
-if TYPE_CHECKING:
-    from .call import KernelCall
-    from .run import Run
+from .call import KernelCall
 
 
-def to_pandas(run: Run) -> Any:
-    return _needed("pandas").DataFrame(columns(run))
+def to_pandas(calls: Sequence[KernelCall]) -> Any:
+    return _needed("pandas").DataFrame(columns(calls))
 
 
-def to_arrow(run: Run) -> Any:
-    return _needed("pyarrow").table(columns(run))
+def to_arrow(calls: Sequence[KernelCall]) -> Any:
+    return _needed("pyarrow").table(columns(calls))
 
 
-def columns(run: Run) -> dict[str, list[Any]]:
-    """Column by column; None where a call has no such thing."""
-    calls = run.calls
+def columns(calls: Sequence[KernelCall]) -> dict[str, list[Any]]:
+    """Column by column; None where a call does not have it."""
     return {name: [read(call) for call in calls] for name, read in _COLUMNS.items()}
-
-
-def _file(call: KernelCall) -> str | None:
-    return call.origin.file if call.origin else None
-
-
-def _line(call: KernelCall) -> int | None:
-    return call.origin.line if call.origin else None
 
 
 _COLUMNS: dict[str, Callable[[KernelCall], Any]] = {
@@ -51,8 +40,8 @@ _COLUMNS: dict[str, Callable[[KernelCall], Any]] = {
     "replay": lambda c: c.replay,
     "parent": lambda c: c.parent,
     "time": lambda c: c.time,
-    "file": _file,
-    "line": _line,
+    "file": lambda c: c.origin.file if c.origin else None,
+    "line": lambda c: c.origin.line if c.origin else None,
     "error": lambda c: c.error or None,
 }
 
@@ -61,4 +50,4 @@ def _needed(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise RunError(f"{name} is not installed here; to get this table: pip install {name}") from None
+        raise RunError(f"this table needs {name}, which is not installed: pip install {name}") from None

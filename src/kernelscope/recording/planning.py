@@ -9,15 +9,15 @@ from typing import Any
 from kernelscope.events import Call, SteadySite
 from kernelscope.fingerprint.fingerprinter import Fingerprinter
 from kernelscope.fingerprint.plans import CannotPlan, Plan, in_one_pass, plan
-from kernelscope.model.run import Run
 from kernelscope.probes.bus import BUS, own_fault
 from kernelscope.probes.launch import GraphReadings
+from kernelscope.store.memory_run import MemoryRun
 
 
 class PlannedGraph:
     """A plan whose executions the run knows of."""
 
-    def __init__(self, made: Plan, run: Run) -> None:
+    def __init__(self, made: Plan, run: MemoryRun) -> None:
         self.flushes = made.flushes
         self._plan = made
         self._first_slots = run.first_slots
@@ -31,7 +31,7 @@ class PlannedGraph:
 
 
 def plan_graph(
-    fingerprinter: Fingerprinter, run: Run, readings: GraphReadings, flushes: Sequence[Sequence[int]]
+    fingerprinter: Fingerprinter, run: MemoryRun, readings: GraphReadings, flushes: Sequence[Sequence[int]]
 ) -> PlannedGraph | None:
     """None where it has to be looked each time."""
     try:
@@ -47,14 +47,14 @@ def _flush_failed() -> None:
 
 
 def last_readings(
-    fingerprinter: Fingerprinter, run: Run, graph_call: int, launches: int
+    fingerprinter: Fingerprinter, run: MemoryRun, graph_call: int, launches: int
 ) -> GraphReadings | None:
     """What an execution that has just ended fingerprinted; None if the run does not hold all of it."""
     calls = last_calls(run, graph_call, launches)
     return readings_of(calls, fingerprinter) if calls is not None else None
 
 
-def last_calls(run: Run, graph_call: int, launches: int) -> list[Call] | None:
+def last_calls(run: MemoryRun, graph_call: int, launches: int) -> list[Call] | None:
     """The calls of an execution that has just ended; None if the run does not hold all of them."""
     calls: list[Call] = []
     for entry in itertools.islice(reversed(run.entries), 2 * launches + 1000):

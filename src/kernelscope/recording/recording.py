@@ -28,6 +28,7 @@ from kernelscope.probes.torch_flags import Switches
 from kernelscope.recording.times.call_times import CallTimes
 from kernelscope.recording.times.profiler_ranges import ProfilerRanges
 from kernelscope.stages.records import Record
+from kernelscope.store.memory_run import MemoryRun
 
 from .busy_threads import wait_for_others
 from .call_replay import Replayer
@@ -72,7 +73,7 @@ class Recording:
         self.ranges = ProfilerRanges(self.sink) if keeps_calls else None
         self.is_open = False
         self._looking: list[int] = []  # threads that are looking at a launch
-        self.noted = self.run.noted  # until it closes
+        self.noted = self.sink.noted  # until it closes
         self._is_paused = config.steps is not None and config.steps[0] > 0
         self._opened_at = 0  # graph calls before this one began before the recording
         self._parents: dict[int, int] = {}  # by graph call: key of the call that executed it
@@ -85,7 +86,8 @@ class Recording:
 
     def take_values_with(self, fingerprinter: Fingerprinter | None) -> None:
         """From now on; with None, no values are taken."""
-        self.fingerprinter = self.run.fingerprinter = fingerprinter
+        self.fingerprinter = fingerprinter
+        self.sink.read_slots_with(fingerprinter)
         self.values = LaunchValues(fingerprinter, self.config.verify) if fingerprinter is not None else None
 
     def open(self) -> None:
@@ -96,20 +98,20 @@ class Recording:
             self.sink.close()
             raise
         self.sink.open()
-        self.noted = self.run.noted
+        self.noted = self.sink.noted
         self._looking = []  # a process that forked it may have had other threads
         self.is_open = True
         if self._times is not None:
             self._times.start()
         OPEN.append(self)
-        self.run.steady_sites = BUS.steady_sites
+        self.sink.use_steady_sites()
         self._opened_at = BUS.attach(self)
         if self.fingerprinter is not None and self.fingerprinter.slow_because:
             self.finding(Finding("slow-values", self.fingerprinter.slow_because))
         if self.config.stages:
             self._open_stages()
         self._note_settings()
-        self.run.steady_sites = BUS.steady_sites  # the last of the others may have closed in between
+        self.sink.use_steady_sites()  # the last of the others may have closed in between
         if self.config.recapture:
             drop_tree_graphs(lambda graph: True)
 
@@ -340,22 +342,28 @@ class Recording:
         )
 
     @property
+    def _memory(self) -> MemoryRun:
+        """The run, as graphs are planned only for runs in memory."""
+        assert isinstance(self.run, MemoryRun)
+        return self.run
+
+    @property
     def plans_lazily(self) -> bool:
         return self.late is not None
 
     def readings(self, graph_call: int, launches: int) -> GraphReadings | None:
         if self.late is not None:
-            calls = last_calls(self.run, graph_call, launches)
+            calls = last_calls(self._memory, graph_call, launches)
             return self.late.readings(calls) if calls is not None else None
         if self.fingerprinter is None or self.fingerprinter.fallback_count:
             return None
-        return last_readings(self.fingerprinter, self.run, graph_call, launches)
+        return last_readings(self.fingerprinter, self._memory, graph_call, launches)
 
     def plan(self, readings: GraphReadings, flushes: Sequence[Sequence[int]]) -> GraphPlan | None:
         if self.late is not None:
             return self.late.plan(readings, flushes)
         assert self.fingerprinter is not None
-        return plan_graph(self.fingerprinter, self.run, readings, flushes)
+        return plan_graph(self.fingerprinter, self._memory, readings, flushes)
 
     @property
     def note(self) -> Callable[[CompactCall], Any]:

@@ -12,10 +12,12 @@ import torch
 
 from kernelscope.config import Config
 from kernelscope.events import COMPACT_CALL, Call, CompactCall, Finding, GraphCall, Mark, RunInfo
+from kernelscope.fingerprint.fingerprinter import Fingerprinter
 from kernelscope.fingerprint.torch_bits import quiet
 from kernelscope.model.run import Run
 from kernelscope.probes.bus import BUS
 from kernelscope.stages.records import Record
+from kernelscope.store.memory_run import MemoryRun
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.store.tensors import TensorSaver
 from kernelscope.store.writer import Writer
@@ -26,7 +28,13 @@ _OTHERS = 10_000  # calls that other threads may have made within an instant
 class Sink(Protocol):
     """What a recording wants of it."""
 
-    run: Run
+    @property
+    def run(self) -> Run: ...
+
+    @property
+    def noted(self) -> list[Finding]:
+        """The findings so far."""
+
     wants_ends: bool  # whether it must know when a noted launch is over
 
     @property
@@ -64,8 +72,14 @@ class Sink(Protocol):
 
     def took(self, index: int, nanoseconds: int) -> None: ...
 
+    def read_slots_with(self, fingerprinter: Fingerprinter | None) -> None:
+        """What reads the fingerprints of calls that were planned."""
+
     def open(self) -> None:
         """Before a recording opens, which DebugMode does several times with one."""
+
+    def use_steady_sites(self) -> None:
+        """Keep the steady sites that compact calls refer to from now on."""
 
     def close(self) -> None: ...
 
@@ -80,7 +94,7 @@ class MemorySink:
     has_failed = False
 
     def __init__(self, info: RunInfo, *, keeps_calls: bool = True) -> None:
-        self.run = Run(info)
+        self.run = MemoryRun(info)
         self._keeps_calls = keeps_calls  # without them it is for its observers only, and keeps nothing
         self._keys = itertools.count()
         self._timed: dict[int, Call] = {}  # until their times are known
@@ -91,6 +105,16 @@ class MemorySink:
         run.resume()
         # The run's own while it is recorded: it has copies of them once this is closed.
         self._graph_calls, self._marks, self._compiled = run.graph_calls, run.marks, run.compiled
+
+    @property
+    def noted(self) -> list[Finding]:
+        return self.run.noted
+
+    def read_slots_with(self, fingerprinter: Fingerprinter | None) -> None:
+        self.run.fingerprinter = fingerprinter
+
+    def use_steady_sites(self) -> None:
+        self.run.steady_sites = BUS.steady_sites
 
     @property
     def note(self) -> Callable[[CompactCall], Any]:
@@ -178,6 +202,7 @@ class DiskSink:
         self.writer.on_failure = on_failure
         self.writer.flight.steady = lambda number: BUS.steady_sites.get(number)
         self.run: Run = StoredRun(path, info, self.writer)
+        self.noted: list[Finding] = []
         if torch.version.cuda is not None:  # not is_available(), after which a fork cannot use the GPU
             self.writer.watch_streams(torch._C._cuda_getCurrentRawStream)
         self.enter = self.writer.enter
@@ -222,6 +247,12 @@ class DiskSink:
 
     def awaits_time(self, call: Call) -> None:
         """It is looked up by its index."""
+
+    def read_slots_with(self, fingerprinter: Fingerprinter | None) -> None:
+        """Calls on disk have a reader of their own."""
+
+    def use_steady_sites(self) -> None:
+        """The writer looks them up."""
 
     def open(self) -> None:
         """A folder is opened when it is made."""

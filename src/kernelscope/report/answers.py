@@ -43,7 +43,7 @@ class Answers:
                 return self._of_diff(what, asked)
             if which in self._runs and what in _OF_RUN:
                 document = self._runs[which]
-                with document.run._database.understood():
+                with document.run.database.understood():
                     return _OF_RUN[what](document, asked)
         raise NotAsked(path)
 

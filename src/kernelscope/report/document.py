@@ -84,8 +84,7 @@ class RunDocument:
     @cached_property
     def _is_whole(self) -> bool:
         """Whether calls are numbered from 0 without a gap; not of a run that keeps its last steps."""
-        with self.run._database.understood():
-            [(low, high, count)] = self.run._database.rows("SELECT min(id), max(id), count(*) FROM calls")
+        [(low, high, count)] = self.run.rows("SELECT min(id), max(id), count(*) FROM calls")
         return not count or (low == 0 and high == count - 1)
 
     def _matching(self, wanted: Wanted) -> list[int]:
@@ -139,7 +138,7 @@ class RunDocument:
     def graph(self, position: int) -> Form:
         if not 0 <= position < len(pipeline.graphs(self.run)):
             raise RunError(f"{self.run.path} has no graph {position}")
-        with self.run._database.understood():
+        with self.run.database.understood():
             return pipeline.graph(self.run, position, self._sources)
 
     # -- all at once -----------------------------------------------------------------------------------------

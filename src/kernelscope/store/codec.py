@@ -182,7 +182,7 @@ def arg_of(row: Row) -> Arg:
     name, role, dtype, shape, stride, device, kind, unread, wrapper_name, value, varies, returned = row
     spec = None
     if dtype is not None:
-        spec = TensorSpec(dtype, _numbers(shape), _numbers(stride), device, kind, unread)
+        spec = TensorSpec(dtype, numbers(shape), numbers(stride), device, kind, unread)
     return Arg(
         name,
         role,
@@ -201,12 +201,12 @@ def site_of(row: Row, kernel: Kernel, args: Iterable[Arg]) -> Site:
     if not isinstance(settings, dict):
         raise ValueError(f"the config of site {id} is {settings!r:.40}")
     return Site(
-        id, kernel, tuple(args), file, line, None if grid is None else _numbers(grid), settings,
+        id, kernel, tuple(args), file, line, None if grid is None else numbers(grid), settings,
         frames, device, collective,
     )  # fmt: skip
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def numbers(text: str) -> tuple[int, ...]:
     return tuple(int(n) for n in json.loads(text))
 
 
@@ -271,8 +271,8 @@ def call_of(row: Row, site: Site, graph_call: GraphCall | None, uninitialised: t
 def add_details(call: Call, row: Row, fingerprinter: Any) -> None:
     _, scalars, storages, epochs, offsets, uninitialised, pre, post, depth, *newer = row
     call.scalars = from_json(scalars)
-    call.storages, call.epochs, call.offsets = _numbers(storages), _numbers(epochs), _numbers(offsets)
-    call.uninitialised, call.depth = _numbers(uninitialised), int(depth)
+    call.storages, call.epochs, call.offsets = numbers(storages), numbers(epochs), numbers(offsets)
+    call.uninitialised, call.depth = numbers(uninitialised), int(depth)
     call.pre, call.post, call.poison = _slots(pre), _slots(post), _slots(newer[0] if newer else None)
     call.fingerprinter = fingerprinter
 

@@ -13,7 +13,7 @@ from kernelscope.events import Call, Site
 from kernelscope.model.run import Run
 
 from . import codec
-from .reader import Database
+from .reader import DatabaseReader
 from .stored_run import StoredRun
 
 Ints = NDArray[np.int64]
@@ -116,8 +116,8 @@ def _signed(hashes: Sequence[Sequence[tuple[int, int]]]) -> Words:
 
 
 def _of_disk(run: StoredRun, found: bool) -> Columns:
-    run._sync()
-    database = run._database
+    run.sync()
+    database = run.database
     with database.understood():
         sites = {id: site for id, (site, _) in run.sites.items()}
         index, site, graph_call, step = _calls(database)
@@ -131,7 +131,7 @@ def _of_disk(run: StoredRun, found: bool) -> Columns:
         return Columns(sites, index, site, graph_call, step, left, len(values) > 0, before)
 
 
-def _calls(database: Database) -> tuple[Ints, Ints, Ints, Ints]:
+def _calls(database: DatabaseReader) -> tuple[Ints, Ints, Ints, Ints]:
     chunks = list(_chunks(database, "group_concat(site), group_concat(graph_call)", "calls", "id"))
     index = _together([keys for keys, _ in chunks], np.int64)
     site, graph_call = (
@@ -142,7 +142,7 @@ def _calls(database: Database) -> tuple[Ints, Ints, Ints, Ints]:
     return index, site, graph_call, _steps(database, index, graph_call)
 
 
-def _steps(database: Database, index: Ints, graph_call: Ints) -> Ints:
+def _steps(database: DatabaseReader, index: Ints, graph_call: Ints) -> Ints:
     """Within a graph the step is that of its execution; only what is outside says it itself."""
     step = np.zeros(len(index), np.int64)
     executions = database.rows("SELECT id, step FROM graph_calls ORDER BY id")
@@ -157,7 +157,7 @@ def _steps(database: Database, index: Ints, graph_call: Ints) -> Ints:
     return step
 
 
-def _details(database: Database, values: _Values, index: Ints, slots: str) -> Words:
+def _details(database: DatabaseReader, values: _Values, index: Ints, slots: str) -> Words:
     found = np.zeros(len(index), np.uint64)
     picked = f"group_concat({slots}, char(10)), max(scalars <> '[]')"
     for calls, (text, has_scalars) in _chunks(database, picked, "details", "call"):
@@ -180,7 +180,7 @@ def _given(scalars: str) -> int:
 class _Values:
     """What every slot holds, as one word each."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: DatabaseReader) -> None:
         self._logs: dict[int, tuple[Ints, Words]] = {}  # by log: its slots, and what they hold
         [(first, last)] = database.rows("SELECT min(slot), max(slot) FROM fingerprints")
         for log in range((first or 0) >> _LOG_SHIFT, ((last or 0) >> _LOG_SHIFT) + 1):
@@ -192,7 +192,7 @@ class _Values:
         return sum(len(slots) for slots, _ in self._logs.values())
 
     @staticmethod
-    def _read(database: Database, first: int, last: int) -> tuple[Ints, Words]:
+    def _read(database: DatabaseReader, first: int, last: int) -> tuple[Ints, Words]:
         slots: list[Ints] = []
         words: list[Words] = []
         picked = "group_concat(bits), count(bits)"
@@ -239,7 +239,9 @@ class _Values:
         return found
 
 
-def numbers_of(database: Database, table: str, expressions: Sequence[str], key: str = "id") -> list[Ints]:
+def numbers_of(
+    database: DatabaseReader, table: str, expressions: Sequence[str], key: str = "id"
+) -> list[Ints]:
     """The key and some expressions of a table, each as one array of whole numbers; none of them NULL."""
     picked = ", ".join(f"group_concat({each})" for each in expressions)
     parts: list[list[Ints]] = [[] for _ in range(1 + len(expressions))]
@@ -252,7 +254,12 @@ def numbers_of(database: Database, table: str, expressions: Sequence[str], key: 
 
 
 def _chunks(
-    database: Database, picked: str, table: str, key: str, first: int | None = None, last: int | None = None
+    database: DatabaseReader,
+    picked: str,
+    table: str,
+    key: str,
+    first: int | None = None,
+    last: int | None = None,
 ) -> Iterator[tuple[Ints, tuple[Any, ...]]]:
     """The keys and the picked columns of a table, so many rows joined at once, in the order of the keys."""
     if first is None or last is None:

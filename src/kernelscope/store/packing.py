@@ -13,7 +13,7 @@ from pathlib import Path
 from kernelscope.errors import RunError
 
 from . import folder
-from .reader import Database
+from .reader import DatabaseReader
 
 SUFFIX = ".zip"
 _PART = r"((rank|child)-\d+(-\d+)?/)?"
@@ -46,7 +46,7 @@ def pack(run: Path, target: Path) -> Path:
 
 
 def _pack_part(archive: zipfile.ZipFile, part: Path, prefix: str) -> None:
-    database = Database(part / folder.DATABASE)  # says what is wrong with a damaged one
+    database = DatabaseReader(part / folder.DATABASE)  # says what is wrong with a damaged one
     with closing(database), tempfile.TemporaryDirectory(prefix="kernelscope-") as scratch:
         whole = Path(scratch) / folder.DATABASE
         database.copy_to(whole)

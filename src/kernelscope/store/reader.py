@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 import sqlite3
@@ -36,7 +35,7 @@ DAMAGES = (
 )  # fmt: skip
 
 
-class Database:
+class DatabaseReader:
     """run.db, opened for reading only."""
 
     def __init__(self, path: Path) -> None:
@@ -206,10 +205,10 @@ def _only_reading(action: int, first: str | None, second: str | None, *_: Any) -
     return sqlite3.SQLITE_DENY
 
 
-class StoredHashes:
+class StoredFingerprints:
     """Reads fingerprints where a live run's fingerprinter would."""
 
-    def __init__(self, database: Callable[[], Database]) -> None:
+    def __init__(self, database: Callable[[], DatabaseReader]) -> None:
         self._database = database
         self._known: dict[int, tuple[Any, Stats | None]] = {}
         self.has_stats = True  # maybe: what was not taken is None
@@ -237,10 +236,6 @@ class StoredHashes:
                 }
             self._known.setdefault(slot, (None, None))
         return self._known[slot]
-
-
-def numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(n) for n in json.loads(text))
 
 
 def _is_busy(error: sqlite3.Error) -> bool:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from kernelscope.errors import RunError
+from kernelscope.errors import RunError, reason
 from kernelscope.events import Call, Finding, GraphCall, Mark, RunInfo
 from kernelscope.stages.records import Record
 from kernelscope.store.flight.markers import StreamMarkers
@@ -65,7 +62,7 @@ class Writer:
             for name in ("run.db", "run.db-journal", "run.db-wal", "run.db-shm", "flight"):
                 with suppress(OSError):
                     (folder / name).unlink()  # of a run that never was
-            raise RunError(f"{folder} cannot hold a run: {said(error)}") from None
+            raise RunError(f"{folder} cannot hold a run: {reason(error)}") from None
         self._findings += about_disk(
             folder, network, has_log=self._database.has_log, unlocked=self.flight.unlocked
         )
@@ -186,7 +183,7 @@ class Writer:
             try:
                 self._flush(final=False)
             except Exception as error:  # whatever it is: the program must go on, and hear of it
-                self._give_up(said(error))
+                self._give_up(reason(error))
             finally:
                 with self._room:
                     self._room.notify_all()
@@ -299,7 +296,7 @@ class Writer:
                 self._flush(final=True)
                 self._database.close()
             except Exception as error:
-                self._give_up(said(error))
+                self._give_up(reason(error))
             self.is_open = False
             self._keep_nothing()
             self.flight.close()
@@ -321,34 +318,3 @@ class _Nowhere(list[Any]):
 
 class _NoHashers(dict[int, Any]):
     def __setitem__(self, log: int, used: Any) -> None: ...
-
-
-def said(error: BaseException) -> str:
-    """An error of the system or of SQLite in plain words."""
-    if isinstance(error, OSError) and error.errno is not None:
-        return os.strerror(error.errno)
-    return str(error) or type(error).__name__
-
-
-def save(folder: Path, info: RunInfo, run: Any, calls: Sequence[Call]) -> None:
-    """Write a run that was kept in memory."""
-    try:
-        database = Database(folder / "run.db", info, log=not network_of(folder))
-        with database as db:
-            db.graph_calls([replace(g, parent=run.place_of(g.parent)) for g in run.graph_calls.values()])
-            db.calls(calls)
-            used: dict[int, tuple[Any, int]] = {}
-            for call in calls:
-                for slot in chain(*((slots or {}).values() for slots in (call.pre, call.post, call.poison))):
-                    log = slot >> LOG_SHIFT
-                    used[log] = call.fingerprinter, max(used.get(log, (None, 0))[1], slot + 1)
-            for log, (fingerprinter, end) in used.items():
-                db.fingerprints(fingerprinter, log, range(log << LOG_SHIFT, end))
-            db.marks(run.marks)
-            db.findings(run.noted)
-            db.compiled(run.compiled)
-            if run.compiler_settings:
-                db.note("compiler_settings", run.compiler_settings)
-        database.close()
-    except (OSError, sqlite3.Error) as error:
-        raise RunError(f"{folder} cannot hold a run: {said(error)}") from None

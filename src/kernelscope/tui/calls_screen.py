@@ -11,9 +11,7 @@ from textual.widgets import DataTable, Footer, Input, Static
 
 from kernelscope.analysis.diff.search import diff
 from kernelscope.errors import RunError
-from kernelscope.model.listing import heading
 from kernelscope.model.run import Run
-from kernelscope.store.stored_run import StoredRun
 
 from .calls_table import CallsTable, plain
 from .filter_query import NotUnderstood, asked
@@ -41,8 +39,7 @@ class CallsScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         run = self._run
-        totals = run.totals() if isinstance(run, StoredRun) else (len(run), len(run.kernels), len(run.graphs))
-        yield Static(plain(heading(run, *totals)), id="about")
+        yield Static(plain(run.heading()), id="about")
         yield Input(placeholder=_HINT, id="asked")
         yield Static("", id="said")
         yield CallsTable(run, self._say)
@@ -91,7 +88,7 @@ class CallsScreen(Screen[None]):
 
     def action_findings(self) -> None:
         run = self._run
-        found = run.noted_findings() if isinstance(run, StoredRun) else run.noted
+        found = run.noted_findings()
         self.app.push_screen(Page("findings", lines(map(str, found) if found else ["none were noted"])))
 
     def action_diff(self) -> None:

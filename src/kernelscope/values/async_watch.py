@@ -230,7 +230,7 @@ class AsyncWatch:
         if looked.call is not None and not looked.is_captured:
             return looked.call.index
         for call in self._run.calls:  # only now, when there is a hit
-            own = call._call
+            own = call.recorded
             if own.site.id == site.id and (looked.is_captured or own.graph_call == looked.graph_call):
                 return own.index
         return -1

@@ -9,7 +9,7 @@ from kernelscope.errors import RunError
 from kernelscope.events import Finding
 from kernelscope.model.call import KernelCall
 from kernelscope.model.derived_findings import findings_in
-from kernelscope.model.listing import call_lines, heading
+from kernelscope.model.listing import call_lines
 from kernelscope.store import folder
 from kernelscope.store.flight.crash import crash_in, is_running
 from kernelscope.store.flight.reader import UNKNOWN, is_recording
@@ -48,7 +48,7 @@ def show_calls(run: StoredRun, wanted: CallFilter, *, source: bool, as_json: boo
         forms = [plain.call_form(call, run.saved_tensors(call.index)) for call in calls]
         _dump(run, forms, more=more, findings=[_finding_form(f) for f in findings])
         return
-    print(heading(run, *run.totals()))
+    print(run.heading())
     for line in call_lines(calls):
         print(line)
     if more:
@@ -82,7 +82,7 @@ def _unclosed(run: StoredRun) -> str:
     if running:
         return "the run is still being recorded"
     try:
-        newer = f", and {run.unwritten():,} calls are in the flight recorder alone"
+        newer = f", and {run.calls_in_flight_alone():,} calls are in the flight recorder alone"
     except RunError as error:
         newer = f", and {error}"
     doubt = f"; {UNKNOWN}" if running is None else ""
@@ -113,7 +113,7 @@ def _print_nodes(calls: list[KernelCall]) -> None:
 
 
 def _print_sources(calls: list[KernelCall]) -> None:
-    kernels = {call.recorded.site.kernel.id: call.recorded.site.kernel for call in calls}
+    kernels = {call.site.kernel.id: call.site.kernel for call in calls}
     for kernel in kernels.values():
         print(f"\n# {kernel.name} [{kernel.kind}]")
         print(kernel.source.strip() or "# no source: it is not generated code")
@@ -135,7 +135,7 @@ def show_times(run: StoredRun, limit: int, *, as_json: bool) -> None:
         ]  # fmt: skip
         plain.dump({"run": plain.run_form(run, run.path), "sites": rows})
         return
-    print(heading(run, *run.totals()))
+    print(run.heading())
     head = ["total", "share", "calls", "each", "GB/s", "kind", "line", "kernel"]
     shown = list(terminal.time_rows(times))[: limit or None]
     for line in terminal.table(head, shown, right=range(5)):

@@ -8,7 +8,6 @@ from typing import Any
 
 from kernelscope.analysis.profiler_join import Profile, ProfiledCall, read_profile
 from kernelscope.errors import RunError
-from kernelscope.model.listing import heading
 from kernelscope.store.stored_run import StoredRun
 
 from . import plain, terminal
@@ -32,7 +31,7 @@ def show_profile(
              "unclaimed": profile.unclaimed}
         )  # fmt: skip
         return
-    print(heading(run, *run.totals()))
+    print(run.heading())
     print(_summary(profile, len(run)))
     head = ["call", "at", "host", "device", "line", "kernel"]
     for line in terminal.table(head, [_row(each, profile) for each in calls], right=range(4)):

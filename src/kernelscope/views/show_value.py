@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from kernelscope.errors import RunError
-from kernelscope.store.saved_values import value_of
 from kernelscope.store.stored_run import StoredRun
 
 from . import plain
@@ -18,7 +17,7 @@ def show_value(
     run: StoredRun, index: int, name: str, *, before: bool, output: Path | None, as_json: bool
 ) -> None:
     call = call_at(run, index)
-    saved = value_of(call, name, "before" if before else "")
+    saved = run.saved_value(call, name, "before" if before else "")
     array, shape = saved.numpy(), list(saved.shape)
     if output is not None:
         _write(output, name, array)

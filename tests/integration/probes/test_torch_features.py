@@ -166,7 +166,7 @@ def test_dynamic_shapes() -> None:
     assert len(run.graphs) == 1
     assert [c.arguments[0].tensor.shape for c in run] == [(n,) for n in sizes]
     assert all(n in c.args for n, c in zip(sizes, run, strict=True))
-    sites = [c._call.site.id for c in run]
+    sites = [c.site.id for c in run]
     assert len(set(sites)) == 3
     assert sites[1] == sites[3]
 

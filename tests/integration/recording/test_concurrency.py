@@ -360,7 +360,7 @@ def test_a_launch_that_comes_to_a_closed_recording(tiny: Program) -> None:
         BUS.graph_call(run.graphs[0], "forward", 0)
         BUS.mark("range", "late")
         BUS.finding(Finding("late", "finding"))
-        point = LaunchPoint(run.calls[0]._call.site, is_leaf=True)
+        point = LaunchPoint(run.calls[0].site, is_leaf=True)
         assert BUS.run(point, [], lambda: 7, (), {}) == 7
     finally:
         BUS.listeners = ()

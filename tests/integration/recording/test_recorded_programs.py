@@ -66,7 +66,7 @@ def test_raises(tmp_path: Path) -> None:
     assert ran.returncode == 1
     assert ran.stderr.rstrip().endswith("RuntimeError: no way")
     run = kernelscope.load(tmp_path / "here.kscope")
-    assert run.notes_of_run["exception"] == "RuntimeError: no way"
+    assert run.metadata["exception"] == "RuntimeError: no way"
     assert [call.step for call in run.calls] == [2, 2, 3, 3]
     assert all(call.post_hashes and call.time for call in run.calls)
     assert run.info.settings == {"values": "hash", "steps": (2, 4), "time": True}

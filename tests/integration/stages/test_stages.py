@@ -409,7 +409,7 @@ def recorded_hashes(stages: bool) -> list[Any]:
     step = blocks.training_step("mlp")
     with kernelscope.record(values="hash", stages=stages) as run:
         step()
-    return [(c.kernel_name, c._call.site.kernel.source_hash, c.post_hashes) for c in run.calls]
+    return [(c.kernel_name, c.site.kernel.source_hash, c.post_hashes) for c in run.calls]
 
 
 @torch.library.custom_op("kernelscope_tests::stages_add_into", mutates_args=("x",))

@@ -60,7 +60,9 @@ def test_a_training_step_prints_every_tensor_of_every_kernel(mlp: torch.nn.Modul
     assert {"aoti_model_inputs - primals_1", "aoti_model_inputs - tangents_1"} <= set(inputs)
     assert not run.findings
     # Each output of a generated kernel was uninitialised before, and holds numbers afterwards.
-    assert lines.count("Values:  uninitialised memory") == sum(len(call._call.uninitialised) for call in run)
+    assert lines.count("Values:  uninitialised memory") == sum(
+        len(call.recorded.uninitialised) for call in run
+    )
 
 
 def test_saved_files_are_what_the_kernels_had(mlp: torch.nn.Module, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from tests.support.sample_runs import info
 
 from kernelscope.events import Arg, Call, Frame, Graph, GraphCall, Kernel, Site, TensorSpec
 from kernelscope.model.run import Run
+from kernelscope.store.memory_run import MemoryRun
 
 SPEC = TensorSpec("float32", (8,), (1,), "cpu")
 GRAPH = Graph(0, "forward", "0_forward", "0/0", "key")
@@ -48,7 +49,7 @@ class Hashes:
 
 def simulate(ops: Sequence[Op], inputs: dict[int, int], steps: int = 1) -> Run:
     """Execute the ops, once for each step, and record what they found and left."""
-    run, fingerprinter = Run(info(uuid=f"simulated {next(_uuids)}")), Hashes()
+    run, fingerprinter = MemoryRun(info(uuid=f"simulated {next(_uuids)}")), Hashes()
     sites = {op: _site(number, op) for number, op in enumerate(dict.fromkeys(ops))}
     for step in range(steps):
         held, epochs = dict(inputs), dict.fromkeys(range(-8, 200), 0)

@@ -216,7 +216,7 @@ def test_another_program() -> None:
 
 def test_other_kinds_of_hashes() -> None:
     a, b = simulate(chain(2, [0] * 4), INPUTS), simulate(chain(2, [0] * 4), INPUTS)
-    hashes = b.calls[0]._call.fingerprinter
+    hashes = b.calls[0].recorded.fingerprinter
     hashes.values = [float(v) for v in hashes.values]
     with pytest.raises(RunError, match=r"different kinds of hashes"):
         diff(a, b)
@@ -225,10 +225,10 @@ def test_other_kinds_of_hashes() -> None:
 def test_nan_equals_nan_and_lost_hashes_say_nothing() -> None:
     runs = [simulate(chain(3, [0] * 6), INPUTS) for _ in range(2)]
     for run in runs:
-        hashes = run.calls[0]._call.fingerprinter
+        hashes = run.calls[0].recorded.fingerprinter
         hashes.values = [float("nan") if v == 11 else v for v in hashes.values]
     assert not diff(*runs)
     slots = runs[1].records_of_calls[1].post
     assert slots is not None
-    runs[1].calls[0]._call.fingerprinter.values[slots[2]] = None
+    runs[1].calls[0].recorded.fingerprinter.values[slots[2]] = None
     assert not diff(*runs)

@@ -23,6 +23,7 @@ from kernelscope.events import Call, GraphCall
 from kernelscope.export import FORMS, export
 from kernelscope.model.run import Run
 from kernelscope.store.codec import storable
+from kernelscope.store.memory_run import MemoryRun
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.store.writer import Writer
 from kernelscope.views.call_filter import CallFilter
@@ -49,12 +50,12 @@ def test_a_trace_has_a_slice_for_each_call(sample: StoredRun, tmp_path: Path) ->
     assert [s.args["call"] for s in calls] == list(range(40))
     for call, slice in zip(sample.calls, calls, strict=True):
         assert slice.name == call.kernel_name
-        assert slice.start - calls[0].start == call._call.start_ns - sample.calls[0]._call.start_ns
+        assert slice.start - calls[0].start == call.recorded.start_ns - sample.calls[0].recorded.start_ns
         assert slice.start >= 0  # Perfetto drops what happened before zero
         if call.time is None:
             assert slice.args["time"] == "not measured"
         else:
-            assert slice.end - slice.start == call._call.duration_ns
+            assert slice.end - slice.start == call.recorded.duration_ns
     assert trace.about["uuid"] == sample.info.uuid
     assert [s.name for s in trace.of("graph")] == ["graph 0_forward (forward)"]
     [failed] = [s for s in calls if "error" in s.args]
@@ -109,7 +110,7 @@ def test_kernels_of_a_stream_do_not_overlap(tmp_path: Path) -> None:
 def test_any_run_is_a_well_formed_trace(seed: int, tmp_path: Path) -> None:
     """Threads that overlap, streams that lag behind, calls inside of calls, graphs inside of graphs."""
     random = Random(seed)
-    run = Run(info())
+    run = MemoryRun(info())
     sites = [site(1), replace(site(2, "on_gpu"), device="cuda:0")]
     clocks, execution = [0, 5, 9], [0, 1, 2]  # by thread
     for number in range(12):
@@ -155,10 +156,10 @@ def test_parquet_has_what_the_run_has(sample: StoredRun, tmp_path: Path) -> None
     assert set(tables) == {"calls", "arguments", "kernels", "graphs", "findings"}
     for row, call in zip(tables["calls"], sample.calls, strict=True):
         assert (row["index"], row["kernel_name"], row["step"]) == (call.index, call.kernel_name, call.step)
-        assert row["duration_ns"] == (None if call.time is None else call._call.duration_ns)
+        assert row["duration_ns"] == (None if call.time is None else call.recorded.duration_ns)
         assert (row["file"], row["line"]) == (call.origin.file, call.origin.line)  # type: ignore[union-attr]
         assert (row["grid"], row["phase"], row["error"]) == ([1, 2, 3], call.phase, call.error or None)
-        assert (row["thread"], row["start_ns"], row["device"]) == (7, call._call.start_ns, "cpu")
+        assert (row["thread"], row["start_ns"], row["device"]) == (7, call.recorded.start_ns, "cpu")
         arguments = [each for each in tables["arguments"] if each["call"] == call.index]
         for i, each in enumerate(arguments[:2]):
             known = call.pre_hashes.get(i), call.post_hashes.get(i)
@@ -194,7 +195,7 @@ def test_json_is_what_show_prints(
     for exported_call, call in zip(document["calls"], shown["calls"], strict=True):
         assert exported_call.items() >= call.items()
     assert {k["id"] for k in document["kernels"]} == {c["kernel"] for c in document["calls"]}
-    assert [call["start_ns"] for call in document["calls"]] == [c._call.start_ns for c in sample.calls]
+    assert [call["start_ns"] for call in document["calls"]] == [c.recorded.start_ns for c in sample.calls]
     assert document["findings"][0]["message"] == "something"
     told = [(f["kind"], f["message"], f["call"]) for f in document["findings"]]
     assert told == [(f.kind, f.message, f.call if f.call >= 0 else None) for f in sample.findings]
@@ -278,7 +279,7 @@ def test_a_run_without_a_call(form: str, tmp_path: Path) -> None:
         pytest.importorskip("pyarrow")
     (tmp_path / "empty.kscope").mkdir()
     Writer(tmp_path / "empty.kscope", info()).close()
-    for number, run in enumerate((kernelscope.load(tmp_path / "empty.kscope"), Run(info()))):
+    for number, run in enumerate((kernelscope.load(tmp_path / "empty.kscope"), MemoryRun(info()))):
         assert export(run, form, tmp_path / f"{number}") == 0
         assert (tmp_path / f"{number}").exists()
 

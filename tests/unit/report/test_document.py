@@ -44,7 +44,7 @@ def test_filters_choose_what_select_does(document: RunDocument, asked: dict[str,
 
 def test_sites_and_pages(document: RunDocument) -> None:
     expected = [c.index for c in document.run.calls if c.kernel_name == "extern_kernels.mm"]
-    [site] = {c._call.site.id for c in document.run.calls if c.index in expected}
+    [site] = {c.site.id for c in document.run.calls if c.index in expected}
     page = document.calls(Wanted(sites=(site,)), 3, 4)
     assert page["total"] == len(expected)
     assert page["rows"]["index"] == expected[3:7]
@@ -60,7 +60,7 @@ def test_a_call_tells_what_the_run_tells(document: RunDocument) -> None:
     assert prints == {i: f"{value:016x}" for i, value in call.pre_hashes.items()}
     assert (
         row["values"][at]["scalars"] == ["2.5"]
-        or json.loads(row["values"][at]["scalars"][0]) == call._call.scalars[0]
+        or json.loads(row["values"][at]["scalars"][0]) == call.recorded.scalars[0]
     )
 
 

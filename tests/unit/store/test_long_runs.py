@@ -41,7 +41,7 @@ def test_keep_last_lets_go_of_hashes_too(tmp_path: Path) -> None:
     hashed(tmp_path, 40, keep_last=2).close()
     run = kernelscope.load(tmp_path)
     assert [c.index for c in run.calls] == list(range(38 * PER_STEP, 40 * PER_STEP))
-    assert all(c.post_hashes[1] == Hashes().read(c._call.post[1]) for c in run.calls)
+    assert all(c.post_hashes[1] == Hashes().read(c.recorded.post[1]) for c in run.calls)
     _, [(kept,)] = run.query("SELECT count(*) FROM fingerprints")
     assert kept < 4096 + 3 * 2 * PER_STEP, "of 40 steps"
 

@@ -40,6 +40,7 @@ from kernelscope.store import codec, folder
 from kernelscope.store.flight.crash import crash_of
 from kernelscope.store.flight.reader import read_flight
 from kernelscope.store.flight.recorder import Flight
+from kernelscope.store.memory_run import MemoryRun
 from kernelscope.store.packing import pack, unpack
 from kernelscope.store.schema import COLUMNS, OBJECTS, SCHEMA_VERSION, TABLES
 from kernelscope.store.tensors import read_tensor
@@ -92,7 +93,7 @@ def facts(call: Any) -> tuple[Any, ...]:
 
 
 def memory_run() -> Run:
-    run = Run(info())
+    run = MemoryRun(info())
     run.graph_calls[0] = GraphCall(0, GRAPH, 7, 0, "forward", 1)
     for number in range(10):
         call = full_call(number, site(number % 2), Hashes())

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kernelscope.events import Arg
-from kernelscope.model.call import KernelCall, same_hash
+from kernelscope.model.call import KernelCall
+from kernelscope.model.call_facts import same_hash
 
 Moment = Literal["before", "after"]
 

@@ -301,7 +301,7 @@ class Search:
         if others and found.verdict not in (MISSING_CALL, EXTRA_CALL, DIFFERENT_KERNEL, DIFFERENT_CONFIG):
             yield f"the runs also have other calls in {others} places"
         for run, which in ((self.a, "first"), (self.b, "second")):
-            if isinstance(run, StoredRun) and run._writer is None and not run.is_closed:
+            if isinstance(run, StoredRun) and run.is_cut_off:
                 yield f"the recording of {name_of(run, which)} was not closed: its end is missing"
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kernelscope.model.call import KernelCall, same_hash
+from kernelscope.model.call import KernelCall
+from kernelscope.model.call_facts import same_hash
 
 from .divergence import DIFFERENT_CONFIG, DIFFERENT_KERNEL
 from .verdicts import launch_settings, other_code, unlike
@@ -71,7 +72,7 @@ def _by_node(calls: list[KernelCall]) -> dict[Any, tuple[KernelCall, int]]:
     found: dict[Any, tuple[KernelCall, int]] = {}
     for call in calls:
         graph = call.graph
-        staged = call._run.stages_of(graph)
+        staged = call.run.stages_of(graph)
         if staged is None or graph is None:
             continue
         for i in sorted(call.modified_args):

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelscope.analysis.alignment.calls_by_place import Reader
-from kernelscope.model.call import KernelCall, same_hash
+from kernelscope.model.call import KernelCall
+from kernelscope.model.call_facts import same_hash
 
 _WINDOW = 256  # calls read at once, backwards
 _FARTHEST = 20_000  # calls to look back

@@ -48,7 +48,7 @@ def other_kernel(a: KernelCall, b: KernelCall, of_a: Reader, of_b: Reader) -> st
 
 
 def other_code(a: KernelCall, b: KernelCall) -> str | None:
-    if kernel_key(a.recorded.site.kernel) == kernel_key(b.recorded.site.kernel):
+    if kernel_key(a.site.kernel) == kernel_key(b.site.kernel):
         return None
     if a.kernel_name != b.kernel_name:
         return f"the runs have other kernels here: {a.kernel_name} and {b.kernel_name}"

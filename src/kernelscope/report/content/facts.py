@@ -19,7 +19,7 @@ _FEW = 5000  # fingerprints that are looked at for statistics
 
 def facts(run: StoredRun) -> Form:
     """All of it that does not need the calls."""
-    info, notes = run.info, run.notes_of_run
+    info, notes = run.info, run.metadata
     calls, kernels, graphs = run.totals()
     story = _story(run)
     held, how = _held(run), state(run)
@@ -108,8 +108,7 @@ def _held(run: StoredRun) -> dict[str, bool]:
 
 
 def _any(run: StoredRun, of: str) -> bool:
-    with run._database.understood():
-        return bool(run._database.rows(f"SELECT 1 FROM {of} LIMIT 1"))
+    return bool(run.rows(f"SELECT 1 FROM {of} LIMIT 1"))
 
 
 def _story(run: StoredRun) -> folder.Story | None:

@@ -48,8 +48,7 @@ def indices(run: StoredRun, wanted: Wanted) -> list[int]:
             where.append(f"({column} = ? OR ({column} IS NULL AND ({among})))")
             given += [value, value]
     sql = f"SELECT id FROM calls WHERE {' AND '.join(where)} ORDER BY id"
-    with run._database.understood():
-        return [int(id) for (id,) in run._database.rows(sql, given)]
+    return [int(id) for (id,) in run.rows(sql, given)]
 
 
 def rows(calls: Sequence[Call]) -> Form:

@@ -16,8 +16,7 @@ _LONGEST = 300  # letters of an argument's value
 def sites(run: StoredRun) -> Form:
     """Kernels, graphs and sites by number. A kernel's source is asked for by itself."""
     graph_at = graphs_of_sites(run)
-    with run._database.understood():
-        moved: dict[int, int | None] = dict(run._database.rows("SELECT id, bytes FROM sites"))
+    moved: dict[int, int | None] = dict(run.rows("SELECT id, bytes FROM sites"))
     kernels = {site.kernel.id: site.kernel for site, _ in run.sites.values()}
     at = places(run)
     return {
@@ -44,8 +43,7 @@ def graphs_of_sites(run: StoredRun) -> dict[int, int]:
     found = {id: at[site.file] for id, (site, _) in run.sites.items() if site.file in at}
     others = [id for id, (site, _) in run.sites.items() if id not in found and site.kernel.kind != "op"]
     for id in others[:_MOST_LOOKED_UP] if run.graphs else ():
-        with run._database.understood():
-            rows = run._database.rows("SELECT graph_call FROM calls WHERE site = ? LIMIT 1", (id,))
+        rows = run.rows("SELECT graph_call FROM calls WHERE site = ? LIMIT 1", (id,))
         graph = run.graph_of(rows[0][0]) if rows else None
         if graph is not None:
             found[id] = graph.id
@@ -54,8 +52,7 @@ def graphs_of_sites(run: StoredRun) -> dict[int, int]:
 
 def counts(run: StoredRun) -> Form:
     """By site: how many calls, nanoseconds of those that were measured, and the first call."""
-    with run._database.understood():
-        rows = run._database.rows("SELECT site, count(*), sum(duration_ns), min(id) FROM calls GROUP BY site")
+    rows = run.rows("SELECT site, count(*), sum(duration_ns), min(id) FROM calls GROUP BY site")
     return {site: [calls, total, first] for site, calls, total, first in rows}
 
 

@@ -18,7 +18,7 @@ class Moments:
     """When each call of a run began, how long it took, and where it ran; read once, for any part of it."""
 
     def __init__(self, run: StoredRun) -> None:
-        database = run._database
+        database = run.database
         with database.understood():
             wanted = ("site", "start_ns", "ifnull(duration_ns, -1)", "ifnull(stream, -1)",
                       "ifnull(thread, -1)", "graph_call")  # fmt: skip

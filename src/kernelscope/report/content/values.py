@@ -20,8 +20,8 @@ def saved(run: StoredRun, indices: Iterable[int]) -> dict[int, dict[str, str]]:
     wanted = list(indices)
     if not wanted:
         return {}
-    with run._database.understood():
-        rows = run._database.rows(
+    with run.database.understood():
+        rows = run.database.rows(
             "SELECT call, position, moment, file FROM tensors WHERE call BETWEEN ? AND ?",
             (min(wanted), max(wanted)),
         )

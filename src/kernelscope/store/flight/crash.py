@@ -121,7 +121,7 @@ def crash_of(part: Path, story: folder.Story | None = None) -> Crash | None:
     run = StoredRun(part)
     if not run.is_closed and run.stopped:
         return None  # how the program went on is not known
-    exception = str(run.notes_of_run.get("exception", ""))
+    exception = str(run.metadata.get("exception", ""))
     is_fault = "CUDA" in exception or "cuda" in exception or "accelerator" in exception.lower()
     if run.is_closed and not is_fault:
         return None

@@ -1,0 +1,103 @@
+"""The rows of run.db as sites, graphs, graph calls and calls: read when needed, and remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+from kernelscope.events import Call, Graph, GraphCall, Site
+
+from . import codec
+from .reader import DatabaseReader, StoredFingerprints
+
+_MANY = 500  # values in one IN (…)
+
+
+class RunRows:
+    """What was read of one run so far."""
+
+    def __init__(self, database: Callable[[], DatabaseReader]) -> None:
+        self._database = database
+        self._fingerprints = StoredFingerprints(database)
+        self._graph_calls: dict[int, GraphCall] = {}
+
+    @cached_property
+    def sites(self) -> dict[int, tuple[Site, tuple[int, ...]]]:
+        """Every site, with the arguments that its noted calls found uninitialised."""
+        table = self._database().table
+        with self._database().understood():
+            kernels = {row[0]: codec.kernel_of(row) for row in table("kernels")}
+            args: dict[int, list[Any]] = {}
+            for row in table("arguments", "ORDER BY site, position"):
+                args.setdefault(row[0], []).append(codec.arg_of(row[2:]))
+            return {
+                row[0]: (codec.site_of(row, kernels[row[1]], args.get(row[0], [])), codec.numbers(row[9]))
+                for row in table("sites")
+            }
+
+    @cached_property
+    def graphs(self) -> dict[int, Graph]:
+        with self._database().understood():
+            return {row[0]: codec.graph_of(row) for row in self._database().table("graphs", "ORDER BY id")}
+
+    def all_graph_calls(self) -> dict[int, GraphCall]:
+        with self._database().understood():
+            return {row[0]: self._graph_call(row) for row in self._database().table("graph_calls")}
+
+    def graph_call(self, id: int) -> GraphCall | None:
+        if id not in self._graph_calls:
+            self._read_graph_calls([id])
+        return self._graph_calls.get(id)
+
+    def calls_at(self, indices: Sequence[int] | None) -> list[Call]:
+        """These calls, or all of them."""
+        with self._database().understood():
+            if indices is None:
+                return self.calls(self._database().table("calls", "ORDER BY id"))
+            return self.calls(self._spread("calls", "id", list(indices)))
+
+    def calls(self, rows: list[codec.Row]) -> list[Call]:
+        """The calls of these rows, with all that other tables hold of them."""
+        with self._database().understood():
+            self._read_graph_calls([row[2] for row in rows if row[2] >= 0])
+            sites, graph_calls = self.sites, self._graph_calls
+            calls = [
+                codec.call_of(row, sites[row[1]][0], graph_calls.get(row[2]), sites[row[1]][1])
+                for row in rows
+            ]
+            self._add_details({call.index: call for call in calls})
+            return calls
+
+    def _add_details(self, calls: dict[int, Call]) -> None:
+        for row in self._spread("details", "call", list(calls)):
+            if row[0] in calls:
+                codec.add_details(calls[row[0]], row, self._fingerprints)
+        for index, message in self._spread("errors", "call", list(calls)):
+            if index in calls:
+                calls[index].error = message
+
+    def _read_graph_calls(self, wanted: list[int]) -> None:
+        missing = list({id for id in wanted if id not in self._graph_calls})
+        with self._database().understood():
+            for row in self._spread("graph_calls", "id", missing):
+                self._graph_calls[row[0]] = self._graph_call(row)
+
+    def _graph_call(self, row: codec.Row) -> GraphCall:
+        id, graph, thread, stream, phase, step, *newer = row
+        parent = -1 if not newer or newer[0] is None else newer[0]
+        return GraphCall(id, self.graphs[graph], thread, stream, phase, step, parent)
+
+    def _spread(self, table: str, column: str, wanted: list[int]) -> list[codec.Row]:
+        """Rows for these keys: by key when they are few, in one sweep when they are many."""
+        if not wanted:
+            return []
+        read = self._database().table
+        if len(wanted) > 20 * _MANY:
+            return read(table, f"WHERE {column} BETWEEN ? AND ?", (min(wanted), max(wanted)))
+        pieces = [wanted[i : i + _MANY] for i in range(0, len(wanted), _MANY)]
+        return [
+            row
+            for keys in pieces
+            for row in read(table, f"WHERE {column} IN ({', '.join('?' * len(keys))})", keys)
+        ]
