@@ -90,7 +90,7 @@ def test_a_local_run_has_the_log_and_nothing_to_say(tmp_path: Path) -> None:
 TORN = """
 import os, signal, sys
 from pathlib import Path
-from tests.sample_runs import write_sample
+from tests.support.sample_runs import write_sample
 path = Path(sys.argv[1])
 writer = write_sample(path, close=False, mounts=f"s:/x {os.path.realpath(path.parent)} lustre rw 0 0")
 db = writer._database._db
