@@ -8,12 +8,12 @@ from typing import Any
 
 from kernelscope.analysis.alignment.align import Alignment, align
 from kernelscope.analysis.diff.comparable import check_alignment, check_runs
-from kernelscope.analysis.diff.divergence import (
+from kernelscope.analysis.diff.divergence import Divergence
+from kernelscope.analysis.diff.divergence_parts import (
     DIFFERENT_CONFIG,
     DIFFERENT_KERNEL,
     INPUTS_DIFFER,
     NONDETERMINISTIC,
-    Divergence,
 )
 from kernelscope.analysis.diff.pairs import compare
 from kernelscope.analysis.diff.result_text import as_json, lines, number_lines, origin_form, source_line

@@ -1,4 +1,4 @@
-"""`kernelscope diff --save`: the commands once more, keeping the tensors of the call that differs."""
+"""`kernelscope diff --save`: both commands again, to save the tensors of the call that differs."""
 
 from __future__ import annotations
 
@@ -8,25 +8,24 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernelscope.analysis.diff.divergence import Divergence
-from kernelscope.analysis.tensor_errors import Errors, errors_between
+from kernelscope.analysis.diff.saved_errors import saved_errors
 from kernelscope.config import compiler_variables
 from kernelscope.errors import RunError
 from kernelscope.startup.recorded_child import watch
 from kernelscope.store import folder
 from kernelscope.store.stored_run import StoredRun, load
-from kernelscope.store.tensors import read_tensor
 
 
 def with_numbers(found: Divergence, a: tuple[Path, StoredRun], b: tuple[Path, StoredRun]) -> Divergence:
-    """The divergence with the errors that one more run of each command showed."""
+    """The divergence with the errors from a new run of each command."""
     if found.index_a is None or found.index_b is None:
-        raise RunError(f"--save: {found.verdict}: only one of the runs has this call")
+        raise RunError(f"--save: only one of the runs has this call ({found.verdict})")
     saved = []
     for (path, run), index in ((a, found.index_a), (b, found.index_b)):
         saved.append(_again(path, run, index))
-    errors = tuple(_errors(found, *saved))
+    errors = tuple(saved_errors(found.differences, *saved))
     where = " and ".join(str(run.path) for run, _ in saved)
-    note = f"numbers of one more run of each command, kept in {where}"
+    note = f"errors measured in new runs of both commands, saved in {where}"
     if not errors:
         note += "; in these the argument did not differ, or could not be read"
     return replace(found, errors=errors).with_notes(note)
@@ -37,13 +36,13 @@ def _again(path: Path, run: StoredRun, index: int) -> tuple[StoredRun, int]:
     story = folder.read_story(path)
     if story is None or not story.command:
         raise RunError(
-            f"--save: {path} was not recorded by `kernelscope run`, so the command is not known; "
+            f"--save: {path} was not recorded by `kernelscope run`, so its command is unknown; "
             "record the program with values='save'"
         )
     [call] = run.select(first=index, limit=1)
     name = glob.escape(call.kernel_name)
     earlier = run.select(kernel=name)
-    number = sum(c.index < index for c in earlier)  # only this kernel is recorded: it is counted alone
+    number = sum(c.index < index for c in earlier)  # in the new run only this kernel is recorded
     options = ["--values=save", f"--kernel={name}", f"--save-call={number}", f"--stop-at={number}"]
     if run.info.settings.get("ops") == "all":
         options.append("--ops=all")
@@ -52,24 +51,14 @@ def _again(path: Path, run: StoredRun, index: int) -> tuple[StoredRun, int]:
     watch(list(story.command), target, shlex.join(options), cwd=story.cwd, aside=True, environ=environ)
     again = load(target)
     if len(again) <= number:
-        raise RunError(f"--save: it came to {len(again)} calls of {call.kernel_name}, not to {number + 1}")
+        raise RunError(
+            f"--save: the re-run made only {len(again)} calls of {call.kernel_name}; "
+            f"call {number + 1} was needed"
+        )
     return again, number
 
 
 def _environment(run: StoredRun) -> dict[str, str | None]:
-    """The variables of torch and its compiler as they were then: they may be why the runs differ."""
+    """The recorded variables of torch and its compiler: they may be why the runs differ."""
     found: dict[str, str | None] = dict.fromkeys(compiler_variables())
     return found | {name: str(value) for name, value in run.compiler_settings.get("environment", {}).items()}
-
-
-def _errors(found: Divergence, a: tuple[StoredRun, int], b: tuple[StoredRun, int]) -> list[Errors]:
-    saved_a, saved_b = a[0].saved_tensors(a[1]), b[0].saved_tensors(b[1])
-    errors = []
-    for d in found.differences:
-        key, other = (d.position, d.moment), (d.position_b, d.moment)
-        if d.what == "values" and key in saved_a and other in saved_b:
-            held_a = read_tensor(a[0].path / folder.TENSORS / saved_a[key])
-            held_b = read_tensor(b[0].path / folder.TENSORS / saved_b[other])
-            if (one := errors_between(held_a, held_b, d.argument, d.moment)) is not None:
-                errors.append(one)
-    return errors

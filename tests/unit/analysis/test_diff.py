@@ -11,7 +11,7 @@ from tests.unit.analysis.simulated import Op, chain, changed, replace, simulate
 
 import kernelscope
 from kernelscope import Run, RunError
-from kernelscope.analysis.diff.divergence import (
+from kernelscope.analysis.diff.divergence_parts import (
     DIFFERENT_CONFIG,
     DIFFERENT_KERNEL,
     EXTRA_CALL,

@@ -12,7 +12,8 @@ from tests.support.hostile_texts import ARGUMENT, EVIL, KERNEL, write_hostile
 from tests.support.sample_runs import write_sample
 
 import kernelscope
-from kernelscope.analysis.diff.divergence import Compared, Divergence, Source, Spread
+from kernelscope.analysis.diff.divergence import Divergence
+from kernelscope.analysis.diff.divergence_parts import Compared, Source, Spread
 from kernelscope.analysis.diff.pairs import ArgumentDifference
 from kernelscope.analysis.tensor_errors import Errors
 from kernelscope.events import Frame

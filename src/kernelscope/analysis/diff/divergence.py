@@ -1,82 +1,18 @@
-"""Where two runs first differ: the result of `diff`, as data, as JSON and as text."""
+"""The result of `diff`, which prints itself."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from kernelscope.analysis.tensor_errors import Errors
-from kernelscope.events import Frame
-from kernelscope.model.call import KernelCall
-
-from .pairs import ArgumentDifference
-
-NONDETERMINISTIC, INPUTS_DIFFER = "nondeterministic-kernel", "inputs-differ"
-DIFFERENT_KERNEL, DIFFERENT_CONFIG = "different-kernel", "different-config"
-MISSING_CALL, EXTRA_CALL = "missing-call", "extra-call"
-VERDICTS = (
-    NONDETERMINISTIC, INPUTS_DIFFER, DIFFERENT_KERNEL, DIFFERENT_CONFIG, MISSING_CALL, EXTRA_CALL
-)  # fmt: skip
+from .divergence_parts import DivergenceFields
+from .html import divergence_html
+from .result_text import as_json, lines
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """Where an input that differs came from."""
-
-    kind: str  # "call", "graph-input", "unowned-write", "generator", "number", "outside"
-    text: str
-    index_a: int | None = None
-    index_b: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """One call that a divergence reached, and the call that handed it on."""
-
-    index: int
-    kernel_name: str
-    argument: str  # the input through which it came
-    parent: int
-    origin: str
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """How a divergence went on: `chain` from the first call to the last one in the same execution."""
-
-    chain: tuple[Link, ...] = ()
-    differing: int = 0  # later calls with other values
-    later: int = 0  # later calls altogether
-    last: int | None = None  # index of the last call that differs
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "chain": [
-                {"index": c.index, "kernel_name": c.kernel_name, "argument": c.argument, "parent": c.parent}
-                for c in self.chain
-            ],
-            "differing": self.differing, "later": self.later, "last": self.last,
-        }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """What was compared with what."""
-
-    a: str = ""
-    b: str = ""
-    calls_a: int = 0
-    calls_b: int = 0
-    pairs: int = 0
-    differing: int = 0  # pairs with other values
-    only_a: int = 0
-    only_b: int = 0
-    structural: int = 0  # places where the runs have other calls
-
-
-@dataclass(frozen=True, slots=True)
-class Divergence:
-    """The first place where two runs differ, and why. False when they do not.
+class Divergence(DivergenceFields):
+    """Where two runs first differ, and why. False if they agree.
 
     Example:
         divergence = kernelscope.diff(first, second)
@@ -84,60 +20,16 @@ class Divergence:
             print(divergence.verdict, divergence.kernel_name, divergence.origin)
     """
 
-    verdict: str = ""  # one of VERDICTS; empty when nothing differs
-    reason: str = ""
-    index: int = -1  # in the first run; of an extra call, in the second
-    index_a: int | None = None
-    index_b: int | None = None
-    kernel_name: str = ""
-    other_kernel_name: str = ""  # in the second run, where it is another
-    kind: str = ""
-    argument: str | None = None
-    origin: Frame | None = None
-    graph: str = ""
-    step: int = 0
-    phase: str = ""
-    differences: tuple[ArgumentDifference, ...] = ()
-    source: Source | None = None
-    spread: Spread = field(default_factory=Spread)
-    errors: tuple[Errors, ...] = ()
-    compared: Compared = field(default_factory=Compared)
-    notes: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.verdict)
-
     def to_json(self) -> dict[str, Any]:
-        """`divergence` is null, or tells all of it."""
-        from .result_text import as_json
-
+        """`divergence` is null if the runs agree; docs/diff.md describes the keys."""
         return as_json(self)
 
     def __str__(self) -> str:
-        from .result_text import lines
-
         return "\n".join(lines(self))
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        from .html import divergence_html
-
         return divergence_html(self)
 
     def with_notes(self, *notes: str) -> Divergence:
         return replace(self, notes=(*self.notes, *notes))
-
-
-def about(call: KernelCall, other: KernelCall | None = None) -> dict[str, Any]:
-    """What a divergence says of the call that it is at."""
-    graph = call.graph
-    return {
-        "index": call.index,
-        "kernel_name": call.kernel_name,
-        "other_kernel_name": other.kernel_name if other and other.kernel_name != call.kernel_name else "",
-        "kind": call.kind,
-        "origin": call.origin,
-        "graph": f"{graph.name or graph.id} ({graph.direction})" if graph is not None else "",
-        "step": call.step,
-        "phase": call.phase,
-    }

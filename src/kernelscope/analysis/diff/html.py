@@ -7,12 +7,12 @@ from typing import Any
 
 from kernelscope.model.html import Markup, code, hash_text, marked, page, paragraph, table, text
 
-from .divergence import Divergence
+from .divergence_parts import DivergenceFields
 
 _MOST = 12  # rows
 
 
-def divergence_html(d: Divergence) -> str:
+def divergence_html(d: DivergenceFields) -> str:
     c = d.compared
     if not d:
         parts = [paragraph(marked("no divergence", "good"), f"{c.pairs:,} calls of {c.a} and {c.b} agree")]
@@ -45,7 +45,7 @@ def _side(what: str, value: Any) -> str:
     return hash_text(value) if what == "values" else str(value)
 
 
-def _numbers(d: Divergence) -> Markup:
+def _numbers(d: DivergenceFields) -> Markup:
     head = ["argument", "elements", "differ", "max abs", "max rel", "max ulp", "largest at"]
     rows = [
         (code(e.argument), f"{e.elements:,}", f"{e.differing:,}", f"{e.max_abs:.3g}", f"{e.max_rel:.3g}",
@@ -55,5 +55,5 @@ def _numbers(d: Divergence) -> Markup:
     return table(head, rows, right=range(1, 6))
 
 
-def _notes(d: Divergence) -> list[Markup]:
+def _notes(d: DivergenceFields) -> list[Markup]:
     return [paragraph(marked(f"note: {note}", "dim")) for note in d.notes]

@@ -10,13 +10,13 @@ from typing import Any
 from kernelscope.analysis.tensor_errors import Errors
 from kernelscope.events import Frame
 
-from .divergence import Divergence
+from .divergence_parts import DivergenceFields
 from .pairs import ArgumentDifference
 
 _MOST = 12  # lines of a list
 
 
-def as_json(divergence: Divergence) -> dict[str, Any]:
+def as_json(divergence: DivergenceFields) -> dict[str, Any]:
     """The keys are stable; docs/diff.md has them."""
     return {
         "divergence": _form(divergence) if divergence else None,
@@ -25,7 +25,7 @@ def as_json(divergence: Divergence) -> dict[str, Any]:
     }
 
 
-def _form(d: Divergence) -> dict[str, Any]:
+def _form(d: DivergenceFields) -> dict[str, Any]:
     numbers = d.errors[0].to_json() if d.errors else {}
     return {
         "index": d.index,
@@ -73,7 +73,7 @@ def hash_text(value: Any) -> Any:
 # -- words -----------------------------------------------------------------------------------------------
 
 
-def lines(d: Divergence) -> Iterator[str]:
+def lines(d: DivergenceFields) -> Iterator[str]:
     c = d.compared
     if not d:
         yield f"no divergence: {c.pairs:,} calls of {c.a} and {c.b} agree"
@@ -85,7 +85,7 @@ def lines(d: Divergence) -> Iterator[str]:
     yield from (f"  note: {note}" for note in d.notes)
 
 
-def _heading(d: Divergence) -> Iterator[str]:
+def _heading(d: DivergenceFields) -> Iterator[str]:
     both = d.index_a is not None and d.index_b is not None and d.index_a != d.index_b
     other = f" (call {d.index_b} of the second run)" if both else ""
     what = f"extra call {d.index}" if d.index_a is None else f"first divergence at call {d.index}{other}"
@@ -102,7 +102,7 @@ def source_line(origin: Frame | None) -> Iterator[str]:
             yield f"      {code}"
 
 
-def _facts(d: Divergence) -> Iterator[str]:
+def _facts(d: DivergenceFields) -> Iterator[str]:
     graph = f"graph {d.graph}, " if d.graph else ""
     yield f"  {graph}step {d.step}, {d.phase}"
     yield f"  why: {d.reason}"
@@ -130,7 +130,7 @@ def number_lines(errors: tuple[Errors, ...]) -> Iterator[str]:
             yield "      ulp: " + ", ".join(f"{label}: {count:,}" for label, count in e.histogram)
 
 
-def _spread(d: Divergence) -> Iterator[str]:
+def _spread(d: DivergenceFields) -> Iterator[str]:
     s = d.spread
     if d.index_a is None or d.index_b is None:
         return

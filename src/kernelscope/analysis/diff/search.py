@@ -12,27 +12,26 @@ import numpy as np
 from kernelscope.analysis.alignment.align import Alignment, Gap, align
 from kernelscope.analysis.alignment.calls_by_place import Reader
 from kernelscope.analysis.alignment.identity import OTHER_CODE
-from kernelscope.analysis.tensor_errors import Errors, errors_between
+from kernelscope.analysis.tensor_errors import Errors
 from kernelscope.errors import RunError
 from kernelscope.model.call import KernelCall
 from kernelscope.model.run import Run
-from kernelscope.store.folder import TENSORS
 from kernelscope.store.stored_run import StoredRun, load
-from kernelscope.store.tensors import read_tensor
 
 from .comparable import check_alignment, check_runs, name_of
-from .divergence import (
+from .divergence import Divergence
+from .divergence_parts import (
     DIFFERENT_CONFIG,
     DIFFERENT_KERNEL,
     EXTRA_CALL,
     INPUTS_DIFFER,
     MISSING_CALL,
     Compared,
-    Divergence,
     Source,
     about,
 )
 from .pairs import ArgumentDifference, PairDifference, compare
+from .saved_errors import saved_errors
 from .spread import spread
 from .structure import judge_gap, other_site
 from .trace import Writer, writer_of
@@ -193,18 +192,8 @@ class Search:
     def _errors(
         self, a: KernelCall, b: KernelCall, differences: tuple[ArgumentDifference, ...]
     ) -> Iterator[Errors]:
-        """The numbers, where both runs kept the tensors."""
-        if not (isinstance(self.a, StoredRun) and isinstance(self.b, StoredRun)):
-            return
-        saved_a, saved_b = self.a.saved_tensors(a.index), self.b.saved_tensors(b.index)
-        for d in differences:
-            key, other = (d.position, d.moment), (d.position_b, d.moment)
-            if d.what == "values" and key in saved_a and other in saved_b:
-                held_a = read_tensor(self.a.path / TENSORS / saved_a[key])
-                held_b = read_tensor(self.b.path / TENSORS / saved_b[other])
-                found = errors_between(held_a, held_b, d.argument, d.moment)
-                if found is not None:
-                    yield found
+        if isinstance(self.a, StoredRun) and isinstance(self.b, StoredRun):
+            yield from saved_errors(differences, (self.a, a.index), (self.b, b.index))
 
     # -- structure -------------------------------------------------------------------------------------
 

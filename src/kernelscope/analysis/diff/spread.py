@@ -10,7 +10,7 @@ from kernelscope.analysis.alignment.align import Alignment
 from kernelscope.analysis.alignment.calls_by_place import Reader
 from kernelscope.model.call import KernelCall
 
-from .divergence import Link, Spread
+from .divergence_parts import Link, Spread
 from .pairs import PairDifference, compare
 
 _MOST = 300  # calls that are followed one by one

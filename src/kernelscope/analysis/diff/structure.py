@@ -8,7 +8,7 @@ from typing import Any
 from kernelscope.model.call import KernelCall
 from kernelscope.model.call_facts import same_hash
 
-from .divergence import DIFFERENT_CONFIG, DIFFERENT_KERNEL
+from .divergence_parts import DIFFERENT_CONFIG, DIFFERENT_KERNEL
 from .verdicts import launch_settings, other_code, unlike
 
 

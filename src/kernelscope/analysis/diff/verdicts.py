@@ -9,7 +9,7 @@ from kernelscope.analysis.alignment.identity import kernel_key
 from kernelscope.analysis.random_operators import draws
 from kernelscope.model.call import KernelCall
 
-from .divergence import DIFFERENT_CONFIG, DIFFERENT_KERNEL, INPUTS_DIFFER, NONDETERMINISTIC, Source
+from .divergence_parts import DIFFERENT_CONFIG, DIFFERENT_KERNEL, INPUTS_DIFFER, NONDETERMINISTIC, Source
 from .pairs import scalars
 
 _VECTOR = 16  # bytes that a kernel may load at once, if the address is a multiple of it

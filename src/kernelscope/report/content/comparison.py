@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kernelscope.analysis.alignment.align import Alignment, align
+from kernelscope.analysis.diff.saved_errors import saved_pairs
 from kernelscope.analysis.diff.search import diff
 from kernelscope.errors import RunError
 from kernelscope.store.codec import to_json
@@ -86,22 +88,17 @@ class Comparison:
         d = self.divergence
         if not d or d.index_a is None or d.index_b is None:
             return []
-        kept_a, kept_b = self.a.saved_tensors(d.index_a), self.b.saved_tensors(d.index_b)
-        found = []
-        for each in d.differences:
-            key, other = (each.position, each.moment), (each.position_b, each.moment)
-            if each.what == "values" and key in kept_a and other in kept_b:
-                form = self._pair(kept_a[key], kept_b[other])
-                found.append({"argument": each.argument, "moment": each.moment} | form)
-        return found
+        pairs = saved_pairs(d.differences, (self.a, d.index_a), (self.b, d.index_b))
+        return [{"argument": e.argument, "moment": e.moment} | self._pair(*files) for e, *files in pairs]
 
-    def _pair(self, file_a: str, file_b: str) -> Form:
+    def _pair(self, file_a: Path, file_b: Path) -> Form:
         try:
             for run, file in ((self.a, file_a), (self.b, file_b)):
-                if not is_inside(run, file):
-                    return {"error": f"{file} is no saved tensor of {run.path}"}
-            a, b = read_tensor(self.a.path / TENSORS / file_a), read_tensor(self.b.path / TENSORS / file_b)
-            return difference(a, b) or {"error": "these tensors cannot be subtracted"}
+                if not is_inside(run, file.name) or file.parent != run.path / TENSORS:
+                    return {"error": f"{file.name} is not a saved tensor of {run.path}"}
+            return difference(read_tensor(file_a), read_tensor(file_b)) or {
+                "error": "these tensors cannot be subtracted"
+            }
         except RunError as error:
             return {"error": str(error)}
 
