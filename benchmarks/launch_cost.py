@@ -30,7 +30,8 @@ from kernelscope.generated_code.calls import ArgText, Callsite
 from kernelscope.generated_code.wrapper import Wrapper
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.origins import LineMap
-from kernelscope.probes.python_wrappers.wrapper_launches import WrapperLaunches, lookup
+from kernelscope.probes.python_wrappers.wrapper_calls import lookup
+from kernelscope.probes.python_wrappers.wrapper_launches import WrapperLaunches
 
 TENSOR_COUNTS = (1, 6, 12)
 CALLS = 1000  # in one recording: a step of a large model

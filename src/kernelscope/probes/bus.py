@@ -1,238 +1,26 @@
-"""The one way from probes to recordings.
-
-Probes are installed once per process and emit here; each open recording listens. What is a fact of the
-process (storages, the current graph, autotuning going on) is kept here; what a recording wants to know
-about it is the recording's own.
-"""
+"""The path of every launch: from a probe to the recordings, and to the program's own code."""
 
 from __future__ import annotations
 
-import itertools
-import threading
-import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable
 from time import monotonic_ns
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
-from kernelscope.events import Arg, CompactCall, Finding, Graph, GraphCall, Kernel, Phase, Site, SteadySite
-from kernelscope.stages.records import Record
+from kernelscope.events import Arg, Phase, Site, SteadySite
 
 from .describe import describe, returned_tensors
-from .launch import Bystander, Capture, GraphPlan, Launch, LaunchPoint, Listener, Planner, Template
-from .storages import Storages
+from .fan_out import FanOut
+from .launch import Capture, Launch, LaunchPoint, Template
+from .own_work import own_fault, torch_function_modes, unseen
 
 NOT_WRITTEN = "not written"
-_modes = torch._C._len_torch_function_stack
-_UNSEEN_CAPTURE = Capture()  # it began before anybody listened
-
-_Result = TypeVar("_Result")
+_UNSEEN_CAPTURE = Capture()  # began before the first recording opened
 
 
-class _ThreadState(threading.local):
-    muted = 0  # the recorder's own work, autotuning, compilation
-    graph_call = -1
-    execution: Any = None  # of a graph whose fingerprints are planned
-    plan: GraphPlan | None = None  # that made it
-    in_graph = 0
-    backward = False
-    optimizer = 0
-    launch: Launch | None = None
-    opaque = 0  # launches of the user's own code that are over: each may have written to anything
-
-
-class Bus:
-    """Fans what probes see out to the open recordings."""
-
-    def __init__(self) -> None:
-        self.listeners: tuple[Listener, ...] = ()
-        self.bystanders: tuple[Bystander, ...] = ()
-        self.storages = Storages()
-        self.here = _ThreadState()
-        self.capture: Capture | None = None  # the CUDA graph that is being captured
-        self.accepts_compact = False  # no recording wants more of a steady launch than a note
-        self.notes_have_ends = False  # what a note returns is to be called after the launch
-        self.profiler = 0  # the number of the profiler of torch's that is at work; 0 when none is
-        self._profilers = itertools.count(1)
-        self.profiled_from = 0  # graph calls before this one began without it
-        self.planner: Planner | None = None  # the only recording, if its hashes can be planned
-        self.note: Callable[[CompactCall], Any] = _ignore
-        self.steady_sites: dict[int, SteadySite] = {}  # by the number that a note has for it
-        self._steady_ids = itertools.count()
-        self.executing = 0  # graphs; one of them may outlast the recording that it began under
-        self.before_capture: Callable[[], None] | None = None
-        self.after_detach: Callable[[Listener], None] | None = None
-        self._graph_calls = itertools.count()
-        self._graph_calls_begun = 0
-        self.site_ids = itertools.count()
-        self._kernels: dict[tuple[str, str, str], Kernel] = {}
-        self._kernel_ids = itertools.count()
-        self._lock = threading.Lock()
-
-    def attach(self, listener: Listener) -> int:
-        """From which graph call on it hears of everything."""
-        with self._lock:
-            # Before it is among them: a launch that finds it there must not believe that notes will do.
-            self.accepts_compact = False
-            self.listeners = (*self.listeners, listener)
-            self.refresh()
-            return self._graph_calls_begun
-
-    def detach(self, listener: Listener) -> None:
-        with self._lock:
-            self.listeners = tuple(each for each in self.listeners if each is not listener)
-            self.refresh()
-            if not self.listeners:
-                self.storages.clear()
-                self._kernels = {}
-                if not self.executing:
-                    self.steady_sites = {}
-        if self.after_detach is not None:
-            try:
-                self.after_detach(listener)
-            except Exception:
-                listener.finding(own_fault("letting go of CUDA graphs, which may still take fingerprints"))
-
-    def forget(self) -> None:
-        """In a forked child: nobody listens, and the weak references are its own copies."""
-        self.listeners = ()
-        self.bystanders = ()
-        self.accepts_compact, self.planner, self.note, self.profiler = False, None, _ignore, 0
-        self.steady_sites, self.executing = {}, 0
-        self.storages = Storages()
-        self.here = _ThreadState()
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def mute(self) -> Iterator[None]:
-        """Nothing that happens inside, on this thread, is the program's own."""
-        here = self.here
-        here.muted += 1
-        try:
-            yield
-        finally:
-            here.muted -= 1
-
-    def kernel(self, name: str, kind: str, producer: str, source: str = "", source_hash: str = "") -> Kernel:
-        key, kernels = (name, kind, source_hash), self._kernels
-        known = kernels.get(key)
-        if known is None:
-            made = Kernel(next(self._kernel_ids), name, kind, producer, source, source_hash)
-            known = kernels.setdefault(key, made)  # another thread may have been faster
-        return known
-
-    def number(self, steady: SteadySite) -> int:
-        """What a note calls this place."""
-        number = next(self._steady_ids)  # never another one's again
-        self.steady_sites[number] = steady
-        return number
-
-    def refresh(self) -> None:
-        """Whether every recording can do with notes may have changed."""
-        listeners = self.listeners
-        self.accepts_compact = (
-            bool(listeners) and self.capture is None and all(each.accepts_compact for each in listeners)
-        )
-        self.planner = None
-        # A range in a profiler's trace has an end.
-        self.notes_have_ends = bool(self.profiler) or any(each.notes_have_ends for each in listeners)
-        notes = [each.note for each in listeners]
-        self.note = notes[0] if len(notes) == 1 else _all_of(notes)
-        if len(listeners) == 1 and self.capture is None and not self.profiler:
-            self.planner = listeners[0].planner
-
-    def profiled(self, is_on: bool) -> None:
-        """A profiler of torch's starts, or has stopped: from each graph's next execution on it is heard."""
-        self.profiler = next(self._profilers) if is_on else 0
-        self.profiled_from = self._graph_calls_begun
-        self.refresh()
-
-    def capturing(self, capture: Capture | None) -> None:
-        """A CUDA graph's capture begins, or with None has ended."""
-        self.capture = capture
-        self.refresh()
-        if capture is None:
-            return
-        if self.before_capture is not None:
-            self.before_capture()
-        for listener in self.listeners:
-            try:
-                kept = listener.capturing()
-            except Exception:
-                listener.finding(own_fault("preparing for a CUDA graph"))
-            else:
-                if kept is not None:
-                    capture.kept[listener] = kept
-
-    def note_failed(self, graph_call: int, line: int, error: BaseException) -> None:
-        """A compiled graph raised; if a noted launch did it, its note stands last and has that line."""
-        for listener in self.listeners:
-            listener.note_failed(graph_call, line, error)
-
-    def graph_call(self, graph: Graph, phase: Phase, stream: int, inputs: Sequence[Any] = ()) -> int:
-        """A compiled graph starts to execute, with these inputs."""
-        call = GraphCall(next(self._graph_calls), graph, threading.get_ident(), stream, phase)
-        self._graph_calls_begun = call.index + 1
-        for listener in self.listeners:
-            listener.graph_call(call, inputs)
-        return call.index
-
-    def replayed(self, capture: Capture) -> None:
-        """A CUDA graph was replayed: each launch of its capture has been enqueued once more."""
-        stream = torch.cuda.current_stream().cuda_stream
-        epochs = []
-        for template in capture.templates:
-            epochs.append(tuple([storage.epoch for storage in template.storages]))
-            for storage in template.written:
-                storage.epoch += 1
-        for listener in self.listeners:
-            try:
-                listener.replayed(capture, epochs, stream, self.here.graph_call)
-            except Exception:
-                listener.finding(own_fault("recording the replay of a CUDA graph"))
-        capture.replays += 1
-
-    def finding(self, finding: Finding) -> None:
-        for listener in self.listeners:
-            listener.finding(finding)
-
-    def compiled(self, record: Record) -> None:
-        """The compiler did something."""
-        for listener in self.listeners:
-            listener.compiled(record)
-
-    def mark(self, kind: str, text: str) -> None:
-        for listener in self.listeners:
-            listener.mark(kind, text)
-
-    def step(self) -> None:
-        for listener in self.listeners:
-            listener.step()
-
-    def pass_by(self, what: str, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Run an operator that launches nothing, for those who list it all the same."""
-        if not self.bystanders:
-            return func(*args, **kwargs)
-        told = self._tell(func, [partial(b.passing, what, func, args, kwargs) for b in self.bystanders])
-        result = func(*args, **kwargs)
-        self._tell(func, [partial(t, result) for t in told if t is not None])
-        return result
-
-    def unwrapped(self, func: Any, types: Any, args: Any, kwargs: Any) -> None:
-        """A subclass is about to take an operator apart."""
-        self._tell(func, [partial(b.unwrapping, func, types, args, kwargs) for b in self.bystanders])
-
-    def _tell(self, func: Any, listeners: list[Callable[[], Any]]) -> list[Any]:
-        answers = []
-        for listener in listeners:
-            try:
-                answers.append(listener())
-            except Exception:
-                self.finding(own_fault(f"looking at {func}"))
-        return answers
+class Bus(FanOut):
+    """The one way from probes to recordings: probes emit here, and each open recording listens."""
 
     def phase(self) -> Phase:
         here = self.here
@@ -252,27 +40,27 @@ class Bus:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Launch, and let every recording see it before and after."""
+        """Launch; every recording sees it before and after."""
         here = self.here
         try:
-            if _modes():
+            if torch_function_modes():
                 launch = unseen(self._begin, point, flat, func, args, kwargs)
             else:
                 launch = self._begin(point, flat, func, args, kwargs)
         except Exception:
-            self.finding(own_fault(f"looking at the arguments of {point.site.kernel.name}"))
+            self.finding(own_fault(f"reading the arguments of {point.site.kernel.name}"))
             return func(*args, **kwargs)
         here.launch = launch
         here.muted += point.is_leaf
         try:
-            launch.result = launch.func(*args, **kwargs)  # a listener may have put another in its place
+            launch.result = launch.func(*args, **kwargs)  # a listener may have replaced it
         except BaseException as error:
             launch.error = error
             raise
         finally:
             here.muted -= point.is_leaf
             here.launch = launch.outer
-            if _modes():
+            if torch_function_modes():
                 unseen(self._end, launch)
             else:
                 self._end(launch)
@@ -290,7 +78,7 @@ class Bus:
         launch.start_ns = kwargs["started_ns"] if point.is_past else monotonic_ns()
         launch.stream, captured = _stream(point, kwargs) if point.cuda_index >= 0 else (0, False)
         launch.captured = (self.capture or _UNSEEN_CAPTURE) if captured else None
-        listeners = self.listeners  # before asking whether notes will do
+        listeners = self.listeners  # read before `accepts_compact`, see `attach`
         if self.accepts_compact and point.steady is not None:
             launch.is_tracked, launch.storages, launch.uninitialised = False, [], point.steady.uninitialised
             launch.storage_ids = launch.epochs = launch.offsets = ()
@@ -390,42 +178,11 @@ class Bus:
         return point.sealed[returns]
 
 
-def _ignore(entry: CompactCall) -> None:
-    """A graph that was running when the last recording closed still makes its notes."""
-
-
-def _all_of(notes: Sequence[Callable[[CompactCall], Any]]) -> Callable[[CompactCall], Any]:
-    def note(entry: CompactCall) -> Callable[[], None]:
-        ends = [end for each in notes if (end := each(entry)) is not None]
-
-        def end_all() -> None:
-            for end in ends:
-                end()
-
-        return end_all
-
-    return note if notes else _ignore
-
-
 def _stream(point: LaunchPoint, kwargs: dict[str, Any]) -> tuple[int, bool]:
     stream = kwargs.get("stream")
     if not isinstance(stream, int):
         stream = torch._C._cuda_getCurrentRawStream(point.cuda_index)
     return stream, torch._C._cuda_isCurrentStreamCapturing()
-
-
-def unseen(do: Callable[..., _Result], *args: Any) -> _Result:
-    """Do something of our own where the user's torch-function modes do not see what it asks of tensors."""
-    if not _modes():
-        return do(*args)
-    with torch._C.DisableTorchFunction():
-        return do(*args)
-
-
-def own_fault(where: str) -> Finding:
-    """The recorder's own mistake: said, but never the user's problem."""
-    trace = traceback.format_exc(limit=-3).strip()
-    return Finding("recorder-error", f"kernelscope failed while {where}; the program went on.\n{trace}")
 
 
 BUS = Bus()

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
-from kernelscope.events import Arg, Role
+from kernelscope.events import Arg, Role, Site
 
 from .describe import describe, flat_names, flatten, plain
-from .launch import Launch
+from .launch import Launch, LaunchPoint
 
 
 def overload_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpOverload | None:
@@ -101,6 +101,18 @@ def _schema_role(argument: Any) -> Role:
     if argument.alias_info is None or not argument.alias_info.is_write:
         return "in"
     return "out" if argument.is_out else "inout"
+
+
+def operator_point(site: Site, func: Any, **known: Any) -> LaunchPoint:
+    """The launch point of an operator; `known` is what its probe knows of it."""
+    return LaunchPoint(
+        site,
+        is_pending=is_async_collective(func),
+        returns=True,
+        return_names=return_names(func),
+        uninitialised_returns=uninitialised_returns(func),
+        **known,
+    )
 
 
 def return_names(func: Any) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 import torch
 
 from kernelscope.events import Call, GraphCall
-from kernelscope.probes.launch import GraphPlan, GraphReadings, Kept, Launch
+from kernelscope.probes.launch import Launch
+from kernelscope.probes.listener import GraphPlan, GraphReadings, Kept
 
 
 class Observer(Protocol):

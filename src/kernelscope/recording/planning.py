@@ -9,8 +9,9 @@ from typing import Any
 from kernelscope.events import Call, SteadySite
 from kernelscope.fingerprint.fingerprinter import Fingerprinter
 from kernelscope.fingerprint.plans import CannotPlan, Plan, in_one_pass, plan
-from kernelscope.probes.bus import BUS, own_fault
-from kernelscope.probes.launch import GraphReadings
+from kernelscope.probes.bus import BUS
+from kernelscope.probes.listener import GraphReadings
+from kernelscope.probes.own_work import own_fault
 from kernelscope.store.memory_run import MemoryRun
 
 

@@ -19,11 +19,13 @@ from kernelscope.events import COMPACT_CALL, Call, CompactCall, Finding, Graph, 
 from kernelscope.fingerprint.captured import CapturedFingerprints
 from kernelscope.fingerprint.fingerprinter import Fingerprinter
 from kernelscope.probes import PROBES
-from kernelscope.probes.bus import BUS, own_fault, unseen
+from kernelscope.probes.bus import BUS
 from kernelscope.probes.compilation.compile_settings import changed_settings
 from kernelscope.probes.cuda_graphs.tree_graphs import drop_tree_graphs
 from kernelscope.probes.describe import plain
-from kernelscope.probes.launch import Capture, GraphPlan, GraphReadings, Kept, Launch
+from kernelscope.probes.launch import Capture, Launch
+from kernelscope.probes.listener import GraphPlan, GraphReadings, Kept, Listener, ignore
+from kernelscope.probes.own_work import own_fault, unseen
 from kernelscope.probes.torch_flags import Switches
 from kernelscope.recording.times.call_times import CallTimes
 from kernelscope.recording.times.profiler_ranges import ProfilerRanges
@@ -44,7 +46,7 @@ class StopAtCall(SystemExit):
     """Ends the program where the recording was asked to stop; a plain exit to everybody else."""
 
 
-class Recording:
+class Recording(Listener):
     """Turns launches into the calls of one run, in memory or in a new folder on disk."""
 
     def __init__(self, config: Config, path: Path | None = None, *, keeps_calls: bool = True) -> None:
@@ -368,7 +370,7 @@ class Recording:
     @property
     def note(self) -> Callable[[CompactCall], Any]:
         if self._is_paused:
-            return _ignore
+            return ignore
         whole = self.accepts_compact or self.planner is not None
         note = self.sink.note if whole else self._note_if_wanted
         if BUS.profiler and self.ranges is not None and self._is_profiled:
@@ -488,7 +490,3 @@ class Recording:
 
 def _not_in_graph(why: str) -> Finding:
     return Finding("values-in-cuda-graph", f"calls replayed from a CUDA graph have no hashes: {why}")
-
-
-def _ignore(entry: CompactCall) -> None:
-    """The recording pauses."""

@@ -18,7 +18,8 @@ from kernelscope.probes.bus import BUS
 from kernelscope.probes.compilation.fx_stages import Stage
 from kernelscope.probes.compilation.lowering import LoweredGraph
 from kernelscope.probes.gcu.graphs import variables as gcu_variables
-from kernelscope.probes.launch import Capture, Launch, Listener
+from kernelscope.probes.launch import Capture, Launch
+from kernelscope.probes.listener import Listener
 from kernelscope.probes.python_wrappers.graph_results import GraphResults
 from kernelscope.shadowing.checks.launch_check import LaunchCheck, Pending
 from kernelscope.shadowing.checks.memory_check import MemoryCheck

@@ -23,8 +23,10 @@ from kernelscope.fingerprint.cuda.launcher import Prepared, quick
 from kernelscope.fingerprint.stats import Stats
 from kernelscope.fingerprint.torch_bits import quiet
 from kernelscope.model.run import Run
-from kernelscope.probes.bus import BUS, own_fault
-from kernelscope.probes.launch import GraphReadings, Launch
+from kernelscope.probes.bus import BUS
+from kernelscope.probes.launch import Launch
+from kernelscope.probes.listener import GraphReadings
+from kernelscope.probes.own_work import own_fault
 from kernelscope.recording.launch_values import Slots, readable_returns
 from kernelscope.recording.planning import readings_of
 

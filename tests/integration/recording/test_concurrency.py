@@ -206,7 +206,7 @@ def test_a_thread_that_comes_while_the_first_launch_becomes_known(
     tiny: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It must not write notes for what is known by half: their numbers would be missing."""
-    x, know, others = torch.ones(8), wrapper_launches._returned_addresses, []
+    x, know, others = torch.ones(8), wrapper_launches.returned_addresses, []
 
     def know_slowly(*args: Any) -> Any:
         monkeypatch.undo()
@@ -216,7 +216,7 @@ def test_a_thread_that_comes_while_the_first_launch_becomes_known(
         return know(*args)
 
     with kernelscope.record() as run:
-        monkeypatch.setattr(wrapper_launches, "_returned_addresses", know_slowly)
+        monkeypatch.setattr(wrapper_launches, "returned_addresses", know_slowly)
         for _ in range(3):
             tiny(x)
         assert isinstance(run.entries[-1], bytes), "it was noted"

@@ -11,7 +11,8 @@ from time import monotonic_ns
 from typing import Any
 
 from kernelscope.events import Frame
-from kernelscope.probes.bus import BUS, own_fault
+from kernelscope.probes.bus import BUS
+from kernelscope.probes.own_work import own_fault
 from kernelscope.stages.records import FRAME, Compilation, Incident, Made, Record, Stage
 
 _MOST_KEPT = 200  # compilations whose records are held for the cache: a backward comes after its forward

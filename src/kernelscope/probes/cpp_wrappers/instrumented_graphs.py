@@ -17,9 +17,10 @@ from typing import Any
 import torch
 
 from kernelscope.events import Finding, Frame, Graph
-from kernelscope.probes.bus import BUS, own_fault
+from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import LaunchPoint
 from kernelscope.probes.origins import caller_frames
+from kernelscope.probes.own_work import own_fault
 from kernelscope.probes.patching import Patch, PatchSet
 
 from .instrumented_code import instrument

@@ -13,12 +13,12 @@ from typing import Any, cast
 
 import torch
 
-from kernelscope.events import Arg, Finding, Frame, Role, Site, TensorSpec
+from kernelscope.events import Arg, Finding, Frame, Role, TensorSpec
 from kernelscope.fingerprint.torch_bits import quiet
-from kernelscope.probes.bus import BUS, own_fault, unseen
+from kernelscope.probes.bus import BUS
 from kernelscope.probes.describe import describe, interned
 from kernelscope.probes.launch import LaunchPoint
-from kernelscope.probes.python_wrappers.wrapper_launches import source_hash
+from kernelscope.probes.own_work import own_fault, unseen
 
 from .launch_log import AFTER, BEFORE, BIRTH, Entry, Place, Told
 
@@ -120,18 +120,9 @@ class PastLaunches:
         if point is None:
             name, meta = entry.names[0], entry.meta
             source = str(meta.get("source", ""))
-            kernel = BUS.kernel(name, meta["kind"], "inductor", source, source_hash(source, name))
-            device = next((a.tensor.device for a in args if a.tensor is not None), "")
+            kernel = BUS.kernel(name, meta["kind"], "inductor", source)
             config = {"nodes": meta["nodes"]} if "nodes" in meta else {}
-            site = Site(
-                next(BUS.site_ids),
-                kernel,
-                args,
-                "C++ wrapper",
-                device=device,
-                origin=self._origin,
-                config=config,
-            )
+            site = BUS.site(kernel, args, self._origin, file="C++ wrapper", config=config)
             point = self._points[key] = LaunchPoint(site, is_leaf=True, is_past=True)
         return point
 

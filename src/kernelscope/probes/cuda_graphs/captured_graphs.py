@@ -10,9 +10,11 @@ import weakref
 from typing import Any
 
 from kernelscope.events import Finding
-from kernelscope.probes.bus import BUS, own_fault
-from kernelscope.probes.launch import Capture, Listener
+from kernelscope.probes.bus import BUS
+from kernelscope.probes.launch import Capture
+from kernelscope.probes.listener import Listener
 from kernelscope.probes.origins import caller_frames
+from kernelscope.probes.own_work import own_fault
 from kernelscope.probes.patching import Patch, PatchSet
 
 from .tree_graphs import drop_tree_graphs, tree_graphs

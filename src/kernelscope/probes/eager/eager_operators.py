@@ -11,21 +11,19 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernelscope.events import Site
 from kernelscope.fingerprint.fingerprinter import why_not
-from kernelscope.probes.bus import BUS, own_fault, unseen
+from kernelscope.probes.bus import BUS
 from kernelscope.probes.describe import flatten, geometry
 from kernelscope.probes.launch import LaunchPoint
 from kernelscope.probes.operators import (
-    is_async_collective,
     is_birth,
     is_view,
     operator_args,
     operator_name,
-    return_names,
-    uninitialised_returns,
+    operator_point,
 )
 from kernelscope.probes.origins import caller_frames, caller_key
+from kernelscope.probes.own_work import own_fault, unseen
 from kernelscope.probes.patching import resolve
 
 _NOT_KERNELS = {"prim", "prims", "profiler", "debug_mode_ops"}
@@ -135,26 +133,10 @@ class _OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its 
         point = self._points.get(key)
         if point is None:
             _, described = operator_args(func, args, kwargs)
-            frames = caller_frames()
-            device = next((a.tensor.device for a in described if a.tensor is not None), "")
-            site = Site(
-                next(BUS.site_ids),
-                BUS.kernel(operator_name(func), "op", "eager"),
-                described,
-                file=frames[0].file if frames else "",
-                line=frames[0].line if frames else 0,
-                origin=frames,
-                device=device,
-            )
-            point = self._points[key] = LaunchPoint(
-                site,
-                is_static=False,
-                is_opaque=getattr(func, "namespace", "") != "aten",
-                is_pending=is_async_collective(func),
-                returns=True,
-                return_names=return_names(func),
-                uninitialised_returns=uninitialised_returns(func),
-            )
+            kernel = BUS.kernel(operator_name(func), "op", "eager")
+            site = BUS.site(kernel, described, caller_frames())
+            is_opaque = getattr(func, "namespace", "") != "aten"
+            point = self._points[key] = operator_point(site, func, is_static=False, is_opaque=is_opaque)
         return flat, point
 
 

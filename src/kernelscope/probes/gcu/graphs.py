@@ -16,12 +16,12 @@ import torch
 
 from kernelscope.events import Arg, Direction, Frame, Graph, Site
 from kernelscope.probes import operators
-from kernelscope.probes.bus import BUS, own_fault, unseen
+from kernelscope.probes.bus import BUS
 from kernelscope.probes.describe import describe, flatten
 from kernelscope.probes.launch import LaunchPoint
 from kernelscope.probes.origins import LineMap, caller_frames, is_users
+from kernelscope.probes.own_work import own_fault, unseen
 from kernelscope.probes.patching import Patch, PatchSet
-from kernelscope.probes.python_wrappers.wrapper_launches import source_hash
 
 _EXECUTOR = "kernelscope.gcu.execution.executor"
 
@@ -116,9 +116,7 @@ class GcuGraphs(PatchSet):
                 Arg(names[i], "in" if i < made else "out", describe(t), buffers[i])
                 for i, t in enumerate(tensors)
             )
-            known = BUS.kernel(
-                kernel.name, "gcu", "gcu", launch.source, source_hash(launch.source, kernel.name)
-            )
+            known = BUS.kernel(kernel.name, "gcu", "gcu", launch.source)
             config = {"nodes": list(kernel.nodes)}
             site = self._site(launch, known, args, config)
             self._points[key] = LaunchPoint(site, is_leaf=True)
@@ -130,17 +128,8 @@ class GcuGraphs(PatchSet):
             origin = self._callers.get(id(step.graph), ()) + origin
         from kernelscope.gcu.execution.graph_code import line_of
 
-        device = next((a.tensor.device for a in args if a.tensor is not None), "")
-        return Site(
-            next(BUS.site_ids),
-            kernel,
-            args,
-            step.graph.path,
-            line_of(step),
-            config=config,
-            origin=origin,
-            device=device,
-        )
+        path, line = step.graph.path, line_of(step)
+        return BUS.site(kernel, args, origin, file=path, line=line, config=config)
 
     def _around_aten(self, original: Any) -> Any:
         here = BUS.here
@@ -169,12 +158,8 @@ class GcuGraphs(PatchSet):
             named = [call.graph.names[call.places[n]] if isinstance(n, torch.fx.Node) else "" for n in given]
             _, described = operators.operator_args(call.target, args, kwargs, lambda i: True, named)
             kernel = BUS.kernel(operators.operator_name(call.target), "extern", "gcu")
-            self._points[key] = LaunchPoint(
-                self._site(call, kernel, described, {}),
-                is_leaf=call.target.namespace == "aten",
-                is_opaque=call.target.namespace != "aten",
-                returns=True,
-                return_names=operators.return_names(call.target),
-                uninitialised_returns=operators.uninitialised_returns(call.target),
+            site, is_leaf = self._site(call, kernel, described, {}), call.target.namespace == "aten"
+            self._points[key] = operators.operator_point(
+                site, call.target, is_leaf=is_leaf, is_opaque=not is_leaf
             )
         return flat, self._points[key]

@@ -18,9 +18,10 @@ from typing import Any
 import torch
 
 from kernelscope.events import Direction, Finding, Frame, Graph
-from kernelscope.probes.bus import BUS, own_fault, unseen
+from kernelscope.probes.bus import BUS
 from kernelscope.probes.cpp_wrappers.instrumented_graphs import CppWrapped, CppWrappers
 from kernelscope.probes.origins import LineMap, caller_frames, compiled_user_code
+from kernelscope.probes.own_work import own_fault, unseen
 from kernelscope.probes.patching import Patch, PatchSet
 
 from .hooked_wrapper import HookedWrapper, read_with_births

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kernelscope.probes.bus import BUS
-from kernelscope.probes.launch import GraphPlan, GraphReadings, Planner
+from kernelscope.probes.listener import GraphPlan, GraphReadings, Planner
 
 from .hooked_source import Codes, Hook
 from .planned_source import BEGIN, FLUSH, PlannedLaunch, PlannedSource, Read, Unplannable, plan_source
-from .wrapper_launches import WrapperLaunches
+from .wrapper_launches import SeenLaunch
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,10 @@ class PreparedPlan:
 
 
 def prepare(
-    planner: Planner, graph_call: int, launches: WrapperLaunches, source: str, path: str
+    planner: Planner, graph_call: int, launches: Mapping[str, SeenLaunch], source: str, path: str
 ) -> PreparedPlan | None:
     """A plan like the execution that has just ended, or None where the next may differ."""
-    readings = planner.readings(graph_call, len(launches.notable))
+    readings = planner.readings(graph_call, len(launches))
     if readings is None:
         return None
     try:
@@ -38,8 +38,7 @@ def prepare(
     if plan is None:
         return None
     names = {
-        _name(hook): BUS.number(readings.steady_sites[steady.site.id])
-        for hook, (_, steady) in launches.notable.items()
+        _name(hook): BUS.number(readings.steady_sites[seen.steady.site.id]) for hook, seen in launches.items()
     }
     flushes = {f"{FLUSH}{i}": Hook(flush) for i, flush in enumerate(plan.flushes)}
     return PreparedPlan(
@@ -51,7 +50,9 @@ def _name(hook: str) -> str:
     return f"{hook}_planned"
 
 
-def _launches(launches: WrapperLaunches, readings: GraphReadings) -> Iterator[tuple[str, PlannedLaunch]]:
+def _launches(
+    launches: Mapping[str, SeenLaunch], readings: GraphReadings
+) -> Iterator[tuple[str, PlannedLaunch]]:
     known: dict[int, Read] = {}
 
     def is_read_already(view: Read) -> bool:
@@ -64,8 +65,8 @@ def _launches(launches: WrapperLaunches, readings: GraphReadings) -> Iterator[tu
         readings.swapped[tensor] = view.number
         return True
 
-    for hook, (_, steady) in launches.notable.items():
-        site, addresses = steady.site, launches.addresses[hook]
+    for hook, seen in launches.items():
+        site, addresses = seen.steady.site, seen.addresses
         if site.id not in readings.steady_sites:
             raise Unplannable(f"{site.kernel.name} was not seen")
 

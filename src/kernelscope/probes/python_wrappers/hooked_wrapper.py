@@ -18,12 +18,14 @@ from kernelscope.events import COMPACT_CALL
 from kernelscope.generated_code.kernels import GeneratedKernel
 from kernelscope.generated_code.wrapper import Wrapper
 from kernelscope.probes.bus import BUS
-from kernelscope.probes.launch import Planner
+from kernelscope.probes.listener import Planner
 
 from . import hooked_source
 from .graph_plans import PreparedPlan, prepare
 from .hooked_source import Codes, Hook, bind, hooked
-from .wrapper_launches import WrapperLaunches, is_birth, is_launch, lookup
+from .multi_kernels import unhook_kernel
+from .wrapper_calls import is_birth, is_launch, lookup
+from .wrapper_launches import WrapperLaunches
 
 _Aliases: TypeAlias = tuple[tuple[int, int], ...]
 
@@ -68,7 +70,7 @@ class HookedWrapper:
 
     def follow(self, ended: int = -1) -> None:
         """Do as the recordings want it now; `ended` is the execution that has just taken place."""
-        planner, is_known = BUS.planner, self._text.is_static and not self._launches.unseen
+        planner, is_known = BUS.planner, self._text.is_static and self._launches.is_complete
         if planner is not self._planner:
             self._plan, self._planner = None, None
         if is_known and BUS.accepts_compact:
@@ -85,7 +87,9 @@ class HookedWrapper:
     def look_at(self, inputs: Any) -> None:
         """A plan holds for as long as the inputs share memory in the way they did when it was made."""
         planner, plan = BUS.planner, self._plan
-        if planner is None or (planner is self._planner and (plan is None or not self._is_touchy(plan))):
+        if planner is None or (
+            planner is self._planner and (plan is None or not self._depends_on_aliasing(plan))
+        ):
             return
         aliases = _aliases(inputs)
         if plan is None:
@@ -96,7 +100,7 @@ class HookedWrapper:
         elif plan.writes_inputs:
             BUS.storages.touch(inputs)
 
-    def _is_touchy(self, plan: PreparedPlan) -> bool:
+    def _depends_on_aliasing(self, plan: PreparedPlan) -> bool:
         """Whether it would be wrong for inputs that share memory in another way: inputs that were one tensor
         have one fingerprint."""
         return plan.writes_inputs or (
@@ -104,17 +108,18 @@ class HookedWrapper:
         )
 
     def _with_notes(self, ends: bool) -> Codes:
-        notable = dict(self._launches.notable)  # other threads may find more
-        numbers = {name: BUS.number(steady) for name, steady in notable.values()}
+        notable = self._launches.notable()
+        numbers = {seen.note: BUS.number(seen.steady) for seen in notable.values()}
         how = frozenset(notable), ends
         _, codes = _read(self._text.source, self.namespace, births=False, notes=how)
         return bind(codes, self._hooks | _noted_with() | numbers)
 
     def _planned(self, planner: Planner, graph_call: int) -> PreparedPlan | None:
-        if len(self._launches.notable) != self._launches.count or self._aliases is None:
+        notable = self._launches.notable()
+        if len(notable) != self._launches.count or self._aliases is None:
             return None
         path = str(self.namespace.get("__file__", "<wrapper>"))
-        plan = prepare(planner, graph_call, self._launches, self._text.source, path)
+        plan = prepare(planner, graph_call, notable, self._text.source, path)
         if plan is not None:
             self._as_planned = bind(plan.codes, _noted_with() | plan.constants)
         return plan
@@ -135,7 +140,7 @@ class HookedWrapper:
         for function, code in self._originals:
             function.__code__ = code
         for kernel in self._sub_kernels:
-            vars(kernel).pop("run", None)
+            unhook_kernel(kernel)
 
 
 def _noted_with() -> dict[str, Any]:

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 import sys
-import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import cached_property, lru_cache, partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch._ops import HigherOrderOperator
 
 from kernelscope.events import Arg, Frame, Kernel, Role, Site, SteadySite
 from kernelscope.generated_code.calls import ArgText, Callsite
 from kernelscope.generated_code.kernels import GeneratedKernel
 from kernelscope.generated_code.wrapper import Wrapper
-from kernelscope.probes import operators
-from kernelscope.probes.bus import BUS, own_fault, unseen
-from kernelscope.probes.describe import describe, flatten, plain
+from kernelscope.probes.bus import BUS
+from kernelscope.probes.describe import flatten
 from kernelscope.probes.launch import Launch, LaunchPoint
-from kernelscope.probes.operators import operator_args, operator_name
+from kernelscope.probes.operators import operator_args, operator_name, operator_point
 from kernelscope.probes.origins import LineMap, is_users
+from kernelscope.probes.own_work import own_fault, unseen
 from kernelscope.probes.triton.kernel_signatures import (
     cpp_arguments,
     is_users_own,
@@ -33,13 +30,23 @@ from kernelscope.probes.triton.kernel_signatures import (
     triton_constants,
 )
 
+from .call_arguments import Address, flat_texts, positional_arg, returned_addresses, shape_key, variables_of
+from .multi_kernels import hook_kernel, launching
 from .planned_source import address_of
+from .wrapper_calls import LOCAL_LAUNCHES, is_birth, lookup
 
-# Methods of a local tensor that launch a kernel; the wrapper calls them without going through a global.
-LOCAL_LAUNCHES = {".zero_", ".copy_", ".fill_"}
 # In the name of a kernel that updates inputs (running statistics, counters): Inductor keeps the line of its
 # last node, which is the copy, made by no line. What was computed before it may be anything.
 UPDATES = "_copy_"
+
+
+@dataclass(frozen=True, slots=True)
+class SeenLaunch:
+    """What the first launch of a call in a wrapper has shown."""
+
+    note: str  # name of the constant with the number that notes have for it
+    steady: SteadySite
+    addresses: list[Address]  # of each argument and each returned tensor
 
 
 class WrapperLaunches:
@@ -59,11 +66,19 @@ class WrapperLaunches:
         self._lines = lines
         self._callers = callers  # the user's lines that called the graph
         self.count = 0
-        self.unseen: set[str] = set()  # hooks of launches that have not been seen yet
-        self.notable: dict[str, tuple[str, SteadySite]] = {}  # by hook: what a note of it says, and its name
-        # By hook: a variable for each argument and returned tensor, and the expression with its address.
-        self.addresses: dict[str, list[tuple[str, str] | None]] = {}
+        self._hooks: set[str] = set()
+        # By hook: None where a note is not enough. An entry is written at once, for other threads to read.
+        self._seen: dict[str, SeenLaunch | None] = {}
         self.sub_kernels: list[Any] = []  # of MultiKernels: their `run` is hooked on the object itself
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every launch has been seen at least once."""
+        return len(self._seen) == len(self._hooks)
+
+    def notable(self) -> dict[str, SeenLaunch]:
+        """By hook: the launches of which a note is enough."""
+        return {hook: seen for hook, seen in list(self._seen.items()) if seen is not None}
 
     def hook(self, callsite: Callsite) -> Callable[..., Any]:
         path = callsite.path
@@ -90,7 +105,6 @@ class WrapperLaunches:
         return self._positional(callsite, self._kernel(text, text.maker), (), lambda: target)
 
     def _multi_kernel(self, callsite: Callsite, multi_kernel: Any) -> Callable[..., Any]:
-        """A MultiKernel benchmarks its kernels and then runs the one it picked: that one is the launch."""
         launches: dict[int, Callable[..., Any]] = {}
         for i, kernel in enumerate(multi_kernel.kernels):
             name = str(kernel.inductor_meta.get("kernel_name", callsite.path))
@@ -99,17 +113,9 @@ class WrapperLaunches:
             run = partial(type(kernel).run, kernel)
             launches[id(kernel)] = self._triton(replace(callsite, args=passed), text, kernel, run)
             if kernel not in self.sub_kernels:  # equal kernels share one MultiKernel
-                kernel.run = partial(_run_sub_kernel, kernel)
+                hook_kernel(kernel)
                 self.sub_kernels.append(kernel)
-
-        def launch(*args: Any, **kwargs: Any) -> Any:
-            outer, _here.sub_launches = _here.sub_launches, launches
-            try:
-                return multi_kernel.run(*args, **kwargs)
-            finally:
-                _here.sub_launches = outer
-
-        return launch
+        return launching(multi_kernel, launches)
 
     def _triton(self, callsite: Callsite, text: GeneratedKernel, owner: Any, run: Any) -> Callable[..., Any]:
         producer = "user" if is_users_own(owner) else "inductor"
@@ -121,31 +127,22 @@ class WrapperLaunches:
         )
 
     def _kernel(self, text: GeneratedKernel, kind: str, producer: str = "inductor") -> Kernel:
-        return BUS.kernel(text.name, kind, producer, text.source, source_hash(text.source, text.name))
+        return BUS.kernel(text.name, kind, producer, text.source)
 
     def _site(self, callsite: Callsite, kernel: Kernel, args: tuple[Arg, ...]) -> Site:
-        device = next((a.tensor.device for a in args if a.tensor is not None), "")
         origin = self._frames(callsite)
         if not origin and not any(a.tensor is not None and a.role != "out" for a in args):
             # Seeds are drawn at the start by a node without a stack: they belong to the line that uses them.
             made = {callsite.target, *(a.wrapper_name for a in args if a.role in ("out", "inout"))} - {""}
-            later = (c for c in self._wrapper.callsites if c.line > callsite.line and made & _names(c))
+            later = (c for c in self._wrapper.callsites if c.line > callsite.line and made & variables_of(c))
             origin = next((f for c in later if (f := self._frames(c))), ())
         if not origin and UPDATES in kernel.name:
             origin = self._callers
         origin = origin or self._lines.nearest_frames(callsite.line)
         if not origin or not is_users(origin[0].file):
             origin = self._callers + origin  # torch's own modules leave no line of the user's in the graph
-        return Site(
-            next(BUS.site_ids),
-            kernel,
-            args,
-            self._path,
-            callsite.line,
-            origin=origin,
-            device=device,
-            collective=next((str(a.value) for a in args if a.name == "group_name"), ""),
-        )
+        group = next((str(a.value) for a in args if a.name == "group_name"), "")
+        return BUS.site(kernel, args, origin, file=self._path, line=callsite.line, collective=group)
 
     def _frames(self, callsite: Callsite) -> tuple[Frame, ...]:
         text = self._wrapper.kernels.get(callsite.path)
@@ -179,8 +176,7 @@ class WrapperLaunches:
 
         def point_for(args: tuple[Any, ...]) -> LaunchPoint:
             texts = [*callsite.args, *[ArgText("", False)] * (len(args) - len(callsite.args))]
-            described = tuple(_positional_arg(i, v, texts[i], names) for i, v in enumerate(args))
-            self.addresses[callsite.hook] = [address_of(text.node) for text in texts]
+            described = tuple(positional_arg(i, v, texts[i], names) for i, v in enumerate(args))
             site = self._site(callsite, kernel, described)
             opaque = kernel.producer != "inductor"
             return LaunchPoint(
@@ -190,7 +186,7 @@ class WrapperLaunches:
         def launch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, LaunchPoint | None]:
             if here.muted or not BUS.listeners:
                 return func()(*args, **kwargs), None
-            key = None if is_static else tuple(_shape_key(a) for a in args)
+            key = None if is_static else tuple(shape_key(a) for a in args)
             flat = args[: len(args) - extra] if extra else args
             point = points.get(key) or _new_point(points, key, kernel, point_for, flat)
             if point is None:
@@ -204,21 +200,16 @@ class WrapperLaunches:
         callsite: Callsite,
         run: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, LaunchPoint | None]],
     ) -> Callable[..., Any]:
-        """The first launch is looked at closely; after it, if nobody wants values, a note will do."""
-        is_plain = not _interprets()
-        self.unseen.add(callsite.hook)
+        """The first launch is recorded in full; after it a note is enough, unless values are wanted."""
+        is_plain, hook, seen = not _interprets(), callsite.hook, self._seen
+        self._hooks.add(hook)
         self.count += 1
 
         def launch(*args: Any, **kwargs: Any) -> Any:
             result, point = run(args, kwargs)
-            if point is not None and point.steady is not None and callsite.hook in self.unseen:
-                if point.is_leaf and not point.scalars and is_plain:
-                    given = len(point.site.args)
-                    returned = _returned_addresses(callsite.target, result, flatten(args, kwargs))
-                    self.addresses[callsite.hook] = self.addresses[callsite.hook][:given] + returned
-                    self.notable[callsite.hook] = callsite.steady, point.steady
-                # Last: a thread that finds no hook here writes notes for all that are notable.
-                self.unseen.discard(callsite.hook)
+            if point is not None and point.steady is not None and hook not in seen:
+                is_notable = point.is_leaf and not point.scalars and is_plain
+                seen[hook] = _seen(callsite, point, result, args, kwargs) if is_notable else None
             return result
 
         return launch
@@ -236,30 +227,26 @@ class WrapperLaunches:
         )
 
         def point_for(args: tuple[Any, ...], kwargs: dict[str, Any]) -> LaunchPoint:
-            texts = list(_flat_texts(callsite, args, kwargs))
+            texts = list(flat_texts(callsite, args, kwargs))
             names = [t.name for t in texts]
-            self.addresses[callsite.hook] = [address_of(text.node) for text in texts]
             _, described = operator_args(
                 described_by, args, kwargs, lambda i: i < len(texts) and texts[i].literal, names
             )
             site = self._site(callsite, kernel, described)
-            return LaunchPoint(
+            return operator_point(
                 site,
+                described_by,
                 is_static=is_static,
                 is_leaf=is_leaf,
                 is_opaque=not is_leaf,
-                is_pending=operators.is_async_collective(described_by),
                 is_wrappers=True,
-                returns=True,
-                return_names=operators.return_names(described_by),
-                uninitialised_returns=operators.uninitialised_returns(described_by),
             )
 
         def launch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, LaunchPoint | None]:
             if here.muted or not BUS.listeners:
                 return func(*args, **kwargs), None
             flat = flatten(args, kwargs)
-            key = None if is_static else tuple(_shape_key(a) for a in flat)
+            key = None if is_static else tuple(shape_key(a) for a in flat)
             point = points.get(key) or _new_point(points, key, kernel, point_for, args, kwargs)
             if point is None:
                 return func(*args, **kwargs), None
@@ -268,20 +255,16 @@ class WrapperLaunches:
         return self._once_steady(callsite, launch)
 
 
-def _returned_addresses(target: str, result: Any, given: list[Any]) -> list[tuple[str, str] | None]:
-    """Where the wrapper finds what a launch returned, in the order of the site's arguments."""
-    if isinstance(result, torch.Tensor):
-        results, places = [result], ["{}"]
-    elif isinstance(result, tuple | list):
-        results, places = list(result), [f"{{}}[{i}]" for i in range(len(result))]
-    else:
-        return []
-    known = {id(value) for value in given}
-    return [
-        (target, place) if target.isidentifier() else None
-        for value, place in zip(results, places, strict=True)
-        if isinstance(value, torch.Tensor) and id(value) not in known
-    ]
+def _seen(
+    callsite: Callsite, point: LaunchPoint, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> SeenLaunch:
+    assert point.steady is not None
+    given = len(point.site.args)
+    texts = flat_texts(callsite, args, kwargs) if point.returns else callsite.args
+    addresses: list[Address] = [address_of(text.node) for text in texts][:given]
+    addresses += [None] * (given - len(addresses))
+    addresses += returned_addresses(callsite.target, result, flatten(args, kwargs))
+    return SeenLaunch(callsite.steady, point.steady, addresses)
 
 
 def _interprets() -> bool:
@@ -299,91 +282,6 @@ def _new_point(
     except Exception:
         BUS.finding(own_fault(f"describing {kernel.name}"))
         return None
-
-
-def _names(callsite: Callsite) -> set[str]:
-    """Every variable that a call in the wrapper is given."""
-    texts = [*callsite.args, *callsite.kwargs.values()]
-    return {text.name for text in texts} | {item.name for text in texts for item in text.items or ()}
-
-
-class _ThreadState(threading.local):
-    sub_launches: Mapping[int, Callable[..., Any]] = {}  # of the MultiKernel callsite that is running
-
-
-_here = _ThreadState()
-
-
-def _run_sub_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
-    launch = _here.sub_launches.get(id(kernel)) or partial(type(kernel).run, kernel)
-    return launch(*args, **kwargs)
-
-
-def lookup(path: str, namespace: dict[str, Any]) -> Any:
-    """What a dotted path means in a module, or None."""
-    root, *rest = path.split(".")
-    found = namespace.get(root)
-    for name in rest:
-        found = getattr(found, name, None)
-    return found
-
-
-def is_birth(path: str, target: Any) -> bool:
-    name = path.rpartition(".")[2]
-    return name.startswith("empty_strided") or name == "alloc_from_pool" or operators.is_birth(target)
-
-
-def is_launch(path: str, namespace: dict[str, Any], kernels: Mapping[str, GeneratedKernel]) -> bool:
-    """Whether a call in a wrapper launches a kernel or hands out memory, and so is to be hooked."""
-    if path.startswith("."):
-        return path in LOCAL_LAUNCHES
-    root = path.split(".")[0]
-    target = lookup(path, namespace)
-    if root in kernels or root == "extern_kernels" or is_birth(path, target):
-        return target is not None
-    if isinstance(target, OpOverload | OpOverloadPacket):
-        return not operators.is_view(target)
-    return isinstance(target, HigherOrderOperator)
-
-
-@lru_cache(maxsize=4096)
-def source_hash(source: str, name: str) -> str:
-    """Equal for two kernels that differ only in Inductor's numbering (`…_0`, `…_3`)."""
-    base = re.sub(r"_\d+$", "", name)
-    normal = re.sub(rf"\b{re.escape(base)}_\d+\b", base, source) if base else source
-    return hashlib.sha256(normal.encode()).hexdigest()[:16] if source else ""
-
-
-def _positional_arg(i: int, value: Any, text: ArgText, names: Sequence[tuple[str, Role]]) -> Arg:
-    name, role = (
-        names[i] if i < len(names) else (f"arg{i}", "inout" if isinstance(value, torch.Tensor) else "scalar")
-    )
-    if isinstance(value, torch.Tensor):
-        return Arg(name, role if role != "scalar" else "in", describe(value), text.name)
-    if text.literal:
-        return Arg(name, "scalar", None, text.name, plain(value))
-    return Arg(name, "scalar", None, text.name, varies=True)
-
-
-def _shape_key(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.shape, value.stride() if value.layout is torch.strided else None
-    return value if isinstance(value, int) else None
-
-
-def _flat_texts(callsite: Callsite, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[ArgText]:
-    """The wrapper's words for each flat argument."""
-    unknown = ArgText("", False)
-    texts = [*callsite.args, *[unknown] * (len(args) - len(callsite.args))]
-    given = [
-        *zip(texts, args, strict=False),
-        *((callsite.kwargs.get(k, unknown), v) for k, v in kwargs.items()),
-    ]
-    for text, value in given:
-        if isinstance(value, list | tuple) and any(isinstance(v, torch.Tensor) for v in value):
-            yield from text.items or [text] * len(value)
-        else:
-            yield text
 
 
 def _method(name: str) -> Callable[..., Any]:

@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
-from kernelscope.events import Arg, Site
-from kernelscope.probes.bus import BUS, own_fault, unseen
+from kernelscope.events import Arg
+from kernelscope.probes.bus import BUS
 from kernelscope.probes.compilation.benchmarking import muted
 from kernelscope.probes.describe import describe, plain
 from kernelscope.probes.launch import LaunchPoint
 from kernelscope.probes.origins import caller_frames, caller_key
+from kernelscope.probes.own_work import own_fault, unseen
 from kernelscope.probes.patching import Patch, PatchSet
-from kernelscope.probes.python_wrappers.wrapper_launches import source_hash
 
 from .kernel_signatures import declared_constexprs
 from .pointer_roles import roles_in_source
@@ -153,19 +153,9 @@ def _make_point(
         else Arg(name, "scalar", varies=True)
         for name, value in zip(names, flat, strict=True)
     )
-    frames = caller_frames()
-    device = next((a.tensor.device for a in args if a.tensor is not None), "")
-    site = Site(
-        next(BUS.site_ids),
-        BUS.kernel(name, "triton", "user", source, source_hash(source, name)),
-        args,
-        file=frames[0].file if frames else "",
-        line=frames[0].line if frames else 0,
-        grid=(*(int(n) for n in grid), 1, 1)[:3],
-        config=settings,
-        origin=frames,
-        device=device,
-    )
+    known = BUS.kernel(name, "triton", "user", source)
+    whole_grid = (*(int(n) for n in grid), 1, 1)[:3]
+    site = BUS.site(known, args, caller_frames(), grid=whole_grid, config=settings)
     return LaunchPoint(site, is_leaf=True, is_opaque=True)
 
 

@@ -1,0 +1,265 @@
+"""The open recordings, and what they are told apart from launches: graph calls, captures, findings, steps."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from typing import Any
+
+import torch
+
+from kernelscope.events import (
+    Arg,
+    CompactCall,
+    Finding,
+    Frame,
+    Graph,
+    GraphCall,
+    Kernel,
+    Phase,
+    Site,
+    SteadySite,
+)
+from kernelscope.stages.records import Record
+
+from .launch import Capture, Launch
+from .listener import Bystander, GraphPlan, Listener, Planner, ignore
+from .own_work import own_fault
+from .storages import Storages
+
+
+class _ThreadState(threading.local):
+    muted = 0  # the recorder's own work, autotuning, compilation
+    graph_call = -1
+    execution: Any = None  # the graph call, where its fingerprints are planned
+    plan: GraphPlan | None = None  # that made it
+    in_graph = 0
+    backward = False
+    optimizer = 0
+    launch: Launch | None = None
+    opaque = 0  # launches of the user's own code that are over: each may have written to anything
+
+
+class FanOut:
+    """Passes what probes see on to the open recordings; keeps what is a fact of the process."""
+
+    def __init__(self) -> None:
+        self.listeners: tuple[Listener, ...] = ()
+        self.bystanders: tuple[Bystander, ...] = ()
+        self.storages = Storages()
+        self.here = _ThreadState()
+        self.capture: Capture | None = None  # the CUDA graph that is being captured
+        self.accepts_compact = False  # a note of a launch at a steady site is enough for every recording
+        self.notes_have_ends = False  # what a note returns is to be called after the launch
+        self.profiler = 0  # the number of torch's profiler that is running; 0 when none is
+        self._profilers = itertools.count(1)
+        self.profiled_from = 0  # graph calls before this one began without it
+        self.planner: Planner | None = None  # the only recording, if its hashes can be planned
+        self.note: Callable[[CompactCall], Any] = ignore
+        self.steady_sites: dict[int, SteadySite] = {}  # by the number that a note has for it
+        self._steady_ids = itertools.count()
+        self.executing = 0  # graphs that run now; one may outlast the recording that it began under
+        self.before_capture: Callable[[], None] | None = None
+        self.after_detach: Callable[[Listener], None] | None = None
+        self._graph_calls = itertools.count()
+        self._graph_calls_begun = 0
+        self.site_ids = itertools.count()
+        self._kernels: dict[tuple[str, str, str], Kernel] = {}
+        self._kernel_ids = itertools.count()
+        self._lock = threading.Lock()
+
+    def attach(self, listener: Listener) -> int:
+        """Returns the first graph call that it observes as a whole."""
+        with self._lock:
+            # Before it is added: a launch that finds it among the listeners must not make a compact note.
+            self.accepts_compact = False
+            self.listeners = (*self.listeners, listener)
+            self.refresh()
+            return self._graph_calls_begun
+
+    def detach(self, listener: Listener) -> None:
+        with self._lock:
+            self.listeners = tuple(each for each in self.listeners if each is not listener)
+            self.refresh()
+            if not self.listeners:
+                self.storages.clear()
+                self._kernels = {}
+                if not self.executing:
+                    self.steady_sites = {}
+        if self.after_detach is not None:
+            try:
+                self.after_detach(listener)
+            except Exception:
+                listener.finding(own_fault("releasing CUDA graphs, which may still take fingerprints"))
+
+    def forget(self) -> None:
+        """In a forked child: it has no listeners, and the weak references are its own copies."""
+        self.listeners = ()
+        self.bystanders = ()
+        self.accepts_compact, self.planner, self.note, self.profiler = False, None, ignore, 0
+        self.steady_sites, self.executing = {}, 0
+        self.storages = Storages()
+        self.here = _ThreadState()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def mute(self) -> Iterator[None]:
+        """Nothing that happens inside, on this thread, is the program's own."""
+        here = self.here
+        here.muted += 1
+        try:
+            yield
+        finally:
+            here.muted -= 1
+
+    def kernel(self, name: str, kind: str, producer: str, source: str = "") -> Kernel:
+        source_hash = _source_hash(source, name) if source else ""
+        key, kernels = (name, kind, source_hash), self._kernels
+        known = kernels.get(key)
+        if known is None:
+            made = Kernel(next(self._kernel_ids), name, kind, producer, source, source_hash)
+            known = kernels.setdefault(key, made)  # another thread may have been faster
+        return known
+
+    def site(self, kernel: Kernel, args: tuple[Arg, ...], origin: tuple[Frame, ...], **known: Any) -> Site:
+        """A new site: on the device of its first tensor, and without a `file` at the line of its origin."""
+        device = next((a.tensor.device for a in args if a.tensor is not None), "")
+        if "file" not in known and origin:
+            known |= {"file": origin[0].file, "line": origin[0].line}
+        return Site(next(self.site_ids), kernel, args, origin=origin, device=device, **known)
+
+    def number(self, steady: SteadySite) -> int:
+        """The number by which notes refer to this site."""
+        number = next(self._steady_ids)  # never used for another one
+        self.steady_sites[number] = steady
+        return number
+
+    def refresh(self) -> None:
+        """What the recordings want together; called whenever that may have changed."""
+        listeners = self.listeners
+        self.accepts_compact = (
+            bool(listeners) and self.capture is None and all(each.accepts_compact for each in listeners)
+        )
+        self.planner = None
+        # A range in a profiler's trace has an end.
+        self.notes_have_ends = bool(self.profiler) or any(each.notes_have_ends for each in listeners)
+        notes = [each.note for each in listeners]
+        self.note = notes[0] if len(notes) == 1 else _all_of(notes)
+        if len(listeners) == 1 and self.capture is None and not self.profiler:
+            self.planner = listeners[0].planner
+
+    def profiled(self, is_on: bool) -> None:
+        """One of torch's profilers starts or has stopped; it counts from each graph's next call on."""
+        self.profiler = next(self._profilers) if is_on else 0
+        self.profiled_from = self._graph_calls_begun
+        self.refresh()
+
+    def capturing(self, capture: Capture | None) -> None:
+        """A CUDA graph's capture begins, or with None has ended."""
+        self.capture = capture
+        self.refresh()
+        if capture is None:
+            return
+        if self.before_capture is not None:
+            self.before_capture()
+        for listener in self.listeners:
+            try:
+                kept = listener.capturing()
+            except Exception:
+                listener.finding(own_fault("preparing for a CUDA graph"))
+            else:
+                if kept is not None:
+                    capture.kept[listener] = kept
+
+    def note_failed(self, graph_call: int, line: int, error: BaseException) -> None:
+        """A compiled graph raised; if a noted launch did, its note is the last and has that line."""
+        for listener in self.listeners:
+            listener.note_failed(graph_call, line, error)
+
+    def graph_call(self, graph: Graph, phase: Phase, stream: int, inputs: Sequence[Any] = ()) -> int:
+        """A compiled graph starts to execute, with these inputs."""
+        call = GraphCall(next(self._graph_calls), graph, threading.get_ident(), stream, phase)
+        self._graph_calls_begun = call.index + 1
+        for listener in self.listeners:
+            listener.graph_call(call, inputs)
+        return call.index
+
+    def replayed(self, capture: Capture) -> None:
+        """A CUDA graph was replayed: each launch of its capture has been enqueued once more."""
+        stream = torch.cuda.current_stream().cuda_stream
+        epochs = []
+        for template in capture.templates:
+            epochs.append(tuple([storage.epoch for storage in template.storages]))
+            for storage in template.written:
+                storage.epoch += 1
+        for listener in self.listeners:
+            try:
+                listener.replayed(capture, epochs, stream, self.here.graph_call)
+            except Exception:
+                listener.finding(own_fault("recording the replay of a CUDA graph"))
+        capture.replays += 1
+
+    def finding(self, finding: Finding) -> None:
+        for listener in self.listeners:
+            listener.finding(finding)
+
+    def compiled(self, record: Record) -> None:
+        """The compiler did something."""
+        for listener in self.listeners:
+            listener.compiled(record)
+
+    def mark(self, kind: str, text: str) -> None:
+        for listener in self.listeners:
+            listener.mark(kind, text)
+
+    def step(self) -> None:
+        for listener in self.listeners:
+            listener.step()
+
+    def pass_by(self, what: str, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Run an operator that launches nothing; bystanders list it."""
+        if not self.bystanders:
+            return func(*args, **kwargs)
+        after = self._call_all(func, [partial(b.passing, what, func, args, kwargs) for b in self.bystanders])
+        result = func(*args, **kwargs)
+        self._call_all(func, [partial(t, result) for t in after if t is not None])
+        return result
+
+    def unwrapped(self, func: Any, types: Any, args: Any, kwargs: Any) -> None:
+        """A tensor subclass is about to take an operator apart."""
+        self._call_all(func, [partial(b.unwrapping, func, types, args, kwargs) for b in self.bystanders])
+
+    def _call_all(self, func: Any, calls: list[Callable[[], Any]]) -> list[Any]:
+        answers = []
+        for call in calls:
+            try:
+                answers.append(call())
+            except Exception:
+                self.finding(own_fault(f"looking at {func}"))
+        return answers
+
+
+def _all_of(notes: Sequence[Callable[[CompactCall], Any]]) -> Callable[[CompactCall], Any]:
+    def note(entry: CompactCall) -> Callable[[], None]:
+        ends = [end for each in notes if (end := each(entry)) is not None]
+
+        def end_all() -> None:
+            for end in ends:
+                end()
+
+        return end_all
+
+    return note if notes else ignore
+
+
+@lru_cache(maxsize=4096)
+def _source_hash(source: str, name: str) -> str:
+    """Equal for two kernels that differ only in Inductor's numbering (`…_0`, `…_3`)."""
+    base = re.sub(r"_\d+$", "", name)
+    normal = re.sub(rf"\b{re.escape(base)}_\d+\b", base, source) if base else source
+    return hashlib.sha256(normal.encode()).hexdigest()[:16]
