@@ -14,7 +14,7 @@ from kernelscope.trials.settings import PASSED
 
 PROGRAM = """
 import atexit, sys
-from kernelscope.quick_start import importing, leave
+from kernelscope.processes.quick_start import importing, leave
 
 with importing():
     import json
@@ -79,7 +79,7 @@ def test_whether_torch_is_for_gpus_is_known_without_loading_it(tmp_path: Path) -
 
 FORKS = """
 import os, sys
-from kernelscope.quick_start import only_this_process
+from kernelscope.processes.quick_start import only_this_process
 
 me = os.getpid()
 with only_this_process():
