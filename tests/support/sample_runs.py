@@ -34,7 +34,7 @@ from kernelscope.stages.records import (
     Refusal,
     Stage,
 )
-from kernelscope.store.schema import OBJECTS, SCHEMA_VERSION, VIEWS
+from kernelscope.store.run_db.schema import OBJECTS, SCHEMA_VERSION, VIEWS
 from kernelscope.store.writer import Writer
 
 SPEC = TensorSpec("float32", (8, 64), (64, 1), "cpu")

@@ -8,7 +8,7 @@ from typing import Any
 
 from kernelscope.stages import Stages
 from kernelscope.stages.records import FRAME, Compilation, Record, Stage
-from kernelscope.store.codec import storable
+from kernelscope.store.run_db.codec import storable
 
 _NOT_SHOWN = ("fx", "dag", "times")  # the same once more, as JSON
 

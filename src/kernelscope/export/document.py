@@ -11,7 +11,7 @@ from kernelscope.events import Finding, Graph, Kernel
 from kernelscope.model.call import KernelCall
 from kernelscope.model.derived_findings import findings_in
 from kernelscope.model.run import Run
-from kernelscope.store.codec import to_json
+from kernelscope.store.run_db.codec import to_json
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.views import plain, stages
 from kernelscope.views.call_filter import CallFilter

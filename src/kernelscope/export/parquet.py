@@ -17,7 +17,7 @@ from kernelscope.errors import RunError
 from kernelscope.fingerprint.stats import Stats
 from kernelscope.model.call import KernelCall
 from kernelscope.model.run import Run
-from kernelscope.store.codec import storable, to_json
+from kernelscope.store.run_db.codec import storable, to_json
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.views.call_filter import CallFilter
 from kernelscope.views.plain import hash_form

@@ -16,7 +16,7 @@ from kernelscope.analysis.producers import Flows
 from kernelscope.events import Finding, Site
 from kernelscope.model.call import KernelCall
 from kernelscope.model.run import Run
-from kernelscope.store.codec import storable, to_json
+from kernelscope.store.run_db.codec import storable, to_json
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.views import plain
 from kernelscope.views.call_filter import CallFilter

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from kernelscope.errors import RunError
-from kernelscope.store.codec import storable
+from kernelscope.store.run_db.codec import storable
 
 from .answers import Answers, NotAsked
 from .page_text import page

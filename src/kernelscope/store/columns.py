@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from kernelscope.events import Call, Site
 from kernelscope.model.run import Run
+from kernelscope.store.run_db.reader import DatabaseReader
 
-from . import codec
-from .reader import DatabaseReader
+from .run_db import codec
 from .stored_run import StoredRun
 
 Ints = NDArray[np.int64]

@@ -11,9 +11,9 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from kernelscope.errors import RunError
+from kernelscope.store.run_db.reader import DatabaseReader
 
 from . import folder
-from .reader import DatabaseReader
 
 SUFFIX = ".zip"
 _PART = r"((rank|child)-\d+(-\d+)?/)?"

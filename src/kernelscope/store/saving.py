@@ -11,9 +11,9 @@ from typing import Any
 
 from kernelscope.errors import RunError, reason
 from kernelscope.model.run import Run
+from kernelscope.store.run_db.database import LOG_SHIFT, Database
 
 from . import folder
-from .database import LOG_SHIFT, Database
 from .file_systems import network_of
 
 

@@ -17,10 +17,11 @@ from kernelscope.model.kinds import view_of
 from kernelscope.model.run import Run, is_graph
 from kernelscope.stages.records import Record
 from kernelscope.store.flight.reader import FlightLog, read_flight
+from kernelscope.store.run_db.reader import DatabaseReader
+from kernelscope.store.run_db.run_rows import RunRows
 
-from . import codec, folder, stage_rows
-from .reader import DatabaseReader
-from .run_rows import RunRows
+from . import folder
+from .run_db import codec, stage_rows
 from .saved_values import value_of
 from .saving import save_run
 from .tensors import SavedTensor

@@ -17,8 +17,8 @@ from kernelscope.stages.records import Record
 from kernelscope.store.flight.markers import StreamMarkers
 from kernelscope.store.flight.recorder import SLOTS, Flight
 from kernelscope.store.flight.ring import Ring
+from kernelscope.store.run_db.database import LOG_SHIFT, Database
 
-from .database import LOG_SHIFT, Database
 from .file_systems import about_disk, network_of
 
 TICK = 0.4  # seconds between two transactions: below the half second that a crash may cost

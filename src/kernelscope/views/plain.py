@@ -11,7 +11,7 @@ from kernelscope.events import Frame
 from kernelscope.model.call import KernelCall
 from kernelscope.model.run import Run
 from kernelscope.stages.export import provenance_form
-from kernelscope.store.codec import to_json
+from kernelscope.store.run_db.codec import to_json
 
 
 def dump(value: Any) -> None:

@@ -22,8 +22,8 @@ from kernelscope.errors import RunError
 from kernelscope.events import Call, GraphCall
 from kernelscope.export import FORMS, export
 from kernelscope.model.run import Run
-from kernelscope.store.codec import storable
 from kernelscope.store.memory_run import MemoryRun
+from kernelscope.store.run_db.codec import storable
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.store.writer import Writer
 from kernelscope.views.call_filter import CallFilter

@@ -17,13 +17,14 @@ from tests.support.sample_runs import info, write_sample
 import kernelscope
 from kernelscope.cli import main
 from kernelscope.errors import RunError
-from kernelscope.store import database, folder, reader
-from kernelscope.store.database import Database
+from kernelscope.store import folder
 from kernelscope.store.file_systems import can_lock, file_system_of, network_of
 from kernelscope.store.flight import crash
 from kernelscope.store.flight import reader as flight_reader
 from kernelscope.store.flight.reader import is_recording
 from kernelscope.store.flight.recorder import Flight
+from kernelscope.store.run_db import database, reader
+from kernelscope.store.run_db.database import Database
 
 Capture = pytest.CaptureFixture[str]
 ROOT = Path(__file__).parents[3]

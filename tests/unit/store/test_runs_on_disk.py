@@ -36,13 +36,14 @@ import kernelscope
 from kernelscope import RunError
 from kernelscope.events import Call, GraphCall
 from kernelscope.model.run import Run
-from kernelscope.store import codec, folder
+from kernelscope.store import folder
 from kernelscope.store.flight.crash import crash_of
 from kernelscope.store.flight.reader import read_flight
 from kernelscope.store.flight.recorder import Flight
 from kernelscope.store.memory_run import MemoryRun
 from kernelscope.store.packing import pack, unpack
-from kernelscope.store.schema import COLUMNS, OBJECTS, SCHEMA_VERSION, TABLES
+from kernelscope.store.run_db import codec
+from kernelscope.store.run_db.schema import COLUMNS, OBJECTS, SCHEMA_VERSION, TABLES
 from kernelscope.store.tensors import read_tensor
 from kernelscope.store.writer import Writer
 

@@ -12,8 +12,8 @@ from kernelscope.analysis.alignment.align import Alignment, align
 from kernelscope.analysis.diff.saved_errors import saved_pairs
 from kernelscope.analysis.diff.search import diff
 from kernelscope.errors import RunError
-from kernelscope.store.codec import to_json
 from kernelscope.store.folder import TENSORS
+from kernelscope.store.run_db.codec import to_json
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.store.tensors import read_tensor
 

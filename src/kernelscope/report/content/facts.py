@@ -7,10 +7,10 @@ from typing import Any
 
 from kernelscope.errors import RunError
 from kernelscope.store import folder
-from kernelscope.store.codec import to_json
 from kernelscope.store.flight.crash import about as about_call
 from kernelscope.store.flight.crash import crash_of
 from kernelscope.store.flight.reader import is_recording
+from kernelscope.store.run_db.codec import to_json
 from kernelscope.store.stored_run import StoredRun
 
 Form = dict[str, Any]

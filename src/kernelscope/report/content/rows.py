@@ -8,7 +8,7 @@ from typing import Any
 
 from kernelscope.events import Call
 from kernelscope.fingerprint.stats import Stats
-from kernelscope.store.codec import to_json
+from kernelscope.store.run_db.codec import to_json
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.views.plain import hash_form
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernelscope.events import Arg, Frame, Graph, Kernel, Site
-from kernelscope.store.codec import to_json
+from kernelscope.store.run_db.codec import to_json
 from kernelscope.store.stored_run import StoredRun
 
 Form = dict[str, Any]

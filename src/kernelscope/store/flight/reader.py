@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kernelscope.errors import RunError
 from kernelscope.events import Site
-from kernelscope.store import codec
+from kernelscope.store.run_db import codec
 
 from .recorder import (
     ENTERED,

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelscope.events import COMPACT_CALL, Call, CompactCall, Kernel, Site, SteadySite
-from kernelscope.store import codec
+from kernelscope.store.run_db import codec
 
 MAGIC = b"KSFLIGHT"
 VERSION = 1

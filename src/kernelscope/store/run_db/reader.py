@@ -17,10 +17,10 @@ from urllib.parse import quote
 
 from kernelscope.errors import RunError
 from kernelscope.fingerprint.stats import Stats
+from kernelscope.store.file_systems import can_share
+from kernelscope.store.run_db.schema import APPLICATION_ID, COLUMNS, OBJECTS, SCHEMA_VERSION
 
 from . import codec
-from .file_systems import can_share
-from .schema import APPLICATION_ID, COLUMNS, OBJECTS, SCHEMA_VERSION
 
 _SMALLEST = 512  # bytes of a page
 _AT_ONCE = 64  # fingerprints that are read together

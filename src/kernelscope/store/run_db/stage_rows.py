@@ -9,8 +9,7 @@ from typing import Any
 
 from kernelscope.stages.json_records import frames_of, frames_to_plain, nodes_of, nodes_to_plain
 from kernelscope.stages.records import Candidate, Compilation, Incident, Provenance, Record, Refusal, Stage
-
-from .codec import Row
+from kernelscope.store.run_db.codec import Row
 
 _TABLES: dict[type, str] = {
     Compilation: "compilations",

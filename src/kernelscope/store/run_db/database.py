@@ -14,10 +14,10 @@ from urllib.parse import quote
 
 from kernelscope.events import Call, Finding, GraphCall, Mark, RunInfo, Site
 from kernelscope.stages.records import Record
+from kernelscope.store.file_systems import can_lock
+from kernelscope.store.run_db.schema import APPLICATION_ID, OBJECTS, SCHEMA_VERSION
 
 from . import codec, stage_rows
-from .file_systems import can_lock
-from .schema import APPLICATION_ID, OBJECTS, SCHEMA_VERSION
 
 # Rows in one statement. SQLite lets go of Python's lock at each: with one row in each, the recorded program
 # and the writer would hand that lock to and fro all the time.

@@ -1,0 +1,1 @@
+"""run.db: its tables, the rows in them, writing and reading it."""
