@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kernelscope.store.tensors import SavedTensor
 
 _EMBEDDED = ("tensors.py", "rounding.py", "main.py")
-_RANDOM = "random_numbers.py"
+_RANDOM = ("../../shadowing/reference/random_numbers.py", "random_numbers.py")
 _PRIMS = re.compile(r"torch\.ops\.prims\.(?!convert_element_type\b|iota\b|device_put\b)")
 _WIDTH = 110
 _IRRELEVANT = ("fx_graph_", "worker_", "compile_threads", "trace.", "force_disable_caches")
@@ -80,7 +80,7 @@ def ending(eager: str, first: Sequence[str] = (), *, draws: bool = False) -> lis
     right = f"drawing({eager})" if draws else eager
     return [
         rule(SHARED),
-        *_embedded([*_EMBEDDED, *([_RANDOM] if draws else [])]),
+        *_embedded([*_EMBEDDED, *(_RANDOM if draws else ())]),
         'if __name__ == "__main__":',
         '    if hasattr(sys.stdout, "reconfigure"):  # not in a notebook',
         '        sys.stdout.reconfigure(errors="backslashreplace")',
@@ -174,6 +174,7 @@ def _embedded(files: Sequence[str]) -> list[str]:
         lines = (Path(__file__).parent / "embedded" / file).read_text(encoding="utf-8").splitlines()
         first = lines.index("from __future__ import annotations") + 1
         last = max(i for i, line in enumerate(lines) if line.startswith(("import ", "from "))) + 1
-        imports |= dict.fromkeys(line for line in lines[first:last] if line and not line.startswith("from ."))
+        own = ("from .", "from kernelscope.")
+        imports |= dict.fromkeys(line for line in lines[first:last] if line and not line.startswith(own))
         bodies.append("\n".join(lines[last:]).strip() + "\n")
     return ["\n".join(sorted(imports, key=lambda line: (line.startswith("from "), line))), *bodies]

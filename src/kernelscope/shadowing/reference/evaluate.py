@@ -18,7 +18,6 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_map
 
-from . import random_numbers
 from .in_place import InPlace
 from .layouts import as_compiled, viewed
 from .node_kinds import (
@@ -34,6 +33,7 @@ from .node_kinds import (
     value_of,
     written_names,
 )
+from .random_numbers import inductor_randint, inductor_random
 from .rounding import WIDE, eps_of, reduction_size, shaken, widen, widened
 
 _BITS = {torch.ops.aten.view.dtype}
@@ -217,14 +217,13 @@ class Reference:
     def _random(self, target: Any, args: Any, kwargs: Any) -> Any:
         if target is LOOKUP_SEED:
             return args[0][args[1]]
+        offset, triton = kwargs.get("offset", 0), self._triton
         if target is RANDOM:
             size, seed, mode = args
-            found = random_numbers.random(size, int(seed), mode, kwargs.get("offset", 0), triton=self._triton)
+            found = inductor_random(size, int(seed), mode, offset, triton=triton)
         elif target is RANDINT:
             low, high, size, seed = args
-            found = random_numbers.randint(
-                low, high, size, int(seed), kwargs.get("offset", 0), triton=self._triton
-            )
+            found = inductor_randint(low, high, size, int(seed), offset, triton=triton)
         else:
             raise CannotEvaluate(f"{target} draws random numbers of its own")
         return found.to(seed.device)

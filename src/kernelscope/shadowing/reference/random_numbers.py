@@ -1,76 +1,61 @@
 """The random numbers that Inductor's kernels draw, computed again from the seed they were given.
 
-Counter-based (Philox4x32-10): the number at a place depends on the seed and the place alone.
+A number depends on the seed and its position alone (Philox4x32-10). Scripts of `repro` contain this text.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
 import torch
 
-_MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
-_WEYL = 0x9E3779B9, 0xBB67AE85
-_LOW = np.uint64(0xFFFFFFFF)
-_SCALE = np.float32(4.6566127342e-10)
+LOW = 0xFFFFFFFF
 
 
-def philox(seed: int, offsets: np.ndarray) -> list[np.ndarray]:
-    """Four words for each counter, as uint64 arrays below 2³²; the key is the 64-bit seed."""
-    words = [offsets & _LOW, offsets >> np.uint64(32), np.zeros_like(offsets), np.zeros_like(offsets)]
-    key = [seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF]
+def philox(seed: int, count: int, offset: int) -> list[torch.Tensor]:
+    """Four words of 32 bits for each counter; the key is the 64-bit seed."""
+    counter = torch.arange(offset, offset + count, dtype=torch.int64)
+    words = [counter & LOW, (counter >> 32) & LOW, torch.zeros_like(counter), torch.zeros_like(counter)]
+    key = [seed & LOW, seed >> 32 & LOW]
     for _ in range(10):
-        a, b = _MULTIPLIERS[0] * words[0], _MULTIPLIERS[1] * words[2]
+        a, b = 0xD2511F53 * words[0], 0xCD9E8D57 * words[2]  # what is lost above 64 bits is not needed
         words = [
-            (b >> np.uint64(32)) ^ words[1] ^ np.uint64(key[0]),
-            b & _LOW,
-            (a >> np.uint64(32)) ^ words[3] ^ np.uint64(key[1]),
-            a & _LOW,
+            ((b >> 32) & LOW) ^ words[1] ^ key[0],
+            b & LOW,
+            ((a >> 32) & LOW) ^ words[3] ^ key[1],
+            a & LOW,
         ]
-        key = [(k + w) & 0xFFFFFFFF for k, w in zip(key, _WEYL, strict=True)]
+        key = [(key[0] + 0x9E3779B9) & LOW, (key[1] + 0xBB67AE85) & LOW]
     return words
 
 
-def random(size: Sequence[int], seed: int, mode: str, offset: int, *, triton: bool) -> torch.Tensor:
+def inductor_random(size: Any, seed: int, mode: str, offset: int, *, triton: bool) -> torch.Tensor:
     """What `prims.inductor_random` gives in a C++ kernel, or in a Triton kernel."""
-    words = philox(_key(seed, triton), _offsets(size, offset))
+    words = drawn_words(size, seed, offset, triton)
+    one, other = uniform(words[0], triton), uniform(words[1], triton)
     if mode == "rand":
-        values = _uniform(words[0], triton)
-    elif triton:  # Box-Muller on the first two words
-        values = _normal(np.maximum(np.float32(1e-7), _uniform(words[0], triton)), _uniform(words[1], triton))
-    else:
-        one = np.float32(1)
-        values = _normal(one - _uniform(words[0], triton), one - _uniform(words[1], triton))
-    return torch.from_numpy(values.astype(np.float32).reshape(tuple(size)))
+        return one.reshape(size)
+    if not triton:
+        one, other = 1 - one, 1 - other
+    radius = (-2 * one.clamp(min=1e-7 if triton else 0).double().log()).sqrt()  # Box-Muller
+    return (radius * (2 * math.pi * other.double()).cos()).float().reshape(size)
 
 
-def randint(
-    low: int, high: int, size: Sequence[int], seed: int, offset: int, *, triton: bool
-) -> torch.Tensor:
+def inductor_randint(low: int, high: int, size: Any, seed: int, offset: int, *, triton: bool) -> torch.Tensor:
     """What `prims.inductor_randint` gives."""
-    words = philox(_key(seed, triton), _offsets(size, offset))
-    drawn = words[0] | (words[1] << np.uint64(32))
-    values = (drawn % np.uint64(high - low)).astype(np.int64) + low
-    return torch.from_numpy(values.reshape(tuple(size)))
+    words = drawn_words(size, seed, offset, triton)
+    drawn, span = words[0] | (words[1] << 32), high - low
+    half = (drawn >> 1) & 0x7FFFFFFFFFFFFFFF  # the word has 64 bits and no sign
+    return ((half % span * 2 + (drawn & 1)) % span + low).reshape(size)
 
 
-def _key(seed: int, triton: bool) -> int:
-    return seed & 0xFFFFFFFFFFFFFFFF if triton else seed & 0xFFFFFFFF  # a C++ kernel keeps 32 bits of it
+def drawn_words(size: Any, seed: int, offset: int, triton: bool) -> list[torch.Tensor]:
+    return philox(seed if triton else seed & LOW, math.prod(size), offset)  # C++ keeps 32 bits of the seed
 
 
-def _offsets(size: Sequence[int], offset: int) -> np.ndarray:
-    return np.arange(offset, offset + math.prod(size), dtype=np.uint64)
-
-
-def _normal(u1: np.ndarray, u2: np.ndarray) -> np.ndarray:
-    radius: np.ndarray = np.sqrt(-2 * np.log(u1.astype(np.float64)))
-    return radius * np.cos(2 * math.pi * u2.astype(np.float64))
-
-
-def _uniform(words: np.ndarray, triton: bool) -> np.ndarray:
-    if triton:
-        signed = words.astype(np.uint32).view(np.int32)
-        return np.where(signed < 0, -signed - 1, signed).astype(np.float32) * _SCALE
-    return (words & np.uint64(0x7FFFFFFF)).astype(np.float32) * _SCALE
+def uniform(word: torch.Tensor, triton: bool) -> torch.Tensor:
+    if not triton:
+        return (word & 0x7FFFFFFF).float() * 4.6566127342e-10
+    signed = torch.where(word > 0x7FFFFFFF, word - (1 << 32), word)
+    return torch.where(signed < 0, -signed - 1, signed).float() * 4.6566127342e-10
