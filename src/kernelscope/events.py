@@ -6,6 +6,7 @@ a `Site` is written once, a `Call` is small and written for every launch.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field, replace
 from struct import Struct
@@ -60,9 +61,21 @@ class TensorSpec:
         return DTYPE_SHORT.get(self.dtype, self.dtype)
 
     @property
+    def text(self) -> str:
+        """ "f32[8, 4]"."""
+        return f"{self.short_dtype}{list(self.shape)}"
+
+    @property
     def short(self) -> str:
-        dims = ", ".join(map(str, self.shape))
-        return f"t: {self.short_dtype}[{dims}]" + (f" ({self.unread})" if self.unread else "")
+        return f"t: {self.text}" + (f" ({self.unread})" if self.unread else "")
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def item_size(self) -> int:
+        return item_size(self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +249,15 @@ def range_name(index: int, kernel: str) -> str:
     if not kernel.isidentifier() or not kernel.isascii():
         kernel = _NOT_IN_RANGES.sub("?", kernel)
     return f"{RANGE_PREFIX}{index} {kernel[:200]}"
+
+
+_BITS = re.compile(r"\d+")
+
+
+def item_size(dtype: str) -> int:
+    """Bytes of one element: 4 for "float32", 1 for "bool"."""
+    bits = _BITS.search(dtype)
+    return max(1, int(bits[0]) // 8) if bits else 1
 
 
 DTYPE_SHORT = {

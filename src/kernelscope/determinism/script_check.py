@@ -17,6 +17,7 @@ from kernelscope.startup.recorded_child import watch
 from kernelscope.store import folder
 from kernelscope.store.stored_run import StoredRun, load
 from kernelscope.text.file_names import file_name
+from kernelscope.text.process_ends import how_it_ended
 
 _REPEATER = "kernelscope.determinism.repeated_script"
 _MOST_SUSPECTS = 10  # are replayed
@@ -76,7 +77,7 @@ class ScriptRuns:
             status = watch(words, path, options, aside=True, environ=cache | environ)
         if status:
             script = shlex.join(self._command[1:])
-            raise RunError(f"{script} ended with status {status}; each run must finish normally")
+            raise RunError(f"{script} {how_it_ended(status)}; each run must finish normally")
 
 
 def _loaded(path: Path) -> StoredRun:

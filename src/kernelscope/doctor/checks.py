@@ -25,6 +25,7 @@ from kernelscope.config import cache_folder, compilers, has_gil, torch_variables
 from kernelscope.processes.resources import usable_cores, usable_memory
 from kernelscope.store import folder
 from kernelscope.supported import TESTED, in_words, too_new, too_old
+from kernelscope.text.process_ends import how_it_ended
 
 from .torch_variables import unread_variables
 
@@ -82,7 +83,7 @@ def _torch() -> dict[str, Any]:
         return dict(json.loads(lines[-1]))
     except (IndexError, ValueError):
         said = [line for line in child.stderr.splitlines() if re.match(r"[\w.]+(Error|Exception)\b", line)]
-        return {"error": said[-1] if said else f"it ended with status {child.returncode}"}
+        return {"error": said[-1] if said else f"it {how_it_ended(child.returncode)}"}
 
 
 def versions() -> Iterator[Result]:

@@ -5,7 +5,6 @@ Sites and not calls: the picture of a thousand steps is that of one, with number
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,8 @@ from kernelscope.analysis.producers import Flows
 from kernelscope.events import Site
 from kernelscope.model.html import visible
 from kernelscope.model.run import Run
+from kernelscope.text.amounts import counted
+from kernelscope.text.frames import innermost
 from kernelscope.views.call_filter import CallFilter
 
 from .output import new_file
@@ -66,8 +67,8 @@ class _Picture:
 
     def _node(self, id: int) -> str:
         site, times = self._sites[id], self._calls[id]
-        where = f"{os.path.basename(site.origin[0].file)}:{site.origin[0].line}" if site.origin else "?"
-        calls = f"{times} call{'s' if times > 1 else ''}"
+        where = innermost(site.origin)
+        calls = counted(times, "call")
         label = quoted(f"{site.kernel.name}", f"{site.kernel.kind}  {where}  {calls}")
         color = _COLORS.get(site.kernel.kind, "#ffffff")
         return f'site_{id} [label={label}, fillcolor="{color}"];'

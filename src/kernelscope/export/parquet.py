@@ -19,8 +19,8 @@ from kernelscope.model.call import KernelCall
 from kernelscope.model.run import Run
 from kernelscope.store.run_db.codec import storable, to_json
 from kernelscope.store.stored_run import StoredRun
+from kernelscope.text.hashes import full_hash
 from kernelscope.views.call_filter import CallFilter
-from kernelscope.views.plain import hash_form
 
 from .output import STANDARD_OUTPUT, refuse_existing
 
@@ -129,7 +129,7 @@ def _argument_rows(call: KernelCall) -> Iterator[Row]:
 
 
 def _hash(value: Any) -> str | None:
-    found = hash_form(value)
+    found = full_hash(value)
     return found if found is None or isinstance(found, str) else to_json(found)
 
 

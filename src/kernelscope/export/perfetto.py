@@ -235,11 +235,7 @@ def _is_on_device(call: KernelCall) -> bool:
 
 def _site_args(site: Site, call: KernelCall) -> dict[str, Any]:
     frame = call.origin
-    tensors = [
-        f"{arg.role} {arg.name}: {arg.tensor.short_dtype}{list(arg.tensor.shape)}"
-        for arg in site.args
-        if arg.tensor is not None
-    ]
+    tensors = [f"{arg.role} {arg.name}: {arg.tensor.text}" for arg in site.args if arg.tensor is not None]
     return {
         "kind": site.kernel.kind,
         "producer": call.producer,

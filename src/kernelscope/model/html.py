@@ -6,12 +6,14 @@ What is in a run is text and never markup: everything goes through `text`. No sc
 from __future__ import annotations
 
 import html
-import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from kernelscope.events import Finding, Frame, Graph
+from kernelscope.events import Finding, Graph
+from kernelscope.text.amounts import counted, duration
+from kernelscope.text.frames import short_frame
+from kernelscope.text.hashes import short_hash
 
 from .call_facts import CallFacts
 
@@ -102,10 +104,6 @@ def page(*parts: Markup) -> str:
     return f'{_STYLE}<div class="kernelscope">{"".join(parts)}</div>'
 
 
-def where(frame: Frame | None) -> str:
-    return f"{os.path.basename(frame.file)}:{frame.line}" if frame else "?"
-
-
 # -- a run -----------------------------------------------------------------------------------------------
 
 
@@ -125,29 +123,20 @@ def run_html(
 def _findings(found: Sequence[Finding]) -> Markup:
     rows = [(f.kind, f"call {f.call}" if f.call >= 0 else "", f.message) for f in found[:_FINDINGS]]
     more = f" (the first {_FINDINGS})" if len(found) > _FINDINGS else ""
-    count = f"{len(found)} finding{'s' if len(found) > 1 else ''}{more}"
+    count = f"{counted(len(found), 'finding')}{more}"
     return Markup(paragraph(marked(count, "bad")) + table([], rows))
 
 
 def _row(call: CallFacts) -> tuple[Any, ...]:
     graph = call.graph
     return (
-        call.index, call.kind, code(call.kernel_name), where(call.origin),
+        call.index, call.kind, code(call.kernel_name), short_frame(call.origin),
         _graph_name(graph) if graph else "", duration(call.time),
     )  # fmt: skip
 
 
 def _graph_name(graph: Graph) -> str:
     return f"{graph.name or graph.id} ({graph.direction})"
-
-
-def duration(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= size:
-            return f"{seconds / size:.2f} {unit}"
-    return f"{seconds * 1e9:.0f} ns"
 
 
 # -- a call ----------------------------------------------------------------------------------------------
@@ -185,13 +174,7 @@ def _arguments(call: CallFacts) -> Iterable[tuple[Any, ...]]:
         if arg.tensor is None:
             yield code(name), roles[i], values[i] if i < len(values) else "", "", "", ""
             continue
-        shape = f"{arg.tensor.short_dtype}{list(arg.tensor.shape)}"
-        before = "uninitialised" if i in empty else hash_text(pre.get(i))
-        after = f"{hash_text(post.get(i))}{' changed' if i in changed else ''}"
+        shape = arg.tensor.text
+        before = "uninitialised" if i in empty else short_hash(pre.get(i))
+        after = f"{short_hash(post.get(i))}{' changed' if i in changed else ''}"
         yield code(name), roles[i], shape, before, after, stats.get(i, "")
-
-
-def hash_text(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"#{value:016x}"[:9] if type(value) is int else f"#{value}"

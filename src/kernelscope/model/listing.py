@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from kernelscope.events import Finding, RunInfo
+from kernelscope.text.amounts import counted
+from kernelscope.text.frames import short_frame
+from kernelscope.text.hashes import short_hash
 
 from .call import KernelCall
 
@@ -26,7 +28,7 @@ class _Columns:
 def heading(info: RunInfo, calls: int, kernels: int, graphs: int) -> str:
     settings = ", ".join(f"{k}={v}" for k, v in info.settings.items()) or "defaults"
     rank = f"rank {info.rank} of {info.world_size}, " if info.world_size > 1 else ""
-    counts = f"{_count(calls, 'call')} of {_count(kernels, 'kernel')} in {_count(graphs, 'graph')}"
+    counts = f"{counted(calls, 'call')} of {counted(kernels, 'kernel')} in {counted(graphs, 'graph')}"
     return f"{counts}  ({rank}torch {info.versions.get('torch', '?')}, {settings})"
 
 
@@ -35,7 +37,7 @@ def lines(calls: list[KernelCall], findings: Sequence[Finding]) -> Iterator[str]
     yield from call_lines(calls)
     if findings:
         yield ""
-        yield _count(len(findings), "finding") + ":"
+        yield counted(len(findings), "finding") + ":"
         yield from (f"  {finding}" for finding in findings)
 
 
@@ -44,7 +46,7 @@ def call_lines(calls: list[KernelCall]) -> Iterator[str]:
     columns = _Columns(
         index=max((len(str(c.index + 1)) for c in calls), default=0),
         kind=max((len(c.kind) for c in calls), default=0),
-        where=max((len(_where(c)) for c in calls), default=0),
+        where=max((len(short_frame(c.origin)) for c in calls), default=0),
         name=min(max((len(c.kernel_name) for c in calls), default=0), _WIDEST_NAME),
     )
     for graph_call, group in groupby(calls, key=lambda c: c.graph_call):
@@ -63,15 +65,11 @@ def _call_line(call: KernelCall, columns: _Columns) -> str:
     parts = [
         f"{call.index:>{columns.index}}",
         f"{call.kind:<{columns.kind}}",
-        f"{_where(call):<{columns.where}}",
+        f"{short_frame(call.origin):<{columns.where}}",
         f"{nested + call.kernel_name:<{columns.name}}",
         _arguments(call),
     ]
     return ("  " + "  ".join(parts)).rstrip() + (f"  raised {call.error}" if call.error else "")
-
-
-def _where(call: KernelCall) -> str:
-    return f"{os.path.basename(call.origin.file)}:{call.origin.line}" if call.origin else "?"
 
 
 def _arguments(call: KernelCall) -> str:
@@ -86,15 +84,7 @@ def _arguments(call: KernelCall) -> str:
             dims = ",".join(map(str, arg.tensor.shape))
             dtype = arg.tensor.short_dtype
             told = "" if stats is None else f"({stats})"
-            shown.append(f"{_ROLE_MARKS.get(roles[i], '')}{arg.name}:{dtype}[{dims}]{_hash(hashed)}{told}")
+            shown.append(
+                f"{_ROLE_MARKS.get(roles[i], '')}{arg.name}:{dtype}[{dims}]{short_hash(hashed)}{told}"
+            )
     return " ".join(shown)
-
-
-def _hash(value: object) -> str:
-    if value is None:
-        return ""
-    return f"#{value:016x}"[:9] if isinstance(value, int) else f"#{value}"
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}" + ("" if n == 1 else "s")

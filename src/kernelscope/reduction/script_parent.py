@@ -15,6 +15,7 @@ from typing import Any, TextIO
 from kernelscope.errors import RunError
 from kernelscope.processes.process_trees import end_tree, has_ended
 from kernelscope.processes.signals import held_back, terminable
+from kernelscope.text.process_ends import how_it_ended
 
 from .journal import CRASHED, JOURNAL, RESULTS, TIMED_OUT, mark, reopen, underway
 
@@ -87,4 +88,4 @@ class Search:
                 end_tree(child)
                 return TIMED_OUT
         status = child.returncode
-        return f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        return how_it_ended(status)

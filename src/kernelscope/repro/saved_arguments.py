@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from kernelscope.errors import RunError
-from kernelscope.events import TensorSpec
+from kernelscope.events import TensorSpec, item_size
 from kernelscope.generated_code.wrapper import Wrapper
 from kernelscope.model.call import KernelCall
 from kernelscope.store.folder import TENSORS
@@ -191,7 +191,7 @@ def place_in_memory(call: KernelCall, given: dict[str, dict[str, Any]], names: d
             by_storage.setdefault(storage, []).append(i)
     for members in by_storage.values():
         offsets = {i: call.storages[i][2] for i in members}
-        sizes = {i: _itemsize(given[names[i]]["dtype"]) for i in members}
+        sizes = {i: item_size(given[names[i]]["dtype"]) for i in members}
         # Where memory begins is aligned; what is far into a large buffer need not have the rest.
         start = min(offsets[i] * sizes[i] for i in members) // 64 * 64
         for i in members:
@@ -200,11 +200,3 @@ def place_in_memory(call: KernelCall, given: dict[str, dict[str, Any]], names: d
                 about["offset"] = offsets[i] - start // sizes[i]
             if len(members) > 1:
                 about["memory"] = names[members[0]]
-
-
-def _itemsize(dtype: str) -> int:
-    bits = {"bool": 8, "complex64": 64, "complex128": 128, "complex32": 32}.get(dtype)
-    if bits is None:
-        digits = "".join(c for c in dtype.partition("_")[0] if c.isdigit())
-        bits = int(digits or 8)
-    return max(1, bits // 8)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from kernelscope.text.process_ends import how_it_ended
+
 
 @dataclass(frozen=True, slots=True)
 class ScriptAnswer:
@@ -41,6 +43,6 @@ def shadow_script(words: list[str], *, offload: bool, stdout: TextIO | None) -> 
 
 
 def _without_answer(status: int) -> ScriptAnswer:
-    how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+    how = how_it_ended(status)
     problem = f"the script {how} before any result was available"
     return ScriptAnswer({"culprit": None, "culprits": [], "status": 2, "problem": problem}, "", problem, 2)

@@ -6,6 +6,7 @@ import math
 import re
 from typing import Any
 
+from kernelscope.events import item_size
 from kernelscope.generated_code.kernels import GeneratedKernel
 
 from .document import new_document
@@ -15,7 +16,6 @@ _SIGNATURE = re.compile(
     r'^extern "C" +(?P<cpp>[^{;]+?)\s*(?=\{)|^(?P<python>def \w+\(.*?\)):', re.MULTILINE | re.DOTALL
 )
 _CALL = re.compile(r"\s*(def call\(|void AOTInductorModel::run_impl|void inductor_entry_impl)")
-_BITS = re.compile(r"(\d+)")
 
 
 def document(graph: StagedGraph, versions: dict[str, str]) -> dict[str, Any]:
@@ -103,8 +103,7 @@ def _buffers(dag: dict[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def _allocation(b: dict[str, Any]) -> dict[str, Any]:
-    bits = _BITS.search(b["dtype"])
-    item = 1 if bits is None else max(1, int(bits[1]) // 8)
+    item = item_size(b["dtype"])
     known = all(isinstance(s, int) for s in b["shape"])
     size = math.prod(b["shape"]) * item if known else " * ".join(map(str, [*b["shape"], item]))
     return {

@@ -19,6 +19,7 @@ from kernelscope.errors import RunError
 from kernelscope.store import folder
 from kernelscope.store.flight.crash import crash_in
 from kernelscope.store.flight.reader import read_status
+from kernelscope.text.amounts import byte_size
 
 STARTUP = Path(__file__).parent.parent / "startup" / "on_path"
 _REFRESH = 0.5
@@ -134,7 +135,7 @@ def _live_line(path: Path) -> str:
     if not found:
         return "kernelscope: waiting for torch"
     calls, graphs, written = (sum(column) for column in zip(*found, strict=True))
-    return f"kernelscope: {calls:,} calls, {graphs} graphs, {written / 1e6:.1f} MB written"
+    return f"kernelscope: {calls:,} calls, {graphs} graphs, {byte_size(written)} written"
 
 
 def _tell(path: Path, status: int, *, as_json: bool) -> None:

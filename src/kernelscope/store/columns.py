@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kernelscope.events import Call, Site
 from kernelscope.model.run import Run
+from kernelscope.store.run_db.database import LOG_SHIFT
 from kernelscope.store.run_db.reader import DatabaseReader
 
 from .run_db import codec
@@ -20,7 +21,6 @@ Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 _CHUNK = 50_000  # rows that SQLite joins to one text
-_LOG_SHIFT = 40  # of a fingerprint slot: its log
 _SPACES = bytes(c if c in b"0123456789" else 32 for c in range(256))
 _GOLDEN, _ODD1, _ODD2 = (
     np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0xBF58476D1CE4E5B9)
@@ -183,8 +183,8 @@ class _Values:
     def __init__(self, database: DatabaseReader) -> None:
         self._logs: dict[int, tuple[Ints, Words]] = {}  # by log: its slots, and what they hold
         [(first, last)] = database.rows("SELECT min(slot), max(slot) FROM fingerprints")
-        for log in range((first or 0) >> _LOG_SHIFT, ((last or 0) >> _LOG_SHIFT) + 1):
-            slots, words = self._read(database, log << _LOG_SHIFT, (log + 1 << _LOG_SHIFT) - 1)
+        for log in range((first or 0) >> LOG_SHIFT, ((last or 0) >> LOG_SHIFT) + 1):
+            slots, words = self._read(database, log << LOG_SHIFT, (log + 1 << LOG_SHIFT) - 1)
             if len(slots):
                 self._logs[log] = slots, words
 
@@ -224,7 +224,7 @@ class _Values:
 
     def _of(self, slots: Ints) -> Words:
         found = np.zeros(len(slots), np.uint64)
-        logs = slots >> _LOG_SHIFT
+        logs = slots >> LOG_SHIFT
         for log, (known, words) in self._logs.items():
             here = logs == log if len(self._logs) > 1 else np.ones(len(slots), bool)
             asked = slots[here]

@@ -19,6 +19,7 @@ from typing import IO, Any
 from kernelscope.errors import RunError
 from kernelscope.processes.process_trees import end_group, end_orphan, end_tree, handle_of, is_running
 from kernelscope.processes.quick_start import torch_is_for_gpus
+from kernelscope.text.process_ends import signal_name
 
 from .settings import FOUND, KILLED, TIMED_OUT, Outcome, Settings, Switch
 
@@ -231,11 +232,7 @@ class _Child:
 
 
 def _how(status: int) -> str:
-    if status >= 0:
-        return f"it ended with status {status}"
-    with contextlib.suppress(ValueError):
-        return f"killed by {signal.Signals(-status).name}"
-    return f"killed by signal {-status}"
+    return f"killed by {signal_name(-status)}" if status < 0 else f"it ended with status {status}"
 
 
 class _Zygote:

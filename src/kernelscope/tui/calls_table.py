@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +10,10 @@ from textual.widgets import DataTable
 
 from kernelscope.errors import RunError
 from kernelscope.model.call import KernelCall
-from kernelscope.model.html import duration, visible
+from kernelscope.model.html import visible
 from kernelscope.model.run import Run
+from kernelscope.text.amounts import duration
+from kernelscope.text.frames import short_frame
 
 PAGE = 500
 _NEAR = 100  # rows before the end
@@ -82,6 +83,6 @@ def _cells(call: KernelCall) -> tuple[object, ...]:
     graph, origin = call.graph, call.origin
     return (
         call.index, call.kind, "raised" if call.error else duration(call.time),
-        f"{os.path.basename(origin.file)}:{origin.line}" if origin else "?",
+        short_frame(origin),
         call.kernel_name, (graph.name or graph.id) if graph else "", call.step, call.phase,
     )  # fmt: skip

@@ -12,6 +12,7 @@ from kernelscope.model.call import KernelCall
 from kernelscope.model.run import Run
 from kernelscope.stages.export import provenance_form
 from kernelscope.store.run_db.codec import to_json
+from kernelscope.text.hashes import full_hash
 
 
 def dump(value: Any) -> None:
@@ -78,15 +79,10 @@ def _args(call: KernelCall, saved: dict[tuple[int, str], str]) -> list[dict[str,
             form["value"] = values[i]
         else:
             form |= {"dtype": spec.dtype, "shape": spec.shape, "stride": spec.stride, "device": spec.device}
-            form |= {"before": hash_form(pre.get(i)), "after": hash_form(post.get(i))}
+            form |= {"before": full_hash(pre.get(i)), "after": full_hash(post.get(i))}
             form |= {f"stats_{moment}": asdict(told[i]) for moment, told in stats.items() if i in told}
             form |= {
                 f"saved_{moment}": saved[i, moment] for moment in ("before", "after") if (i, moment) in saved
             }
         found.append(form)
     return found
-
-
-def hash_form(value: Any) -> Any:
-    """64 bits as hexadecimal text, because JSON's numbers are too small for them."""
-    return f"{value:016x}" if type(value) is int else value

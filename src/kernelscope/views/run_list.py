@@ -13,8 +13,9 @@ from kernelscope.store import folder
 from kernelscope.store.flight.crash import is_running
 from kernelscope.store.flight.reader import read_status
 from kernelscope.store.stored_run import load
+from kernelscope.text.amounts import byte_size
 
-from .terminal import byte_size, table
+from .terminal import table
 
 
 def run_lines(runs: Iterable[dict[str, Any]]) -> Iterator[str]:

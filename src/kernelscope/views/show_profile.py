@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 from kernelscope.analysis.profiler_join import Profile, ProfiledCall, read_profile
 from kernelscope.errors import RunError
 from kernelscope.store.stored_run import StoredRun
+from kernelscope.text.amounts import duration
+from kernelscope.text.frames import innermost
 
 from . import plain, terminal
 
@@ -38,17 +39,17 @@ def show_profile(
         print(line)
     if call is not None:
         for name, seconds in calls[0].on_device:
-            print(f"  ran on the device: {name} {terminal.seconds(seconds)}")
+            print(f"  ran on the device: {name} {duration(seconds)}")
     if more:
         print("… more: --limit 0 for all, --sort time for the longest")
 
 
 def _summary(profile: Profile, total: int) -> str:
     seen = len({call.index for call in profile.calls})
-    host = terminal.seconds(sum(call.host for call in profile.calls))
+    host = duration(sum(call.host for call in profile.calls))
     told = f"{seen:,} of {total:,} calls are in {profile.path}: {host} on the host"
     if profile.has_device:
-        told += f", {terminal.seconds(sum(call.device for call in profile.calls))} on the device"
+        told += f", {duration(sum(call.device for call in profile.calls))} on the device"
     if profile.unclaimed:
         told += f"; {profile.unclaimed:,} device kernels were not launched by a recorded call"
     return told
@@ -56,10 +57,10 @@ def _summary(profile: Profile, total: int) -> str:
 
 def _row(call: ProfiledCall, profile: Profile) -> tuple[str, ...]:
     began = min(each.start for each in profile.calls)
-    device = terminal.seconds(call.device) if call.on_device else ""
-    where = f"{os.path.basename(call.origin[0].file)}:{call.origin[0].line}" if call.origin else "?"
+    device = duration(call.device) if call.on_device else ""
+    where = innermost(call.origin)
     return (
-        str(call.index), terminal.seconds(call.start - began), terminal.seconds(call.host), device, where,
+        str(call.index), duration(call.start - began), duration(call.host), device, where,
         call.kernel_name,
     )  # fmt: skip
 

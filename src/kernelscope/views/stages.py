@@ -12,8 +12,9 @@ from kernelscope.stages import StagedGraph, Stages, user_lines
 from kernelscope.stages.export import provenance_form
 from kernelscope.stages.graphs import GCU
 from kernelscope.stages.records import Compilation, Incident, Provenance, Stage
+from kernelscope.text.amounts import duration
 
-from .terminal import node_rows, seconds, table
+from .terminal import node_rows, table
 
 # Which of torch's phases a stage is the result of.
 _PHASES = {
@@ -72,7 +73,7 @@ def tree(found: Stages, graphs: list[StagedGraph], path: Path, ran: Sequence[Gra
 
 def _graph(graph: StagedGraph) -> Iterator[str]:
     took = graph.compilation.duration_ns
-    time = f" in {seconds(took / 1e9)}" if took >= 0 and graph.made == "compiled" else ""
+    time = f" in {duration(took / 1e9)}" if took >= 0 and graph.made == "compiled" else ""
     yield f"graph {graph.name}  {_function(graph.frame)}  {_HOW.get(graph.made, graph.made)}{time}"
     phases = graph.phases
     rows = []
@@ -80,7 +81,7 @@ def _graph(graph: StagedGraph) -> Iterator[str]:
         if name in ("fx", "dag", "times", GCU):
             continue
         taken = stage.duration_ns / 1e9 if stage.duration_ns >= 0 else phases.get(_PHASES.get(name, ""), -1.0)
-        rows.append((f"  {name}", _size(stage), seconds(taken) if taken >= 0 else ""))
+        rows.append((f"  {name}", _size(stage), duration(taken) if taken >= 0 else ""))
     yield from table([], rows, right=(1, 2))
     names = kernel_names(graph)
     if names:
@@ -108,7 +109,7 @@ def kernel_block(graph: StagedGraph, name: str) -> Iterator[str]:
         yield from _user_lines(launch)
     for candidate in (c for c in graph.candidates if c.kernel == name):
         mark = "chosen" if candidate.chosen else ""
-        yield f"  tried {candidate.config}: {seconds(candidate.nanoseconds / 1e9)} {mark}".rstrip()
+        yield f"  tried {candidate.config}: {duration(candidate.nanoseconds / 1e9)} {mark}".rstrip()
     source = next((k.source for k in graph.kernels if k.name == name), "")
     yield "  source" if source else "  no source: it is not generated code"
     yield from (f"    {line}" for line in source.splitlines())

@@ -8,8 +8,9 @@ from typing import Any
 from kernelscope.events import Site
 from kernelscope.model.call import KernelCall
 from kernelscope.stages.records import Provenance
-
-from .plain import hash_form
+from kernelscope.text.amounts import duration
+from kernelscope.text.frames import innermost
+from kernelscope.text.hashes import full_hash
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[int] = ()) -> Iterator[str]:
@@ -39,7 +40,7 @@ def call_block(call: KernelCall, saved: dict[tuple[int, str], str]) -> Iterator[
         "grid": call.grid,
         "config": ", ".join(f"{k}={v}" for k, v in call.config.items()) or None,
         "device": call.device + (f", stream {call.stream:#x}" if call.stream else ""),
-        "time": None if call.time is None else seconds(call.time),
+        "time": duration(call.time) or None,
         "inside": None if call.parent is None else f"call {call.parent}",
         "replay": call.replay,
         "wrapper": "{}:{}".format(*call.wrapper_line) if call.wrapper_line[0] else None,
@@ -74,7 +75,7 @@ def _arguments(call: KernelCall, saved: dict[tuple[int, str], str]) -> Iterator[
             yield name, roles[i], str(values[i]), "", ""
             continue
         spec = arg.tensor
-        shape = f"{spec.short_dtype}{list(spec.shape)} stride {list(spec.stride)}"
+        shape = f"{spec.text} stride {list(spec.stride)}"
         before = "uninitialised" if i in empty else _value(pre.get(i), saved.get((i, "before")))
         after = _value(post.get(i), saved.get((i, "after"))) + (" changed" if i in changed else "")
         yield name, roles[i], shape, before, after
@@ -95,7 +96,7 @@ def _statistics(call: KernelCall) -> Iterator[tuple[str, ...]]:
 
 
 def _value(value: Any, file: str | None) -> str:
-    shown = "" if value is None else str(hash_form(value))
+    shown = "" if value is None else str(full_hash(value))
     return f"{shown} {file}".strip() if file and not file.startswith(shown or "?") else file or shown
 
 
@@ -104,22 +105,8 @@ def time_rows(times: list[tuple[Site, int, int, int | None]]) -> Iterator[tuple[
     total = sum(nanoseconds for _, _, nanoseconds, _ in times) or 1
     for site, calls, nanoseconds, moved in times:
         rate = f"{moved * calls / nanoseconds:.1f}" if moved and nanoseconds else ""
-        where = f"{site.origin[0].file.rpartition('/')[2]}:{site.origin[0].line}" if site.origin else "?"
+        where = innermost(site.origin)
         yield (
-            seconds(nanoseconds / 1e9), f"{100 * nanoseconds / total:.1f}%", f"{calls:,}",
-            seconds(nanoseconds / 1e9 / calls), rate, site.kernel.kind, where, site.kernel.name,
+            duration(nanoseconds / 1e9), f"{100 * nanoseconds / total:.1f}%", f"{calls:,}",
+            duration(nanoseconds / 1e9 / calls), rate, site.kernel.kind, where, site.kernel.name,
         )  # fmt: skip
-
-
-def seconds(value: float) -> str:
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if value >= size:
-            return f"{value / size:.2f} {unit}"
-    return f"{value * 1e9:.0f} ns"
-
-
-def byte_size(count: int) -> str:
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} B"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import linecache
 from typing import Any
 
-from kernelscope.model.html import Markup, code, hash_text, marked, page, paragraph, table, text
+from kernelscope.model.html import Markup, code, marked, page, paragraph, table, text
+from kernelscope.text.hashes import short_hash
 
 from .divergence_parts import DivergenceFields
 
@@ -42,7 +43,7 @@ def divergence_html(d: DivergenceFields) -> str:
 
 
 def _side(what: str, value: Any) -> str:
-    return hash_text(value) if what == "values" else str(value)
+    return short_hash(value) if what == "values" else str(value)
 
 
 def _numbers(d: DivergenceFields) -> Markup:

@@ -9,6 +9,7 @@ from typing import Any
 
 from kernelscope.analysis.tensor_errors import Errors
 from kernelscope.events import Frame
+from kernelscope.text.hashes import full_hash
 
 from .divergence_parts import DivergenceFields
 from .pairs import ArgumentDifference
@@ -63,11 +64,7 @@ def _difference_form(d: ArgumentDifference) -> dict[str, Any]:
 
 
 def _shown(d: ArgumentDifference, value: Any) -> Any:
-    return hash_text(value) if d.what == "values" else value
-
-
-def hash_text(value: Any) -> Any:
-    return f"{value:016x}" if type(value) is int else value
+    return full_hash(value) if d.what == "values" else value
 
 
 # -- words -----------------------------------------------------------------------------------------------
@@ -108,7 +105,7 @@ def _facts(d: DivergenceFields) -> Iterator[str]:
     yield f"  why: {d.reason}"
     for each in d.differences[:_MOST]:
         if each.what == "values":
-            a, b = (f"#{hash_text(value)!s:.16}" for value in (each.a, each.b))
+            a, b = (f"#{full_hash(value)!s:.16}" for value in (each.a, each.b))
             yield f"  {each.argument} {each.moment}: {a} and {b}"
         else:
             yield f"  {each.argument} {each.moment}: {each.what} {each.a} and {each.b}"

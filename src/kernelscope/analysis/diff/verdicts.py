@@ -13,7 +13,6 @@ from .divergence_parts import DIFFERENT_CONFIG, DIFFERENT_KERNEL, INPUTS_DIFFER,
 from .pairs import scalars
 
 _VECTOR = 16  # bytes that a kernel may load at once, if the address is a multiple of it
-_WIDTHS = {"128": 16, "64": 8, "32": 4, "16": 2, "8": 1}
 
 Verdict = tuple[str, str, Source | None]
 
@@ -82,9 +81,5 @@ def _layouts(call: KernelCall) -> dict[str, Any]:
         if arg.tensor is not None:
             told[f"strides of {arg.name}"] = arg.tensor.stride
             if i in storages:
-                told[f"alignment of {arg.name}"] = storages[i][2] * _item_size(arg.tensor.dtype) % _VECTOR
+                told[f"alignment of {arg.name}"] = storages[i][2] * arg.tensor.item_size % _VECTOR
     return told
-
-
-def _item_size(dtype: str) -> int:
-    return next((size for digits, size in _WIDTHS.items() if digits in dtype), 1)

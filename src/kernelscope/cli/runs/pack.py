@@ -8,8 +8,8 @@ from pathlib import Path
 from kernelscope.cli.arguments import add_json, add_run_name
 from kernelscope.store import folder
 from kernelscope.store.packing import SUFFIX, pack
+from kernelscope.text.amounts import byte_size
 from kernelscope.views import plain
-from kernelscope.views.terminal import byte_size
 
 DESCRIPTION = "Pack a run into one file to attach to an issue: kernel sources, paths and saved tensors."
 EPILOG = """\

@@ -10,7 +10,7 @@ from kernelscope.events import Call
 from kernelscope.fingerprint.stats import Stats
 from kernelscope.store.run_db.codec import to_json
 from kernelscope.store.stored_run import StoredRun
-from kernelscope.views.plain import hash_form
+from kernelscope.text.hashes import full_hash
 
 from .pictures import shown
 
@@ -101,7 +101,7 @@ def prints(calls: Iterable[Call]) -> dict[int, list[Any]]:
 
 def _print(fingerprinter: Any, slot: int) -> list[Any]:
     value, stats = fingerprinter.read(slot), fingerprinter.stats(slot)
-    told = value if value is None else str(hash_form(value))
+    told = value if value is None else str(full_hash(value))
     return [told] if stats is None else [told, *(_number(getattr(stats, name)) for name in _STATS)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,9 @@ from kernelscope.model.call import KernelCall
 from kernelscope.model.kinds import view_of
 from kernelscope.store import folder
 from kernelscope.store.stored_run import StoredRun
+from kernelscope.text.process_ends import how_it_ended
 
 from .reader import UNKNOWN, Slot, is_recording
-
-_SIGNALS = {int(known): known.name for known in signal.Signals}
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +175,5 @@ def _ended(story: folder.Story | None, *, is_closed: bool = False) -> str:
     unclosed = "" if is_closed else " without closing its recording"
     if story is None or story.status is None:
         return f"ended{unclosed or ' with an error'}"
-    if story.status < 0 or story.status - 128 in _SIGNALS:  # a shell says 128 + n
-        number = -story.status if story.status < 0 else story.status - 128
-        return f"was killed by {_SIGNALS.get(number, f'signal {number}')}"
-    return f"ended with status {story.status}{unclosed}"
+    ended = how_it_ended(story.status)
+    return ended if ended.startswith("was killed") else f"{ended}{unclosed}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any
@@ -210,9 +209,6 @@ def numbers(text: str) -> tuple[int, ...]:
     return tuple(int(n) for n in json.loads(text))
 
 
-_WIDTH = re.compile(r"(\d+)")
-
-
 def bytes_moved(args: Sequence[Arg]) -> int | None:
     """What a launch reads and writes at least, if each tensor is touched once; None when unknown."""
     total = 0
@@ -222,13 +218,8 @@ def bytes_moved(args: Sequence[Arg]) -> int | None:
             continue
         if any(n < 0 for n in spec.shape):
             return None
-        total += _item_size(spec.dtype) * math.prod(spec.shape) * (2 if arg.role == "inout" else 1)
+        total += spec.item_size * spec.numel * (2 if arg.role == "inout" else 1)
     return total if total < 1 << 63 else None  # an expanded tensor; SQLite's integers end there
-
-
-def _item_size(dtype: str) -> int:
-    found = _WIDTH.search(dtype)
-    return 1 if found is None else max(1, int(found[1]) // 8)  # "bool" has no number
 
 
 # -- what is written for every call ---------------------------------------------------------------------

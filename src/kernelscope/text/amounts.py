@@ -1,0 +1,26 @@
+"""Durations, sizes and counts as text."""
+
+from __future__ import annotations
+
+
+def duration(seconds: float | None) -> str:
+    """ "1.20 ms"; nothing for None."""
+    if seconds is None:
+        return ""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.2f} {unit}"
+    return f"{seconds * 1e9:.0f} ns"
+
+
+def byte_size(count: int) -> str:
+    """ "1.5 MB"."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"
+
+
+def counted(number: int, what: str) -> str:
+    """ "1 call", "2 calls"."""
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
