@@ -19,6 +19,7 @@ from kernelscope.fingerprint.cuda.kernels import nan_scan as scan_kernel  # noqa
 from kernelscope.fingerprint.cuda.kernels import numbers as cuda_numbers  # noqa: E402
 from kernelscope.fingerprint.cuda.kernels import planned as cuda_plan_kernel  # noqa: E402
 from kernelscope.fingerprint.cuda.kernels import records as cuda_records  # noqa: E402
+from kernelscope.fingerprint.cuda.kernels import running_sums, sums, words  # noqa: E402
 from kernelscope.fingerprint.cuda.kernels import stats as cuda_stats_kernels  # noqa: E402
 from kernelscope.fingerprint.definition import DTYPE_CODES  # noqa: E402
 
@@ -98,6 +99,7 @@ def test_others_compile_for_hopper(kernel: Any, constants: dict[str, Any]) -> No
 
 
 MODULES = [cuda_kernels, cuda_numbers, cuda_plan_kernel, cuda_records, cuda_stats_kernels, scan_kernel]
+MODULES += [running_sums, sums, words]
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.rpartition(".")[2])

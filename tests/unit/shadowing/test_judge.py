@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelscope.shadowing.checks.judge import Verdict, judge
-from kernelscope.shadowing.checks.measure import Sums, engine, is_equal, sums, sums_by_torch
+from kernelscope.shadowing.checks.measure import LIBRARY, Sums, is_equal, sums, sums_by_torch
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
@@ -145,8 +145,8 @@ floats = st.floats(allow_nan=True, allow_infinity=True, width=32)
 
 @given(st.lists(st.tuples(floats, floats, floats), min_size=1, max_size=40), st.sampled_from(DTYPES))
 @settings(max_examples=150, deadline=None)
-def test_the_engine_agrees_with_torch(rows: list[tuple[float, float, float]], dtype: torch.dtype) -> None:
-    if engine() is None:
+def test_the_library_agrees_with_torch(rows: list[tuple[float, float, float]], dtype: torch.dtype) -> None:
+    if LIBRARY.get() is None:
         pytest.skip("there is no C++ compiler")
     values = torch.tensor(rows, dtype=torch.float64)
     made, eager = values[:, 0].to(dtype).contiguous(), values[:, 1].to(dtype).contiguous()
@@ -154,7 +154,7 @@ def test_the_engine_agrees_with_torch(rows: list[tuple[float, float, float]], dt
     _assert_alike(sums(made, eager, wide), sums_by_torch(made, eager, wide))
 
 
-def test_the_engine_agrees_with_torch_on_many_threads() -> None:
+def test_the_library_agrees_with_torch_on_many_threads() -> None:
     x = torch.randn(200_000, dtype=torch.float64)
     made, eager = (x * 1.0001).float(), x.float()
     _assert_alike(sums(made, eager, x), sums_by_torch(made, eager, x))

@@ -80,7 +80,7 @@ struct Cursor {
         }
     }
 
-    void next_row() {
+    __attribute__((always_inline)) void next_row() {
         column = 0;
         for (int d = layout.dims - 2; d >= 0; d--) {
             row += layout.stride[d];
@@ -90,7 +90,7 @@ struct Cursor {
         }
     }
 
-    void copy(char* to, u64 elements) {
+    __attribute__((always_inline)) void copy(char* to, u64 elements) {
         const u64 item = layout.item, inner = layout.inner(), stride = layout.stride[layout.dims - 1];
         while (elements) {
             const u64 count = least(inner - column, elements);

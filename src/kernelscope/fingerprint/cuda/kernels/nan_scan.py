@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .bits import wait_for_the_one_before
+from .words import wait_for_the_one_before
 
 TENSORS_AT_ONCE = 8
 # Kinds: how wide an element is, and which of its bits are all ones in what is not finite.

@@ -9,16 +9,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .bits import (
-    both_sums,
-    flat_sum,
-    paired_sum,
-    runs_sum,
-    strided_sum,
-    tail,
-    transposed_sum,
-    wait_for_the_one_before,
-)
+from .sums import both_sums, flat_sum, paired_sum, runs_sum, strided_sum, tail, transposed_sum
+from .words import wait_for_the_one_before
 
 TENSORS_AT_ONCE = 4
 FLAT, BOTH, PAIRED, TRANSPOSED_2, TRANSPOSED_4, RUNS, STRIDED = range(7)
