@@ -1,19 +1,16 @@
-"""Take fingerprints without waiting for the device; wait only when somebody reads one."""
+"""Takes fingerprints without waiting for the device; only reading one waits."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias, get_args
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from . import definition
-from . import torch_bits as hashes
-from . import torch_stats as stats_ops
+from . import definition, torch_bits, torch_stats
 from .cpu import bits as cpu_bits
 from .cpu import stats as cpu_stats
 from .cuda import engine as cuda
@@ -22,6 +19,7 @@ from .definition import MASK64
 from .log import NO_NUMBERS, DeviceLog, HostLog, Rows
 from .stats import ROW_LENGTH, Stats
 from .torch_bits import missing_memory, quiet, reason_against, why_not
+from .user_functions import HashFailure, call, name_of
 
 Slot: TypeAlias = int
 Level = Literal["hash", "stats"]
@@ -39,19 +37,6 @@ _NO_ROW = (0.0,) * ROW_LENGTH
 
 class NotFingerprintable(TypeError):
     """The tensor has no bytes of its own to read; the message says why."""
-
-
-@dataclass(frozen=True, repr=False)
-class HashFailure:
-    """What `read` returns in place of a value that could not be computed."""
-
-    kind: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"<{self.kind} failed: {self.message}>"
-
-    __repr__ = __str__
 
 
 class Fingerprinter:
@@ -84,7 +69,7 @@ class Fingerprinter:
         # May compile the engine, once on a machine, so that the first launch need not.
         self.slow_because = self._why_slow()  # values of CPU tensors; empty when they are not slow
         self._callables = {i: kind for i, kind in enumerate(self.kinds) if not isinstance(kind, str)}
-        self.fallback_count = 0  # how often no engine could do it
+        self.fallback_count = 0  # tensors that only the torch engine could fingerprint
         self._lock = threading.Lock()
         self.host_log = HostLog()
         self._devices: list[DeviceLog] = []
@@ -129,7 +114,7 @@ class Fingerprinter:
             with torch._C.DisableTorchFunction(), torch.no_grad(), _disable_current_modes():
                 for slot, tensor in zip(slots, tensors, strict=True):
                     for place, function in self._callables.items():
-                        self._values[slot, place] = _call(function, tensor)
+                        self._values[slot, place] = call(function, tensor)
         return slots
 
     def _take_on(self, device: torch.device, tensors: Sequence[torch.Tensor]) -> list[Slot]:
@@ -155,40 +140,27 @@ class Fingerprinter:
 
     def enqueue(self, log: Rows, first: int, tensors: Sequence[torch.Tensor]) -> None:
         """Have the device write the fingerprints of these tensors into the rows from `first` on."""
-        if self.takes_stats:
-            self._sum_up_on_device(log, first, tensors)
-        elif self._bits:
-            self._sum_on_device(log, first, tensors)
+        if not self.takes_stats and not self._bits:
+            return
+        done = [False] * len(tensors)
+        if log.device.type == "cuda" and not cuda.unavailable():
+            if self.takes_stats:
+                done = cuda_stats.accumulate(tensors, log, first)
+            else:
+                done = cuda.accumulate(tensors, log.address(first), log.device.index)
+        if not all(done):
+            with quiet():
+                for row, tensor in enumerate(tensors, first):
+                    if not done[row - first]:
+                        self.fallback_count += 1
+                        torch_bits.sum_into(tensor, log.sum_entry(row))
+                        if self.takes_stats and torch_stats.has_numbers(tensor.dtype):
+                            torch_stats.stats_into(tensor, log.stats_entry(row))
 
     def enqueued(self, log: DeviceLog, first: int) -> None:
-        """Said once all that writes into this row and its neighbours is on its way."""
+        """Note that everything that writes into this row and its neighbours is enqueued."""
         with self._lock:
             log.written(first)
-
-    def _sum_on_device(self, log: Rows, first: int, tensors: Sequence[torch.Tensor]) -> None:
-        done = [False] * len(tensors)
-        if log.device.type == "cuda" and not cuda.unavailable():
-            done = cuda.accumulate(tensors, log.address(first), log.device.index)
-        if not all(done):
-            with quiet():
-                for row, tensor in enumerate(tensors, first):
-                    if not done[row - first]:
-                        self.fallback_count += 1
-                        hashes.sum_into(tensor, log.sum_entry(row))
-
-    def _sum_up_on_device(self, log: Rows, first: int, tensors: Sequence[torch.Tensor]) -> None:
-        """Sums and statistics."""
-        done = [False] * len(tensors)
-        if log.device.type == "cuda" and not cuda.unavailable():
-            done = cuda_stats.accumulate(tensors, log, first)
-        if not all(done):
-            with quiet():
-                for row, tensor in enumerate(tensors, first):
-                    if not done[row - first]:
-                        self.fallback_count += 1
-                        hashes.sum_into(tensor, log.sum_entry(row))
-                        if stats_ops.has_numbers(tensor.dtype):
-                            stats_ops.stats_into(tensor, log.stats_entry(row))
 
     def _take_on_host(self, tensor: torch.Tensor) -> Slot:
         if self.takes_stats:
@@ -203,7 +175,7 @@ class Fingerprinter:
             self.fallback_count += 1
             with quiet():
                 out = torch.zeros(1, dtype=torch.int64, device="cpu")
-                hashes.sum_into(tensor, out)
+                torch_bits.sum_into(tensor, out)
                 total = int(out.item()) & MASK64
         return definition.mix(total ^ salt(tensor.dtype, tensor.nbytes))
 
@@ -215,10 +187,10 @@ class Fingerprinter:
             bits = definition.mix(total ^ salt(tensor.dtype, tensor.nbytes))
         else:  # no numbers, no compiler, or a lazy conjugate
             bits, row = self._bits_on_host(tensor), _NO_ROW
-            if stats_ops.has_numbers(tensor.dtype):
+            if torch_stats.has_numbers(tensor.dtype):
                 with quiet():
                     out = torch.zeros(ROW_LENGTH, dtype=torch.float64, device="cpu")
-                    stats_ops.stats_into(tensor, out)
+                    torch_stats.stats_into(tensor, out)
                     row = out.tolist()
         with self._lock:
             slot = self.host_log.append(bits, row, numel(tensor))
@@ -227,23 +199,25 @@ class Fingerprinter:
         return slot
 
     def note_replayed(self, slot: Slot, dtype: torch.dtype) -> None:
-        """What a CUDA graph cannot leave in this slot."""
+        """Note what a CUDA graph cannot leave in this slot."""
         for place, function in self._callables.items():
-            self._values[slot, place] = HashFailure(_name(function), "it cannot run inside a CUDA graph")
+            self._values[slot, place] = HashFailure(
+                name_of(function), "a Python function cannot run inside a CUDA graph"
+            )
         if self._norm:
             self._note_if_numberless(slot, dtype)
 
     def _note_if_numberless(self, slot: Slot, dtype: torch.dtype) -> None:
-        if not stats_ops.has_numbers(dtype):
+        if not torch_stats.has_numbers(dtype):
             message = f"norm needs numbers, and {dtype} has none; use bits"
             self._values[slot, self.kinds.index("norm")] = HashFailure("norm", message)
 
     def fail(self, slot: Slot, why: str) -> None:
-        """Nothing was written into this slot."""
+        """Note that nothing was written into this slot, and why."""
         self._values[slot, 0] = HashFailure(str(self.kinds[0]), why)
 
     def doubt(self, slots: Iterable[Slot]) -> None:
-        """Into some of these nothing may ever be written; it shows when they are read."""
+        """Note that some of these slots may never be written; reading them shows which."""
         self._doubted.update(slots)
 
     def slot(self, number: int, row: int) -> Slot:
@@ -313,7 +287,7 @@ class Fingerprinter:
             if kind == "bits":
                 with quiet(), self._lock:
                     if slot in self._doubted and log.is_blank(row):
-                        return HashFailure(kind, "its graph was broken off before it could be read")
+                        return HashFailure(kind, "its graph raised an exception before this tensor was read")
                     return log.bits(row)
             found = self.stats(slot)
             return None if found is None else found.norm
@@ -328,27 +302,8 @@ class Fingerprinter:
 
 @lru_cache(maxsize=1 << 16)
 def salt(dtype: torch.dtype, nbytes: int) -> int:
-    return definition.salt(hashes.DTYPE_NAMES[dtype], nbytes)
+    return definition.salt(torch_bits.DTYPE_NAMES[dtype], nbytes)
 
 
 def numel(tensor: torch.Tensor) -> int:
-    return tensor.numel() if stats_ops.has_numbers(tensor.dtype) else NO_NUMBERS
-
-
-def _name(function: Callable[[torch.Tensor], object]) -> str:
-    return str(getattr(function, "__name__", type(function).__name__))
-
-
-def _call(function: Callable[[torch.Tensor], object], tensor: torch.Tensor) -> object:
-    name = _name(function)
-    try:
-        value = function(tensor)
-        if not isinstance(value, torch.Tensor):
-            return value
-        if value.numel() == 1:
-            # A clone, because the function may have returned a view of what is about to be overwritten.
-            return value.detach().clone()
-    except Exception as error:
-        return HashFailure(name, f"{type(error).__name__}: {error}")
-    shape = tuple(value.shape)
-    return HashFailure(name, f"returned a tensor of shape {shape}; return a number or a string")
+    return tensor.numel() if torch_stats.has_numbers(tensor.dtype) else NO_NUMBERS

@@ -64,10 +64,5 @@ class Stats:
             shown = "empty" if not self.numel else "nothing finite"
         else:
             shown = f"{self.min:.4g}…{self.max:.4g} mean {self.mean:.4g} std {self.std:.4g}"
-        counts = {
-            "nan": self.nan,
-            "+inf": self.pos_inf,
-            "-inf": self.neg_inf,
-            "zeros": self.zeros,
-        }
+        counts = {"nan": self.nan, "+inf": self.pos_inf, "-inf": self.neg_inf, "zeros": self.zeros}
         return shown + "".join(f" {name} {count}" for name, count in counts.items() if count)

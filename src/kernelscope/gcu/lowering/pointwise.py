@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from functools import partialmethod
 from typing import Any
 
 import torch
@@ -185,8 +186,7 @@ class PointwiseLowering:
         body = f"($0 {sign} $1 * $2)"
         self.emit(node, name, body, [(first, compute), (second, compute), (alpha, compute)], (2,))
 
-    def op_sub(self, node: torch.fx.Node) -> None:
-        self.op_add(node, "-")
+    op_sub = partialmethod(op_add, sign="-")
 
     def op_div(self, node: torch.fx.Node) -> None:
         mode = node.kwargs.get("rounding_mode")
@@ -246,35 +246,22 @@ class PointwiseLowering:
     op_lift_fresh_copy = op_clone
     op_contiguous = op_clone
 
-    def op__to_copy(self, node: torch.fx.Node) -> None:
-        self.emit(node, "to", "$0", [(node.args[0], node.meta["val"].dtype)])
+    def _filled(self, node: torch.fx.Node, name: str, place: int) -> None:
+        """Every element is what one argument says."""
+        self.emit(node, name, "$0", [(node.args[place], node.meta["val"].dtype)])
 
-    op_convert_element_type = op__to_copy
-
-    def op_copy(self, node: torch.fx.Node) -> None:
-        self.emit(node, "copy", "$0", [(node.args[1], node.meta["val"].dtype)])
-
-    def op_full(self, node: torch.fx.Node) -> None:
-        self.emit(node, "full", "$0", [(node.args[1], node.meta["val"].dtype)])
-
-    op_full_like = op_full
-
-    def op_fill(self, node: torch.fx.Node) -> None:
-        self.emit(node, "fill", "$0", [(node.args[1], node.meta["val"].dtype)])
-
-    def op_scalar_tensor(self, node: torch.fx.Node) -> None:
-        self.emit(node, "full", "$0", [(node.args[0], node.meta["val"].dtype)])
+    op_copy = partialmethod(_filled, name="copy", place=1)
+    op_fill = partialmethod(_filled, name="fill", place=1)
+    op_full = op_full_like = partialmethod(_filled, name="full", place=1)
+    op_scalar_tensor = partialmethod(_filled, name="full", place=0)
+    op__to_copy = op_convert_element_type = partialmethod(_filled, name="to", place=0)
 
     def op_zeros(self, node: torch.fx.Node, value: int = 0) -> None:
         self.emit(node, "full", "$0", [(value, node.meta["val"].dtype)])
 
     op_zeros_like = op_new_zeros = op_empty = op_new_empty = op_empty_like = op_empty_strided = op_zeros
     op_new_empty_strided = op_zeros
-
-    def op_ones(self, node: torch.fx.Node) -> None:
-        self.op_zeros(node, 1)
-
-    op_ones_like = op_new_ones = op_ones
+    op_ones = op_ones_like = op_new_ones = partialmethod(op_zeros, value=1)
 
 
 def _is_truth(body: str, operands: Sequence[tuple[Any, torch.dtype]]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partialmethod
 from typing import Any
 
 import torch
@@ -30,8 +31,12 @@ class ShapeLowering:
         args = [*node.args, None, None]
         self.reduce(node, name, args[0], args[1], bool(args[2] or node.kwargs.get("keepdim", False)))
 
-    def op_mean(self, node: torch.fx.Node) -> None:
-        self.op_sum(node, "mean")
+    op_mean = partialmethod(op_sum, name="mean")
+    op_amax = partialmethod(op_sum, name="amax")
+    op_amin = partialmethod(op_sum, name="amin")
+    op_any = partialmethod(op_sum, name="any")
+    op_all = partialmethod(op_sum, name="all")
+    op_prod = partialmethod(op_sum, name="prod")
 
     def op_var(self, node: torch.fx.Node) -> None:
         """The mean of squared distances from the mean, in two passes."""
@@ -77,30 +82,13 @@ class ShapeLowering:
             compute=compute, symbols=symbols,
         )  # fmt: skip
 
-    def op_amax(self, node: torch.fx.Node) -> None:
-        self.op_sum(node, "amax")
-
-    def op_amin(self, node: torch.fx.Node) -> None:
-        self.op_sum(node, "amin")
-
-    def op_any(self, node: torch.fx.Node) -> None:
-        self.op_sum(node, "any")
-
-    def op_all(self, node: torch.fx.Node) -> None:
-        self.op_sum(node, "all")
-
-    def op_prod(self, node: torch.fx.Node) -> None:
-        self.op_sum(node, "prod")
-
-    def op_max(self, node: torch.fx.Node) -> None:
+    def _of_all(self, node: torch.fx.Node, name: str) -> None:
         if len(node.args) != 1 or not isinstance(node.meta["val"], torch.Tensor):
-            raise Refused("no lowering for these arguments")
-        self.op_sum(node, "amax")
+            raise Refused("these arguments are not lowered")
+        self.op_sum(node, name)
 
-    def op_min(self, node: torch.fx.Node) -> None:
-        if len(node.args) != 1 or not isinstance(node.meta["val"], torch.Tensor):
-            raise Refused("no lowering for these arguments")
-        self.op_sum(node, "amin")
+    op_max = partialmethod(_of_all, name="amax")
+    op_min = partialmethod(_of_all, name="amin")
 
     def reduce(self, node: torch.fx.Node, name: str, operand: Any, dims: Any, keep: bool) -> None:
         given: Strided = self.view_of(operand)
@@ -119,7 +107,6 @@ class ShapeLowering:
         stores = self._stores(given.shape, reduced, out_stride, keep)
         compute = compute_type(dtype)
         made = (out_shape, out_stride, dtype)
-        symbols = frozenset[str]()
         if name != "mean":
             view = self.add(
                 node.name, name, "reduce", given.shape, [given.over(given.shape)], made, stores,
@@ -167,11 +154,10 @@ class ShapeLowering:
 
     # -- matrix products -------------------------------------------------------------------------------
 
-    def op_mm(self, node: torch.fx.Node) -> None:
-        self._matmul(node, node.args[0], node.args[1], None, "mm")
+    def op_mm(self, node: torch.fx.Node, name: str = "mm") -> None:
+        self._matmul(node, node.args[0], node.args[1], None, name)
 
-    def op_bmm(self, node: torch.fx.Node) -> None:
-        self._matmul(node, node.args[0], node.args[1], None, "bmm")
+    op_bmm = partialmethod(op_mm, name="bmm")
 
     def op_addmm(self, node: torch.fx.Node) -> None:
         if node.kwargs.get("alpha", 1) != 1 or node.kwargs.get("beta", 1) != 1:

@@ -20,16 +20,7 @@ from kernelscope.fingerprint.definition import POSITION
 
 from .numbers import E4M3_BEYOND, bytes_of, count_of, is_fine, number_in
 from .records import FAR, publish
-from .running_sums import (
-    add_checked,
-    add_finite,
-    can_be_packed,
-    middle,
-    nothing_yet,
-    pack,
-    recorded,
-    unpack,
-)
+from .running_sums import add_checked, add_finite, can_be_packed, middle, nothing_yet, pack, recorded, unpack
 from .words import load, load_words, mix, offset, unfolded, wait_for_the_one_before
 
 _POSITION = tl.constexpr(POSITION)

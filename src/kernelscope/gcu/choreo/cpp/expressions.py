@@ -248,10 +248,7 @@ def _interval(op: str, a: Scalar, b: Scalar) -> tuple[int | None, int | None]:
         if op == "%" and b.low is not None and b.low == b.high and a.low is not None and a.low >= 0:
             return 0, b.low - 1
         if op == "/" and b.low is not None and b.low == b.high and b.low > 0 and (a.low or 0) >= 0:
-            return (
-                None if a.low is None else a.low // b.low,
-                None if a.high is None else a.high // b.low,
-            )
+            return (None if a.low is None else a.low // b.low, None if a.high is None else a.high // b.low)
         return None, None
     al, ah, bl, bh = (end for end in ends if end is not None)
     if op == "+":

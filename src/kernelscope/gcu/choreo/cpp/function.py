@@ -6,17 +6,13 @@ from dataclasses import dataclass
 
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError
-from kernelscope.gcu.choreo.syntax.walk import nodes, written
+from kernelscope.gcu.choreo.syntax.walk import nodes, root, written
 
 from .shapes import Dim, contiguous, dim, shown
 from .statements import Statements
-from .values import Data, Scalar, Scope, cpp_name
+from .values import Data, Scalar, Scope, cpp_name, cpp_type
 
-CPP_SCALAR = {"int": "int", "bool": "bool", "float": "float", "double": "double"}
-
-
-def cpp_type(name: str) -> str:
-    return CPP_SCALAR.get(name, f"choreo::{name}")
+WIDE = 1 << 14  # elements; below, a second thread costs more than it saves
 
 
 @dataclass(frozen=True)
@@ -233,13 +229,8 @@ class CppFunction:
         return f"{head} {{\n  {call}\n  return choreo::failed();\n}}\n"
 
 
-WIDE = 1 << 14  # elements; below, a second thread costs more than it saves
-
-
 def _read(body: tree.Block) -> set[str]:
     """The roots of what is read: elements, and sources of copies."""
-    from kernelscope.gcu.choreo.syntax.walk import root
-
     found: set[str] = set()
     for each in nodes(body):
         match each:

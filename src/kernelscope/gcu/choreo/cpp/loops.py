@@ -11,11 +11,7 @@ from kernelscope.gcu.choreo.syntax.walk import nodes, written
 from .shapes import Dim, dim, shown
 from .simd import reduction, vectorises
 from .transfers import Transfers
-from .values import Bounded, Data, Scalar, Several, bounded, cpp_name
-
-
-def cpp_type(name: str) -> str:
-    return name if name in ("int", "bool", "float", "double") else f"choreo::{name}"
+from .values import Bounded, Data, Scalar, Several, bounded, cpp_name, cpp_type
 
 
 class Loops(Transfers):

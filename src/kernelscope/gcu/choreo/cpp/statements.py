@@ -12,9 +12,9 @@ from kernelscope.gcu.choreo.syntax.printer import expr
 
 from .elision import becomes, moving_futures, reads_in_place
 from .expressions import Expressions
-from .loops import Loops, cpp_type
+from .loops import Loops
 from .shapes import Dim, contiguous, dim, product, same, shown
-from .values import Bounded, Data, Future, Scalar, Scope, Several, cpp_name
+from .values import Bounded, Data, Future, Scalar, Scope, Several, cpp_name, cpp_type
 
 STACK_BYTES = 32 << 10  # a larger local buffer comes from the thread's scratch memory
 _BYTES = {"8": 1, "6": 2, "2": 4, "4": 8}

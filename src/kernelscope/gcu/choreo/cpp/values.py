@@ -23,6 +23,10 @@ _RESERVED_WORDS = (
 RESERVED = frozenset(_RESERVED_WORDS)
 
 
+def cpp_type(name: str) -> str:
+    return name if name in ("int", "bool", "float", "double") else f"choreo::{name}"
+
+
 def cpp_name(name: str) -> str:
     return f"{name}_" if name in RESERVED or name.startswith("choreo") else name
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from . import tree
 from .errors import ChoreoError, Span
 from .lexer import Token
+
+_T = TypeVar("_T")
 
 # Lowest first. As in Choreo, and unlike in C, the bitwise operators bind tighter than arithmetic.
 LEVELS = (
@@ -85,6 +90,17 @@ class Cursor:
         shown = found.text if found.kind == "end" else f"`{found.text}`"
         return ChoreoError(f"{message}, found {shown}", found.span)
 
+    def separated(self, item: Callable[[Cursor], _T], end: str = "") -> list[_T]:
+        """What stands between commas: up to and including a closing mark, or at least one item."""
+        found: list[_T] = []
+        while not (end and self.sees(end)):
+            found.append(item(self))
+            if not self.take(","):
+                break
+        if end:
+            self.expect(end)
+        return found
+
     def refuse_later(self) -> None:
         if self.token.kind == "name" and self.token.text in LATER:
             what = LATER[self.token.text]
@@ -130,25 +146,13 @@ def _unary(c: Cursor) -> tree.Expr:
 
 def listed(c: Cursor, end: str) -> tuple[tree.Expr, ...]:
     """Expressions up to and including a closing mark."""
-    found: list[tree.Expr] = []
-    while not c.sees(end):
-        found.append(expression(c))
-        if not c.take(","):
-            break
-    c.expect(end)
-    return tuple(found)
+    return tuple(c.separated(expression, end))
 
 
 def settings(c: Cursor) -> tuple[tree.Expr, ...]:
     """`<a, b>`: no comparison inside."""
-    found: list[tree.Expr] = []
     c.expect("<")
-    while not c.sees(">"):
-        found.append(_binary(c, SHIFT + 1))
-        if not c.take(","):
-            break
-    c.expect(">")
-    return tuple(found)
+    return tuple(c.separated(lambda c: _binary(c, SHIFT + 1), ">"))
 
 
 def _postfix(c: Cursor) -> tree.Expr:
@@ -204,13 +208,7 @@ def _member(c: Cursor, of: tree.Expr) -> tree.Expr:
 
 def _derived(c: Cursor) -> tuple[tree.Expr, ...]:
     """The items of `sp[(0)/2, (1)]`, where a number in parentheses is an extent."""
-    found = []
-    while not c.sees("]"):
-        found.append(_extents(expression(c)))
-        if not c.take(","):
-            break
-    c.expect("]")
-    return tuple(found)
+    return tuple(c.separated(lambda c: _extents(expression(c)), "]"))
 
 
 class _Parenthesised(tree.Int):

@@ -61,12 +61,7 @@ def _function(c: Cursor) -> tree.Function:
     dims = _dims(c) if c.sees("[") else None
     name = c.name("the function's name")
     c.expect("(")
-    parameters = []
-    while not c.sees(")"):
-        parameters.append(_parameter(c))
-        if not c.take(","):
-            break
-    c.expect(")")
+    parameters = c.separated(_parameter, ")")
     body = block(c)
     return tree.Function(word.text, name.text, tuple(parameters), body, dims, span=start)
 
@@ -87,16 +82,13 @@ def _parameter(c: Cursor) -> tree.Parameter:
 
 def _dims(c: Cursor) -> tuple[int | str, ...]:
     c.expect("[")
-    found: list[int | str] = []
-    while not c.sees("]"):
-        token = c.next()
-        if token.kind == "int":
-            found.append(int(token.text, 0))
-        elif token.kind == "name" or token.text == "?":
-            found.append(token.text)
-        else:
-            raise ChoreoError(f"a dimension is a number, a symbol or ?, not `{token.text}`", token.span)
-        if not c.take(","):
-            break
-    c.expect("]")
-    return tuple(found)
+    return tuple(c.separated(_dim, "]"))
+
+
+def _dim(c: Cursor) -> int | str:
+    token = c.next()
+    if token.kind == "int":
+        return int(token.text, 0)
+    if token.kind == "name" or token.text == "?":
+        return token.text
+    raise ChoreoError(f"a dimension is a number, a symbol or ?, not `{token.text}`", token.span)

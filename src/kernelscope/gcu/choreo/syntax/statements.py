@@ -94,9 +94,7 @@ def _named(c: Cursor) -> list[tree.Stmt]:
         c.expect(";")
         return [tree.DeclareSpan(name, dims, span=start)]
     if following.text in _UPDATES:
-        found = [_assignment(c)]
-        while c.take(","):
-            found.append(_assignment(c))
+        found = c.separated(_assignment)
         c.expect(";", "after an assignment")
         return found
     target = expression(c)
@@ -128,29 +126,26 @@ def _dma(c: Cursor) -> list[tree.Stmt]:
 
 def _parallel(c: Cursor) -> list[tree.Stmt]:
     start = c.next().span
-    levels = [_level(c)]
-    while c.take(","):
-        levels.append(_level(c))
+    levels = c.separated(_level)
     if len(levels) > 2:
         raise ChoreoError("parallel has at most two levels, blocks and threads", start)
     return [tree.Parallel(tuple(levels), _body(c), span=start)]
 
 
-def _level(c: Cursor) -> tree.Level:
-    names: list[str] = []
+def _names(c: Cursor, what: str) -> tuple[bool, tuple[str, ...]]:
+    """One name, or several in braces; and whether there were braces."""
     braced = c.take("{")
     if braced:
-        while not c.sees("}"):
-            names.append(c.name("the name of a parallel variable").text)
-            if not c.take(","):
-                break
-        c.expect("}")
-    elif not c.sees("by"):
-        names.append(c.name("the name of a parallel variable").text)
+        return True, tuple(c.separated(lambda c: c.name(f"the name of {what}").text, "}"))
+    return False, (c.name(f"the name of {what}").text,)
+
+
+def _level(c: Cursor) -> tree.Level:
+    braced, names = (False, ()) if c.sees("by") else _names(c, "a parallel variable")
     c.expect("by")
     bound = expression(c)
     items = bound.items if isinstance(bound, tree.Mdspan | tree.Tuple) else (bound,)
-    return tree.Level(tuple(names), items, braced)
+    return tree.Level(names, items, braced)
 
 
 def _bind(c: Cursor) -> tree.Bind:
@@ -158,34 +153,19 @@ def _bind(c: Cursor) -> tree.Bind:
     if c.token.kind == "name" and c.peek().text == "=":
         whole = c.next().text
         c.next()
-    names: list[str] = []
-    braced = c.take("{")
-    if braced:
-        while not c.sees("}"):
-            names.append(c.name("the name of a bounded variable").text)
-            if not c.take(","):
-                break
-        c.expect("}")
-    else:
-        names.append(c.name("the name of a bounded variable").text)
+    braced, names = _names(c, "a bounded variable")
     c.expect("in")
-    return tree.Bind(tuple(names), expression(c), whole, braced, span=start)
+    return tree.Bind(names, expression(c), whole, braced, span=start)
 
 
 def _with(c: Cursor) -> list[tree.Stmt]:
     start = c.next().span
-    binds = [_bind(c)]
-    while c.take(","):
-        binds.append(_bind(c))
-    return [tree.With(tuple(binds), _body(c), span=start)]
+    return [tree.With(tuple(c.separated(_bind)), _body(c), span=start)]
 
 
 def _foreach(c: Cursor) -> list[tree.Stmt]:
     start = c.next().span
-    ranges: list[tree.Bind | tree.Range] = [_range(c)]
-    while c.take(","):
-        ranges.append(_range(c))
-    return [tree.Foreach(tuple(ranges), _body(c), span=start)]
+    return [tree.Foreach(tuple(c.separated(_range)), _body(c), span=start)]
 
 
 def _range(c: Cursor) -> tree.Bind | tree.Range:
@@ -202,24 +182,22 @@ def _range(c: Cursor) -> tree.Bind | tree.Range:
     return tree.Range(name.text, low, high, step, span=name.span)
 
 
-def _if(c: Cursor) -> list[tree.Stmt]:
-    start = c.next().span
+def _condition(c: Cursor) -> tree.Expr:
     c.expect("(")
     condition = expression(c)
     c.expect(")")
-    then = _body(c)
-    other: tree.Block = ()
-    if c.take("else"):
-        other = _body(c)
-    return [tree.If(condition, then, other, span=start)]
+    return condition
+
+
+def _if(c: Cursor) -> list[tree.Stmt]:
+    start = c.next().span
+    condition, then = _condition(c), _body(c)
+    return [tree.If(condition, then, _body(c) if c.take("else") else (), span=start)]
 
 
 def _while(c: Cursor) -> list[tree.Stmt]:
     start = c.next().span
-    c.expect("(")
-    condition = expression(c)
-    c.expect(")")
-    return [tree.While(condition, _body(c), span=start)]
+    return [tree.While(_condition(c), _body(c), span=start)]
 
 
 def _return(c: Cursor) -> list[tree.Stmt]:
@@ -231,9 +209,7 @@ def _return(c: Cursor) -> list[tree.Stmt]:
 
 def _wait(c: Cursor) -> list[tree.Stmt]:
     start = c.next().span
-    names = [c.name("a future to wait for").text]
-    while c.take(","):
-        names.append(c.name("a future to wait for").text)
+    names = c.separated(lambda c: c.name("a future to wait for").text)
     c.expect(";", "after wait")
     return [tree.Wait(tuple(names), span=start)]
 

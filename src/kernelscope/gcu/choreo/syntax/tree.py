@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, dataclass_transform
 
 from .errors import NOWHERE, Span
 
@@ -11,65 +12,61 @@ SCALARS = ("int", "bool", "float", "double", *ELEMENTS)
 SCOPES = ("local", "shared", "global")
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 @dataclass(frozen=True)
 class Tree:
+    """A node of the tree; every class that derives from it is a frozen dataclass."""
+
     span: Span = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        dataclass(frozen=True)(cls)
 
 
 # -- expressions -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Expr(Tree):
-    pass
+class Expr(Tree): ...
 
 
-@dataclass(frozen=True)
 class Int(Expr):
     value: int
 
 
-@dataclass(frozen=True)
 class Float(Expr):
     text: str  # as written: 1.0f, 1e-5
 
 
-@dataclass(frozen=True)
 class Text(Expr):
     value: str  # the literal with its quotes
 
 
-@dataclass(frozen=True)
 class Name(Expr):
     id: str
 
 
-@dataclass(frozen=True)
 class Whole(Expr):
     """`_`: a dimension that is not divided."""
 
 
-@dataclass(frozen=True)
 class Unary(Expr):
     op: str  # "!", "-" (on a literal), "#" (upper bound)
     operand: Expr
 
 
-@dataclass(frozen=True)
 class Binary(Expr):
     op: str
     left: Expr
     right: Expr
 
 
-@dataclass(frozen=True)
 class Ternary(Expr):
     condition: Expr
     then: Expr
     other: Expr
 
 
-@dataclass(frozen=True)
 class Builtin(Expr):
     """`__exp(x)`, `select(c, a, b)`."""
 
@@ -77,24 +74,20 @@ class Builtin(Expr):
     args: tuple[Expr, ...]
 
 
-@dataclass(frozen=True)
 class Count(Expr):
     """`|x|`: number of elements."""
 
     operand: Expr
 
 
-@dataclass(frozen=True)
 class Tuple(Expr):
     items: tuple[Expr, ...]
 
 
-@dataclass(frozen=True)
 class Mdspan(Expr):
     items: tuple[Expr, ...]
 
 
-@dataclass(frozen=True)
 class Member(Expr):
     """`f.data`, `x.span`."""
 
@@ -102,7 +95,6 @@ class Member(Expr):
     name: str
 
 
-@dataclass(frozen=True)
 class Item(Expr):
     """`x.span(i)`, `i(-1)`: one part of something with several."""
 
@@ -110,7 +102,6 @@ class Item(Expr):
     index: Expr
 
 
-@dataclass(frozen=True)
 class Derive(Expr):
     """`sp[(0)/2, (1)]`: an mdspan made from the extents of another."""
 
@@ -118,14 +109,12 @@ class Derive(Expr):
     items: tuple[Expr, ...]
 
 
-@dataclass(frozen=True)
 class Extent(Expr):
     """`(0)` inside a derivation."""
 
     index: int
 
 
-@dataclass(frozen=True)
 class At(Expr):
     """`data.at(i, j)`."""
 
@@ -133,13 +122,11 @@ class At(Expr):
     index: tuple[Expr, ...]
 
 
-@dataclass(frozen=True)
 class ChunkAt(Expr):
     of: Expr
     index: tuple[Expr, ...]
 
 
-@dataclass(frozen=True)
 class Tile(Expr):
     """`data.chunk(n..).at(i..)` and `data.subspan(n..).at(i..)`."""
 
@@ -149,13 +136,11 @@ class Tile(Expr):
     index: tuple[Expr, ...]
 
 
-@dataclass(frozen=True)
 class SpanAs(Expr):
     of: Expr
     dims: tuple[Expr, ...]
 
 
-@dataclass(frozen=True)
 class Dma(Expr):
     kind: str  # "copy", "pad", "transp", "any"
     source: Expr | None = None
@@ -168,21 +153,17 @@ class Dma(Expr):
 # -- statements ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Stmt(Tree):
-    pass
+class Stmt(Tree): ...
 
 
 Block = tuple[Stmt, ...]
 
 
-@dataclass(frozen=True)
 class Remark(Stmt):
     text: str  # with its // or /* */
     same_line: bool = False
 
 
-@dataclass(frozen=True)
 class DeclareBuffer(Stmt):
     element: str
     dims: tuple[Expr, ...]
@@ -192,7 +173,6 @@ class DeclareBuffer(Stmt):
     init: Expr | None = None
 
 
-@dataclass(frozen=True)
 class DeclareScalar(Stmt):
     type: str
     name: str
@@ -200,47 +180,41 @@ class DeclareScalar(Stmt):
     is_mutable: bool = False
 
 
-@dataclass(frozen=True)
 class DeclareSpan(Stmt):
     name: str
     dims: Expr
 
 
-@dataclass(frozen=True)
 class Assign(Stmt):
     name: str
     value: Expr
     op: str = "="
 
 
-@dataclass(frozen=True)
 class Store(Stmt):
     target: At
     value: Expr
     op: str = "="
 
 
-@dataclass(frozen=True)
 class Do(Stmt):
-    """A DMA that nobody names."""
+    """A DMA without a name."""
 
     dma: Dma
 
 
 @dataclass(frozen=True)
 class Level:
-    names: tuple[str, ...]  # none: nobody asks which one it is
+    names: tuple[str, ...]  # none: which one it is does not matter
     bound: tuple[Expr, ...]
     braced: bool = False
 
 
-@dataclass(frozen=True)
 class Parallel(Stmt):
     levels: tuple[Level, ...]
     body: Block
 
 
-@dataclass(frozen=True)
 class Bind(Tree):
     """`v = {i, j} in [4, 8]`, `i in x.span`."""
 
@@ -250,7 +224,6 @@ class Bind(Tree):
     braced: bool = False
 
 
-@dataclass(frozen=True)
 class Range(Tree):
     """`i`, `i(lo:hi:step)`: a bounded variable that is already there."""
 
@@ -260,67 +233,56 @@ class Range(Tree):
     step: Expr | None = None
 
 
-@dataclass(frozen=True)
 class With(Stmt):
     binds: tuple[Bind, ...]
     body: Block
 
 
-@dataclass(frozen=True)
 class Foreach(Stmt):
     ranges: tuple[Bind | Range, ...]
     body: Block
 
 
-@dataclass(frozen=True)
 class If(Stmt):
     condition: Expr
     then: Block
     other: Block = ()
 
 
-@dataclass(frozen=True)
 class While(Stmt):
     condition: Expr
     body: Block
 
 
-@dataclass(frozen=True)
 class Return(Stmt):
     value: Expr | None = None
 
 
-@dataclass(frozen=True)
 class Wait(Stmt):
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True)
 class Swap(Stmt):
     first: str
     second: str
 
 
-@dataclass(frozen=True)
 class Call(Stmt):
     name: str
     args: tuple[Expr, ...]
     settings: tuple[Expr, ...] = ()
 
 
-@dataclass(frozen=True)
 class Print(Stmt):
     args: tuple[Expr, ...]
     newline: bool = True
 
 
-@dataclass(frozen=True)
 class Assert(Stmt):
     condition: Expr
     message: str = ""  # the literal with its quotes
 
 
-@dataclass(frozen=True)
 class Cpp(Stmt):
     text: str  # the literal with its quotes
 
@@ -328,7 +290,6 @@ class Cpp(Stmt):
 # -- a file ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Parameter(Tree):
     type: str  # element or scalar
     name: str
@@ -336,7 +297,6 @@ class Parameter(Tree):
     is_global: bool = False
 
 
-@dataclass(frozen=True)
 class Function(Tree):
     returns: str  # "auto", "void", a scalar or an element
     name: str
@@ -345,19 +305,16 @@ class Function(Tree):
     dims: tuple[int | str, ...] | None = None  # of what it returns
 
 
-@dataclass(frozen=True)
 class HostCode(Tree):
     text: str
 
 
-@dataclass(frozen=True)
 class DeviceCode(Tree):
     """`__cok__ { … }`."""
 
     text: str
 
 
-@dataclass(frozen=True)
 class File(Tree):
     items: tuple[HostCode | DeviceCode | Function, ...]
 
