@@ -18,7 +18,7 @@ def when_loaded(module: str, do: Callable[[], None]) -> None:
         _waiting.setdefault(module, []).append(do)
 
 
-def never_mind(module: str, do: Callable[[], None]) -> None:
+def cancel(module: str, do: Callable[[], None]) -> None:
     waiting = _waiting.get(module, [])
     if do in waiting:
         waiting.remove(do)

@@ -106,7 +106,7 @@ def test_other_pages_are_refused(server: Any, headers: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "path",
     ["run.db", "../secret.txt", "..%2fsecret.txt", "%2e%2e/secret.txt", "api/../../secret.txt", "tensors/x",
-     "api/", "api/a/../../x", "api/c/about", "api/a/__class__", "api/a/run", "api/diff/about", "story.json",
+     "api/", "api/a/../../x", "api/c/about", "api/a/__class__", "api/a/run", "api/diff/about", "command.json",
      "api/a/about/x"],
 )  # fmt: skip
 def test_nothing_but_the_run(server: Any, path: str) -> None:

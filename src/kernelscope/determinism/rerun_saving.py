@@ -33,8 +33,8 @@ def with_numbers(found: Divergence, a: tuple[Path, StoredRun], b: tuple[Path, St
 
 def _again(path: Path, run: StoredRun, index: int) -> tuple[StoredRun, int]:
     """A new run with the tensors of one call, and that call's index there."""
-    story = folder.read_story(path)
-    if story is None or not story.command:
+    invocation = folder.read_invocation(path)
+    if invocation is None or not invocation.command:
         raise RunError(
             f"--save: {path} was not recorded by `kernelscope run`, so its command is unknown; "
             "record the program with values='save'"
@@ -48,7 +48,9 @@ def _again(path: Path, run: StoredRun, index: int) -> tuple[StoredRun, int]:
         options.append("--ops=all")
     target = folder.create_next(Path(folder.HOME), f"{path.name.removesuffix(folder.SUFFIX)}-saved")
     environ = _environment(run)
-    watch(list(story.command), target, shlex.join(options), cwd=story.cwd, aside=True, environ=environ)
+    watch(
+        list(invocation.command), target, shlex.join(options), cwd=invocation.cwd, aside=True, environ=environ
+    )
     again = load(target)
     if len(again) <= number:
         raise RunError(

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any, Self
 
-from kernelscope.late_modules import never_mind, when_loaded
+from kernelscope.late_modules import cancel, when_loaded
 from kernelscope.supported import in_words, too_new, too_old
 
 _ABSENT = object()
@@ -93,7 +93,7 @@ class Patch:
         self._holder = holder
 
     def remove(self) -> None:
-        never_mind(self.module, self._replace)
+        cancel(self.module, self._replace)
         if self._holder is None:
             return
         if self._original is _ABSENT:

@@ -40,9 +40,9 @@ def watch(
     With `aside` its output goes to stderr, because stdout is for what we have to say, and we say nothing.
     `environ` has variables that shall be other than here, or None where they shall not be set.
     """
-    story = folder.Story(tuple(command), cwd or os.getcwd(), time.time_ns())
+    invocation = folder.Invocation(tuple(command), cwd or os.getcwd(), time.time_ns())
     try:
-        folder.write_story(path, story)
+        folder.write_invocation(path, invocation)
     except OSError as error:  # a full disk is no reason not to run the program
         print(f"kernelscope: cannot write to {path}: {error.strerror}", file=sys.stderr)
     wanted = {**recorded_environment(path, options, STARTUP), **(environ or {})}
@@ -59,7 +59,7 @@ def watch(
         signals.begin(child)
         status = _wait(child, path)
     try:
-        folder.write_story(path, replace(story, ended_ns=time.time_ns(), status=status))
+        folder.write_invocation(path, replace(invocation, ended_ns=time.time_ns(), status=status))
         if not aside:
             _tell(path, status, as_json=as_json)
     except OSError as error:

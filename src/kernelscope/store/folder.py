@@ -3,7 +3,7 @@
 NAME.kscope/            what one process recorded: run.db, flight, tensors/
 NAME.kscope/rank-1/     the same of another rank
 NAME.kscope/child-42/   the same of another process that was started below it
-NAME.kscope/story.json  what `kernelscope run` knows of the command: how it was started, how it ended
+NAME.kscope/command.json  how `kernelscope run` started the command, and how it ended
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from kernelscope.text.file_names import file_name
 
 SUFFIX = ".kscope"
 HOME = "kscope-runs"
-DATABASE, FLIGHT, TENSORS, STORY = "run.db", "flight", "tensors", "story.json"
+DATABASE, FLIGHT, TENSORS, COMMAND = "run.db", "flight", "tensors", "command.json"
+_OLD_COMMAND = "story.json"  # its name in older runs
 _PART = re.compile(r"(rank|child)-(\d+)(-\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
-    """How a command ended, as its parent saw it."""
+class Invocation:
+    """A command that was recorded, and how it ended, as its parent saw it."""
 
     command: tuple[str, ...] = ()
     cwd: str = ""
@@ -143,15 +144,19 @@ def resolve(given: str | Path | None) -> Path:
     raise RunError(f"there is no run {given}; `kernelscope ls` lists those here")
 
 
-def write_story(path: Path, story: Story) -> None:
-    temporary = path / f".{STORY}"
-    temporary.write_text(json.dumps(asdict(story), indent=1), encoding="utf-8", errors="surrogateescape")
-    temporary.replace(path / STORY)
+def command_file(path: Path) -> Path:
+    return next((f for name in (COMMAND, _OLD_COMMAND) if (f := path / name).is_file()), path / COMMAND)
 
 
-def read_story(path: Path) -> Story | None:
+def write_invocation(path: Path, invocation: Invocation) -> None:
+    temporary = path / f".{COMMAND}"
+    temporary.write_text(json.dumps(asdict(invocation), indent=1), encoding="utf-8", errors="surrogateescape")
+    temporary.replace(path / COMMAND)
+
+
+def read_invocation(path: Path) -> Invocation | None:
     """None when the run was not made by `kernelscope run`."""
-    file = path / STORY
+    file = command_file(path)
     try:
         given = json.loads(file.read_text(encoding="utf-8", errors="surrogateescape"))
     except FileNotFoundError:
@@ -161,7 +166,7 @@ def read_story(path: Path) -> Story | None:
     try:
         command, cwd = tuple(str(c) for c in given["command"]), str(given["cwd"])
         status = None if given["status"] is None else int(given["status"])
-        return Story(command, cwd, int(given["started_ns"]), int(given["ended_ns"]), status)
+        return Invocation(command, cwd, int(given["started_ns"]), int(given["ended_ns"]), status)
     except (KeyError, TypeError, ValueError, OverflowError):
         raise RunError(f"{file} is damaged: it does not tell how a command ended") from None
 

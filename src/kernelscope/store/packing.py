@@ -17,7 +17,7 @@ from . import folder
 
 SUFFIX = ".zip"
 _PART = r"((rank|child)-\d+(-\d+)?/)?"
-_MEMBER = re.compile(rf"{_PART}(run\.db|flight|tensors/[0-9a-f]+\.safetensors)|story\.json")
+_MEMBER = re.compile(rf"{_PART}(run\.db|flight|tensors/[0-9a-f]+\.safetensors)|(command|story)\.json")
 _MOST_BYTES = 1 << 40
 _CHUNK = 1 << 20
 
@@ -34,8 +34,8 @@ def pack(run: Path, target: Path) -> Path:
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
             for part in parts:
                 _pack_part(archive, part, "" if part == run else f"{part.name}/")
-            if (run / folder.STORY).is_file():
-                archive.write(run / folder.STORY, folder.STORY)
+            if (command := folder.command_file(run)).is_file():
+                archive.write(command, folder.COMMAND)
         temporary.replace(target)
     except OSError as error:
         raise RunError(f"{target} cannot be written: {error.strerror or error}") from None

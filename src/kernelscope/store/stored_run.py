@@ -249,7 +249,7 @@ class StoredRun(Run):
     def calls_in_flight_alone(self) -> int:
         """How many calls a crash has left in the flight recorder alone."""
         [(newest,)] = self.rows("SELECT coalesce(max(id), -1) FROM calls")
-        return sum(slot.index > newest for slot in self.flight.slots)
+        return sum(cell.index > newest for cell in self.flight.cells)
 
     @property
     def sites(self) -> dict[int, tuple[Site, tuple[int, ...]]]:

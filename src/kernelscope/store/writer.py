@@ -15,7 +15,7 @@ from kernelscope.errors import RunError, reason
 from kernelscope.events import Call, Finding, GraphCall, Mark, RunInfo
 from kernelscope.stages.records import Record
 from kernelscope.store.flight.markers import StreamMarkers
-from kernelscope.store.flight.recorder import SLOTS, Flight
+from kernelscope.store.flight.recorder import CELLS, Flight
 from kernelscope.store.flight.ring import Ring
 from kernelscope.store.run_db.database import LOG_SHIFT, Database
 
@@ -29,7 +29,7 @@ class Writer:
     """Takes what a recording sees and writes it in batches. Launching threads only append."""
 
     def __init__(
-        self, folder: Path, info: RunInfo, *, timed: bool = False, keep_last: int = 0, slots: int = SLOTS,
+        self, folder: Path, info: RunInfo, *, timed: bool = False, keep_last: int = 0, cells: int = CELLS,
         mounts: str | None = None,
     ) -> None:  # fmt: skip
         self.folder = folder
@@ -57,7 +57,7 @@ class Writer:
         try:
             network = network_of(folder, mounts)
             self._database = Database(folder / "run.db", info, log=not network)
-            self.flight = Flight(folder / "flight", info.pid, slots=slots)
+            self.flight = Flight(folder / "flight", info.pid, cells=cells)
         except (OSError, sqlite3.Error) as error:
             for name in ("run.db", "run.db-journal", "run.db-wal", "run.db-shm", "flight"):
                 with suppress(OSError):
@@ -223,7 +223,7 @@ class Writer:
         if self._markers is not None:
             flight.completed(self._markers.completed())
         self._written += len(noted) // 5 + len(full)
-        flight.forget_journal()
+        flight.clear_site_table()
         flight.status(self._written, self._database.graph_count, self._database.size, closed=final)
 
     def _take_queues(self) -> tuple[list[Any], ...]:

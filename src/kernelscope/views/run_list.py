@@ -30,12 +30,12 @@ def summary(path: Path) -> dict[str, Any]:
         "status": None, "closed": None, "running": False, "command": None, "parts": [], "error": None,
     }  # fmt: skip
     try:
-        story = folder.read_story(path)
-        if story is not None:
+        invocation = folder.read_invocation(path)
+        if invocation is not None:
             form |= {
-                "status": story.status,
-                "command": list(story.command),
-                "started": story.started_ns / 1e9,
+                "status": invocation.status,
+                "command": list(invocation.command),
+                "started": invocation.started_ns / 1e9,
             }
         parts = folder.parts(path)
         form["parts"] = [folder.part_name(path, part) for part in parts]

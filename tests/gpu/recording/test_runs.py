@@ -136,9 +136,9 @@ def test_streams_say_how_far_they_are(tmp_path: Path) -> None:
     flight = kernelscope.load(tmp_path / "streams.kscope").flight
     assert not [finding for finding in run.findings if finding.kind == "no-stream-markers"]
     newest: dict[int, int] = {}
-    for slot in flight.slots:
-        assert slot.stream, "every call on the GPU has a stream that tells of it"
-        newest[slot.stream] = slot.index + 1
+    for cell in flight.cells:
+        assert cell.stream, "every call on the GPU has a stream that tells of it"
+        newest[cell.stream] = cell.index + 1
     assert len(newest) == 2
     assert {place: flight.streams[place - 1][1] for place in newest} == newest
     assert crash_in(tmp_path / "streams.kscope") is None

@@ -347,8 +347,8 @@ def test_the_ring_where_a_disk_cannot_allocate(tmp_path: Path, monkeypatch: pyte
         raise OSError(95, os.strerror(95))
 
     monkeypatch.setattr(os, "posix_fallocate", refused)
-    made = flight.Flight(tmp_path / "flight", 1, slots=1 << 10)
+    made = flight.Flight(tmp_path / "flight", 1, cells=1 << 10)
     found = (tmp_path / "flight").stat()
     made.close()
-    assert found.st_size == flight.HEADER_BYTES + (1 << 10) * flight.SLOT.size
+    assert found.st_size == flight.HEADER_BYTES + (1 << 10) * flight.CELL.size
     assert found.st_blocks * 512 >= found.st_size

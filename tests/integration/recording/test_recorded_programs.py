@@ -53,9 +53,9 @@ def test_forks_spawns_changes_directory_and_exits(tmp_path: Path) -> None:
     parts = [folder.part_name(path, part) for part in folder.parts(path)]
     assert [name.partition("-")[0] for name in parts] == ["", "child"]  # the spawned one records too
     assert len(kernelscope.load(path, part=parts[1])) == 2
-    story = folder.read_story(path)
-    assert story is not None
-    assert story.status == 5
+    invocation = folder.read_invocation(path)
+    assert invocation is not None
+    assert invocation.status == 5
 
 
 def test_raises(tmp_path: Path) -> None:

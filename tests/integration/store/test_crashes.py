@@ -75,7 +75,7 @@ def check(server: Server, how: str, folder: Path) -> str:
     # The newest `steady` in the flight recorder is the one that the program itself counted last.
     flight = run.flight
     sites = {id for id, site in flight.sites.items() if site.kernel.name == STEADY}
-    launched = sum(slot.site in sites for slot in flight.slots)
+    launched = sum(cell.site in sites for cell in flight.cells)
     assert launched in (told["begun"], told["begun"] + 1)  # noted before it is launched
     return names[0] if names else ""
 
@@ -98,8 +98,8 @@ def test_what_was_flushed_is_there(server: Server, tmp_path: Path) -> None:
     """Every call up to half a second before the end is on disk, and the newest ones are in the ring."""
     server.trial("late", tmp_path / "late")
     run = kernelscope.load(tmp_path / "late.kscope")
-    newest = max(slot.start_ns for slot in run.flight.slots)
+    newest = max(cell.start_ns for cell in run.flight.cells)
     behind = (newest - run.calls[-1].recorded.start_ns) / 1e9
     assert behind < 1.0, "half a second, twice that on a machine with other things to do"
-    in_ring = {slot.index for slot in run.flight.slots}
+    in_ring = {cell.index for cell in run.flight.cells}
     assert in_ring | {c.index for c in run.calls} == set(range(max(in_ring) + 1))

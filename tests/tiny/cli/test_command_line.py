@@ -30,8 +30,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_sample(tmp_path / folder.HOME / "old-1.kscope")
     os.utime(tmp_path / folder.HOME / "old-1.kscope", (1, 1))
     writer = write_sample(tmp_path / folder.HOME / "new-1.kscope", close=False, executing=True)
-    story = folder.Story(("python", "train.py"), str(tmp_path), 1, 2, -11)
-    folder.write_story(tmp_path / folder.HOME / "new-1.kscope", story)
+    invocation = folder.Invocation(("python", "train.py"), str(tmp_path), 1, 2, -11)
+    folder.write_invocation(tmp_path / folder.HOME / "new-1.kscope", invocation)
     writer.forget()  # as a death does: nobody holds the flight recorder any more
     return tmp_path
 
@@ -188,7 +188,7 @@ def test_pack_and_unpack(here: Path, capsys: Capture) -> None:
     unpacked = as_json(capsys, "unpack", "new-1.kscope.zip", "-o", "again")
     run = kernelscope.load(str(unpacked["run"]))
     assert [c.index for c in run.calls] == list(range(40))
-    assert sorted(p.name for p in run.path.iterdir()) == ["flight", "run.db", "story.json"]
+    assert sorted(p.name for p in run.path.iterdir()) == ["command.json", "flight", "run.db"]
     assert main(["pack", "new-1"]) == 2
     assert main(["unpack", "new-1.kscope.zip", "-o", "again"]) == 2
     assert main(["show", "new-1.kscope.zip"]) == 2

@@ -29,7 +29,7 @@ from kernelscope.store.writer import Writer
 @pytest.mark.timeout(60)
 def test_a_number_that_never_got_a_slot_does_not_stop_the_program(tmp_path: Path) -> None:
     """Ctrl-C came after the number was taken: nobody will ever fill that slot."""
-    writer, at = Writer(tmp_path, info(), slots=64), site(1, args=ARGS[:3])
+    writer, at = Writer(tmp_path, info(), cells=64), site(1, args=ARGS[:3])
     for number in range(300):
         if number in (10, 11, 200):
             next(writer.flight)
@@ -43,7 +43,7 @@ def test_a_number_that_never_got_a_slot_does_not_stop_the_program(tmp_path: Path
 @pytest.mark.timeout(60)
 def test_a_slot_that_is_filled_late_is_kept(tmp_path: Path) -> None:
     """The thread that took the number was only slow."""
-    writer, at = Writer(tmp_path, info(), slots=64), site(1, args=ARGS[:3])
+    writer, at = Writer(tmp_path, info(), cells=64), site(1, args=ARGS[:3])
     call = full_call(next(writer.flight), at)
     for _ in range(30):
         writer.note(compact_call(writer, at, -1))()
@@ -85,7 +85,7 @@ def test_a_tensor_of_more_bytes_than_a_number_can_say(tmp_path: Path) -> None:
 def test_an_unforeseen_error_ends_the_recording_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_close: bool
 ) -> None:
-    writer, at = Writer(tmp_path, info(), slots=64), site(1, args=ARGS[:3])
+    writer, at = Writer(tmp_path, info(), cells=64), site(1, args=ARGS[:3])
     writer.note(compact_call(writer, at, -1))()
     writer.flush()
 
@@ -115,7 +115,7 @@ def ends(writer: Writer, how: str) -> None:
 @pytest.mark.parametrize("how", ["failed", "closed", "forgotten"])
 def test_a_writer_that_writes_no_more_keeps_nothing(tmp_path: Path, how: str) -> None:
     """The program goes on for days, and tells it of everything."""
-    writer, fingerprinter = Writer(tmp_path, info(), slots=64), Hashes()
+    writer, fingerprinter = Writer(tmp_path, info(), cells=64), Hashes()
     all_that_tells(writer, fingerprinter, site(1), site(2, args=ARGS[:3]))
     ends(writer, how)
     for number in range(3, 100, 2):
@@ -160,7 +160,7 @@ def test_warnings_that_are_errors_do_not_reach_the_program(
 
 def test_a_late_launch_does_not_write_into_the_programs_files(tmp_path: Path) -> None:
     """Once the recording has closed its file, the number of that file is free for the program."""
-    flight = Flight(tmp_path / "flight", 1, slots=16)
+    flight = Flight(tmp_path / "flight", 1, cells=16)
     number = flight._file
     flight.close()
     with (tmp_path / "own").open("wb") as own:
@@ -171,7 +171,7 @@ def test_a_late_launch_does_not_write_into_the_programs_files(tmp_path: Path) ->
 
 def test_the_next_calls_number(tmp_path: Path) -> None:
     """It can be read without taking it, whoever takes numbers meanwhile."""
-    flight = Flight(tmp_path / "flight", 1, slots=16)
+    flight = Flight(tmp_path / "flight", 1, cells=16)
     assert [(flight.next_call, flight.next_call, next(flight)) for _ in range(40)] == [
         (index, index, index) for index in range(40)
     ]

@@ -74,7 +74,7 @@ def test_a_process_that_was_ended_by_another(tmp_path: Path, capsys: Capture) ->
     path = tmp_path / "x.kscope"
     write_sample(path)
     write_sample(path / "child-42", close=False).forget()
-    folder.write_story(path, folder.Story(("python", "x.py"), "/", 1, 2, 0))
+    folder.write_invocation(path, folder.Invocation(("python", "x.py"), "/", 1, 2, 0))
     told = printed(capsys, "show", "--crash", path).splitlines()[0]
     assert told == (
         "the program started child-42, a process that ended without closing its recording; "
@@ -89,5 +89,15 @@ def test_a_process_that_was_ended_by_another(tmp_path: Path, capsys: Capture) ->
 def test_how_a_status_is_told(tmp_path: Path, capsys: Capture, status: int, told: str) -> None:
     path = tmp_path / "x.kscope"
     write_sample(path, close=False).forget()
-    folder.write_story(path, folder.Story(("python", "x.py"), "/", 1, 2, status))
+    folder.write_invocation(path, folder.Invocation(("python", "x.py"), "/", 1, 2, status))
     assert printed(capsys, "show", "--crash", path).startswith(f"the program {told}")
+
+
+def test_the_older_name_of_command_json_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.kscope"
+    write_sample(path)
+    folder.write_invocation(path, folder.Invocation(("python", "x.py"), "/", 1, 2, 3))
+    (path / "command.json").rename(path / "story.json")
+    found = folder.read_invocation(path)
+    assert found is not None
+    assert found.status == 3

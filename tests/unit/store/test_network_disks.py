@@ -150,7 +150,7 @@ def test_a_database_that_cannot_be_locked(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_file_that_cannot_be_locked(tmp_path: Path) -> None:
-    flight = Flight(tmp_path / "flight", 1, slots=64, lock=refused)
+    flight = Flight(tmp_path / "flight", 1, cells=64, lock=refused)
     assert flight.unlocked == os.strerror(errno.ENOLCK)
     assert is_recording(tmp_path / "flight") is None, "nobody holds a lock, and that says nothing"
     flight.status(0, 0, 0, closed=True)
@@ -159,7 +159,7 @@ def test_a_file_that_cannot_be_locked(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_cannot_lock(tmp_path: Path) -> None:
-    flight = Flight(tmp_path / "flight", 1, slots=64)
+    flight = Flight(tmp_path / "flight", 1, cells=64)
     assert is_recording(tmp_path / "flight") is True
     assert is_recording(tmp_path / "flight", refused) is None
     flight.status(0, 0, 0, closed=True)
@@ -185,7 +185,7 @@ def test_what_cannot_be_known_is_said(
     assert "not closed or running" in capsys.readouterr().out
     assert main(["ls", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"][0]["running"] is None
-    folder.write_story(path, folder.Story(("python", "x.py"), "/", 1, 2, -9))
+    folder.write_invocation(path, folder.Invocation(("python", "x.py"), "/", 1, 2, -9))
     assert main(["show", "--crash", str(path)]) == 0
     assert "or still runs" not in capsys.readouterr().out, "the command's end is known"
     writer.forget()

@@ -150,7 +150,7 @@ def test_it_can_be_read_while_it_is_written(tmp_path: Path) -> None:
     run = kernelscope.load(tmp_path / "run.kscope")
     assert len(run) == 40
     assert not run.is_closed
-    [executing] = [slot for slot in run.flight.slots if slot.is_executing]
+    [executing] = [cell for cell in run.flight.cells if cell.is_executing]
     assert executing.index == 40
     writer.close()
     assert len(run) == 41
@@ -226,7 +226,7 @@ def test_packing_while_it_is_recorded(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_many_threads_and_a_small_ring(tmp_path: Path) -> None:
     """The ring wraps many times while four threads write; nothing is lost, and memory does not grow."""
-    writer, at = Writer(tmp_path, info(), slots=256), site(1, args=ARGS[:3])
+    writer, at = Writer(tmp_path, info(), cells=256), site(1, args=ARGS[:3])
     each = 3000
 
     def work() -> None:
@@ -244,7 +244,7 @@ def test_many_threads_and_a_small_ring(tmp_path: Path) -> None:
 
 
 def test_a_call_that_never_ends_does_not_stop_the_others(tmp_path: Path) -> None:
-    writer, at = Writer(tmp_path, info(), slots=64), site(1, args=ARGS[:3])
+    writer, at = Writer(tmp_path, info(), cells=64), site(1, args=ARGS[:3])
     stuck = writer.note(compact_call(writer, at, -1))
     for _ in range(1000):
         writer.note(compact_call(writer, at, -1))()
@@ -266,13 +266,13 @@ def test_a_noted_call_that_raises(tmp_path: Path) -> None:
 
 
 def test_full_calls_keep_their_order_in_the_ring(tmp_path: Path) -> None:
-    flight = Flight(tmp_path / "flight", 1, slots=16)
+    flight = Flight(tmp_path / "flight", 1, cells=16)
     for number in range(40):
         flight.enter(Call(next(flight), site(number % 3), 5, start_ns=number))
     log = read_flight(tmp_path / "flight")
-    assert [slot.index for slot in log.slots] == list(range(25, 40))  # the oldest may be half written
+    assert [cell.index for cell in log.cells] == list(range(25, 40))  # the oldest may be half written
     assert set(log.sites) == {0, 1, 2}
-    assert all(slot.is_executing and slot.is_full for slot in log.slots)
+    assert all(cell.is_executing and cell.is_full for cell in log.cells)
 
 
 # -- where it cannot be written ----------------------------------------------------------------------
@@ -314,7 +314,7 @@ def test_a_full_disk_stops_the_recording_and_nothing_else(tmp_path: Path) -> Non
         calls = run.calls
         assert [c.index for c in calls] == list(range(len(calls)))  # what was written before is all there
         assert len(calls) > 0
-        assert run.flight.slots
+        assert run.flight.cells
 
 
 def test_no_room_from_the_start(tmp_path: Path) -> None:
@@ -387,7 +387,7 @@ def test_without_a_driver_the_streams_tell_nothing(tmp_path: Path) -> None:
     run = kernelscope.load(tmp_path)
     assert len(run) == 4
     assert [finding.kind for finding in run.findings] == ["no-stream-markers"]
-    assert not any(slot.is_executing or slot.stream for slot in run.flight.slots)
+    assert not any(cell.is_executing or cell.stream for cell in run.flight.cells)
 
 
 def test_a_fault_on_a_gpu_as_the_markers_tell_it(tmp_path: Path) -> None:
@@ -400,7 +400,7 @@ def test_a_fault_on_a_gpu_as_the_markers_tell_it(tmp_path: Path) -> None:
     writer.flight.completed([(0, 5), (0x7F00, 12)])
     writer.set_metadata("exception", "AcceleratorError: CUDA error: illegal memory access\nmore")
     writer.close()
-    crash = crash_of(tmp_path, folder.Story(("python",), "/", 1, 2, 1))
+    crash = crash_of(tmp_path, folder.Invocation(("python",), "/", 1, 2, 1))
     assert crash is not None
     assert (crash.completed, [c.index for c in crash.executing], crash.queued) == (4, [5], 4)
     assert crash.text().startswith(

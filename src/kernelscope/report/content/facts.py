@@ -21,7 +21,7 @@ def facts(run: StoredRun) -> Form:
     """All of it that does not need the calls."""
     info, notes = run.info, run.metadata
     calls, kernels, graphs = run.totals()
-    story = _story(run)
+    invocation = _invocation(run)
     held, how = _held(run), state(run)
     is_beginning = how["kind"] == "recording" and not calls
     return {
@@ -42,11 +42,11 @@ def facts(run: StoredRun) -> Form:
             str(module): {str(k): _text(v) for k, v in settings.items()}
             for module, settings in run.compiler_settings.items()
         },
-        "command": None if story is None else list(story.command),
+        "command": None if invocation is None else list(invocation.command),
         "totals": {"calls": calls, "kernels": kernels, "graphs": graphs},
         "state": how,
         "has": held,
-        "missing": [] if is_beginning else missing(held, calls, _script(story)),
+        "missing": [] if is_beginning else missing(held, calls, _script(invocation)),
         "parts": [p.name for p in folder.parts(run.path) if p != run.path],
     }
 
@@ -58,7 +58,7 @@ def state(run: StoredRun) -> Form:
     if is_recording(run.path / folder.FLIGHT):
         return {"kind": "recording", "text": "it is being recorded right now"}
     try:
-        crash = crash_of(run.path, _story(run))
+        crash = crash_of(run.path, _invocation(run))
     except RunError as error:
         return {"kind": "crashed", "text": f"the recording was not closed, and {error}"}
     if crash is not None:
@@ -111,18 +111,22 @@ def _any(run: StoredRun, of: str) -> bool:
     return bool(run.rows(f"SELECT 1 FROM {of} LIMIT 1"))
 
 
-def _story(run: StoredRun) -> folder.Story | None:
+def _invocation(run: StoredRun) -> folder.Invocation | None:
     """How its command ended; of a process that a run started, its run's."""
     try:
-        return folder.read_story(run.path) or folder.read_story(run.path.parent)
+        return folder.read_invocation(run.path) or folder.read_invocation(run.path.parent)
     except RunError:
         return None
 
 
-def _script(story: folder.Story | None) -> str:
-    if story is None or not story.command:
+def _script(invocation: folder.Invocation | None) -> str:
+    if invocation is None or not invocation.command:
         return "script.py"
-    words = story.command[1:] if "python" in story.command[0].rpartition("/")[2] else ("--", *story.command)
+    words = (
+        invocation.command[1:]
+        if "python" in invocation.command[0].rpartition("/")[2]
+        else ("--", *invocation.command)
+    )
     return shlex.join(words) or "script.py"
 
 

@@ -14,7 +14,7 @@ from kernelscope.store import folder
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.text.process_ends import how_it_ended
 
-from .reader import UNKNOWN, Slot, is_recording
+from .reader import UNKNOWN, Cell, is_recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +92,16 @@ def about(call: KernelCall) -> dict[str, Any]:
 
 def crash_in(path: Path) -> Crash | None:
     """The crash of a run: of its first process that is over and did not come to its end; None without one."""
-    story = folder.read_story(path)
+    invocation = folder.read_invocation(path)
     for part in folder.parts(path):
-        found = None if is_recording(part / folder.FLIGHT) else crash_of(part, story)
+        found = None if is_recording(part / folder.FLIGHT) else crash_of(part, invocation)
         if found is not None:
             return found if part == path or part.name.startswith("rank") else _of_child(found)
     return None
 
 
 def _of_child(crash: Crash) -> Crash:
-    """The story is of the command; a process that it started may have ended in another way."""
+    """The command ended as it did; a process that it started may have ended in another way."""
     ended = f"started {crash.path.name}, a process that ended without closing its recording; it {crash.ended}"
     return replace(crash, ended=ended.removesuffix(" without closing its recording"))
 
@@ -112,10 +112,10 @@ def is_running(path: Path) -> bool | None:
     return True if True in found else None if None in found else False
 
 
-def crash_of(part: Path, story: folder.Story | None = None) -> Crash | None:
+def crash_of(part: Path, invocation: folder.Invocation | None = None) -> Crash | None:
     """What a process left behind; None when its recording was closed and no exception ended it."""
     if (part / folder.DATABASE).stat().st_size == 0:
-        return Crash(part, _ended(story))
+        return Crash(part, _ended(invocation))
     run = StoredRun(part)
     if not run.is_closed and run.stopped:
         return None  # how the program went on is not known
@@ -123,16 +123,18 @@ def crash_of(part: Path, story: folder.Story | None = None) -> Crash | None:
     is_fault = "CUDA" in exception or "cuda" in exception or "accelerator" in exception.lower()
     if run.is_closed and not is_fault:
         return None
-    return _told(run, story, exception, is_fault)
+    return _told(run, invocation, exception, is_fault)
 
 
-def _told(run: StoredRun, story: folder.Story | None, exception: str, is_fault: bool) -> Crash | None:
+def _told(
+    run: StoredRun, invocation: folder.Invocation | None, exception: str, is_fault: bool
+) -> Crash | None:
     flight = run.flight
-    slots = flight.slots
-    executing = [slot for slot in slots if slot.is_executing]
+    cells = flight.cells
+    executing = [cell for cell in cells if cell.is_executing]
     queued = 0
-    completed = max((slot.index for slot in slots if not slot.is_executing), default=-1)
-    on_device = _unfinished(slots, flight.streams)
+    completed = max((cell.index for cell in cells if not cell.is_executing), default=-1)
+    on_device = _unfinished(cells, flight.streams)
     if on_device:
         # The host is ahead of the device: what the markers say is what happened.
         executing, queued, completed = on_device[:1], len(on_device) - 1, on_device[0].index - 1
@@ -140,40 +142,40 @@ def _told(run: StoredRun, story: folder.Story | None, exception: str, is_fault: 
         completed = executing[0].index - 1
     elif is_fault and run.is_closed:
         return None
-    calls = [_call(run, slot) for slot in executing]
-    last = _call(run, slots[-1]) if slots and not calls else None
-    ended = _ended(story, is_closed=run.is_closed)
-    if (story is None or story.status is None) and is_recording(run.path / folder.FLIGHT) is None:
+    calls = [_call(run, cell) for cell in executing]
+    last = _call(run, cells[-1]) if cells and not calls else None
+    ended = _ended(invocation, is_closed=run.is_closed)
+    if (invocation is None or invocation.status is None) and is_recording(run.path / folder.FLIGHT) is None:
         ended += f", or still runs ({UNKNOWN})"
     return Crash(run.path, ended, exception, calls, completed, queued, last)
 
 
-def _unfinished(slots: list[Slot], streams: list[tuple[int, int]]) -> list[Slot]:
+def _unfinished(cells: list[Cell], streams: list[tuple[int, int]]) -> list[Cell]:
     """Calls on the stream whose oldest unfinished call is the oldest of all."""
-    waiting: dict[int, list[Slot]] = {}
-    for slot in slots:
-        if slot.stream and slot.stream <= len(streams) and slot.index + 1 > streams[slot.stream - 1][1]:
-            waiting.setdefault(slot.stream, []).append(slot)
+    waiting: dict[int, list[Cell]] = {}
+    for cell in cells:
+        if cell.stream and cell.stream <= len(streams) and cell.index + 1 > streams[cell.stream - 1][1]:
+            waiting.setdefault(cell.stream, []).append(cell)
     return min(waiting.values(), key=lambda found: found[0].index, default=[])
 
 
-def _call(run: StoredRun, slot: Slot) -> KernelCall:
-    """The call of a slot: from run.db if it was written, otherwise from the flight recorder."""
-    written = run.read_calls([slot.index])
+def _call(run: StoredRun, cell: Cell) -> KernelCall:
+    """The call of a cell: from run.db if it was written, otherwise from the flight recorder."""
+    written = run.read_calls([cell.index])
     if written:
         return view_of(run, written[0])
-    stored = run.sites.get(slot.site)
-    site: Site | None = stored[0] if stored else run.flight.sites.get(slot.site)
+    stored = run.sites.get(cell.site)
+    site: Site | None = stored[0] if stored else run.flight.sites.get(cell.site)
     if site is None:
         raise RunError(
-            f"{run.path / folder.FLIGHT} is damaged: it speaks of site {slot.site}, which nobody knows"
+            f"{run.path / folder.FLIGHT} is damaged: it speaks of site {cell.site}, which nobody knows"
         )
-    return view_of(run, Call(slot.index, site, slot.graph_call, start_ns=slot.start_ns))
+    return view_of(run, Call(cell.index, site, cell.graph_call, start_ns=cell.start_ns))
 
 
-def _ended(story: folder.Story | None, *, is_closed: bool = False) -> str:
+def _ended(invocation: folder.Invocation | None, *, is_closed: bool = False) -> str:
     unclosed = "" if is_closed else " without closing its recording"
-    if story is None or story.status is None:
+    if invocation is None or invocation.status is None:
         return f"ended{unclosed or ' with an error'}"
-    ended = how_it_ended(story.status)
+    ended = how_it_ended(invocation.status)
     return ended if ended.startswith("was killed") else f"{ended}{unclosed}"

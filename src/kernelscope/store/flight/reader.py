@@ -14,12 +14,12 @@ from kernelscope.events import Site
 from kernelscope.store.run_db import codec
 
 from .recorder import (
+    CELL,
     ENTERED,
     HEADER,
     HEADER_BYTES,
     MAGIC,
     RECORD,
-    SLOT,
     STATUS,
     STATUS_AT,
     STOPPED_AT,
@@ -33,11 +33,11 @@ from .recorder import (
 )
 
 UNKNOWN = "whether it is still being recorded cannot be known: its file system has no locks"
-_MOST_SLOTS = 1 << 20
+_MOST_CELLS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class Cell:
     """One launch, as the ring tells it."""
 
     index: int
@@ -59,7 +59,7 @@ class FlightLog:
     graphs: int
     bytes_written: int
     is_closed: bool
-    slots: list[Slot]  # oldest first
+    cells: list[Cell]  # oldest first
     streams: list[tuple[int, int]]  # handle, newest completed call + 1
     stopped: str = ""  # why the recording stopped although the program went on
     sites: dict[int, Site] = field(default_factory=dict)
@@ -106,41 +106,41 @@ def read_flight(path: Path) -> FlightLog:
         raise RunError(f"{path} cannot be read: {error.strerror}") from None
     if len(data) < HEADER_BYTES or not data.startswith(MAGIC):
         raise RunError(f"{path} is not a flight recorder of kernelscope, or is cut short")
-    _, version, slots, slot_bytes, header_bytes, pid, _ = HEADER.unpack_from(data)
+    _, version, cells, cell_bytes, header_bytes, pid, _ = HEADER.unpack_from(data)
     if version > VERSION:
         raise RunError(
             f"{path} has version {version} and this kernelscope reads up to {VERSION}; use a newer one"
         )
-    end = HEADER_BYTES + slots * SLOT.size
-    is_sane = 0 < slots <= _MOST_SLOTS and slots & (slots - 1) == 0
-    if not is_sane or slot_bytes != SLOT.size or header_bytes != HEADER_BYTES or len(data) < end:
+    end = HEADER_BYTES + cells * CELL.size
+    is_sane = 0 < cells <= _MOST_CELLS and cells & (cells - 1) == 0
+    if not is_sane or cell_bytes != CELL.size or header_bytes != HEADER_BYTES or len(data) < end:
         raise RunError(f"{path} is damaged: its header does not fit its {len(data)} bytes")
     calls, graphs, written, closed = STATUS.unpack_from(data, STATUS_AT)
     markers = [STREAM.unpack_from(data, STREAMS_AT + i * STREAM.size) for i in range(STREAMS)]
     return FlightLog(
         pid, calls, graphs, written, bool(closed),
-        slots=sorted(_slots(data, slots), key=lambda slot: slot.index),
+        cells=sorted(_cells(data, cells), key=lambda cell: cell.index),
         streams=[(handle, value) for handle, value in markers],
         stopped=data[STOPPED_AT : STOPPED_AT + STOPPED_BYTES].rstrip(b"\0").decode("utf-8", "replace"),
-        sites=dict(_journal(data, end)),
+        sites=dict(_site_table(data, end)),
     )  # fmt: skip
 
 
-def _slots(data: bytes, slots: int) -> Iterator[Slot]:
-    ring = data[HEADER_BYTES : HEADER_BYTES + slots * SLOT.size]
+def _cells(data: bytes, cells: int) -> Iterator[Cell]:
+    ring = data[HEADER_BYTES : HEADER_BYTES + cells * CELL.size]
     found = [
         (index - 1, end_ns, *rest)
-        for place, (*rest, index, end_ns) in enumerate(SLOT.iter_unpack(ring))
-        if index and (index - 1) % slots == place
+        for place, (*rest, index, end_ns) in enumerate(CELL.iter_unpack(ring))
+        if index and (index - 1) % cells == place
     ]
-    newest = max((slot[0] for slot in found), default=-1)
+    newest = max((cell[0] for cell in found), default=-1)
     for index, end_ns, start_ns, site, graph_call, state, stream, is_full, _unused in found:
-        if index > newest - slots + 1:  # the oldest may have been half overwritten
-            yield Slot(index, site, graph_call, start_ns, end_ns, state == ENTERED, stream, bool(is_full))
+        if index > newest - cells + 1:  # the oldest may have been half overwritten
+            yield Cell(index, site, graph_call, start_ns, end_ns, state == ENTERED, stream, bool(is_full))
 
 
-def _journal(data: bytes, at: int) -> Iterator[tuple[int, Site]]:
-    """The sites of the journal, up to the first record that is not whole."""
+def _site_table(data: bytes, at: int) -> Iterator[tuple[int, Site]]:
+    """The table of sites, up to the first record that is not whole."""
     while at + RECORD.size <= len(data):
         length, checksum = RECORD.unpack_from(data, at)
         text = data[at + RECORD.size : at + RECORD.size + length]

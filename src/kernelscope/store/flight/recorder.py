@@ -1,9 +1,9 @@
 """The flight recorder: a memory-mapped ring of the last launches, written before each launch.
 
 The pages belong to the file, not to the process, so what was written is there after SIGKILL. The ring is
-also the way of brief notes to the writer: a launch that is noted costs one `pack_into` and no allocation.
+also the way of compact calls to the writer: a launch that is noted costs one `pack_into` and no allocation.
 
-    header | ring of SLOTS slots | journal of sites that may not be in run.db yet
+    header | ring of CELLS cells | table of the sites that may not be in run.db yet
 
 docs/runs.md describes the bytes.
 """
@@ -31,9 +31,9 @@ from kernelscope.store.run_db import codec
 MAGIC = b"KSFLIGHT"
 VERSION = 1
 HEADER_BYTES = 4096
-SLOTS = 1 << 16
+CELLS = 1 << 16
 
-HEADER = struct.Struct("<8sIIIIQQ")  # magic, version, slots, slot bytes, header bytes, pid, monotonic ns
+HEADER = struct.Struct("<8sIIIIQQ")  # magic, version, cells, cell bytes, header bytes, pid, monotonic ns
 UNLOCKED = struct.Struct("<I")  # 1 when the process could not lock the file
 UNLOCKED_AT = 40
 STATUS = struct.Struct("<QQQQ")  # calls, graphs, bytes written, 1 when the recording closed
@@ -42,14 +42,14 @@ STREAM = struct.Struct("<QQ")  # handle, newest completed call + 1
 STREAMS_AT, STREAMS = 128, 64
 STOPPED_AT, STOPPED_BYTES = 2048, 512  # why the recording stopped before the program did: text
 # start ns, site, graph call, state, stream's place, is full, unused, call + 1; end ns, once it is measured.
-# The call is written last: a slot that was being written when the process died still shows its old number.
-SLOT = struct.Struct("<QIiBBHIQQ")
+# The call is written last: a cell that was being written when the process died still shows its old number.
+CELL = struct.Struct("<QIiBBHIQQ")
 NOTE = struct.Struct("<QIiQQ")  # the same, up to the call, with the four small ones as one
 SITE_AT, STATE_AT, STREAM_PLACE_AT, END_AT = 8, 16, 17, 32
 ENTERED, LEFT = 1, 2
-RECORD = struct.Struct("<II")  # length and CRC-32 of a journal record
+RECORD = struct.Struct("<II")  # length and CRC-32 of a record in the table of sites
 
-_JOURNAL_LIMIT = 4 << 20
+_TABLE_LIMIT = 4 << 20
 _END = 1 << 62  # call + 1 never gets there
 _LOOK_BACK = 4096  # calls of other threads that may have come since
 _UNKNOWN = SteadySite(Site((1 << 32) - 1, Kernel(-1, "(unknown)", "unknown", "unknown"), ()), ())
@@ -57,13 +57,13 @@ _PACK_END = struct.Struct("<Q").pack_into
 
 
 class Flight:
-    """The ring of one recording process, and the sites that its slots speak of."""
+    """The ring of one recording process, and the sites that its cells speak of."""
 
     def __init__(
-        self, path: Path, pid: int, *, slots: int = SLOTS, lock: Callable[[int, int], None] = fcntl.flock
+        self, path: Path, pid: int, *, cells: int = CELLS, lock: Callable[[int, int], None] = fcntl.flock
     ) -> None:
-        self.slots = slots
-        self._ring_end = HEADER_BYTES + slots * SLOT.size
+        self.cells = cells
+        self._ring_end = HEADER_BYTES + cells * CELL.size
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             # A page without a block behind it would kill the program (SIGBUS) when the disk is full.
@@ -81,18 +81,18 @@ class Flight:
         except OSError as error:  # a disk that knows no locks
             self.unlocked = error.strerror or str(error)
         HEADER.pack_into(
-            self.map, 0, MAGIC, VERSION, slots, SLOT.size, HEADER_BYTES, pid, time.monotonic_ns()
+            self.map, 0, MAGIC, VERSION, cells, CELL.size, HEADER_BYTES, pid, time.monotonic_ns()
         )
         UNLOCKED.pack_into(self.map, UNLOCKED_AT, bool(self.unlocked))
         self._numbers = iter(range(1, _END))  # knows how many are left; a count does not say where it is
-        places = range(HEADER_BYTES, self._ring_end, SLOT.size)
-        # One step of C for both, so that threads cannot come between: call + 1, and the place of its slot.
-        self.next_slot: Callable[[], tuple[int, int]] = zip(
+        places = range(HEADER_BYTES, self._ring_end, CELL.size)
+        # One step of C for both, so that threads cannot come between: call + 1, and the place of its cell.
+        self.next_cell: Callable[[], tuple[int, int]] = zip(
             self._numbers, cycle(places), strict=False
         ).__next__
         self.steady: Callable[[int], SteadySite | None] = lambda number: None  # by the number in a note
         self._noted: dict[int, int] = {}  # site of a steady place, by its number
-        self.limit = slots  # the newest call + 1 that has a slot, until the writer has taken older ones
+        self.limit = cells  # the newest call + 1 that has a cell, until the writer has taken older ones
         self.make_room: Callable[[int], None] = lambda number: None
         self.sites: dict[int, Site] = {}
         self.uninitialised: dict[
@@ -101,19 +101,19 @@ class Flight:
         self.cuda_devices: dict[int, int] = {}  # by site
         self.new_sites: list[int] = []
         self._keeps_sites = True
-        self.abandoned: set[int] = set()  # calls whose slot was taken while they still ran
-        self._journal_bytes = 0
+        self.abandoned: set[int] = set()  # calls whose cell was taken while they still ran
+        self._table_bytes = 0
         self._lock = threading.Lock()
 
     # -- on the launching threads ----------------------------------------------------------------------
 
     def noter(self, left: Callable[[int], None]) -> Callable[[CompactCall], Callable[[], None]]:
         """What notes a launch in few words; what it returns is to be called when the launch is over."""
-        ring, pack, known, next_slot, unpack = (
+        ring, pack, known, next_cell, unpack = (
             self.map,
             NOTE.pack_into,
             self._noted,
-            self.next_slot,
+            self.next_cell,
             COMPACT_CALL.unpack,
         )
 
@@ -122,7 +122,7 @@ class Flight:
             site = known.get(steady)
             if site is None:
                 site = self._meet_noted(steady)
-            number, at = next_slot()
+            number, at = next_cell()
             if number > self.limit:
                 self.make_room(number)
             pack(ring, at, start_ns, site, graph_call, ENTERED, number)
@@ -140,7 +140,7 @@ class Flight:
 
     def leaver(self, *, timed: bool) -> Callable[[int], None]:
         """What marks a call as over."""
-        ring, mask, size, abandoned = self.map, self.slots - 1, SLOT.size, self.abandoned
+        ring, mask, size, abandoned = self.map, self.cells - 1, CELL.size, self.abandoned
         state, end, now = HEADER_BYTES + STATE_AT, HEADER_BYTES + END_AT, time.monotonic_ns
 
         def left(index: int) -> None:
@@ -164,7 +164,7 @@ class Flight:
         stream_of: Callable[[int], int],
     ) -> Callable[[int], None]:
         """The same for noted calls that may have gone to a GPU: the stream is to say when they completed."""
-        ring, mask, size, devices = self.map, self.slots - 1, SLOT.size, self.cuda_devices
+        ring, mask, size, devices = self.map, self.cells - 1, CELL.size, self.cuda_devices
         base, unpack = HEADER_BYTES, struct.Struct("<I").unpack_from
 
         def left_on_device(index: int) -> None:
@@ -183,8 +183,8 @@ class Flight:
             self.meet(site)
         if index >= self.limit:
             self.make_room(index + 1)
-        place = HEADER_BYTES + (index & (self.slots - 1)) * SLOT.size
-        SLOT.pack_into(
+        place = HEADER_BYTES + (index & (self.cells - 1)) * CELL.size
+        CELL.pack_into(
             self.map, place, call.start_ns, site.id, call.graph_call, ENTERED, 0, 1, 0, index + 1, 0
         )
 
@@ -192,8 +192,8 @@ class Flight:
         """The newest call of a graph, if it was noted and is still running."""
         newest = self.next_call - 1
         for index in range(newest, max(newest - _LOOK_BACK, -1), -1):
-            at = HEADER_BYTES + (index & (self.slots - 1)) * SLOT.size
-            _, site, noted_in, state, _, is_full, _, number, _ = SLOT.unpack_from(self.map, at)
+            at = HEADER_BYTES + (index & (self.cells - 1)) * CELL.size
+            _, site, noted_in, state, _, is_full, _, number, _ = CELL.unpack_from(self.map, at)
             if noted_in == graph_call and number == index + 1:
                 return (index, self.sites.get(site)) if state == ENTERED and not is_full else None
         return None
@@ -201,7 +201,7 @@ class Flight:
     def on_stream(self, index: int, place: int) -> None:
         """Which of the markers tells when the call has completed."""
         if index not in self.abandoned:
-            at = HEADER_BYTES + (index & (self.slots - 1)) * SLOT.size
+            at = HEADER_BYTES + (index & (self.cells - 1)) * CELL.size
             self.map[at + STREAM_PLACE_AT] = place
 
     def meet_steady(self, steady: SteadySite) -> None:
@@ -223,10 +223,10 @@ class Flight:
                 self.cuda_devices[site.id] = int(number or 0)
             self.sites[site.id] = site
             self.new_sites.append(site.id)
-            at = self._ring_end + self._journal_bytes
+            at = self._ring_end + self._table_bytes
             try:
                 os.pwrite(self._file, RECORD.pack(len(text), zlib.crc32(text)) + text, at)
-                self._journal_bytes += RECORD.size + len(text)
+                self._table_bytes += RECORD.size + len(text)
             except OSError:
                 pass  # no room; the writer will find that out, and say it
 
@@ -237,21 +237,21 @@ class Flight:
 
     def __next__(self) -> int:
         """The index of a call that is told in full."""
-        return self.next_slot()[0] - 1
+        return self.next_cell()[0] - 1
 
     # -- on the writer's thread ------------------------------------------------------------------------
 
     def abandon(self, index: int) -> None:
-        """Its slot will be another's, although the call still runs: from now on each end asks whose it is."""
+        """Its cell will be another's, although the call still runs: from now on each end asks whose it is."""
         self.abandoned.add(index)
 
-    def forget_journal(self) -> None:
+    def clear_site_table(self) -> None:
         """All sites that are known by now are in run.db."""
-        if self._journal_bytes > _JOURNAL_LIMIT:
+        if self._table_bytes > _TABLE_LIMIT:
             with self._lock:
                 if not self.new_sites:
                     os.ftruncate(self._file, self._ring_end)
-                    self._journal_bytes = 0
+                    self._table_bytes = 0
 
     def status(self, calls: int, graphs: int, written: int, *, closed: bool = False) -> None:
         STATUS.pack_into(self.map, STATUS_AT, calls, graphs, written, closed)
@@ -296,7 +296,7 @@ def _allocate(file: int, size: int) -> None:
 
 
 def site_text(site: Site) -> bytes:
-    """A site in one journal record: everything but the kernel's source."""
+    """A site in one record of the table: everything but the kernel's source."""
     kernel = codec.kernel_row(site.kernel)
     rows: list[Any] = [
         [*kernel[:4], "", kernel[5]],

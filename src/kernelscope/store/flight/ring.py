@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from .recorder import ENTERED, HEADER_BYTES, SLOT, Flight
+from .recorder import CELL, ENTERED, HEADER_BYTES, Flight
 
 _AT_ONCE = 8192
-_PATIENCE = 1.0  # seconds for a launch that has its number to fill its slot
+_PATIENCE = 1.0  # seconds for a launch that has its number to fill its cell
 
 
 class Ring:
@@ -25,7 +25,7 @@ class Ring:
         self._flight = flight
         self.taken = 0  # calls before this one have left the ring
         self._late: set[int] = set()  # except these, which are still running
-        self._gap = (-1, 0.0)  # a call that has no slot, and since when
+        self._gap = (-1, 0.0)  # a call that has no cell, and since when
 
     def take(self, *, final: bool) -> list[int]:
         """Noted calls that are over since the last time, five numbers each: see `Database.noted_calls`."""
@@ -34,7 +34,7 @@ class Ring:
         while True:
             found = self._next_piece(start)
             if not len(found):
-                if self.taken < start + self._flight.slots and self._pass_gap(final):
+                if self.taken < start + self._flight.cells and self._pass_gap(final):
                     continue
                 break
             running = found["state"] == ENTERED
@@ -46,7 +46,7 @@ class Ring:
         return self._numbers(self._numpy.concatenate(pieces)) if pieces else []
 
     def _pass_gap(self, final: bool) -> bool:
-        """Whether to go on past a number that has no slot: an exception, such as Ctrl-C, came in between.
+        """Whether to go on past a number that has no cell: an exception, such as Ctrl-C, came in between.
 
         It may yet be filled, so it counts as a late one. Waiting for it for ever would stop the program.
         """
@@ -61,41 +61,41 @@ class Ring:
         self.taken += 1
         return True
 
-    def _numbers(self, slots: Any) -> list[int]:
+    def _numbers(self, cells: Any) -> list[int]:
         numpy = self._numpy
-        table = numpy.empty((len(slots), 5), numpy.int64)
+        table = numpy.empty((len(cells), 5), numpy.int64)
         for column, name in enumerate(("call", "site", "graph_call", "start")):
-            table[:, column] = slots[name]
+            table[:, column] = cells[name]
         table[:, 0] -= 1
-        table[:, 4] = numpy.where(slots["end"] > slots["start"], slots["end"] - slots["start"], 0)
+        table[:, 4] = numpy.where(cells["end"] > cells["start"], cells["end"] - cells["start"], 0)
         numbers: list[int] = table.ravel().tolist()
         return numbers
 
     def free(self) -> None:
         """What has been taken may be overwritten."""
-        self._flight.limit = min(self._late, default=self.taken) + self._flight.slots
+        self._flight.limit = min(self._late, default=self.taken) + self._flight.cells
 
     def _next_piece(self, start: int) -> Any:
-        """The slots from `taken` on that hold what they should, as many as lie in one piece."""
-        numpy, slots, taken = self._numpy, self._flight.slots, self.taken
-        place = taken & (slots - 1)
-        at, count = HEADER_BYTES + place * SLOT.size, min(slots - place, _AT_ONCE, start + slots - taken)
-        found = numpy.frombuffer(self._flight.map[at : at + count * SLOT.size], self._layout)
+        """The cells from `taken` on that hold what they should, as many as lie in one piece."""
+        numpy, cells, taken = self._numpy, self._flight.cells, self.taken
+        place = taken & (cells - 1)
+        at, count = HEADER_BYTES + place * CELL.size, min(cells - place, _AT_ONCE, start + cells - taken)
+        found = numpy.frombuffer(self._flight.map[at : at + count * CELL.size], self._layout)
         there = found["call"] == numpy.arange(taken + 1, taken + 1 + count, dtype=numpy.uint64)
         return found if there.all() else found[: int(there.argmin())]
 
     def _take_late(self, final: bool) -> list[Any]:
         pieces, flight = [], self._flight
         for index in sorted(self._late):
-            at = HEADER_BYTES + (index & (flight.slots - 1)) * SLOT.size
-            slot = self._numpy.frombuffer(flight.map[at : at + SLOT.size], self._layout)
-            is_there = slot["call"][0] == index + 1
-            is_running = not is_there or slot["state"][0] == ENTERED
-            if is_running and not final and self.taken - index < flight.slots // 2:
+            at = HEADER_BYTES + (index & (flight.cells - 1)) * CELL.size
+            cell = self._numpy.frombuffer(flight.map[at : at + CELL.size], self._layout)
+            is_there = cell["call"][0] == index + 1
+            is_running = not is_there or cell["state"][0] == ENTERED
+            if is_running and not final and self.taken - index < flight.cells // 2:
                 continue
             if is_running:
-                flight.abandon(index)  # its slot is needed
-            if is_there and not slot["is_full"][0]:
-                pieces.append(slot)
+                flight.abandon(index)  # its cell is needed
+            if is_there and not cell["is_full"][0]:
+                pieces.append(cell)
             self._late.discard(index)
         return pieces
