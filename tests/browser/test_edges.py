@@ -115,7 +115,7 @@ def test_a_file_that_begins_after_the_last_call(page: Page, tmp_path: Path, writ
         expect(page.get_by_role("alert")).to_have_count(0)
         assert "NaN" not in page.locator("main").inner_text()
     page.goto(f"{address}#call=1")
-    expect(page.get_by_role("alert")).to_contain_text("This file holds no call.")
+    expect(page.get_by_role("alert")).to_contain_text("This file has no calls.")
 
 
 def test_moving_needs_no_click(page: Page, tmp_path: Path, written: Write) -> None:

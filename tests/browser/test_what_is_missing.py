@@ -52,9 +52,9 @@ CASES: dict[str, tuple[Callable[[Path], Path], list[str]]] = {
     "stages": (lambda path: small(path, stages=False), ["there is no pipeline", "run --stages script.py"]),
     "values": (
         lambda path: small(path, hashes=False),
-        ["Values were not looked at", "run --values hash script.py"],
+        ["Hashes were not recorded", "run --values hash script.py"],
     ),
-    "time": (lambda path: small(path, time=False), ["not measured how long", "run --time script.py"]),
+    "time": (lambda path: small(path, time=False), ["Times were not measured", "run --time script.py"]),
     "findings only": (
         only_findings,
         ["graph-not-seen", "a graph could not be seen", "No kernel ran", "--ops all"],
@@ -94,7 +94,7 @@ def test_without_stages_lines_and_code_are_there(page: Page, tmp_path: Path, wri
 
 def test_without_time_calls_are_marks(page: Page, tmp_path: Path, written: Write) -> None:
     page.goto(written(small(tmp_path / "run.kscope", time=False)) + "#timeline")
-    expect(page.locator("main")).to_contain_text("Without times each call is a mark where it was launched.")
+    expect(page.locator("main")).to_contain_text("Times were not measured: each call is a mark")
     expect(page.locator("main")).to_contain_text("4 calls in view")
 
 
@@ -110,10 +110,10 @@ def test_a_call_that_is_not_there(page: Page, tmp_path: Path, written: Write) ->
     page.goto(written(run) + "#call=99")
     expect(page.get_by_role("alert")).to_contain_text("There is no call 99 in this run.")
     page.goto(written(run, limit=2) + "#call=3")
-    expect(page.get_by_role("alert")).to_contain_text("This file holds calls 0 to 1 of 4.")
+    expect(page.get_by_role("alert")).to_contain_text("This file has calls 0 to 1 of 4.")
     page.goto(written(run, limit=2) + "#overview")
     expect(page.locator(".heading")).to_contain_text(
-        "This file holds 2 calls of 4; `kernelscope view` shows all"
+        "This file has 2 calls of 4; `kernelscope view` shows all"
     )
 
 

@@ -107,7 +107,7 @@ class DeterminismResult:
 def compare_runs(runs: Sequence[Run]) -> DeterminismResult:
     """Every repeat against the first run. Suspects are not yet replayed: see `accuse`."""
     if len(runs) < 2:
-        raise RunError(f"{len(runs)} runs: it takes two to see a difference")
+        raise RunError(f"{len(runs)} runs: at least two are needed to see a difference")
     first, seen, divergence = runs[0], _Seen(len(runs) - 1), Divergence()
     notes: dict[str, None] = {}
     for repeat in runs[1:]:
@@ -136,9 +136,9 @@ def accuse(result: DeterminismResult, replays: Mapping[int, Any]) -> Determinism
 
 def _with_replay(suspect: Suspect, replay: Any) -> Suspect:
     if replay is None:
-        return replace(suspect, not_replayed="the call did not happen again")
+        return replace(suspect, not_replayed="the call did not occur again")
     if replay.kernel_name != suspect.kernel_name:
-        return replace(suspect, not_replayed=f"in its place {replay.kernel_name} was called")
+        return replace(suspect, not_replayed=f"{replay.kernel_name} was called instead")
     return replace(
         suspect, replays=replay.times, replays_differed=replay.differed, reads_unwritten=replay.unwritten,
         not_replayed=replay.error,
@@ -149,7 +149,7 @@ def _that_matters(divergence: Divergence, notes: dict[str, None]) -> Divergence:
     """Another autotuned config that comes to the same values is worth a note only."""
     harmless = divergence.verdict in (DIFFERENT_CONFIG, DIFFERENT_KERNEL) and not divergence.differences
     if harmless and not divergence.compared.differing:
-        notes[f"{divergence.kernel_name}: {divergence.reason}; the values are the same"] = None
+        notes[f"{divergence.kernel_name}: {divergence.reason}; the values are identical"] = None
         return Divergence()
     return divergence
 
@@ -196,7 +196,7 @@ class _Seen:
 def _lines(result: DeterminismResult) -> Iterator[str]:
     if not result:
         calls = "1 call" if result.calls == 1 else f"{result.calls:,} calls"
-        yield f"deterministic: {calls} did the same in {result.runs} runs"
+        yield f"deterministic: {calls} identical in {result.runs} runs"
     if result.unexplained:
         yield f"not deterministic: {result.unexplained}"
     for suspect in result.kernels:
@@ -208,26 +208,26 @@ def _lines(result: DeterminismResult) -> Iterator[str]:
     if result.divergence and not (result.kernels or result.unconfirmed):
         yield from lines(result.divergence)
         if result.divergence.verdict == INPUTS_DIFFER:
-            yield "  no kernel is to blame; let the runs start alike (seeds, order of data) to check them"
+            yield "  no kernel is at fault; start the runs from the same state (seeds, order of data)"
     elif result.divergence:
         s = result.divergence.spread
-        yield f"  from the first on, {s.differing:,} of {s.later:,} later calls differ"
+        yield f"  after the first one, {s.differing:,} of {s.later:,} calls differ"
     yield from (f"  note: {note}" for note in result.notes)
 
 
 def _about(s: Suspect) -> Iterator[str]:
     yield f"  [{s.kind}] {s.kernel_name}, {s.argument}"
     yield from source_line(s.origin)
-    yield f"  same inputs, other values in {s.differed} of {s.repeats} repeats ({s.calls} calls)"
+    yield f"  same inputs, different outputs in {s.differed} of {s.repeats} repeats ({s.calls} calls)"
     yield from number_lines(s.errors)
     if s.reads_unwritten:
         yield (
-            "  alone: it differs with what lies in memory that nobody has written: it reads it, or leaves "
-            "part of its output unwritten"
+            "  alone: it depends on uninitialised memory: it reads such memory, or leaves part of its output "
+            "unwritten"
         )
     elif s.replays:
         yield f"  alone: {s.replays_differed} of {s.replays} launches with the same inputs differed"
     if s.not_replayed:
-        yield f"  it could not be replayed alone: {s.not_replayed}"
+        yield f"  could not be replayed alone: {s.not_replayed}"
     elif s.replays and not s.is_confirmed:
-        yield "  alone it does the same each time: does something else write to its memory meanwhile?"
+        yield "  alone its output is identical: something else may write to its memory"

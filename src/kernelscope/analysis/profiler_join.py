@@ -58,16 +58,16 @@ def read_profile(path: Path, run: Run) -> Profile:
     document = _read(path)
     told = [key.removeprefix(_RUN) for key in document if key.startswith(_RUN)]
     if told and run.info.uuid not in told:
-        raise RunError(f"{path} was made with another run ({told[0]:.40}); this one is {run.info.uuid}")
+        raise RunError(f"{path} belongs to another run ({told[0]:.40}), not to {run.info.uuid}")
     try:
         calls = sorted(_ranges(document["traceEvents"]), key=lambda c: (c.index, c.start))
         unclaimed = _add_device(calls, document["traceEvents"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RunError(f"{path} is no trace of torch's profiler ({type(error).__name__}: {error})") from None
+        raise RunError(f"{path} is not a trace of torch.profiler ({type(error).__name__}: {error})") from None
     if not calls:
         raise RunError(
-            f"{path} has no calls of kernelscope: the profiler must run while a recording is open, in the "
-            "same process"
+            f"{path} has no calls of kernelscope: run the profiler while a recording is open in the same "
+            "process"
         )
     _check_names(path, calls, run)
     return Profile(path, tuple(calls), unclaimed)
@@ -80,9 +80,9 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, EOFError, RecursionError) as error:
-        raise RunError(f"{path} is no trace: it is not JSON ({error!s:.80})") from None
+        raise RunError(f"{path} is not a trace: it is not JSON ({error!s:.80})") from None
     if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
-        raise RunError(f"{path} is no trace of torch's profiler: it has no traceEvents")
+        raise RunError(f"{path} is not a trace of torch.profiler: it has no traceEvents")
     return document
 
 

@@ -47,9 +47,9 @@ def check_determinism(
         assert not result, result
     """
     if not callable(fn):
-        raise TypeError(f"check_determinism(fn, …) calls fn, and {fn!r:.60} cannot be called")
+        raise TypeError(f"check_determinism(fn, …): fn must be callable, not {fn!r:.60}")
     if runs < 2:
-        raise ValueError(f"check_determinism(runs={runs}): it takes two runs to see a difference")
+        raise ValueError(f"check_determinism(runs={runs}): use at least 2 runs")
     given = kwargs or {}
     state = State(fn, args, given)
     config = Config(values="hash", ops=ops, strict=strict_from_environment())  # type: ignore[arg-type]
@@ -110,13 +110,13 @@ def _recorded(config: Config, fn: Callable[..., Any], args: Any, kwargs: Any) ->
 
 def _compared(runs: list[Run], outputs: list[list[int]]) -> DeterminismResult:
     if not any(map(len, runs)):
-        raise RunError("the function launched no kernel that could be recorded, so there is nothing to check")
+        raise RunError("nothing to check: the function launched no kernel that can be recorded")
     found = compare_runs(runs)
     others = sum(hashes != outputs[0] for hashes in outputs[1:])
     if others and not found:
         unexplained = (
-            f"what the function returned differed in {others} of {len(runs) - 1} repeats, though every "
-            "recorded call did the same; something outside of torch, or an operator that is not recorded"
+            f"the function's result differed in {others} of {len(runs) - 1} repeats, but no recorded call "
+            "differed; the cause is outside of torch, or an operator that is not recorded"
         )
         return replace(found, unexplained=unexplained)
     return found

@@ -42,8 +42,8 @@ def main(words: list[str]) -> int:
         if status:
             if number:
                 print(
-                    f"kernelscope: it ran through {number} times in this process, and then failed; "
-                    "a script that can run only once in a process needs --fresh",
+                    f"kernelscope: the script finished {number} times in this process, and then failed; "
+                    "if it can run only once per process, use --fresh",
                     file=sys.stderr,
                 )
             return status

@@ -83,7 +83,7 @@ def _torch() -> dict[str, Any]:
         return dict(json.loads(lines[-1]))
     except (IndexError, ValueError):
         said = [line for line in child.stderr.splitlines() if re.match(r"[\w.]+(Error|Exception)\b", line)]
-        return {"error": said[-1] if said else f"it {how_it_ended(child.returncode)}"}
+        return {"error": said[-1] if said else f"the check {how_it_ended(child.returncode)}"}
 
 
 def versions() -> Iterator[Result]:
@@ -104,7 +104,7 @@ def versions() -> Iterator[Result]:
             yield Result(health, name, "not installed", advice)
 
 
-_NO_WHEELS = "there is no torch for musl (Alpine): only commands that read runs work here"
+_NO_WHEELS = "torch does not support musl (Alpine); only commands that read runs work here"
 
 
 def _is_musl() -> bool:
@@ -115,7 +115,7 @@ def machine() -> Iterator[Result]:
     cores, memory = usable_cores(), usable_memory()
     found = f"{platform.machine()}, {cores} {'core' if cores == 1 else 'cores'}, {memory / 1e9:.1f} GB memory"
     if memory < _LITTLE_MEMORY:
-        advice = "compiling may take more; set TORCHINDUCTOR_COMPILE_THREADS=1"
+        advice = "compiling may need more; set TORCHINDUCTOR_COMPILE_THREADS=1"
         yield Result("warn", "machine", found, advice)
     else:
         yield Result("ok", "machine", found)
@@ -150,7 +150,7 @@ def probes() -> Iterator[Result]:
             yield Result("ok", f"probe {name}", f"fits torch {found['torch']}")
     for misfit in found["stages"]:
         yield Result(
-            "warn", "probe CompileStages", misfit, "record(stages=True) will lack what this hook tells"
+            "warn", "probe CompileStages", misfit, "record(stages=True) will lack the data of this hook"
         )
     if not found["stages"]:
         yield Result("ok", "probe CompileStages", f"fits torch {found['torch']}")
@@ -175,7 +175,7 @@ def compiler() -> Iterator[Result]:
     if header.is_file():
         yield Result("ok", "Python.h", str(header))
     else:
-        yield Result("bad", "Python.h", f"not in {header.parent}", "apt-get install python3-dev, or its like")
+        yield Result("bad", "Python.h", f"not in {header.parent}", "install python3-dev")
 
 
 def _program(command: str) -> str | None:
@@ -189,12 +189,12 @@ def gpu() -> Iterator[Result]:
         return
     if found.get("gpu_error"):
         yield Result(
-            "warn", "GPU", found["gpu_error"], "look at nvidia-smi: driver and CUDA version must fit"
+            "warn", "GPU", found["gpu_error"], "check nvidia-smi: driver and CUDA version must match"
         )
     elif found.get("gpus"):
         yield Result("ok", "GPU", f"{', '.join(found['gpus'])} (CUDA {found['cuda']})")
     elif found.get("cuda"):
-        yield Result("warn", "GPU", "torch was built with CUDA and finds no GPU", "look at nvidia-smi")
+        yield Result("warn", "GPU", "torch was built with CUDA and finds no GPU", "check nvidia-smi")
     else:
         yield Result("ok", "GPU", "none: this torch is built for the CPU")
 
@@ -206,16 +206,16 @@ def folders() -> Iterator[Result]:
     except OSError as error:
         yield Result("bad", "folder for temporary files", str(error.strerror), "set TMPDIR to another")
     else:
-        yield _writable("temporary files", temporary, "set TMPDIR to another")
+        yield _writable("temporary files", temporary, "set TMPDIR to a writable directory")
         yield from _without_spaces("TMPDIR", temporary)
     yield from _without_spaces(
         "TORCHINDUCTOR_CACHE_DIR", Path(torch_variables().get("TORCHINDUCTOR_CACHE_DIR", ""))
     )
-    advice = "what is compiled is not kept from one process to the next; set XDG_CACHE_HOME to another"
+    advice = "compiled code is not kept between processes; set XDG_CACHE_HOME to a writable directory"
     try:
-        result = _writable("our compile cache", cache_folder(), advice)
+        result = _writable("kernelscope's compile cache", cache_folder(), advice)
     except FileNotFoundError as error:
-        result = Result("warn", "folder for our compile cache", str(error.strerror), advice)
+        result = Result("warn", "folder for kernelscope's compile cache", str(error.strerror), advice)
     yield replace(result, health="warn") if result.health == "bad" else result
 
 
@@ -231,10 +231,10 @@ def _writable(what: str, path: Path, advice: str) -> Result:
     """Whether a file can be made there, or, where there is nothing yet, above."""
     existing = next(p for p in (path, *path.parents) if os.path.exists(p))  # False where it may not look
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        return Result("bad", f"folder for {what}", f"{existing} cannot be written to", advice)
+        return Result("bad", f"folder for {what}", f"{existing} is not writable", advice)
     free = shutil.disk_usage(existing).free
     if free < 100 << 20:
-        return Result("warn", f"folder for {what}", f"{existing} has {free >> 20} MB left", "make room there")
+        return Result("warn", f"folder for {what}", f"{existing} has {free >> 20} MB left", "free some space")
     return Result("ok", f"folder for {what}", f"{path}, {free >> 30} GB free")
 
 

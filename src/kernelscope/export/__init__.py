@@ -34,7 +34,7 @@ def export(
     `flows` is about Perfetto: whether arrows lead from the call that wrote something to those that read it.
     """
     if form not in FORMS:
-        raise RunError(f"there is no form {form!r:.40} to export to; there is {', '.join(FORMS)}")
+        raise RunError(f"cannot export to {form!r:.40}; use one of {', '.join(FORMS)}")
     write: Callable[..., int] = import_module(FORMS[form][0], __name__).write
     options: dict[str, Any] = {"flows": flows} if form == "perfetto" else {}
     return write(run, Path(path), wanted or CallFilter(), **options)

@@ -27,7 +27,7 @@ def new_file(path: Path) -> Iterator[TextIO]:
         refuse_existing(path)  # it may have come since
         unfinished.rename(path)
     except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror}") from None
+        raise RunError(f"cannot write {path}: {error.strerror}") from None
     finally:
         if unfinished.parent.is_dir():
             unfinished.unlink(missing_ok=True)
@@ -36,8 +36,8 @@ def new_file(path: Path) -> Iterator[TextIO]:
 def refuse_existing(path: Path) -> None:
     try:
         if path.exists() or path.is_symlink():
-            raise RunError(f"{path} exists already; choose another name with -o, or remove it first")
+            raise RunError(f"{path} already exists and is not overwritten; choose another name with -o")
     except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror}") from None
+        raise RunError(f"cannot write {path}: {error.strerror}") from None
     if not path.absolute().parent.is_dir():
-        raise RunError(f"{path} cannot be written: there is no folder {path.parent}")
+        raise RunError(f"cannot write {path}: there is no folder {path.parent}")

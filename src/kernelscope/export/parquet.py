@@ -54,7 +54,7 @@ Row = dict[str, Any]
 
 def write(run: Run, path: Path, wanted: CallFilter) -> int:
     if path == STANDARD_OUTPUT:
-        raise RunError("Parquet tables are a folder of files; give it a name: -o FOLDER")
+        raise RunError("Parquet tables need a folder: give it a name with -o FOLDER")
     tables = _Tables()
     refuse_existing(path)
     unfinished = path.with_name(f"{path.name}.unfinished")
@@ -67,7 +67,7 @@ def write(run: Run, path: Path, wanted: CallFilter) -> int:
         tables.write(unfinished / "findings.parquet", _FINDINGS, map(asdict, noted))
         unfinished.rename(path)
     except FileExistsError:
-        raise RunError(f"{unfinished} exists already: is another export at work? If not, remove it") from None
+        raise RunError(f"{unfinished} already exists: wait for the other export, or remove it") from None
     except OSError as error:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise RunError(f"{path} cannot be written: {error.strerror or error}") from None
@@ -142,7 +142,7 @@ class _Tables:
             self._parquet: Any = import_module("pyarrow.parquet")
         except ImportError:
             raise RunError(
-                "Parquet needs pyarrow, which is not installed here: pip install 'kernelscope[parquet]'"
+                "--parquet needs pyarrow, which is not installed: pip install 'kernelscope[parquet]'"
             ) from None
         arrow = self._arrow
         numbers = {"int": arrow.int64(), "float": arrow.float64(), "float | None": arrow.float64()}

@@ -109,5 +109,5 @@ def _number(asked: Question, name: str, default: int | None = None) -> int:
 
 def _parsed(name: str, text: str) -> int:
     if not text.isascii() or not text.isdecimal() or len(text) > 18:
-        raise RunError(f"{name}={text[:40]!r} is no number")
+        raise RunError(f"{name}={text[:40]!r} is not a number")
     return int(text)

@@ -55,4 +55,4 @@ def write(text: str, path: Path) -> int:
     except OSError as error:
         with contextlib.suppress(OSError):
             unfinished.unlink(missing_ok=True)
-        raise RunError(f"{path} cannot be written: {error.strerror}") from None
+        raise RunError(f"cannot write {path}: {error.strerror}") from None

@@ -70,7 +70,7 @@ class Handler(BaseHTTPRequestHandler):
         token, _, path = found.path.lstrip("/").partition("/")
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):
             return self._refuse(
-                HTTPStatus.FORBIDDEN, "the address lacks its token: use the one that was printed"
+                HTTPStatus.FORBIDDEN, "wrong token: use the address that kernelscope view printed"
             )
         if path == "":
             return self._send(HTTPStatus.OK, "text/html; charset=utf-8", self.server.text)
@@ -96,7 +96,7 @@ class Handler(BaseHTTPRequestHandler):
         except RunError as error:
             return self._refuse(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
         except Exception as error:  # else the page would believe that nobody serves it any more
-            why = f"this could not be read ({type(error).__name__}: {error!s:.200}): is the run damaged?"
+            why = f"cannot read this ({type(error).__name__}: {error!s:.200}): is the run damaged?"
             return self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, why)
         return self._send(HTTPStatus.OK, "application/json", body)
 

@@ -24,7 +24,7 @@ class CallsScreen(Screen[None]):
     """Its keys are its own: on another page they mean nothing."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "ask", "choose"),
+        Binding("slash", "ask", "filter"),
         Binding("enter", "call", "call"),
         Binding("s", "source", "source"),
         Binding("f", "findings", "findings"),
@@ -66,7 +66,7 @@ class CallsScreen(Screen[None]):
         self._say("")
         self._table.show(wanted)
         if self._table.has_none:
-            self._say("no such call")
+            self._say("no call matches")
         self._table.focus()
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
@@ -89,11 +89,11 @@ class CallsScreen(Screen[None]):
     def action_findings(self) -> None:
         run = self._run
         found = run.noted_findings()
-        self.app.push_screen(Page("findings", lines(map(str, found) if found else ["none were noted"])))
+        self.app.push_screen(Page("findings", lines(map(str, found) if found else ["no findings"])))
 
     def action_diff(self) -> None:
         if self._other is None:
-            self._say("to compare it with another run: kernelscope tui RUN --diff OTHER")
+            self._say("there is no second run; start with: kernelscope tui RUN --diff OTHER")
             return
         try:
             self.app.push_screen(DiffPage(diff(self._run, self._other), self._run, self._other))

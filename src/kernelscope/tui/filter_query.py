@@ -24,11 +24,11 @@ def asked(line: str) -> dict[str, Any]:
         elif not equals:
             found["kernel"] = word if set(word) & set("*?[") else f"*{word}*"
         elif key not in _KEYS:
-            raise NotUnderstood(f"there is no {key!r:.40} to choose by; there is {', '.join(_KEYS)}")
+            raise NotUnderstood(f"unknown filter {key!r:.40}; use {', '.join(_KEYS)}")
         elif not value:
-            raise NotUnderstood(f"{key}= what?")
+            raise NotUnderstood(f"{key}= needs a value")
         elif key in ("step", "first") and not value.isdecimal():
-            raise NotUnderstood(f"{key} is a number, not {value!r:.40}")
+            raise NotUnderstood(f"{key} must be a number, not {value!r:.40}")
         else:
             found[key] = int(value) if value.isdecimal() and key in ("step", "first", "graph") else value
     return found

@@ -72,7 +72,7 @@ class CallPage(Page):
             self.query_one("#body", Static).update(plain(error))
             return
         if not found:
-            self.notify("there is no call there", severity="warning")
+            self.notify("no further call", severity="warning")
             return
         self.call = found[0]
         self.query_one("#title", Static).update(plain(_title(self.call)))
@@ -82,7 +82,7 @@ class CallPage(Page):
 def source_page(call: KernelCall) -> Page:
     source = visible(call.source.strip())
     if not source:
-        return Page(_title(call), plain("it has no source: it is not generated code"))
+        return Page(_title(call), plain("no source: this kernel is not generated code"))
     language = _LANGUAGES.get(call.kind, "python")
     return Page(_title(call), Syntax(source, language, line_numbers=True, word_wrap=True))
 

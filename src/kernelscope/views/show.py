@@ -116,7 +116,7 @@ def _print_sources(calls: list[KernelCall]) -> None:
     kernels = {call.site.kernel.id: call.site.kernel for call in calls}
     for kernel in kernels.values():
         print(f"\n# {kernel.name} [{kernel.kind}]")
-        print(kernel.source.strip() or "# no source: it is not generated code")
+        print(kernel.source.strip() or "# no source: this kernel is not generated code")
 
 
 def show_times(run: StoredRun, limit: int, *, as_json: bool) -> None:

@@ -52,12 +52,12 @@ def tree(found: Stages, graphs: list[StagedGraph], path: Path, ran: Sequence[Gra
     if len(graphs) == len(found.graphs):
         for frame in found.frame_only():
             yield ""
-            yield f"frame {frame.compile_id}  {_function(frame)}: no graph was made of it"
+            yield f"frame {frame.compile_id}  {_function(frame)}: no graph was compiled"
             yield from table([], [(f"  {s.name}", _size(s)) for s in found.stages_of_frame(frame)])
         unknown = [g for g in ran if found.of(g) is None]
         if unknown:
             yield ""
-            yield "without stages, because they were compiled before the recording began:"
+            yield "without stages (compiled before the recording began):"
             yield from (f"  {g.name or g.cache_key or '?'} ({g.direction})" for g in unknown)
     for title, incidents in (
         ("graph breaks", found.graph_breaks),
@@ -111,7 +111,7 @@ def kernel_block(graph: StagedGraph, name: str) -> Iterator[str]:
         mark = "chosen" if candidate.chosen else ""
         yield f"  tried {candidate.config}: {duration(candidate.nanoseconds / 1e9)} {mark}".rstrip()
     source = next((k.source for k in graph.kernels if k.name == name), "")
-    yield "  source" if source else "  no source: it is not generated code"
+    yield "  source" if source else "  no source: this kernel is not generated code"
     yield from (f"    {line}" for line in source.splitlines())
 
 

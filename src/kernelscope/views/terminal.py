@@ -32,7 +32,7 @@ def call_block(call: KernelCall, saved: dict[tuple[int, str], str]) -> Iterator[
     graph = call.graph
     facts = {
         "at": call.origin,
-        "graph": f"{graph.id} {graph.name} ({graph.direction}), execution {call.graph_call}"
+        "graph": f"{graph.id} {graph.name} ({graph.direction}), graph call {call.graph_call}"
         if graph
         else None,
         "step": f"{call.step}, {call.phase}",
@@ -92,7 +92,7 @@ def _statistics(call: KernelCall) -> Iterator[tuple[str, ...]]:
     pre, post = call.pre_stats, call.post_stats
     for i in sorted(pre.keys() | post.keys()):
         before, after = pre.get(i), post.get(i)
-        yield call.arg_names[i], str(before or ""), "as before" if before == after else str(after or "")
+        yield call.arg_names[i], str(before or ""), "unchanged" if before == after else str(after or "")
 
 
 def _value(value: Any, file: str | None) -> str:

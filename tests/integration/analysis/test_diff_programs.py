@@ -159,7 +159,7 @@ def test_determinism_of_a_script(tmp_path: Path) -> None:
     assert kernel["confirmed"]
     anew = command(tmp_path, "determinism", "--recompile", "--runs", "2", script, "unseeded")
     assert anew.returncode == 1, anew.stderr
-    assert "no kernel is to blame" in anew.stdout
+    assert "no kernel is at fault" in anew.stdout
     failed = command(tmp_path, "determinism", script, "fail")
     assert failed.returncode == 2
     assert "ended with status 3" in failed.stderr

@@ -273,8 +273,9 @@ def test_doctor_of_a_user_without_a_home(tmp_path: Path) -> None:
     assert said["folder for runs"][0] == "bad"
     assert said["TMPDIR"][0] == "bad"
     assert "without spaces" in said["TMPDIR"][3]
-    assert said["folder for our compile cache"][2] == "there is no home folder; set HOME or XDG_CACHE_HOME"
-    assert said["folder for our compile cache"][0] == "warn"
+    cache = said["folder for kernelscope's compile cache"]
+    assert cache[2] == "there is no home folder; set HOME or XDG_CACHE_HOME"
+    assert cache[0] == "warn"
     assert ", 1 core, " in said["machine"][2]
     assert "PYTHONUTF8=1" in said["locale"][3]
 

@@ -217,7 +217,7 @@ def test_traces_that_do_not_fit(joined: tuple[Path, Path], tmp_path: Path, compi
     run = kernelscope.load(path)
     with kernelscope.record() as other:
         compiled(torch.rand(8, 8))
-    with pytest.raises(RunError, match="made with another run"):
+    with pytest.raises(RunError, match="belongs to another run"):
         read_profile(home / "trace.json", other)
     document = json.loads((home / "trace.json").read_text())
     nameless = {k: v for k, v in document.items() if not k.startswith("kernelscope ")}
@@ -230,9 +230,9 @@ def test_traces_that_do_not_fit(joined: tuple[Path, Path], tmp_path: Path, compi
     event = {"ph": "X", "cat": "user_annotation", "tid": 1, "ts": 1, "dur": 1}
     tried([{**event, "name": "kernelscope#0 another"}], "another run: its call 0 is another")
     tried([{**event, "name": f"kernelscope#999 {'x' * 9}"}], "it has a call 999")
-    tried([{**event, "name": "kernelscope#0 x", "ts": "soon"}], "no trace of torch's profiler")
+    tried([{**event, "name": "kernelscope#0 x", "ts": "soon"}], "not a trace of torch.profiler")
     tried([event | {"name": "aten::mm"}], "has no calls of kernelscope")
-    tried([3], "no trace of torch's profiler")
+    tried([3], "not a trace of torch.profiler")
     for text, what in (("{", "not JSON"), ("[]", "has no traceEvents"), ("\x00", "not JSON")):
         (tmp_path / "t.json").write_text(text)
         with pytest.raises(RunError, match=what):

@@ -40,7 +40,7 @@ def test_says_what_it_left_out(here: Path, capsys: pytest.CaptureFixture[str]) -
     ("words", "complaint"),
     [
         (["report", "nothing"], "there is no run nothing"),
-        (["report", "-o", "no/such/folder/x.html"], "no/such/folder/x.html cannot be written"),
+        (["report", "-o", "no/such/folder/x.html"], "cannot write no/such/folder/x.html"),
         (["report", "--diff", "train"], "compared with itself"),
         (["report", "--diff", "gone"], "there is no run gone"),
         (["view", "nothing"], "there is no run nothing"),

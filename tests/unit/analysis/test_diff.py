@@ -101,7 +101,7 @@ def test_another_config(ops: list[Op], at: int, matters: bool) -> None:
     slower = changed(ops, at, lambda op: replace(op, config={"num_warps": 8}, noise=int(matters)))
     found = diff(simulate(ops, INPUTS), simulate(slower, INPUTS))
     assert (found.verdict, found.index) == (DIFFERENT_CONFIG, at)
-    assert "num_warps is None in one and 8 in the other" in found.reason
+    assert "num_warps is None in the first and 8 in the second" in found.reason
     assert any("all values" in note for note in found.notes) != matters
 
 

@@ -289,7 +289,7 @@ def test_nothing_is_overwritten(form: str, sample: StoredRun, tmp_path: Path) ->
     if form == "parquet":
         pytest.importorskip("pyarrow")
     (tmp_path / "taken").write_text("mine")
-    with pytest.raises(RunError, match="taken exists already"):
+    with pytest.raises(RunError, match="taken already exists"):
         export(sample, form, tmp_path / "taken")
     with pytest.raises(RunError, match="there is no folder"):
         export(sample, form, tmp_path / "no" / "such")

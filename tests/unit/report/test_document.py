@@ -95,7 +95,7 @@ def test_what_is_missing_is_not_what_is_there() -> None:
 def test_files_outside_of_the_run(document: RunDocument, tmp_path: Path) -> None:
     (tmp_path / "outside").write_text("secret")
     for file in ("../outside", "../../outside", str(tmp_path / "outside"), ".hidden"):
-        assert picture_of(document.run, file) == {"error": f"{file} is no saved tensor of this run"}
+        assert picture_of(document.run, file) == {"error": f"{file} is not a saved tensor of this run"}
 
 
 def test_neighbours_are_searched_for_among_many(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_written_as_the_users_other_files(tmp_path: Path) -> None:
         os.umask(before)
     assert (tmp_path / "page.html").stat().st_mode & 0o777 == 0o600
     (tmp_path / "folder").mkdir()
-    with pytest.raises(RunError, match="cannot be written"):
+    with pytest.raises(RunError, match="cannot write"):
         write("text", tmp_path / "folder")
     assert {path.name for path in tmp_path.iterdir()} == {"page.html", "folder"}
 

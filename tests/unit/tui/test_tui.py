@@ -124,10 +124,10 @@ def test_choosing_calls(sample: StoredRun) -> None:
         assert len(await typed(app, pilot, "kind=cpp phase=forward step=1")) == 40
         assert len(await typed(app, pilot, "37")) == 3
         assert await typed(app, pilot, "no_such") == []
-        assert said(app) == "no such call"
+        assert said(app) == "no call matches"
         before = app.query_one(CallsTable).row_count
         await typed(app, pilot, "colour=red")
-        assert "there is no 'colour' to choose by" in said(app)
+        assert "unknown filter 'colour'" in said(app)
         assert app.query_one(CallsTable).row_count == before
         await pilot.press("escape", "enter", "s", "d")  # no call is there, and no other run
         assert "--diff OTHER" in said(app)
@@ -185,7 +185,7 @@ def test_runs_that_cannot_be_compared(tmp_path: Path, sample: StoredRun) -> None
     async def driver(app: RunApp, pilot: Pilot[None]) -> None:
         assert said(app) == "the run has no calls"
         await pilot.press("enter", "s", "f")
-        await sees(app, pilot, "none were noted")
+        await sees(app, pilot, "no findings")
         await pilot.press("escape", "d")
         await pilot.pause()
         assert "is compared with itself, which tells nothing" in said(app)

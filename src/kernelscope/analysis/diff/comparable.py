@@ -20,7 +20,7 @@ def name_of(run: Run, which: str) -> str:
 def check_runs(a: Run, b: Run) -> None:
     if a is b or a.info.uuid == b.info.uuid:
         raise RunError(
-            f"{name_of(a, 'first')} is compared with itself, which tells nothing; "
+            f"{name_of(a, 'first')} is compared with itself; "
             "record the program again and compare the two runs"
         )
     for run, which in ((a, "first"), (b, "second")):
@@ -43,7 +43,7 @@ def check_alignment(a: Run, b: Run, alignment: Alignment) -> None:
     ):
         raise RunError(
             f"{name_of(a, 'first')} and {name_of(b, 'second')} are runs of different programs: "
-            f"{len(alignment)} of {shorter} calls have a partner, and no source file is in both; "
+            f"{len(alignment)} of {shorter} calls match, and no source file is in both; "
             "compare two runs of one program"
         )
 

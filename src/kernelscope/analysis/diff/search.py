@@ -109,7 +109,7 @@ class Search:
     def _inputs_differ(
         self, pair: int, at_a: int, at_b: int, a: KernelCall, b: KernelCall, difference: PairDifference
     ) -> Divergence:
-        reason = "it was handed other inputs"
+        reason = "its inputs differ"
         first = difference.inputs[0]
         if first.what != "values":
             values = f"{first.what} of {first.argument}: {first.a} and {first.b}"
@@ -153,8 +153,8 @@ class Search:
         name = call.wrapper_names[first.position] or first.argument
         if a is not None and b is not None and self.alignment.partner(a.position) == b.position:
             made_a, made_b = self.of_a.at(a.position), self.of_b.at(b.position)
-            who = f"call {made_a.index}, {made_a.kernel_name}, left the same values in both runs"
-            text = f"{who}; after that somebody wrote to {name} who does not own up to it"
+            who = f"call {made_a.index}, {made_a.kernel_name}, wrote the same values in both runs"
+            text = f"{who}; {name} was then modified by an unrecorded writer"
             return Source("unowned-write", text, made_a.index, made_b.index)
         if a is not None or b is not None:
             told = [
@@ -237,13 +237,13 @@ class Search:
         if a:
             at, other_count = call or a[0], len(self.of_b)
             ends = gap.b.start >= other_count and "the second run ends before it"
-            reason = ends or f"the second run has no such call; {_count(gap.a)} missing here"
+            reason = ends or f"the second run does not have this call; {_count(gap.a)} missing here"
             return Divergence(
                 verdict=MISSING_CALL, reason=reason, index_a=at.index, argument=argument, **about(at)
             )
         at = call or b[0]
         ends = gap.a.start >= len(self.of_a) and "the first run ends before it"
-        reason = ends or f"the first run has no such call; {_count(gap.b)} too many here"
+        reason = ends or f"the first run does not have this call; {_count(gap.b)} extra here"
         return Divergence(verdict=EXTRA_CALL, reason=reason, index_b=at.index, argument=argument, **about(at))
 
     def _structural(self) -> Divergence:
@@ -288,17 +288,17 @@ class Search:
     def _notes(self, found: Divergence) -> Iterator[str]:
         others = len(self.alignment.gaps) + int(np.isin(self.alignment.tier, OTHER_CODE).sum())
         if others and found.verdict not in (MISSING_CALL, EXTRA_CALL, DIFFERENT_KERNEL, DIFFERENT_CONFIG):
-            yield f"the runs also have other calls in {others} places"
+            yield f"the runs also have different calls in {others} places"
         for run, which in ((self.a, "first"), (self.b, "second")):
             if isinstance(run, StoredRun) and run.is_cut_off:
-                yield f"the recording of {name_of(run, which)} was not closed: its end is missing"
+                yield f"the recording of {name_of(run, which)} was not closed: its last calls are missing"
 
 
 def _check_kinds(difference: PairDifference) -> None:
     for d in (*difference.inputs, *difference.outputs):
         if d.what == "values" and type(d.a) is not type(d.b):
             raise RunError(
-                "the runs were recorded with different kinds of hashes; record both with the same ones"
+                "the runs were recorded with different kinds of hashes; record both with the same settings"
             )
 
 
@@ -307,7 +307,7 @@ def _other_names(a: list[KernelCall], b: list[KernelCall]) -> str:
         shown = ", ".join(call.kernel_name for call in calls[:4])
         return shown + (f" and {len(calls) - 4} more" if len(calls) > 4 else "")
 
-    return f"the runs have other kernels here: {names(a)} in the first, {names(b)} in the second"
+    return f"the runs have different kernels here: {names(a)} in the first, {names(b)} in the second"
 
 
 def _count(calls: range) -> str:

@@ -25,10 +25,10 @@ def judge(a: KernelCall, b: KernelCall, of_a: Reader, of_b: Reader) -> Verdict:
         return DIFFERENT_CONFIG, other, None
     numbers = {a.arg_names[i]: value for i, value in scalars(a).items()}
     if draws(a.kernel_name, numbers):
-        return INPUTS_DIFFER, "it draws random numbers, and the generator's state was another", _GENERATOR
+        return INPUTS_DIFFER, "it draws random numbers, and the state of the generator differed", _GENERATOR
     return (
         NONDETERMINISTIC,
-        "the same kernel with the same inputs, numbers, settings and switches left other values",
+        "the same kernel with the same inputs, scalars, settings and flags wrote different values",
         None,
     )
 
@@ -50,8 +50,8 @@ def other_code(a: KernelCall, b: KernelCall) -> str | None:
     if kernel_key(a.site.kernel) == kernel_key(b.site.kernel):
         return None
     if a.kernel_name != b.kernel_name:
-        return f"the runs have other kernels here: {a.kernel_name} and {b.kernel_name}"
-    return f"the code of {a.kernel_name} is another"
+        return f"the runs have different kernels here: {a.kernel_name} and {b.kernel_name}"
+    return f"the code of {a.kernel_name} differs"
 
 
 def other_settings(a: KernelCall, b: KernelCall, of_a: Reader, of_b: Reader) -> str | None:
@@ -70,7 +70,7 @@ def launch_settings(call: KernelCall) -> dict[str, Any]:
 def unlike(a: dict[str, Any], b: dict[str, Any]) -> str | None:
     """What two sets of settings do not agree on, in words."""
     names = sorted(n for n in a.keys() | b.keys() if a.get(n) != b.get(n))
-    return "; ".join(f"{n} is {a.get(n)} in one and {b.get(n)} in the other" for n in names) or None
+    return "; ".join(f"{n} is {a.get(n)} in the first and {b.get(n)} in the second" for n in names) or None
 
 
 def _layouts(call: KernelCall) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def state(run: StoredRun) -> Form:
     if run.stopped and not run.is_closed:
         return {"kind": "stopped", "text": f"the recording stopped before the program did: {run.stopped}"}
     if is_recording(run.path / folder.FLIGHT):
-        return {"kind": "recording", "text": "it is being recorded right now"}
+        return {"kind": "recording", "text": "the run is still being recorded"}
     try:
         crash = crash_of(run.path, _invocation(run))
     except RunError as error:
@@ -78,17 +78,17 @@ def missing(held: dict[str, bool], calls: int, script: str) -> list[Form]:
         return [
             {
                 "what": "calls",
-                "why": "No kernel ran while this was recorded. Compiled code, Triton kernels and the gcu "
+                "why": "No kernel ran during the recording. Compiled code, Triton kernels and the gcu "
                 "backend are recorded; eager operators only with --ops all.",
                 "how": f"kernelscope run --ops all {script}",
             }
         ]
     known = (
-        ("stages", "What the compiler did was not recorded, so there is no pipeline.", "--stages"),
-        ("hashes", "Values were not looked at: no hashes, no producers, no diff.", "--values hash"),
-        ("stats", "There are no statistics, and NaN would not be noticed.", "--values stats"),
-        ("tensors", "No tensor was kept: no histograms, no heat maps.", "--values save"),
-        ("times", "It was not measured how long the calls ran.", "--time"),
+        ("stages", "The work of the compiler was not recorded, so there is no pipeline.", "--stages"),
+        ("hashes", "Hashes were not recorded, so producers and diffs are not available.", "--values hash"),
+        ("stats", "Statistics were not recorded, so NaN values go unnoticed.", "--values stats"),
+        ("tensors", "Tensors were not saved, so there are no histograms and heat maps.", "--values save"),
+        ("times", "Times were not measured.", "--time"),
     )
     return [
         {"what": what, "why": why, "how": f"kernelscope run {option} {script}"}

@@ -40,10 +40,10 @@ def pictures(run: StoredRun, files: Iterable[str]) -> Form:
 
 def picture_of(run: StoredRun, file: str) -> Form:
     if not is_inside(run, file):
-        return {"error": f"{file} is no saved tensor of this run"}
+        return {"error": f"{file} is not a saved tensor of this run"}
     try:
         tensor = read_tensor(run.path / TENSORS / file)
-        return picture(tensor) or {"error": f"a tensor of dtype {tensor.dtype} has no picture"}
+        return picture(tensor) or {"error": f"tensors of dtype {tensor.dtype} cannot be drawn"}
     except (RunError, ValueError) as error:
         return {"error": str(error)}
 

@@ -4,7 +4,7 @@ const KEYS = [
   ['1 … 5', 'overview, pipeline, calls, timeline, diff'],
   ['/', 'search calls'],
   ['j k ↑ ↓', 'move in a table or in code'],
-  ['Enter', 'open the selected call, keep the selected line'],
+  ['Enter', 'open the selected call, pin the selected line'],
   ['[ ]', 'previous and next call'],
   ['Esc', 'clear the selection, close this'],
   ['t', 'light or dark'],

@@ -53,7 +53,7 @@ class App {
       if (params.focus) shown?.search?.focus();
     } catch (error) {
       if (turn !== this.turn) return;
-      replace(room, el('div.empty', { role: 'alert' }, el('h1', null, 'This cannot be shown'), el('p', null, error.message), link({ overview: true }, 'Overview')));
+      replace(room, el('div.empty', { role: 'alert' }, el('h1', null, 'Cannot show this'), el('p', null, error.message), link({ overview: true }, 'Overview')));
       if (!(error instanceof Error) || error.name !== 'Error') console.error(error);
     }
     this.main.dataset.shown = `${view} ${turn}`;

@@ -60,9 +60,9 @@ class FileRun {
     if (position === undefined) {
       const all = this.data.rows.index;
       throw new Error(this.cut && all.length
-        ? `This file holds calls ${all[0]} to ${all[all.length - 1]} of ${this.data.facts.totals.calls}. `
+        ? `This file has calls ${all[0]} to ${all[all.length - 1]} of ${this.data.facts.totals.calls}. `
           + 'kernelscope view shows all of them.'
-        : this.cut ? 'This file holds no call. kernelscope view shows all of them.' : `There is no call ${index} in this run.`);
+        : this.cut ? 'This file has no calls. kernelscope view shows all of them.' : `There is no call ${index} in this run.`);
     }
     const all = this.data.rows.index;
     return {

@@ -6,7 +6,7 @@ async function ask(path, given) {
   try {
     response = await fetch(`api/${path}${query ? '?' + query : ''}`, { credentials: 'omit' });
   } catch {
-    throw new Error('kernelscope view does not answer any more: was it ended?');
+    throw new Error('kernelscope view does not respond. Is it still running?');
   }
   const answer = await response.json();
   if (!response.ok) throw new Error(answer.error);

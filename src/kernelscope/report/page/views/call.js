@@ -29,7 +29,7 @@ async function call(root, params, app) {
     argumentTable(found, row, site, run),
     el('div.columns', null,
       el('section', null, el('h2', null, 'Computes'), await computes(run, graphs, row, site, data)),
-      el('section', null, el('h2', null, 'Called from'), stack(site), el('h2', null, 'Look closer'), commands(index, site, facts))),
+      el('section', null, el('h2', null, 'Called from'), stack(site), el('h2', null, 'Inspect further'), commands(index, site, facts))),
     el('h2', null, 'Source'), source));
 
   const text = await run.source(site.kernel);
@@ -81,7 +81,7 @@ function flowPicture(found, row, site, kernel, data, run, to) {
   const consumers = grouped(found.consumers.map(([position, reader, , byValue]) => [reader, argName(position), byValue]));
   const inputs = site.args.flatMap((arg, i) => (arg.dtype && roleOf(arg, i, row) !== 'out' && !found.producers[i] ? [arg.name] : []));
   const few = (list) => [list.slice(0, 12).map(box), list.length > 12 ? el('li.quiet', null, `and ${list.length - 12} more`) : null];
-  return el('div.flow', { role: 'group', 'aria-label': 'Where its inputs come from, and who used its outputs' },
+  return el('div.flow', { role: 'group', 'aria-label': 'Where its inputs come from, and which calls read its outputs' },
     el('section', null, el('h3', null, 'Produced by'), el('ul', null, few(producers),
       inputs.length ? el('li.outside', null, el('span', null, found.searched[0] ? `no call since ${found.searched[0]}` : 'no recorded call'), el('span.quiet', null, inputs.join(', '))) : null)),
     el('div.arrow', { 'aria-hidden': 'true' }, '→'),
@@ -130,7 +130,7 @@ function value(slot, key, arg, found, run) {
     picture?.histogram ? el('div.pictures', null, histogram(picture), heatMap(picture.heat, `Heat map of ${arg.name}`)) : range(stats),
     picture?.error ? el('span.quiet', null, picture.error) : null,
     picture?.first ? el('div.elements', { title: 'the first elements' }, picture.first.map(number).join('  ')) : null,
-    file && !picture ? el('span.quiet', null, `no picture: this file has room for those of other calls (${found.left_out} were left out)`) : null,
+    file && !picture ? el('span.quiet', null, `no picture: this file holds only a limited number of them (${found.left_out} left out)`) : null,
   ];
 }
 
@@ -152,7 +152,7 @@ async function computes(run, graphs, row, site, data) {
       el('p', null, link(run.key === 'a' ? to : { diff: true }, `${graphs[at].name}: see it in the pipeline`)),
       launch.nodes.length ? el('table.nodes', null, el('tbody', null, launch.nodes.map((node) => el('tr', null,
         el('td', null, el('code', null, node.name)), el('td.quiet', null, node.target), el('td.quiet', null, node.pre_grad.length ? `← ${node.pre_grad.join(', ')}` : '')))))
-        : el('p.quiet', null, 'Its nodes are known only with stages.'),
+        : el('p.quiet', null, 'The nodes are only known for runs recorded with --stages.'),
     ];
   }
   return el('p.quiet', null, 'Not part of a compiled graph whose stages were recorded.');
@@ -161,7 +161,7 @@ async function computes(run, graphs, row, site, data) {
 function stack(site) {
   if (!site.origin.length) return el('p.quiet', null, 'Not known.');
   return el('ol.stack', null, site.origin.map(([file, line, name]) => el('li', null,
-    el('code', { title: file }, `${baseName(file)}:${line}`), name ? el('span.quiet', null, ` in ${name}`) : null, copyButton(`${file}:${line}`, 'the place'))));
+    el('code', { title: file }, `${baseName(file)}:${line}`), name ? el('span.quiet', null, ` in ${name}`) : null, copyButton(`${file}:${line}`, 'the line'))));
 }
 
 function commands(index, site, facts) {

@@ -2,13 +2,13 @@
 
 const STATES = ['same', 'other', 'only-a', 'only-b'];
 const STATE_MARKS = ['=', '≠', '◧', '◨'];
-const STATE_TITLES = ['the same values', 'other values', 'only in the first run', 'only in the second run'];
+const STATE_TITLES = ['same values', 'different values', 'only in the first run', 'only in the second run'];
 
 async function diff(root, params, app) {
   if (!app.diff) {
     const { facts } = await app.run('a').about();
     const how = `kernelscope report ${shellWord(facts.name)} --diff OTHER`;
-    replace(root, el('div.empty', null, el('h1', null, 'One run'), el('p', null, 'This page holds one run. To compare it with another: '), el('p', null, el('code', null, how), copyButton(how, 'the command'))));
+    replace(root, el('div.empty', null, el('h1', null, 'One run'), el('p', null, 'This page has one run. To compare it with another: '), el('p', null, el('code', null, how), copyButton(how, 'the command'))));
     return null;
   }
   const told = await app.diff.about();
@@ -40,9 +40,9 @@ async function diff(root, params, app) {
 function verdict(told, names) {
   const d = told.divergence;
   const { compared } = told;
-  const counts = el('p.quiet', null, `${names[0]} and ${names[1]}: ${plural(compared.pairs, 'pair')} of calls, ${count(compared.differing)} with other values; `,
+  const counts = el('p.quiet', null, `${names[0]} and ${names[1]}: ${plural(compared.pairs, 'pair')} of calls, ${count(compared.differing)} with different values; `,
     `${count(compared.only_a)} only in the first, ${count(compared.only_b)} only in the second.`);
-  const left = told.left_out ? [`${plural(told.left_out, 'more row')} of the table are not in this file; kernelscope view shows all of them.`] : [];
+  const left = told.left_out ? [`${plural(told.left_out, 'more row')} are not in this file; kernelscope view shows all of them.`] : [];
   const notes = [...told.notes, ...left].map((note) => el('p.note', null, note));
   if (!d) return el('header.heading', null, el('h1.fine', null, '✓ No divergence'), counts, notes);
   return el('header.heading', null,
@@ -83,13 +83,13 @@ function tensors(told, names) {
   const d = told.divergence;
   if (!d) return null;
   if (d.index_a === null || d.index_b === null) {
-    return el('section', null, el('h2', null, 'Tensors'), el('p.quiet', null, 'Only one of the runs has this call: there is nothing to hold its tensors against.'));
+    return el('section', null, el('h2', null, 'Tensors'), el('p.quiet', null, 'Only one of the runs has this call, so there are no tensors to compare.'));
   }
   if (!told.tensors.length && d.differences.length && !d.differences.some((each) => each.what === 'values')) {
     return el('section', null, el('h2', null, 'Tensors'), el('p.quiet', null, 'No values differ here, so there is nothing to draw.'));
   }
   if (!told.tensors.length) {
-    return el('section', null, el('h2', null, 'Tensors'), el('p.note', null, 'Neither heat maps nor numbers: both runs must have kept the tensors of this call. ', el('code', null, 'kernelscope run --values save …')));
+    return el('section', null, el('h2', null, 'Tensors'), el('p.note', null, 'No heat maps and errors: both runs must have saved the tensors of this call. ', el('code', null, 'kernelscope run --values save …')));
   }
   return el('section', null, el('h2', null, 'Tensors'), told.tensors.map((each) => tensor(each, d, names)));
 }
@@ -103,7 +103,7 @@ function tensor(each, d, names) {
       errors.max_ulp !== null ? `, ${count(plain(errors.max_ulp)?.$int ?? plain(errors.max_ulp))} ulp` : '', '.') : null,
     el('div.heats', null, [[names[0], each.a], [names[1], each.b], ['difference', each.apart]].map(([name, heat]) =>
       el('div', null, el('h4', null, name), heatMap(heat, `Heat map: ${name}`)))),
-    el('table.worst', null, el('caption', null, 'The worst elements'),
+    el('table.worst', null, el('caption', null, 'Largest differences'),
       el('thead', null, el('tr', null, ['At', names[0], names[1], 'Apart'].map((n, at) => el(at ? 'th.n' : 'th', { scope: 'col' }, n)))),
       el('tbody', null, each.worst.map((w) => el('tr', null, el('td', null, el('code', null, `[${w.at.join(', ')}]`)), [String(w.a), String(w.b), number(w.apart)].map((text) => el('td.n', null, text)))))),
     errors?.histogram.length ? el('p.quiet', null, 'ulp apart: ', errors.histogram.map((h) => `${h.ulp}: ${count(h.elements)}`).join(' · ')) : null);

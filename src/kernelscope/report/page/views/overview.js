@@ -30,7 +30,7 @@ function heading(facts, run) {
       facts.world_size > 1 ? `, rank ${facts.rank} of ${facts.world_size}` : '',
       el('span.quiet', null, ` · ${moment(facts.started)} on ${facts.host}`)),
     command ? el('p.command', null, el('code', null, command), copyButton(command, 'the command')) : null,
-    run.cut ? el('p.note', null, `This file holds ${plural(run.data.rows.index.length, 'call')} of ${count(calls)}; `
+    run.cut ? el('p.note', null, `This file has ${plural(run.data.rows.index.length, 'call')} of ${count(calls)}; `
       + '`kernelscope view` shows all of them.') : null,
     facts.parts.length ? el('p.note', null, `Other processes of this run (--part): ${facts.parts.join(', ')}`) : null);
 }
@@ -65,12 +65,12 @@ function findings(found, facts, diff, app) {
   }
   const left = Object.entries(found.left_out).map(([kind, n]) => `${count(n)} more of ${kind}`);
   const looked = found.looked_at && found.looked_at < found.of
-    ? `The hashes of ${count(found.looked_at)} of ${count(found.of)} calls were compared; kernelscope show --limit 0 does so for all.`
+    ? `The hashes of ${count(found.looked_at)} of ${count(found.of)} calls were compared; kernelscope show --limit 0 compares all.`
     : '';
   return [
     el('h2', null, 'Findings', cards.length ? el('span.count', null, count(cards.length)) : null),
     cards.length ? el('ul.findings', null, cards)
-      : el('p.fine', null, '✓ Nothing odd was noticed', found.looked_at ? ` in the values of ${plural(found.looked_at, 'call')}.` : '. Values were not recorded.'),
+      : el('p.fine', null, '✓ No findings', found.looked_at ? ` in the values of ${plural(found.looked_at, 'call')}.` : '. Values were not recorded.'),
     left.length || looked ? el('p.quiet', null, [...left, looked].filter(Boolean).join('. ')) : null,
   ];
 }

@@ -9,7 +9,7 @@ async function pipeline(root, params, app) {
   const run = app.run('a');
   const [{ facts, compiled: graphs }, data, counts] = await Promise.all([run.about(), run.sites(), run.counts()]);
   if (!graphs.length) {
-    replace(root, el('div.empty', null, el('h1', null, 'No compiled graph'), el('p', null, 'Nothing was compiled or executed as a graph while this was recorded.'),
+    replace(root, el('div.empty', null, el('h1', null, 'No compiled graph'), el('p', null, 'No graph was compiled or executed during the recording.'),
       facts.missing.filter((m) => m.what === 'stages' || m.what === 'calls').map((m) => el('p', null, m.why, ' ', el('code', null, m.how), copyButton(m.how, 'the command')))));
     return null;
   }
@@ -91,7 +91,7 @@ class Pipeline {
   showSource() {
     const source = this.graph.sources[this.files.value || 0];
     this.source.setLines(source ? source.text.map(([n, text]) => ({ number: n, text, atoms: source.lines[n] || [] })) : []);
-    replace(this.sourceNote, source && !source.whole ? 'only what the run quotes' : '');
+    replace(this.sourceNote, source && !source.whole ? 'only lines quoted in the run' : '');
     const first = source ? source.text.findIndex(([n]) => source.lines[n]) : -1;
     if (first > 8) requestAnimationFrame(() => this.source.list.reveal(first, true));
     this.source.mark(this.pinned, false);
@@ -140,7 +140,7 @@ class Pipeline {
   }
 
   describe(atoms) {
-    if (!atoms.length) return el('span.quiet', null, 'Point at a line, a node or a kernel to see its counterparts; click to keep them.');
+    if (!atoms.length) return el('span.quiet', null, 'Point at a line, a node or a kernel to highlight its counterparts; click to pin them.');
     const launches = [...new Set(atoms.map((atom) => this.launchOf.get(atom)))].sort((a, b) => a - b);
     return [
       el('button.quiet', { type: 'button', onclick: () => this.pick([]) }, 'clear (Esc)'),

@@ -16,7 +16,7 @@ async function timeline(root, params, app) {
   replace(root, el('div.timeline-page', null,
     el('div.toolbar', null, button('−', 'Zoom out', () => view.zoom(1.6)), button('+', 'Zoom in', () => view.zoom(1 / 1.6)), button('All', 'Show all', () => view.reset()),
       told, el('span.spring'), kinds.map((kind) => kindChip(kind))),
-    note && facts.totals.calls ? el('p.note', null, 'Without times each call is a mark where it was launched. ', el('code', null, note.how), copyButton(note.how, 'the command')) : null,
+    note && facts.totals.calls ? el('p.note', null, 'Times were not measured: each call is a mark at its launch. ', el('code', null, note.how), copyButton(note.how, 'the command')) : null,
     facts.totals.calls ? [el('div.timeline-box', null, canvas, tip), view.below] : el('p.empty', null, 'No call was recorded. ', facts.missing[0]?.why || '')));
   if (facts.totals.calls) await view.load();
   return { close: () => view.close(), grown: async () => { Object.assign(data, await run.sites()); await view.load(); } };
