@@ -1,4 +1,4 @@
-"""Torch's global switches that change what a kernel computes without being an argument of it."""
+"""Torch's global flags that change what a kernel computes without being an argument of it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _GETTERS = {
 }
 
 
-class Switches:
-    """Notices when one of them was turned."""
+class TorchFlags:
+    """Notices when a flag has changed."""
 
     def __init__(self) -> None:
-        # One that another torch does not have is one thing less to compare.
+        # A flag that this torch does not have is not compared.
         self._getters: dict[str, Callable[[], Any]] = {
             name: getattr(torch._C, getter) for name, getter in _GETTERS.items() if hasattr(torch._C, getter)
         }

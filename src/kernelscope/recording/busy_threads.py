@@ -1,19 +1,29 @@
-"""A recording that closes waits for threads that are looking at a launch, and not for the launches."""
+"""A recording that closes waits for threads that are recording a launch, and not for the launches."""
 
 from __future__ import annotations
 
 import threading
 import time
 
-_PATIENCE = 10.0  # seconds; a function of the user's may look, too, and not come back
+from kernelscope.events import Finding
+
+_PATIENCE = 10.0  # seconds; a function of the user's may run there, too, and not return
+STILL_BUSY = Finding(
+    "closed-while-busy",
+    f"the recording closed while another thread was still recording a launch after {_PATIENCE:.0f} s; that "
+    "call is incomplete. Check whether an observer or a condition of yours blocks",
+)
 
 
-def wait_for_others(looking: list[int]) -> None:
-    """Until no other thread is in this list.
+def wait_for_others(busy: list[int]) -> bool:
+    """Whether no other thread is in this list any more.
 
-    Each thread puts itself there before it asks whether the recording is open, so one that comes now finds
-    it closed. Appending and removing take no lock: threads look at the same time.
+    Each thread puts itself there before it reads whether the recording is open, so one that comes now finds
+    it closed. Appending and removing take no lock: threads record at the same time.
     """
     own, end = threading.get_ident(), time.monotonic() + _PATIENCE
-    while any(thread != own for thread in list(looking)) and time.monotonic() < end:
+    while any(thread != own for thread in list(busy)):
+        if time.monotonic() >= end:
+            return False
         time.sleep(0.0002)
+    return True

@@ -8,7 +8,6 @@ from typing import TypeAlias
 import torch
 
 from kernelscope.events import TensorSpec
-from kernelscope.fingerprint.captured import CannotCapture, CapturedFingerprints
 from kernelscope.fingerprint.torch_bits import poison, quiet
 from kernelscope.fingerprint.versions import AnyFingerprinter, Tensors, Versions
 from kernelscope.probes.bus import BUS
@@ -79,53 +78,6 @@ class LaunchValues:
     def _take(self, launch: Launch, tensors: Tensors, *, reread: bool) -> Slots:
         with BUS.mute():
             return self._versions.take((launch.graph_call, BUS.here.opaque), tensors, reread=reread)
-
-
-class CapturedCall:
-    """What is to be read of a launch at each replay of its CUDA graph: rows of the graph's own."""
-
-    __slots__ = ("_kept", "poison", "post", "pre")
-
-    def __init__(self, kept: CapturedValues) -> None:
-        self._kept = kept
-        self.pre: Slots | None = None
-        self.post: Slots | None = None
-        self.poison: Slots | None = None
-
-    def finish(self, launch: Launch) -> None:
-        if self.pre is not None and launch.error is None:
-            try:
-                self.post = self._kept.values.after(launch, self.pre)
-            except CannotCapture as why:
-                self._kept.cannot(str(why))
-
-
-class CapturedValues:
-    """What a recording keeps for a CUDA graph."""
-
-    def __init__(
-        self, fingerprints: CapturedFingerprints, verify: str, cannot: Callable[[str], None]
-    ) -> None:
-        self.fingerprints = fingerprints
-        self.values = LaunchValues(fingerprints, verify)
-        self.begin = fingerprints.begin
-        self.cannot = cannot
-
-    @property
-    def memory(self) -> object:
-        return self.fingerprints.rows
-
-    @property
-    def nbytes(self) -> int:
-        return self.fingerprints.rows.nbytes
-
-    def before(self, launch: Launch) -> CapturedCall:
-        call = CapturedCall(self)
-        try:
-            call.pre, call.poison = self.values.before(launch), self.values.poison(launch)
-        except CannotCapture as why:
-            self.cannot(str(why))
-        return call
 
 
 def _versions_before(launch: Launch, views: tuple[int, ...]) -> Tensors:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -34,17 +34,3 @@ class Late(Kept, Protocol):
     def readings(self, calls: list[Call]) -> GraphReadings | None: ...
     def plan(self, readings: GraphReadings, flushes: Sequence[Sequence[int]]) -> GraphPlan | None: ...
     def poll(self) -> None: ...
-
-
-class LateCapture:
-    """A launch inside a CUDA graph, for one that looks at it at each replay."""
-
-    def __init__(self, late: Late, cannot: Callable[[str], None]) -> None:
-        self._late = late
-        self._cannot = cannot
-
-    def finish(self, launch: Launch) -> None:
-        try:
-            self._late.captured(launch)
-        except Exception as why:
-            self._cannot(str(why))

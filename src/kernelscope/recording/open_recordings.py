@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from kernelscope.compiler_control.forced_settings import STAGE_SETTINGS
 from kernelscope.probes import PROBES
 
-if TYPE_CHECKING:
-    from .recording import Recording
+from .sinks import Sink
 
-OPEN: list[Recording] = []
+
+class OpenRecording(Protocol):
+    is_open: bool
+    ranges: Any  # None where it gives a profiler no ranges
+    sink: Sink
+
+    def step(self, *, by_user: bool = False) -> None: ...
+
+
+OPEN: list[OpenRecording] = []
 _forks_watched = False
 
 

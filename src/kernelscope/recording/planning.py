@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kernelscope.events import Call, SteadySite
 from kernelscope.fingerprint.fingerprinter import Fingerprinter
 from kernelscope.fingerprint.plans import CannotPlan, Plan, in_one_pass, plan
 from kernelscope.probes.bus import BUS
-from kernelscope.probes.listener import GraphReadings
+from kernelscope.probes.listener import GraphPlan, GraphReadings
 from kernelscope.probes.own_work import own_fault
 from kernelscope.store.memory_run import MemoryRun
+
+from .observers import Late
 
 
 class PlannedGraph:
@@ -31,28 +33,47 @@ class PlannedGraph:
         self._plan.ended(execution, broken_off=broken_off)
 
 
-def plan_graph(
-    fingerprinter: Fingerprinter, run: MemoryRun, readings: GraphReadings, flushes: Sequence[Sequence[int]]
-) -> PlannedGraph | None:
-    """None where it has to be looked each time."""
-    try:
-        return PlannedGraph(
-            plan(fingerprinter, readings.tensors, flushes, readings.swapped, _flush_failed), run
-        )
-    except CannotPlan:
-        return None
+_Takers = tuple[Late | None, Fingerprinter | None]
+
+
+class RecordingPlanner:
+    """Plans the fingerprints of a recording; `takers` gives what takes them at this moment."""
+
+    def __init__(
+        self, run: MemoryRun, takers: Callable[[], tuple[Late | None, Fingerprinter | None]]
+    ) -> None:
+        self._run = run
+        self._takers = takers
+
+    @property
+    def plans_lazily(self) -> bool:
+        return self._takers()[0] is not None
+
+    def readings(self, graph_call: int, launches: int) -> GraphReadings | None:
+        late, fingerprinter = self._takers()
+        calls = last_calls(self._run, graph_call, launches)
+        if calls is None:
+            return None
+        if late is not None:
+            return late.readings(calls)
+        if fingerprinter is None or fingerprinter.fallback_count:
+            return None
+        return readings_of(calls, fingerprinter)
+
+    def plan(self, readings: GraphReadings, flushes: Sequence[Sequence[int]]) -> GraphPlan | None:
+        late, fingerprinter = self._takers()
+        if late is not None:
+            return late.plan(readings, flushes)
+        assert fingerprinter is not None
+        try:
+            made = plan(fingerprinter, readings.tensors, flushes, readings.swapped, _flush_failed)
+        except CannotPlan:
+            return None
+        return PlannedGraph(made, self._run)
 
 
 def _flush_failed() -> None:
     BUS.finding(own_fault("fingerprinting as planned"))
-
-
-def last_readings(
-    fingerprinter: Fingerprinter, run: MemoryRun, graph_call: int, launches: int
-) -> GraphReadings | None:
-    """What an execution that has just ended fingerprinted; None if the run does not hold all of it."""
-    calls = last_calls(run, graph_call, launches)
-    return readings_of(calls, fingerprinter) if calls is not None else None
 
 
 def last_calls(run: MemoryRun, graph_call: int, launches: int) -> list[Call] | None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+import torch
+
 from kernelscope.events import Finding
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import Capture
@@ -138,6 +140,11 @@ class CudaGraphs(PatchSet):
             )
         for graph in marked:
             self._captures[graph].leave(listener)
+
+
+def capturing_device() -> torch.device:
+    """The device on which a CUDA graph is captured now."""
+    return torch.device("cuda", torch._C._cuda_getDevice())
 
 
 def _free(kept: dict[Listener, Any], left: list[Any]) -> None:
