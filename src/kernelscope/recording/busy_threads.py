@@ -7,10 +7,10 @@ import time
 
 from kernelscope.events import Finding
 
-_PATIENCE = 10.0  # seconds; a function of the user's may run there, too, and not return
+PATIENCE = 10.0  # seconds; a function of the user's may run there, too, and not return
 STILL_BUSY = Finding(
     "closed-while-busy",
-    f"the recording closed while another thread was still recording a launch after {_PATIENCE:.0f} s; that "
+    f"the recording closed while another thread was still recording a launch after {PATIENCE:.0f} s; that "
     "call is incomplete. Check whether an observer or a condition of yours blocks",
 )
 
@@ -21,7 +21,7 @@ def wait_for_others(busy: list[int]) -> bool:
     Each thread puts itself there before it reads whether the recording is open, so one that comes now finds
     it closed. Appending and removing take no lock: threads record at the same time.
     """
-    own, end = threading.get_ident(), time.monotonic() + _PATIENCE
+    own, end = threading.get_ident(), time.monotonic() + PATIENCE
     while any(thread != own for thread in list(busy)):
         if time.monotonic() >= end:
             return False

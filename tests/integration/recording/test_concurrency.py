@@ -22,7 +22,7 @@ from kernelscope.events import Finding
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import LaunchPoint
 from kernelscope.probes.python_wrappers import wrapper_launches
-from kernelscope.recording import Recording
+from kernelscope.recording import Recording, busy_threads
 
 Program = Callable[[torch.Tensor], torch.Tensor]
 
@@ -345,6 +345,20 @@ def test_closing_waits_for_a_thread_that_is_looking(tiny: Program) -> None:
     recording.close()
     assert observer.has_looked
     thread.join()
+
+
+def test_closing_beside_an_observer_that_blocks_is_reported(
+    tiny: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(busy_threads, "PATIENCE", 0.02)  # the observer takes 0.1 s
+    recording, observer = Recording(Config()), SlowObserver()
+    recording.observers.append(observer)
+    recording.open()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(tiny, torch.ones(8))
+        assert observer.looks.wait(60)
+        recording.close()
+    assert [f.kind for f in recording.run.findings] == ["closed-while-busy"]
 
 
 def test_a_launch_that_comes_to_a_closed_recording(tiny: Program) -> None:
