@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from kernelscope.events import GraphCall
-from kernelscope.probes.cpp_wrappers.instrumented_code import input_names as cpp_input_names
+from kernelscope.probes.cpp_wrappers.cpp_text import input_names as cpp_input_names
 
 _CPP = "steal_from_raw_handles_to_raii_handles("
 _UNPACKING = re.compile(r"^\s+([\w, ()]+?),?\s*=\s*args$", re.MULTILINE)

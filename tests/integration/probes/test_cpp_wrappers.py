@@ -21,7 +21,7 @@ import torch._inductor.config as inductor
 import kernelscope
 from kernelscope.config import FILTERED, PRINTER
 from kernelscope.fingerprint import fingerprint
-from kernelscope.probes.cpp_wrappers.instrumented_code import input_names
+from kernelscope.probes.cpp_wrappers.cpp_text import input_names
 from kernelscope.probes.cpp_wrappers.launch_log import _loaded_libraries
 from kernelscope.store.stored_run import load
 from kernelscope.values import WatchHit, observe, watch

@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from kernelscope.probes.cpp_wrappers.instrumented_code import arguments, input_names, instrument, wrapper_name
+from kernelscope.probes.cpp_wrappers.cpp_text import arguments, input_names, wrapper_name
+from kernelscope.probes.cpp_wrappers.instrumented_code import instrument
 from kernelscope.probes.cpp_wrappers.shim_signatures import (
     Descriptions,
     described_shim,

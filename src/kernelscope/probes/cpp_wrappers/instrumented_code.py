@@ -1,4 +1,4 @@
-"""Generated C++ wrappers as text: has each launch tell of itself. Pure; needs no torch.
+"""Generated C++ wrappers as text: each launch in them is made to report itself. Pure; needs no torch.
 
 The text is changed after everything about fusion is decided, and only where a statement launches something:
 `kernel(a, b)` becomes `kernelscope::launch(meta, …, [&](auto&&... p) { return kernel(p...); }, a, b)`. So
@@ -15,7 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-VIEW = "view"  # the kind of what only looks at memory in another way
+from .cpp_text import after_includes, arguments, input_names, nodes_before, parameters_end, wrapper_name
+
+VIEW = "view"  # the kind of what only views memory in another way
 OPERATOR = "torch.ops."  # before the name of an operator, `aten.mm.default`
 HEADER = Path(__file__).with_name("launch_log.h")
 
@@ -37,16 +39,6 @@ _NO_KERNEL = re.compile(
 )
 _BIRTHS = re.compile(r"aoti_torch_empty_strided(_pinned)?$")
 _POINTER = re.compile(r"\(\s*(?:const\s+)?[\w:<>\s]+\*\s*\)\(\s*(\w+)\.data_ptr\(\)")
-_NAMED = [
-    re.compile(pattern)
-    for pattern in (
-        r"reinterpret_tensor_wrapper\(\s*(?:tmp_)?(\w+?)(?:_handle)?\s*,",
-        r"RAIIAtenTensorHandle\(tmp_(\w+)_\d+\)",
-        r"^\(.*?\*\)\((\w+)\.data_ptr",
-        r"^&?(\w+?)(?:_handle)?$",
-        r"(\b(?:buf|arg|primals_|tangents_)\d\w*)",
-    )
-]
 _BLOCK = re.compile(
     r"^(?P<indent>[ \t]+)\{\n(?P<inside>(?:(?!(?P=indent)[{}]).*\n)*?)(?P=indent)\}\n", re.MULTILINE
 )
@@ -67,10 +59,6 @@ _BLOCK_OUTPUT = re.compile(
     r"|reinterpret_cast<AtenTensorHandle>)\(",
     re.MULTILINE,
 )
-_TEMPLATE = re.compile(r"<[\w:\s,*&]*>")
-_INCLUDE = re.compile(r"^#(include|if|ifdef|ifndef|endif)\b.*$", re.MULTILINE)
-_NODES = re.compile(r"// Topologically Sorted Source Nodes: (\[.*?\])")
-
 Roles = Sequence[tuple[str, str, str]]  # of each argument: name, role ("in", …), and how the C++ passes it
 
 
@@ -104,14 +92,14 @@ def instrument(code: str, describe: Describe, about: dict[str, Any]) -> Instrume
     metas: list[str] = []
     pieces, end = [], 0
     for body in bodies:
-        start = code.index("{", _parameters_end(code, body.end("name"))) + 1
+        start = code.index("{", parameters_end(code, body.end("name"))) + 1
         pieces += [code[end:start]]
         if body["name"] != "_const_run_impl":
             graph = {"inputs": input_names(body[0]), "name": body["name"], **about}
             pieces.append(f"\n    kernelscope::Execution kernelscope_execution({_meta(metas, [''], graph)});")
         pieces.append(_instrument_body(code[start : body.end()], describe, metas, result))
         end = body.end()
-    place = _after_includes(code, bodies[0].start())
+    place = after_includes(code, bodies[0].start())
     text = "".join([*pieces, code[end:]])
     declared = "".join(f"static const char kernelscope_meta_{i}[] =\n{m};\n" for i, m in enumerate(metas))
     result.code = f"{text[:place]}\n{header()}\n{declared}\n{text[place:]}"
@@ -121,48 +109,6 @@ def instrument(code: str, describe: Describe, about: dict[str, Any]) -> Instrume
 @cache
 def header() -> str:
     return HEADER.read_text(encoding="utf-8")
-
-
-def input_names(code: str) -> list[str]:
-    """What a C++ wrapper calls its inputs, in their order."""
-    found = re.findall(r"^\s*auto (\w+) = std::move\(inputs\[(\d+)\]\);", code, re.MULTILINE)
-    names = {int(index): name for name, index in found}
-    found = re.findall(r"aoti_torch_item_\w+\(inputs\[(\d+)\], &(\w+)\)", code)
-    names |= {int(index): name for index, name in found}
-    return [names.get(i, f"input{i}") for i in range(max(names, default=-1) + 1)]
-
-
-def arguments(code: str, start: int) -> tuple[list[str], int]:
-    """The arguments of a call whose parenthesis opens before `start`, and where that closes."""
-    found, depth, begin, i = [], 0, start, start
-    while i < len(code):
-        letter = code[i]
-        if letter in "\"'":
-            i = _string_end(code, i)
-        elif letter == "<" and (template := _TEMPLATE.match(code, i)):
-            i = template.end() - 1
-        elif letter in "([{":
-            depth += 1
-        elif letter in ")]}":
-            if depth == 0:
-                break
-            depth -= 1
-        elif letter == "," and depth == 0:
-            found.append(code[begin:i].strip())
-            begin = i + 1
-        i += 1
-    else:
-        raise ValueError(f"a call does not end: {code[start : start + 80]!r}")
-    last = code[begin:i].strip()
-    return [*found, last] if found or last else [], i
-
-
-def wrapper_name(text: str) -> str:
-    """What the generated code calls a tensor that it passes: buf3, also of a view of it."""
-    for pattern in _NAMED:
-        if (found := pattern.search(text)) and found[1] != "nullptr" and not found[1][0].isdigit():
-            return found[1]
-    return ""
 
 
 def _instrument_body(code: str, describe: Describe, metas: list[str], result: Instrumented) -> str:
@@ -185,7 +131,7 @@ def _instrument_body(code: str, describe: Describe, metas: list[str], result: In
                 continue
             if described.kind == VIEW:
                 continue
-            nodes = _nodes_before(code, call.start())
+            nodes = nodes_before(code, call.start())
             elements = _elements(given, described, describe, unmade)
             made = _launch(name, run, given, described, metas, nodes, elements)
             result.launches += 1
@@ -209,7 +155,7 @@ def _instrument_blocks(code: str, describe: Describe, metas: list[str], result: 
             continue
         roles = [*described.args, *((f"result{i}", "out", "") for i in range(len(outputs)))]
         args = [[n, role, each] for (n, role, _), each in zip(roles, [*inputs, *outputs], strict=True)]
-        meta = {"kind": described.kind, "args": args, "nodes": _nodes_before(code, block.start())}
+        meta = {"kind": described.kind, "args": args, "nodes": nodes_before(code, block.start())}
         label = _meta(metas, [name, name.split(".")[-2]], meta)
         passed = "".join(f", {each}" for each in [*tensors, *outputs])
         before = _bits(i for i in range(len(inputs)))
@@ -330,17 +276,6 @@ def _elements(
     return found
 
 
-def _nodes_before(code: str, place: int) -> str:
-    """Inductor names a kernel's nodes in a comment above its launch."""
-    lines = code[:place].rstrip().rsplit("\n", 6)[-6:]
-    for line in reversed(lines):
-        if found := _NODES.search(line):
-            return found[1]
-        if "AOTI_TORCH_ERROR_CODE_CHECK" in line or line.strip().startswith("cpp_"):
-            break
-    return ""
-
-
 def _meta(metas: list[str], names: Sequence[str], meta: dict[str, Any]) -> str:
     metas.append("\n".join(_literals("\t".join(names) + "\n" + json.dumps(meta))))
     return f"kernelscope_meta_{len(metas) - 1}"
@@ -350,25 +285,3 @@ def _literals(text: str) -> Iterator[str]:
     for i in range(0, len(text), 1000):
         piece = text[i : i + 1000].replace("\\", "\\\\").replace('"', '\\"')
         yield '"' + piece.replace("\n", "\\n").replace("\t", "\\t").replace("?", "\\?") + '"'
-
-
-def _parameters_end(code: str, start: int) -> int:
-    return arguments(code, code.index("(", start) + 1)[1]
-
-
-def _after_includes(code: str, before: int) -> int:
-    """After the last #include that no condition guards."""
-    place, depth = 0, 0
-    for line in _INCLUDE.finditer(code, 0, before):
-        if line[1] == "include":
-            place = line.end() if depth == 0 else place
-        else:
-            depth += -1 if line[1] == "endif" else 1
-    return place
-
-
-def _string_end(code: str, start: int) -> int:
-    quote, i = code[start], start + 1
-    while code[i] != quote:
-        i += 2 if code[i] == "\\" else 1
-    return i

@@ -14,6 +14,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 
 from kernelscope.probes.triton.kernel_signatures import cpp_arguments
 
+from .cpp_text import arguments
 from .instrumented_code import OPERATOR, VIEW, Described, Roles
 
 _HEADERS = Path(torch.__file__).parent / "include" / "torch" / "csrc" / "inductor" / "aoti_torch"
@@ -199,15 +200,7 @@ def _triton_role(name: str) -> str:
 
 
 def _parameter_names(parameters: str) -> list[str]:
-    depth, piece, pieces = 0, "", []
-    for letter in parameters:
-        depth += (letter in "<(") - (letter in ">)")
-        if letter == "," and depth == 0:
-            pieces.append(piece)
-            piece = ""
-        else:
-            piece += letter
-    declared = [each.partition("=")[0].strip() for each in [*pieces, piece]]  # without a default
+    declared = [each.partition("=")[0].strip() for each in arguments(f"{parameters})", 0)[0]]  # no default
     return [re.split(r"[\s*&]+", each)[-1] for each in declared if each]
 
 
