@@ -108,11 +108,8 @@ def sums(made: torch.Tensor, eager: torch.Tensor, wide: torch.Tensor) -> Sums:
 def sums_by_torch(made: torch.Tensor, eager: torch.Tensor, wide: torch.Tensor) -> Sums:
     limit = float(torch.finfo(made.dtype).max)
     c, e, r = made.double().flatten(), eager.double().flatten(), wide.flatten()
-    is_counted = e.isfinite() & (r.abs() <= limit)
-    bad = is_counted & ~c.isfinite()
-    bad |= e.isnan() & r.isnan() & ~c.isnan()
-    bad |= e.isinf() & (r.abs() > limit) & ((e > 0) == (r > 0)) & (c != e)
-    good = is_counted & ~bad
+    bad = is_finiteness_wrong(c, e, r, limit)
+    good = e.isfinite() & (r.abs() <= limit) & ~bad
     zero = torch.zeros((), dtype=torch.float64, device=c.device)
     dc, de = torch.where(good, c - r, zero), torch.where(good, e - r, zero)
     r = torch.where(good, r, zero)
@@ -127,3 +124,10 @@ def sums_by_torch(made: torch.Tensor, eager: torch.Tensor, wide: torch.Tensor) -
     found.where = found.where if found.worst else -1
     found.where_bad = found.where_bad if found.bad else -1
     return found
+
+
+def is_finiteness_wrong(c: torch.Tensor, e: torch.Tensor, r: torch.Tensor, limit: float) -> torch.Tensor:
+    """By element: the kernel's c is not finite where eager and float64 are, or the other way round."""
+    wrong = e.isfinite() & (r.abs() <= limit) & ~c.isfinite()
+    wrong |= e.isnan() & r.isnan() & ~c.isnan()
+    return wrong | (e.isinf() & (r.abs() > limit) & ((e > 0) == (r > 0)) & (c != e))
