@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    # It needs torch, and the command line does without.
+    # It needs torch; the command line does not.
     if name == "bisect":
         return import_module(".api", __name__).bisect
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

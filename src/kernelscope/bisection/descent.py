@@ -1,20 +1,20 @@
-"""From axis to axis: what is cheap and tells the most comes first.
+"""The order in which a bisection searches the axes: cheap and informative ones first.
 
-Replacing kernels needs no compilation and splits the compiler in two. If it passes with every kernel
-replaced by its eager nodes, the graph was right: what is wrong came after it, and only what those kernels are
-made of has to be looked at. If it still fails, something before that is wrong: a pass, a decomposition, the
-backend.
+Replacing kernels needs no compilation and splits the compiler in two. If the program passes with every kernel
+replaced by its eager nodes, the graph was right, and only the parts of these kernels have to be searched. If
+it still fails, something earlier is wrong: a pass, a decomposition, the backend.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kernelscope.compiler_control.cautious_configs import CAUTIOUS, INDUCTOR
 from kernelscope.errors import RunError
-from kernelscope.trials.runner import Trials
-from kernelscope.trials.settings import AXES, EVERY_KERNEL, PASSED, Outcome, Settings, Switch
+from kernelscope.trials.outcome import PASSED, Outcome
+from kernelscope.trials.runner import TrialRunner
+from kernelscope.trials.settings import AXES, EVERY_KERNEL, Settings, Switch
 
-from .config_choices import CAUTIOUS, INDUCTOR
 from .result import BisectResult, Cause, workaround_of
 from .search import On, drive, find_causes
 
@@ -26,17 +26,17 @@ class Descent:
     """One bisection."""
 
     def __init__(
-        self, trials: Trials, condition: str, axes: Sequence[str] = (), *, workaround: bool = True
+        self, trials: TrialRunner, check: str, axes: Sequence[str] = (), *, workaround: bool = True
     ) -> None:
         unknown = [axis for axis in axes if axis not in AXES]
         if unknown:
-            raise RunError(f"there is no axis {unknown[0]!r}; there are {', '.join(AXES)}")
-        self._trials, self._condition = trials, condition
+            raise RunError(f"there is no axis {unknown[0]!r}; use {', '.join(AXES)}")
+        self._trials, self._check = trials, check
         self._axes = tuple(axes) or AXES
         self._is_quick = not axes  # stop at the finest axis that explains it
         self._wants_workaround = workaround
-        self._ahead: dict[str, int] = {}  # by axis that is still to come: trials at most
-        self._without_kernels: frozenset[Switch] = frozenset()  # off where the graph itself is looked at
+        self._ahead: dict[str, int] = {}  # by axis that is still to be searched: trials at most
+        self._without_kernels: frozenset[Switch] = frozenset()  # off while the graph itself is searched
         self.result = BisectResult()
 
     @property
@@ -51,13 +51,12 @@ class Descent:
         if self._trials.failed < self._trials.runs:
             self.result.notes.append(
                 f"the program is not deterministic: it failed in {self._trials.failed} of "
-                f"{self._trials.runs} runs; each trial had to pass {self._trials.repeats} times before it "
-                "was believed"
+                f"{self._trials.runs} runs; each trial had to pass {self._trials.repeats} times"
             )
         self._look_for_kernels(first)  # first: nothing has to be compiled again for it
         if "kernel" in self.result.causes:
             self._look_behind_kernels()
-        elif self._condition != "shadow" and self._fails_in_eager():
+        elif self._check != "shadow" and self._fails_in_eager():
             return self._finished()
         else:
             self._look_before_kernels()
@@ -73,21 +72,19 @@ class Descent:
         result.repeats, result.confidence = trials.repeats, trials.confidence
         return result
 
-    # -- is there anything to find? --------------------------------------------------------------------
-
     def _says_nothing_to_find(self, first: Outcome) -> bool:
         if self._trials.failed:
             return False
-        times = f"{self._trials.runs} runs of the unchanged program"
+        times = f"{self._trials.runs} baseline runs"
         if first.kind == PASSED:
             why = first.details.get("problem") or "there is nothing to bisect"
-            self.result.problem = f"It did not fail in {times}: {why}."
-        elif self._condition == "exception":
-            self.result.problem = f"It failed in another way in {times}: {_line(first)}."
+            self.result.problem = f"The program did not fail in {times}: {why}."
+        elif self._check == "exception":
+            self.result.problem = f"The program failed differently in {times}: {first.first_line}."
         else:
             self.result.problem = (
-                f"The program itself does not get to its end ({_line(first)}), so the condition cannot be "
-                "checked; to look for the cause of that, use --fails-on exception."
+                f"The program does not finish ({first.first_line}), so the check cannot run; "
+                "use --fails-on exception to find the cause of that."
             )
         return True
 
@@ -98,14 +95,12 @@ class Descent:
         if self._trials.fails(Settings(backend="eager"), ""):
             self.result.innocent.clear()
             self.result.problem = (
-                "It fails with backend='eager' too, where nothing is compiled: the compiler is not the "
-                "cause, or the check always fails."
+                "The program fails with backend='eager' too, where nothing is compiled: the compiler is not "
+                "the cause, or the check always fails."
             )
             return True
-        self.result.notes.append(f"with backend='eager' the program fails in another way: {outcome}")
+        self.result.notes.append(f"with backend='eager' the program fails differently: {outcome}")
         return False
-
-    # -- the axes --------------------------------------------------------------------------------------
 
     def _look_for_kernels(self, first: Outcome) -> None:
         kernels = self._of("kernel")
@@ -113,12 +108,12 @@ class Descent:
             return
         replaced = Settings(frozenset(kernels))
         if self._trials.is_known(replaced) and self._trials.fails(replaced, ""):
-            # The graph is wrong, whatever becomes of it: what is done to it can be tried without building it.
+            # The graph itself is wrong, so passes can be tried without building kernels.
             self._without_kernels = frozenset([EVERY_KERNEL])
             self._trials.know(Settings(self._without_kernels), as_of=replaced)
 
     def _look_behind_kernels(self) -> None:
-        """The graph is right: what the kernels are made of."""
+        """The graph is right: search the parts of the kernels."""
         info = [switch.info for switch in self.result.causes["kernel"].switches]
         nodes = {node for each in info for node in each.get("nodes", ())}
         executions, configs = self._of("execution"), self._configs({str(each.get("kind")) for each in info})
@@ -133,14 +128,14 @@ class Descent:
         ]
         if self._is_quick:
             del plan[3 if self._wants_workaround else 1 :]
-        # The other operators are left to eager, if it fails then too: only this kernel has to be compiled.
+        # If it fails with the other operators in eager too, only this kernel has to be compiled.
         self._follow(plan, stop=(), rest=[s for s in self._of("lowering") if s not in lowerings])
         if self._is_quick and self._wants_workaround and "config" not in self.result.causes:
             self._try_without_lowering(lowerings)
 
     def _look_before_kernels(self) -> None:
-        """Until something explains it: from what the graph goes through first to what is done last."""
-        if self._condition != "shadow" and "backend" in self._axes:
+        """Search what the graph goes through, in that order, until something explains the failure."""
+        if self._check != "shadow" and "backend" in self._axes:
             self._find_backend()
         backend = self.result.causes.get("backend")
         is_early = backend is not None and backend.switches[0].name != "inductor"
@@ -150,15 +145,15 @@ class Descent:
         plan = [(axis, self._of(axis)) for axis in (*early, *later)]
         stop = ("pass", "lowering", "fusion", "autotune") if self._is_quick else ()
         self._follow([*plan, ("config", self._configs(kinds))], stop)
-        if self._condition == "shadow" and "backend" in self._axes and not self.result.causes:
-            nearest = _BACKENDS[0]  # last: without Inductor's kernels there is nothing to judge
+        if self._check == "shadow" and "backend" in self._axes and not self.result.causes:
+            nearest = _BACKENDS[0]  # last: without Inductor's kernels there is nothing to compare
             if not self._trials.fails(Settings(backend=nearest), f"backend {nearest}"):
                 self._find_backend()
 
     def _follow(
         self, plan: Sequence[tuple[str, list[Switch]]], stop: Sequence[str], rest: Sequence[Switch] = ()
     ) -> None:
-        """One axis after the other, until one of `stop` explains it; configs with `rest` off."""
+        """Search one axis after the other, until one of `stop` explains it; configs with `rest` off."""
         chosen = [(axis, switches) for axis, switches in plan if axis in self._axes and switches]
         self._ahead = {axis: (len(switches) - 1).bit_length() + 2 for axis, switches in chosen}
         for axis, switches in chosen:
@@ -171,23 +166,20 @@ class Descent:
         self._ahead = {}
 
     def _harmless(self, switches: Sequence[Switch]) -> frozenset[Switch]:
-        """These, if it fails with them off just the same."""
+        """These switches, if the program still fails with them off."""
         off = frozenset(switches)
-        return (
-            off
-            if off and self._trials.fails(Settings(off), "the rest of the graph in eager")
-            else frozenset()
-        )
+        fails = off and self._trials.fails(Settings(off), "the rest of the graph in eager")
+        return off if fails else frozenset()
 
     def _try_without_lowering(self, lowerings: list[Switch]) -> None:
-        """Nothing is compiled for operators that are left to eager, so this is quick."""
+        """Operators in eager need no compilation, so this is quick."""
         if lowerings and "lowering" in self._axes:
             outcome = self._trials.outcome(Settings(frozenset(lowerings)), "lowering: the kernel's operators")
             if outcome.kind == PASSED:
                 self.result.workaround = workaround_of(Cause("lowering", tuple(lowerings)))
 
     def _find_backend(self) -> None:
-        """The first backend, from eager on, with which it fails."""
+        """The first backend, starting with eager, with which it fails."""
         failing, passing = "inductor", "eager"
         for backend in _BACKENDS:
             if self._trials.fails(Settings(backend=backend), f"backend {backend}"):
@@ -202,7 +194,7 @@ class Descent:
         return [switch for switch in self._trials.switches if switch.axis == axis]
 
     def _configs(self, kinds: set[str]) -> list[Switch]:
-        """Not those of a language that none of the kernels is written in."""
+        """Without those of a language that none of the kernels is written in."""
         others = [name for name in ("cpp", "triton") if kinds and name not in kinds]
         prefixes = tuple(f"{INDUCTOR}.{name}." for name in others)
         return [switch for switch in self._of("config") if not switch.name.startswith(prefixes)]
@@ -214,7 +206,7 @@ class Descent:
         guess: Sequence[int] = (),
         base: frozenset[Switch] = frozenset(),
     ) -> bool:
-        """Whether switching these off helps, and if so, which of them; `base` is off in every trial."""
+        """Whether it passes with these off, and which of them matter; `base` is off in every trial."""
         if axis not in self._axes or not switches:
             return False
         others: set[str] = set()
@@ -226,12 +218,12 @@ class Descent:
             outcome = self._trials.outcome(settings(on), f"{axis}: {len(switches) - len(on)} off")
             is_failure = self._trials.fails(settings(on), axis)
             if outcome.kind != PASSED and not is_failure:
-                others.add(_line(outcome))
+                others.add(outcome.first_line)
             return is_failure
 
         none = frozenset[int]()
         if len(self._axes) > 1 and not fails(none) and others:
-            self.result.innocent[axis] = f"with all off the program fails in another way: {others.pop()}"
+            self.result.innocent[axis] = f"with all off the program fails differently: {others.pop()}"
             return False
         search = find_causes(range(len(switches)), probe=len(self._axes) > 1, guess=guess)
         found = drive(search, None, fails)
@@ -241,28 +233,24 @@ class Descent:
         cured = self._cured(base, frozenset(switches[i] for i in found.cure))
         after = self._trials.outcome(cured, f"{axis}: only the cause off")
         if after.kind != PASSED and EVERY_KERNEL in base and self._trials.fails(cured, ""):
-            self.result.notes.append(
-                f"{axis}: with the cause off, kernels fail too: when it is mended, bisect once more"
-            )
+            self.result.notes.append(f"{axis}: with the cause off, kernels fail too: fix it and bisect again")
         elif after.kind != PASSED:
-            self.result.innocent[axis] = f"nothing can be said: {', '.join(sorted(others | {str(after)}))}"
+            self.result.innocent[axis] = f"inconclusive: {', '.join(sorted(others | {str(after)}))}"
             return False
         if others:
-            self.result.notes.append(f"{axis}: some trials ended in another way: {', '.join(sorted(others))}")
+            self.result.notes.append(f"{axis}: some trials failed differently: {', '.join(sorted(others))}")
         self.result.causes[axis] = _cause(axis, switches, found.causes)
         return True
 
     def _cured(self, base: frozenset[Switch], cure: frozenset[Switch]) -> Settings:
-        """Nothing but the cause off, for real; who wants no way round it knows enough without."""
+        """Only the cause off, with kernels; without them if no workaround is wanted."""
         if EVERY_KERNEL not in base or self._wants_workaround:
             return Settings(cure)
-        self.result.notes.append(
-            "that it passes without the cause was seen with eager in place of the kernels"
-        )
+        self.result.notes.append("it passes with the cause off and with eager in place of the kernels")
         return Settings(base | cure)
 
     def _find_workaround(self) -> None:
-        """The settings that help; the finest way to switch it off where no setting does."""
+        """The configs that help; otherwise the finest way to switch the cause off."""
         causes = self.result.causes
         if self.result.workaround:
             return
@@ -286,13 +274,8 @@ def _cause(axis: str, switches: list[Switch], causes: Sequence[Sequence[int]]) -
     return Cause(axis, tuple(switches[cause[-1]] for cause in causes), len(switches))
 
 
-def _line(outcome: Outcome) -> str:
-    """Without what torch adds to an exception's message."""
-    return str(outcome).partition("\n")[0]
-
-
 def _named(first: Outcome, kernels: list[Switch]) -> list[int]:
-    """The kernel that shadow named, among those that can be switched."""
+    """The kernel that shadow named, among those that can be switched off."""
     culprit = first.details.get("culprit") or {}
     name, line = culprit.get("kernel_name", ""), str(culprit.get("wrapper", "")).rpartition(":")[2]
     exact = [

@@ -1,27 +1,42 @@
-"""What a bisection came to."""
+"""What a bisection found, and how it is printed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from kernelscope.trials.settings import AXES, Switch
 
-from .config_choices import line
-
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """The switches of one axis that the failure needs: with one of them off, it is gone."""
+    """The switches of one axis that the failure needs: with one of them off, the program passes."""
 
     axis: str
     switches: tuple[Switch, ...]
-    candidates: int = 1  # among how many it was looked for
-    together: bool = False  # each of them alone does no harm
+    candidates: int = 1  # how many switches the axis has
+    together: bool = False  # each of them alone does not fail
 
     def __str__(self) -> str:
-        joint = " together with " if self.together else ", and on its own "
+        joint = " together with " if self.together else ", and independently "
         return f"{self.axis} " + joint.join(_name(each) for each in self.switches)
+
+    def details(self) -> Iterator[str]:
+        for switch in self.switches:
+            info = switch.info
+            if info.get("nodes"):
+                yield f"  computes   {' → '.join(info['nodes'][:12])}"
+            if info.get("origin"):
+                yield f"  from       {info['origin']}"
+            if info.get("joined"):
+                yield f"  together   with {', '.join(info['joined'])}, whose results it finishes"
+            if info.get("function"):
+                yield f"  function   {info['function']}"
+            if info.get("target"):
+                yield f"  operator   {info['target']}"
+        if self.candidates > 1:
+            yield f"  out of     {self.candidates} candidates"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -43,7 +58,7 @@ class BisectResult:
     """Truthy when a cause was found; `cause` is the finest one."""
 
     causes: dict[str, Cause] = field(default_factory=dict)  # by axis
-    failure: str = ""  # of the unchanged program
+    failure: str = ""  # of the baseline
     workaround: tuple[str, ...] = ()  # lines of Python, tried
     sought_workaround: bool = True
     innocent: dict[str, str] = field(default_factory=dict)  # by axis: why it explains nothing
@@ -52,7 +67,7 @@ class BisectResult:
     trials: int = 0
     resumed: int = 0  # of them, from the journal
     seconds: float = 0.0
-    failed: int = 0  # of `runs` runs of the unchanged program
+    failed: int = 0  # of `runs` runs of the baseline
     runs: int = 0
     repeats: int = 1  # of each trial that passed
     confidence: float = 1.0
@@ -68,7 +83,7 @@ class BisectResult:
 
     @property
     def status(self) -> int:
-        """An exit status: 0 a cause was found, 1 none, 2 there is nothing to look for."""
+        """An exit status: 0 a cause was found, 1 none was found, 2 there was nothing to search for."""
         return 0 if self.causes else 2 if self.problem else 1
 
     def to_json(self) -> dict[str, Any]:
@@ -92,23 +107,53 @@ class BisectResult:
         }
 
     def __str__(self) -> str:
-        from .result_text import tell
+        return "\n".join(self._lines())
 
-        return tell(self)
+    def _lines(self) -> Iterator[str]:
+        cause = self.cause
+        if cause is not None:
+            yield f"cause: {cause}"
+            yield from cause.details()
+        else:
+            yield self.problem or "No cause was found: it fails with each of the switches off."
+        if self.failure:
+            yield f"  failure    {self.failure}"
+        for axis, other in self.causes.items():
+            if cause is None or axis != cause.axis:
+                yield f"  also       {other}"
+        for i, text in enumerate(self.workaround):
+            yield f"  {'workaround' if not i else '':<10} {text}"
+        if cause is not None and not self.workaround and self.sought_workaround:
+            yield "  workaround none found"
+        for axis, why in self.innocent.items():
+            yield f"  not        {axis}: {why}"
+        if self.runs:
+            yield f"  confidence {self._confidence()}"
+            resumed = f", {self.resumed} of them from the journal" if self.resumed else ""
+            yield f"  trials     {self.trials} in {self.seconds:.1f} s{resumed}"
+        yield from (f"  note       {note}" for note in self.notes)
+        if self.folder:
+            yield f"  journal    {self.folder}"
+
+    def _confidence(self) -> str:
+        often = f"failed in {self.failed} of {self.runs} runs"
+        if self.failed == self.runs:
+            return f"{often}; one run is conclusive"
+        return f"{self.confidence:.1%}: {often}; each trial had to pass {self.repeats} times"
 
     def __repr__(self) -> str:
         return f"<BisectResult: {self.cause or self.problem or 'no cause found'}, {self.trials} trials>"
 
 
-# Which execution it happens in says when, not what.
+# The execution tells when it fails, not what is wrong.
 _FINEST_FIRST = (*(axis for axis in reversed(AXES) if axis != "execution"), "execution")
 
 
 def workaround_of(cause: Cause) -> tuple[str, ...]:
-    """Lines that switch a cause off, where there are such."""
+    """Lines of Python that switch a cause off, if there are any."""
     switches = cause.switches[-1:] if cause.together else cause.switches
     if cause.axis == "config":
-        return tuple(line(switch.name, switch.value) for switch in switches)
+        return tuple(f"{switch.name} = {switch.value!r}" for switch in switches)
     if cause.axis == "pass":
         names = ",".join(switch.name.rpartition("/")[2] for switch in switches)
         return (f"torch._inductor.config.disabled_passes = {names!r}",)

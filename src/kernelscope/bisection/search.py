@@ -1,7 +1,7 @@
-"""The search itself, without anything that it is about: which of n switches does a failure need?
+"""The search itself, on numbers alone: which of n switches does a failure need?
 
-A search is a generator. It yields the switches that shall be on and is sent whether it failed then, so
-whoever drives it can log each trial and go on after a crash: the same answers lead to the same questions.
+A search is a generator. It yields the switches that are on, and is sent whether the trial failed. The same
+answers lead to the same trials, so a search can continue from a journal.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 On = frozenset[int]
-Trials = Generator[On, bool, "Found"]
+Search = Generator[On, bool, "Found"]
 _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search came to.
+    """What a search found.
 
     Each of `causes` is a set of switches that fail together, with all others off; without any one of them
     they do not. Two causes are independent: switching one off leaves the other.
@@ -36,7 +36,7 @@ class Found:
         return tuple(cause[-1] for cause in self.causes)
 
 
-def find_cause(switches: Sequence[int], *, probe: bool = False, guess: Sequence[int] = ()) -> Trials:
+def find_cause(switches: Sequence[int], *, probe: bool = False, guess: Sequence[int] = ()) -> Search:
     """Find one cause among the switches: one that fails alone in at most ⌈log₂ n⌉ + 2 trials.
 
     The smallest failing prefix ends with a switch that the failure needs. With that one always on, the
@@ -83,7 +83,7 @@ def _shortest_prefix(order: Sequence[int], needed: Sequence[int]) -> Generator[O
 
 def find_causes(
     switches: Sequence[int], *, probe: bool = False, guess: Sequence[int] = (), most: int = 8
-) -> Trials:
+) -> Search:
     """All causes that are independent of each other; the last trial shows that `cure` helps."""
     every, causes = list(switches), list[tuple[int, ...]]()
     while True:
@@ -100,7 +100,7 @@ def find_causes(
 def drive(
     search: Generator[On, bool, _Result], fails: dict[On, bool] | None, ask: Callable[[On], bool]
 ) -> _Result:
-    """Run a search; `ask(on)` tells whether it fails. Nothing is asked twice."""
+    """Run a search; `ask(on)` returns whether it fails, and is called once for each set."""
     known = {} if fails is None else fails
     try:
         on = next(search)

@@ -1,4 +1,8 @@
-"""Shared libraries of C++ kernels that need not be built, because another cache has them."""
+"""Shared libraries of C++ kernels that need not be built, because another cache has them.
+
+Each trial has an empty cache of graphs and of generated code. A library is named after its source and the
+compiler's flags, so one of the same name, from another trial or from the failing program, is the same.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +20,29 @@ _BUILD = "torch._inductor.codecache:_worker_compile_cpp"
 
 
 class SharedBinaries(PatchSet):
-    """The probe: what stands in one of these folders, in the layout of Inductor's cache, is copied.
+    """Copies libraries from folders in the layout of Inductor's cache; `kept` has those of earlier trials."""
 
-    A library is named after its source and the compiler's flags, so one of the same name is the same.
-    """
-
-    def __init__(self, folders: Sequence[Path]) -> None:
-        self._folders = folders
+    def __init__(self, kept: Path, *others: Path) -> None:
+        self._kept, self._folders = kept, (kept, *others)
         super().__init__(Patch(_BUILD, self._around))
+
+    def keep(self, cache: Path) -> None:
+        """Copy a trial's libraries, for the next ones."""
+        for path in cache.glob("*/*.so"):
+            kept = self._kept / path.relative_to(cache)
+            if not kept.exists():
+                copy_whole(path, kept)
 
     def _around(self, original: Callable[..., None]) -> Callable[..., None]:
         def build(lock: str, builders: Sequence[Any]) -> None:
             target = Path(builders[-1].get_target_file_path())  # what the others make goes into it
-            self._bring(target)
-            # Asked also about what is there: who is still writing it has locked it.
+            self._copy(target)
+            # Also for a library that exists: it waits for the lock of a process that is still writing it.
             original(lock, builders[-1:] if target.exists() else builders)
 
         return build
 
-    def _bring(self, target: Path) -> None:
+    def _copy(self, target: Path) -> None:
         for folder in self._folders:
             found = folder / target.parent.name / target.name
             if not target.exists() and found.is_file():
@@ -42,9 +50,9 @@ class SharedBinaries(PatchSet):
 
 
 def copy_whole(source: Path, target: Path) -> None:
-    """Not what is being written, nor what cannot be read: that is built, as it would be without this.
+    """Unless it is being written, or cannot be read: then it is built, as it would be without this.
 
-    A copy: two trials in one process shall not share what a library keeps between launches.
+    A copy, so that two trials in one process do not share what a library keeps between launches.
     """
     lock = source.parent.parent / "locks" / f"{source.name.partition('.')[0]}.lock"
     with suppress(OSError), _held(lock):
@@ -52,17 +60,17 @@ def copy_whole(source: Path, target: Path) -> None:
         partial = target.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
         shutil.copyfile(source, partial)
         partial.chmod(0o755)
-        partial.rename(target)  # at once: another process may be looking
+        partial.rename(target)  # atomic: another process may read it
 
 
 @contextmanager
 def _held(lock: Path) -> Iterator[None]:
-    """Nobody writes what this file locks; an OSError if somebody does. No file is made for it."""
+    """Raises OSError if a process holds this lock to write; creates no file."""
     import fcntl
 
     try:
         file = lock.open("rb")
-    except FileNotFoundError:  # it is there for as long as somebody builds, and longer in old versions
+    except FileNotFoundError:  # it exists during a build, and longer in old versions
         yield
         return
     with file:

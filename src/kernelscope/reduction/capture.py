@@ -1,4 +1,4 @@
-"""What the program that fails has compiled: its graphs, and the values that they were given."""
+"""The graphs that the failing program compiles, with the values of their inputs."""
 
 from __future__ import annotations
 
@@ -14,79 +14,57 @@ from kernelscope.errors import RunError
 from kernelscope.probes.compilation.traced_graphs import TracedGraph, TracedGraphs
 from kernelscope.shadowing.api import shadow
 from kernelscope.shadowing.session import Wrong
+from kernelscope.trials.failure_signature import FailureSignature, of_culprit, of_exception
 from kernelscope.trials.gpu_faults import gpu_is_lost, wait_for_gpu
 
 from .candidates import Candidate, copied, of_module, part_of, work_of
-from .failures import Failure, of_culprit, of_exception
-from .journal import Journal
-from .single_node_search import Singles
-from .speculative_compile import Foresight
 
 
 class _Enough(BaseException):
-    """Ends the program at the first thing that is wrong; no `Exception`, so that it is caught by nobody."""
+    """Ends the program at its first failure; not an `Exception`, so that the program does not catch it."""
 
 
 @dataclass(slots=True)
 class Captured:
     """Where to begin, best first."""
 
-    failure: Failure | None = None
+    failure: FailureSignature | None = None
     starts: list[Candidate] = field(default_factory=list)
     nodes: int = 0  # of the graph that failed
     nothing: str = ""  # why there is no failure
-    singles: Singles | None = None  # of the graph, compiled already
-
-    def close(self) -> None:
-        if self.singles is not None:
-            self.singles.close()
 
 
-def capture(
-    program: Callable[[], Any],
-    journal: Journal | None = None,
-    meanwhile: Callable[[], None] = lambda: None,
-) -> Captured:
-    """Run it under `shadow`, up to the first thing that is wrong.
-
-    journal    of the search that follows: it has what is compiled for it already
-    meanwhile  is called while the C++ compiler is at work, if ever
-    """
+def capture(program: Callable[[], Any]) -> Captured:
+    """Run the program under `shadow`, up to its first failure."""
     found, process = Captured(), os.getpid()
 
     def wrong(what: Wrong) -> None:
-        if os.getpid() != process:  # the program has forked itself, and nobody asks that one
+        if os.getpid() != process:  # a fork of the program
             return
         found.failure = of_culprit(what.culprit)
         found.starts, found.nodes = _starts(what, traced.current)
         raise _Enough
 
-    traced, foresight = TracedGraphs(), Foresight(meanwhile, journal or Journal())
+    traced = TracedGraphs()
     traced.install()
     try:
         with shadow(wrong=wrong) as result:
-            foresight.install()
-            try:
-                program()
-                wait_for_gpu()
-                foresight.end()
-            finally:
-                foresight.remove()
-                found.singles = foresight.singles
-        if traced.current is not None:  # for a check of the user's own
+            program()
+            wait_for_gpu()
+        if traced.current is not None:  # for the user's own check
             found.starts = _of_traced(traced.current)
         found.nothing = (
             result.problem
-            or "nothing fails: no kernel computes something else than eager, and nothing was raised"
+            or "nothing fails: no kernel's result differs from eager, and no exception was raised"
         )
     except _Enough:
         pass
     except Exception as error:
         if gpu_is_lost():
-            said = str(error).partition("\n")[0]
+            message = str(error).partition("\n")[0]
             raise RunError(
-                f"the program loses its GPU ({said}), and nothing can be tried after that; "
-                "`kernelscope bisect --fails-on exception` names the kernel"
+                f"the program causes a GPU fault ({message}), after which no trial can run; "
+                "use `kernelscope bisect --fails-on exception` to find the kernel"
             ) from None
         if traced.current is None:
             raise
@@ -100,7 +78,7 @@ def capture(
 
 
 def _starts(wrong: Wrong, traced: TracedGraph | None) -> tuple[list[Candidate], int]:
-    """The kernel's own part of its graph, the graph, and what Dynamo traced."""
+    """The kernel's part of its graph, the graph, and what Dynamo traced."""
     starts: list[Candidate] = []
     nodes = 0
     if wrong.module is not None:
@@ -110,7 +88,7 @@ def _starts(wrong: Wrong, traced: TracedGraph | None) -> tuple[list[Candidate], 
             starts += _of_unit(wrong, dynamic)
         if wrong.inputs is not None:
             starts.append(of_module(wrong.module, wrong.inputs, dynamic=dynamic))
-    # A pass before autograd sees what Dynamo traced, and nothing else.
+    # A pass before autograd sees only what Dynamo traced.
     of_traced = _of_traced(traced) if traced is not None else []
     nodes = max([nodes, *(c.size for c in of_traced)])
     is_stage = wrong.culprit.verdict == "wrong-stage"
@@ -122,12 +100,12 @@ def _is_tensor(node: Node) -> bool:
 
 
 def _of_unit(wrong: Wrong, dynamic: bool) -> list[Candidate]:
-    """With the values that the launch was really given."""
+    """With the values of the wrong launch."""
     assert wrong.module is not None
-    # Not to be differentiated: the graph is the forward or the backward one already.
+    # Without gradients: the graph is the forward or the backward one already.
     values = {node.name: _plain(value) for node, value in wrong.given.items()}
     whole = Candidate(wrong.module, [], dynamic)
-    for node in wrong.order:  # as placeholders, only what is given has a value; what is computed needs none
+    for node in wrong.order:  # only inputs need a value; the rest is computed
         values.setdefault(node.name, node.meta.get("val"))
     sizes = {
         n.name: wrong.sizes.get(str(v.node.expr))
@@ -137,7 +115,7 @@ def _of_unit(wrong: Wrong, dynamic: bool) -> list[Candidate]:
     values |= {name: size for name, size in sizes.items() if size is not None}
     try:
         made = part_of(whole, {n.name for n in wrong.order}, values)
-    except KeyError:  # a size that nobody has told
+    except KeyError:  # an unknown size
         return []
     return [made] if made is not None else []
 
@@ -163,7 +141,7 @@ def _of_traced(traced: TracedGraph) -> list[Candidate]:
 
 
 def _can_be_differentiated(candidate: Candidate) -> bool:
-    """Not if it writes to what requires gradients, as an optimizer does; Dynamo leaves out its `no_grad`."""
+    """False if it writes to leaves, as an optimizer does: Dynamo leaves out the `no_grad` around that."""
     try:
         with torch.enable_grad():
             candidate.module.forward(*[copied(v) for v in candidate.inputs])
@@ -173,7 +151,7 @@ def _can_be_differentiated(candidate: Candidate) -> bool:
 
 
 def _generated(value: Any) -> Any:
-    """A tensor like a traced one: what fails to compile fails with any values."""
+    """A tensor like the traced one: compiling fails with any values."""
     if isinstance(value, torch.SymInt):
         return int(value.node.hint) if value.node.hint is not None else None
     if not isinstance(value, torch.Tensor):

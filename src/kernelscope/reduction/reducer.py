@@ -1,4 +1,4 @@
-"""The search: nodes first, then inputs, always with the same failure."""
+"""The search: smaller graphs first, then smaller inputs, as long as the failure is the same."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kernelscope.errors import RunError
+from kernelscope.trials.failure_signature import FailureSignature
 
+from .candidate_trials import CandidateTrials
 from .candidates import Candidate, comparable, part_of, removable, values_of
 from .ddmin import ddmin
-from .failures import Failure
 from .shrinking import shrink, smallest
-from .single_node_search import Singles, singles_of
-from .trials import Trials
+from .single_node_search import key_of, singles_of, wrong_nodes
 
 
 @dataclass(slots=True)
 class Reduction:
-    """What is left."""
+    """The smallest candidate that fails."""
 
     candidate: Candidate
-    failure: Failure
+    failure: FailureSignature
     nodes_before: int
     trials: int = 0
     seconds: float = 0.0
@@ -36,33 +36,27 @@ class Reduction:
 
 
 class NothingToReduce(RunError):
-    """It does not fail, or does not fail reliably, or always does."""
+    """The program does not fail, or not reliably, or fails whatever the graph is."""
 
 
 def reduce_from(
     starts: Sequence[Candidate],
-    failure: Failure | None,
-    trials: Trials,
+    failure: FailureSignature | None,
+    trials: CandidateTrials,
     nodes_before: int = 0,
     *,
     guess: bool = False,
-    singles: Singles | None = None,
 ) -> Reduction:
-    """Begin with the first of `starts` that fails as the program did; without it, that fails at all.
-
-    guess    look first for a node that is wrong by itself: values have to tell
-    singles  of these nodes, and maybe more, that are compiled already
-    """
+    """Start with the first of `starts` that has this failure, or any; `guess` tries each node alone first."""
     if not starts:
-        raise NothingToReduce("there is no compiled graph to reduce")
+        raise NothingToReduce("nothing to reduce: the program compiled no graph")
+    nodes_before = max(nodes_before, *(c.size for c in starts))
     if guess and failure is not None and failure.kind == "kernel" and trials.repeats == 1:
-        single = _guessed(starts[0], failure, trials, singles)
+        single = _guessed(starts[0], failure, trials)
         if single is not None:
-            nodes = max(nodes_before, *(c.size for c in starts))
-            return _reduction(single, trials, nodes)
+            return _reduction(single, trials, nodes_before)
     start, wanted = _beginning(starts, failure, trials)
     _confirm(start, wanted, trials)
-    nodes_before = max(nodes_before, *(c.size for c in starts))
     values = values_of(start)
 
     def part(names: list[str]) -> Candidate | None:
@@ -79,26 +73,23 @@ def reduce_from(
     return _reduction(found, trials, nodes_before)
 
 
-def _reduction(candidate: Candidate, trials: Trials, nodes_before: int) -> Reduction:
-    failure = trials.outcome(candidate)
-    assert isinstance(failure, Failure)
-    return Reduction(candidate, failure, nodes_before, trials.journal.trials, trials.seconds)
+def _reduction(candidate: Candidate, trials: CandidateTrials, nodes_before: int) -> Reduction:
+    failure = trials.outcome(candidate).failure
+    assert failure is not None
+    return Reduction(candidate, failure, nodes_before, trials.journal.count, trials.seconds)
 
 
-def _guessed(start: Candidate, wanted: Failure, trials: Trials, ready: Singles | None) -> Candidate | None:
-    """One node that fails alone as the program did, and does so twice."""
+def _guessed(start: Candidate, wanted: FailureSignature, trials: CandidateTrials) -> Candidate | None:
+    """One node that fails alone as the program did, twice."""
     if len(comparable(start)) < 2:
         return None
     values = values_of(start)
     nodes = singles_of(start, values)
     if not nodes:
         return None
-    is_ready = ready is not None and not start.dynamic and ready.has(nodes)
-    singles = ready if ready is not None and is_ready else Singles(nodes, dynamic=start.dynamic)
-    try:
-        wrong = trials.look(singles.key, len(nodes), lambda: singles.wrong(nodes, values))
-    finally:
-        singles.close()
+    wrong = trials.find_wrong_nodes(
+        key_of(nodes), len(nodes), lambda: wrong_nodes(nodes, values, dynamic=start.dynamic)
+    )
     for name in wrong[:2]:
         alone = part_of(start, {name}, values)
         least = smallest(alone) if alone is not None else None
@@ -116,32 +107,32 @@ def _guessed(start: Candidate, wanted: Failure, trials: Trials, ready: Singles |
 
 
 def _beginning(
-    starts: Sequence[Candidate], failure: Failure | None, trials: Trials
-) -> tuple[Candidate, Failure]:
+    starts: Sequence[Candidate], failure: FailureSignature | None, trials: CandidateTrials
+) -> tuple[Candidate, FailureSignature]:
     seen: list[str] = []
     for start in starts:
-        found = trials.outcome(start)
-        if isinstance(found, Failure) and (failure is None or failure.is_same(found)):
-            trials.tell(f"trial {trials.journal.trials}: {start.size} nodes: {found}")
-            return start, found
-        seen.append("passed" if found is None else str(found))
+        outcome = trials.outcome(start)
+        if outcome.failure is not None and (failure is None or failure.is_same(outcome.failure)):
+            trials.report(f"{start.size} nodes: {outcome.failure}")
+            return start, outcome.failure
+        seen.append(outcome.what or outcome.kind)
     if failure is None:
         raise NothingToReduce("nothing to reduce: the check passes for the whole graph; it has to fail")
     raise NothingToReduce(
-        f"the failure of the program, {failure}, does not come back when its graph runs alone "
-        f"({'; '.join(seen)}); "
-        "does it depend on what ran before, or on chance? --repeats 5 tries each graph up to five times"
+        f"the failure of the program, {failure}, did not reproduce when its graph ran alone "
+        f"({'; '.join(seen)}); it may depend on what ran before, or be flaky: "
+        "--repeats 5 tries each graph up to five times"
     )
 
 
-def _confirm(start: Candidate, wanted: Failure, trials: Trials) -> None:
-    """Once more: a failure that comes and goes would be lost on the way."""
+def _confirm(start: Candidate, wanted: FailureSignature, trials: CandidateTrials) -> None:
+    """Run it again: the search would lose a flaky failure."""
     again = trials.check(start)
     trials.count += 1
     if trials.repeats > 1 or (again is not None and wanted.is_same(again)):
         return
-    then = "then passed" if again is None else f"then in another way ({again})"
+    then = "passed" if again is None else f"failed differently ({again})"
     raise NothingToReduce(
-        f"it is not deterministic: {wanted}\n"
-        f"failed once and {then}; --repeats 5 tries each graph up to five times"
+        f"the failure is not deterministic: {wanted}\n"
+        f"failed once, then {then}; --repeats 5 tries each graph up to five times"
     )

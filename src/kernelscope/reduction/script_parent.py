@@ -1,6 +1,6 @@
-"""A reduction of a script: a child searches.
+"""A reduction of a script: a child process searches.
 
-A trial that ends the child is an outcome, too: another child continues from the journal.
+If a trial kills the child, or takes too long, another child continues from the journal without it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from kernelscope.errors import RunError
 from kernelscope.processes.process_trees import end_tree, has_ended
 from kernelscope.processes.signals import held_back, terminable
 from kernelscope.text.process_ends import how_it_ended
+from kernelscope.trials.journal import FILE, REDUCE, Journal, append, reopen, running_trial
+from kernelscope.trials.outcome import KILLED, TIMED_OUT, Outcome
 
-from .journal import CRASHED, JOURNAL, RESULTS, TIMED_OUT, mark, reopen, underway
-
+_RESULTS = ("result.json", "reduced.py", "reduced.safetensors")
 _MOST_CRASHES = 50
 _LOOK = 0.2  # seconds
 
 
 def open_folder(folder: Path, *, resume: bool) -> None:
     """A new folder for a search, or that of an interrupted one."""
-    journal = folder / JOURNAL
+    journal = folder / FILE
     if folder.exists() and not resume:
         raise RunError(f"{folder} already exists: add --resume to continue it, or choose another with -o")
     if resume and not journal.exists():
@@ -34,9 +35,9 @@ def open_folder(folder: Path, *, resume: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"cannot create {folder}: {error.strerror}") from None
-    for name in RESULTS:
+    for name in _RESULTS:
         (folder / name).unlink(missing_ok=True)
-    journal.touch()
+    Journal(journal, REDUCE)
     reopen(journal)
 
 
@@ -46,46 +47,41 @@ class Search:
     def __init__(
         self, words: list[str], folder: Path, repeats: int, timeout: int, stdout: TextIO | None
     ) -> None:
-        self.journal = folder / JOURNAL
+        self.journal = folder / FILE
         self._folder, self._timeout, self._stdout = folder, timeout, stdout
         child = [sys.executable, "-m", "kernelscope.reduction.script_child"]
-        self._command = [*child, str(folder), str(repeats), str(timeout), "--", *words]
+        self._command = [*child, str(folder), str(repeats), *words]
 
     def run(self) -> dict[str, Any]:
         """What result.json has, or a `problem`."""
         with terminable():
             for _ in range(_MOST_CRASHES):
-                how = self._search()
+                outcome = self._search()
                 try:
                     return dict(json.loads((self._folder / "result.json").read_text(encoding="utf-8")))
                 except (OSError, ValueError):
                     pass
-                trial = underway(self.journal)
+                trial = running_trial(self.journal)
                 if trial is None:
-                    problem = f"the script {how} before any graph could be tried; see kernelscope run"
+                    problem = f"the script {outcome.what} before any graph was tried; see kernelscope run"
                     return {"problem": problem}
-                mark(self.journal, trial[0], TIMED_OUT if how == TIMED_OUT else CRASHED)
-                print(f"kernelscope: a trial {how}; continuing without it", file=sys.stderr)
+                append(self.journal, {"trial": trial[0], "outcome": outcome.to_json()})
+                print(f"kernelscope: a trial {outcome.what}; continuing without it", file=sys.stderr)
         return {"problem": f"{_MOST_CRASHES} trials crashed or hung; {self.journal} lists them"}
 
-    def _search(self) -> str:
-        """One child, and how it ended."""
+    def _search(self) -> Outcome:
+        """How one child ended; if a trial takes too long, it is killed with all its processes."""
         child: subprocess.Popen[bytes] | None = None
         try:
             with held_back():
                 child = subprocess.Popen(self._command, stdout=self._stdout)
-            return self._wait(child)
+            while not has_ended(child, _LOOK):
+                trial = running_trial(self.journal)
+                if trial is not None and time.time() - trial[1] > self._timeout:
+                    end_tree(child)
+                    return Outcome(TIMED_OUT, TIMED_OUT)
         except KeyboardInterrupt:
             if child is not None:
                 end_tree(child)
             raise
-
-    def _wait(self, child: subprocess.Popen[bytes]) -> str:
-        """How it ended; where a trial takes too long, with all that it has started."""
-        while not has_ended(child, _LOOK):
-            trial = underway(self.journal)
-            if trial is not None and time.time() - trial[1] > self._timeout:
-                end_tree(child)
-                return TIMED_OUT
-        status = child.returncode
-        return how_it_ended(status)
+        return Outcome(KILLED, how_it_ended(child.returncode))

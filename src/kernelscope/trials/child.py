@@ -1,4 +1,4 @@
-"""A process that runs trials of a script: it is asked through one pipe and answers through another."""
+"""A process that runs trials of a script: it reads requests from one pipe and answers through another."""
 
 from __future__ import annotations
 
@@ -11,53 +11,54 @@ from typing import Any
 from kernelscope.errors import RunError
 from kernelscope.processes.quick_start import importing
 
-from .failure_conditions import condition_of
+from .checks import check_named
 from .gpu_faults import gpu_is_lost
-from .in_process import Engine
+from .in_process import InProcessTrials
+from .outcome import Outcome
 from .programs import Script
-from .settings import FOUND, Outcome, Settings, Switch
+from .settings import FOUND, Settings, Switch
 
 
 def serve(job: dict[str, Any], requests: str, answers: str) -> None:
-    """Answer until nobody asks any more."""
+    """Answer requests until the pipe is closed."""
     home = Path(job["home"])
-    with open(requests, encoding="utf-8") as asked, open(answers, "w", encoding="utf-8") as told:
+    with open(requests, encoding="utf-8") as source, open(answers, "w", encoding="utf-8") as sink:
         try:
-            program, condition = Script(job["words"]), condition_of(job["condition"])
-            engine = Engine(program, condition, Path(job["caches"]), prints_errors=True)
+            check = check_named(job["check"], job["what"])
+            trials = InProcessTrials(Script(job["words"]), check, Path(job["caches"]), prints_errors=True)
         except RunError as error:
-            print(json.dumps({"error": str(error)}), file=told, flush=True)
+            print(json.dumps({"error": str(error)}), file=sink, flush=True)
             return
-        for line in asked:
+        for line in source:
             request = json.loads(line)
             _write_output_to(home / "logs" / f"trial-{request['number']}.log")
             try:
-                outcome = _run(engine, request, home)
-                answer = {"outcome": outcome.to_json(), "spent": gpu_is_lost()}
-                print(json.dumps(answer), file=told, flush=True)
+                outcome = _run(trials, request, home)
+                answer: dict[str, Any] = {"outcome": outcome.to_json(), "spent": gpu_is_lost()}
             except RunError as error:
-                print(json.dumps({"error": str(error)}), file=told, flush=True)
+                answer = {"error": str(error)}
+            print(json.dumps(answer), file=sink, flush=True)
             sys.stdout.flush()
             sys.stderr.flush()
 
 
-def _run(engine: Engine, request: dict[str, Any], home: Path) -> Outcome:
+def _run(trials: InProcessTrials, request: dict[str, Any], home: Path) -> Outcome:
     settings = Settings.from_json(request["settings"])
     if not request["discover"]:
-        return engine.run(settings)
+        return trials.run(settings)
     met: set[tuple[str, str]] = set()
     with (home / FOUND).open("w", encoding="utf-8") as file:
 
-        def tell(switch: Switch) -> None:
+        def write(switch: Switch) -> None:
             if (switch.axis, switch.name) not in met:
                 met.add((switch.axis, switch.name))
                 print(json.dumps(switch.to_json()), file=file, flush=True)
 
-        return engine.run(settings, tell)
+        return trials.run(settings, write)
 
 
 def _write_output_to(path: Path) -> None:
-    """What the program prints goes to the trial's own log."""
+    """Send what the program prints to the trial's own log."""
     sys.stdout.flush()
     sys.stderr.flush()
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -67,7 +68,7 @@ def _write_output_to(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    with importing():  # before anybody asks
+    with importing():  # before the first request
         from kernelscope.compiler_control.preload import load_compiler
 
         load_compiler()

@@ -1,7 +1,6 @@
 """Faults of kernels on a GPU: a failed assertion, an illegal address.
 
-They are noticed later, and take the GPU away from their process for good: whatever that runs afterwards fails
-as well, and tells nothing.
+They show up later, and make the GPU unusable for the process: whatever it runs afterwards fails, too.
 """
 
 from __future__ import annotations
@@ -10,23 +9,23 @@ import torch
 
 
 class GpuLost(RuntimeError):
-    """Nothing can be tried in this process any more."""
+    """No more trials can run in this process."""
 
     def __init__(self) -> None:
         super().__init__(
-            "a fault has taken the GPU from this process, and nothing can be tried in it any more; "
-            "`kernelscope reduce script.py` takes another process then"
+            "a GPU fault made the device unusable in this process, so no more trials can run in it; "
+            "`kernelscope reduce script.py` continues in a new process"
         )
 
 
 def wait_for_gpu() -> None:
-    """What was left to it has ended, or fails here."""
+    """Wait until the GPU has finished; its faults are raised here."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
 
 
 def gpu_is_lost() -> bool:
-    """Whether this process had a GPU and cannot use it any more."""
+    """Whether a fault made the GPU unusable in this process."""
     try:
         wait_for_gpu()
     except RuntimeError:

@@ -1,7 +1,7 @@
 """Runs trials in this process.
 
-What was compiled stays as long as only run-time switches change; as soon as the compiler has to do something
-else, everything is compiled anew, in an empty cache of its own: Inductor's key does not see our switches.
+Compiled code stays as long as only run-time switches change. Otherwise everything is compiled again, in an
+empty cache: Inductor's cache keys do not contain our switches.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import Any
 
 import torch
 
-from kernelscope.bisection.config_choices import CAUTIOUS, DYNAMO, INDUCTOR, candidates, split
+from kernelscope.compiler_control.cautious_configs import CAUTIOUS, DYNAMO, INDUCTOR, split, switchable
 from kernelscope.compiler_control.forced_settings import NO_CACHES, ForcedSettings
 from kernelscope.compiler_control.lazy_kernels import LazyKernels
+from kernelscope.compiler_control.shared_binaries import SharedBinaries
 from kernelscope.compiler_control.switches import CompilerSwitches
 from kernelscope.errors import RunError
 from kernelscope.probes import PROBES
@@ -29,43 +30,41 @@ from kernelscope.probes.compilation.lowering import LoweredGraph, Lowerings
 from kernelscope.probes.patching import MovedTarget
 from kernelscope.shadowing.eager_launches import EagerSession
 
-from .binaries import Binaries
-from .failure_conditions import Condition, Program
+from .checks import Check, Program
 from .gpu_faults import wait_for_gpu
-from .settings import AT_RUN_TIME, AXES, RAISED, Outcome, Settings, Switch
+from .outcome import RAISED, Outcome
+from .settings import AT_RUN_TIME, AXES, Settings, Switch
 
-Tell = Callable[[Switch], None]
+OnSwitch = Callable[[Switch], None]
 
 
-class Engine:
-    """One process that runs trials of one program."""
+class InProcessTrials:
+    """Runs trials of one program in this process."""
 
-    def __init__(
-        self, program: Program, condition: Condition, caches: Path, *, prints_errors: bool = False
-    ) -> None:
+    def __init__(self, program: Program, check: Check, caches: Path, *, prints_errors: bool = False) -> None:
         self._prints_errors = prints_errors
-        self._program, self._condition, self._caches = program, condition, caches
-        self._binaries = Binaries(caches / "binaries", _cache_folder())
+        self._program, self._check, self._caches = program, check, caches
+        self._binaries = SharedBinaries(caches / "binaries", _cache_folder())
         self._cache: Path | None = None
         self._open: ExitStack | None = None
         self._settings: Settings | None = None  # of what is compiled now
         self._session: EagerSession | None = None
         self._compiles_each_time = False  # the program, also if it is run again
-        self._tell: Tell = lambda switch: None
+        self._on_switch: OnSwitch | None = None
 
-    def run(self, settings: Settings, tell: Tell | None = None) -> Outcome:
-        """One trial; `tell` hears of every switch that is met."""
-        self._tell = tell or (lambda switch: None)
+    def run(self, settings: Settings, on_switch: OnSwitch | None = None) -> Outcome:
+        """One trial; `on_switch` is called for every switch that the program meets."""
+        self._on_switch = on_switch
         start = perf_counter()
         try:
-            wants_session = self._condition.judges or tell is not None or _is_of_run_time(settings)
+            wants_session = self._check.judges or on_switch is not None or _is_of_run_time(settings)
             is_rerun = self._prepare(settings.of_compiler, wants_session=wants_session)
             if is_rerun and self._compiles_each_time:
                 torch._dynamo.reset()
             graphs = _graphs_compiled()
             if self._session is not None:
                 self._session.begin(settings.names("kernel"), settings.names("execution"))
-            outcome = self._condition.check(self._run_to_its_end, self._session)
+            outcome = self._check.run(self._run_to_its_end, self._session)
             # Left alone, Dynamo would give up after some runs, and what runs in eager does not fail.
             self._compiles_each_time |= is_rerun and _graphs_compiled() > graphs
         except RunError:
@@ -77,14 +76,14 @@ class Engine:
                 traceback.print_exc()
             outcome = Outcome(RAISED, f"{type(error).__name__}: {error}")
         if self._cache is not None:
-            self._binaries.take_from(self._cache)
-        return Outcome(outcome.kind, outcome.what, outcome.details, perf_counter() - start)
+            self._binaries.keep(self._cache)
+        return outcome.lasting(perf_counter() - start)
 
     def _run_to_its_end(self) -> Any:
-        """Also what it has left to a GPU: that fails here, rather than in another trial."""
-        made = self._program()
+        """Wait for the GPU, too: its faults belong to this trial, not to the next one."""
+        result = self._program()
         wait_for_gpu()
-        return made
+        return result
 
     def close(self) -> None:
         opened, self._open, self._settings, self._session = self._open, None, None, None
@@ -93,9 +92,9 @@ class Engine:
             opened.close()
 
     def _prepare(self, settings: Settings, *, wants_session: bool) -> bool:
-        """Whether what is compiled will do."""
+        """Whether the code that is already compiled can be used."""
         is_enough = self._session is not None or not wants_session
-        # Switches that count graphs would count on if the program compiles again: it has to start anew.
+        # These switches count graphs, and would go on counting if the program compiled again.
         is_counted = any(switch.axis in _COUNTED for switch in settings.off)
         if settings == self._settings and is_enough and not is_counted:
             return True
@@ -105,7 +104,7 @@ class Engine:
             torch._dynamo.reset()
             stack.enter_context(_fresh_cache(self._caches))
             self._cache = _cache_folder()
-            _install(stack, self._binaries.probe())
+            _install(stack, self._binaries)
             forced = [(*split(name), value) for name, value in settings.configs.items()]
             _install(stack, ForcedSettings([*forced, *NO_CACHES]))
             off = {axis: settings.names(axis) for axis in AXES}
@@ -119,7 +118,7 @@ class Engine:
         return False
 
     def _attach(self, stack: ExitStack) -> EagerSession:
-        session = EagerSession(self._met, judges=self._condition.judges)
+        session = EagerSession(self._met, judges=self._check.judges)
 
         def lowered(graph: LoweredGraph) -> None:
             session.lowered(graph)
@@ -128,7 +127,7 @@ class Engine:
         PROBES.acquire(operators=False, strict=True)
         stack.callback(PROBES.release, operators=False)
         _install(stack, Lowerings(lowered))
-        if self._condition.judges:
+        if self._check.judges:
             _install(stack, FxStages(session.stage))
             _install(stack, session.results)
         BUS.attach(session)
@@ -136,10 +135,13 @@ class Engine:
         return session
 
     def _met(self, axis: str, name: str, info: dict[str, Any]) -> None:
-        self._tell(Switch(axis, name, info=info))
+        if self._on_switch is not None:
+            self._on_switch(Switch(axis, name, info=info))
 
     def _meet_configs(self) -> None:
-        """What the settings are at this moment, while something is compiled."""
+        """The configs at this moment, while something is compiled."""
+        if self._on_switch is None:
+            return
         names = {split(name): name for name in CAUTIOUS}
         values = {names[key]: value for key, value in values_of(names).items()}
         changed = {
@@ -148,22 +150,14 @@ class Engine:
             for name, default in defaults_of_changed(module).items()
             if not any(word in name for word in _NOT_ABOUT_RESULTS)
         }
-        for name, value in candidates(values, changed).items():
-            self._tell(Switch("config", name, value))
+        for name, value in switchable(values, changed).items():
+            self._on_switch(Switch("config", name, value))
 
 
 _COUNTED = ("lowering", "fusion", "autotune")
 _NOT_ABOUT_RESULTS = (
-    "cache",
-    "trace",
-    "debug",
-    "log",
-    "verbose",
-    "compile_threads",
-    "worker",
-    "cxx",
-    "profil",
-)
+    "cache", "trace", "debug", "log", "verbose", "compile_threads", "worker", "cxx", "profil",
+)  # fmt: skip
 
 
 def _is_of_run_time(settings: Settings) -> bool:

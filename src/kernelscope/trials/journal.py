@@ -1,82 +1,151 @@
-"""Every trial in a file, as it ends: whoever was interrupted goes on there, and can see what was tried."""
+"""The file in which a search writes its trials, and from which it continues. Needs no torch.
+
+A search makes the same trials in the same order, so reading their outcomes back is all that resuming takes.
+A trial that was begun and has no end killed its process, unless the user interrupted it: then it runs again.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from kernelscope.errors import RunError
 
-from .settings import Outcome, Settings, Switch
+from .outcome import KILLED, Outcome
 
 FILE = "journal.jsonl"
-_VERSION = 1
+BISECT, REDUCE = {"kernelscope-bisect": 1}, {"kernelscope-reduce": 1}  # command, version of its format
+Trial = str | Mapping[str, Any]  # what identifies a trial: any JSON
 
 
 class Journal:
-    """The trials of one bisection; those that it already has are not run again."""
+    """The trials of one search; those that are in it are not run again."""
 
-    def __init__(self, folder: Path | None, about: Mapping[str, Any]) -> None:
-        self._path = None if folder is None else folder / FILE
-        self._known: dict[str, list[Outcome]] = {}  # in their order: a flaky trial has several
-        self.switches: list[Switch] = []  # as the first trial found them
-        self.resumed = 0
-        if self._path is not None and self._path.exists():
-            self._read(self._path, about)
-        elif self._path is not None:
-            self._append({"kernelscope-bisect": _VERSION, **about})
+    def __init__(self, path: Path | None = None, head: Mapping[str, Any] | None = None) -> None:
+        """`head` tells what the search is about; it begins with BISECT or REDUCE."""
+        self._path = path
+        self._earlier: dict[str, list[Outcome]] = {}  # of a search that was interrupted, in their order
+        self._last: dict[str, Outcome] = {}
+        self.notes: dict[str, Any] = {}  # what else the search has written
+        self.count = self.resumed = 0
+        head = head or {}
+        if path is not None and path.exists():
+            self._read(path, head)
+        else:
+            self._append(head)
 
-    def take(self, settings: Settings) -> Outcome | None:
-        """The next outcome that is known of such a trial."""
-        known = self._known.get(_key(settings))
-        return known.pop(0) if known else None
+    def take(self, trial: Trial) -> Outcome | None:
+        """The next outcome that the interrupted search had of a trial: a flaky one has several."""
+        earlier = self._earlier.get(_key(trial))
+        return earlier.pop(0) if earlier else None
 
-    def add(self, settings: Settings, outcome: Outcome) -> None:
-        self._append({"trial": settings.to_json(), "outcome": outcome.to_json()})
+    def outcome(self, trial: Trial) -> Outcome | None:
+        """The last known outcome of a trial."""
+        return self._last.get(_key(trial))
 
-    def found(self, switches: list[Switch]) -> None:
-        self.switches = switches
-        self._append({"switches": [switch.to_json() for switch in switches]})
+    def begin(self, trial: Trial, **about: Any) -> None:
+        self._append({"begin": trial, **about, "pid": os.getpid()})
+
+    def interrupt(self, trial: Trial) -> None:
+        self._append({"interrupted": trial})
+
+    def end(self, trial: Trial, outcome: Outcome) -> None:
+        self._last[_key(trial)] = outcome
+        self.count += 1
+        self._append({"trial": trial, "outcome": outcome.to_json()})
+
+    def note(self, name: str, value: Any) -> None:
+        self.notes[name] = value
+        self._append({name: value})
 
     def _append(self, record: Mapping[str, Any]) -> None:
-        if self._path is None:
-            return
-        with self._path.open("a", encoding="utf-8") as file:
-            # In one piece, so that at most the last line is torn.
-            file.write(json.dumps(record) + "\n")
+        if self._path is not None:
+            append(self._path, record)
 
-    def _read(self, path: Path, about: Mapping[str, Any]) -> None:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        try:
-            head, *records = [json.loads(line) for line in lines[:-1]]
-        except ValueError:
-            raise RunError(f"{path} is no journal of a bisection: a line in it is not JSON") from None
-        records += _last(lines)
-        if head.get("kernelscope-bisect") != _VERSION:
-            raise RunError(f"{path} is no journal of a bisection that this version can read")
-        different = [name for name, value in about.items() if head.get(name) != value]
+    def _read(self, path: Path, head: Mapping[str, Any]) -> None:
+        command, version = next(iter(head.items()), ("", None))
+        records = _records(path)
+        first = records[0] if records else {}
+        if not isinstance(first, dict) or first.get(command) != version:
+            raise RunError(f"{path} is not a journal of {command} that this version can read")
+        different = [name for name, value in head.items() if first.get(name) != value]
         if different:
-            was = ", ".join(f"{name} was {head.get(name)!r}" for name in different)
-            raise RunError(f"{path} belongs to another bisection: {was}")
-        for record in records:
-            if "trial" in record:
-                settings = Settings.from_json(record["trial"])
-                self._known.setdefault(_key(settings), []).append(Outcome.from_json(record["outcome"]))
-                self.resumed += 1
-            elif "switches" in record:
-                self.switches = [Switch.from_json(each) for each in record["switches"]]
-        if lines and not _last(lines) and len(lines) > 1:  # the torn line goes
-            path.write_text("\n".join(lines[:-1]) + "\n", encoding="utf-8")
+            was = ", ".join(f"{name} was {first.get(name)!r}" for name in different)
+            raise RunError(f"{path} belongs to another search: {was}")
+        open_trials: list[str] = []
+        for number, record in enumerate(records[1:], start=2):
+            try:
+                self._take_in(record, open_trials)
+            except (ValueError, KeyError, TypeError, AttributeError):
+                raise RunError(f"{path}, line {number}: not an entry of a journal") from None
+        for key in open_trials:
+            self._add(key, Outcome(KILLED))
+        self.resumed = self.count
+
+    def _take_in(self, record: dict[str, Any], open_trials: list[str]) -> None:
+        if "begin" in record:
+            open_trials.append(_key(record["begin"]))
+        elif "interrupted" in record:
+            open_trials.remove(_key(record["interrupted"]))
+        elif "trial" in record:
+            key = _key(record["trial"])
+            if key in open_trials:
+                open_trials.remove(key)
+            self._add(key, Outcome.from_json(record["outcome"]))
+        else:
+            self.notes |= record
+
+    def _add(self, key: str, outcome: Outcome) -> None:
+        self._earlier.setdefault(key, []).append(outcome)
+        self._last[key] = outcome
+        self.count += 1
 
 
-def _last(lines: list[str]) -> list[dict[str, Any]]:
+def _key(trial: Trial) -> str:
+    return json.dumps(trial, sort_keys=True)
+
+
+def append(path: Path, record: Mapping[str, Any]) -> None:
+    """Adds one line, in one piece: at most the last line of a journal is incomplete."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def running_trial(path: Path) -> tuple[str, float] | None:
+    """The trial of another process that was begun and has not ended, and when it was begun."""
     try:
-        return [json.loads(lines[-1])] if len(lines) > 1 else []
-    except ValueError:
-        return []
+        lines = path.read_text(encoding="utf-8").splitlines()
+        record = json.loads(lines[-1]) if lines else {}
+        return (str(record["begin"]), path.stat().st_mtime) if "begin" in record else None
+    except (OSError, ValueError, KeyError):
+        return None
 
 
-def _key(settings: Settings) -> str:
-    return json.dumps(settings.to_json(), sort_keys=True)
+def reopen(path: Path) -> None:
+    """Before a search continues: the trial that was running when it was interrupted is to run again."""
+    _records(path)
+    if (trial := running_trial(path)) is not None:
+        append(path, {"interrupted": trial[0]})
+
+
+def _records(path: Path) -> list[Any]:
+    """All lines; an incomplete last one is removed, so that the next one is not appended to it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        whole = text[: text.rfind("\n") + 1]
+        if whole != text:
+            path.write_text(whole, encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunError(f"{path} cannot be read: {error}") from None
+    records = []
+    for number, line in enumerate(whole.splitlines(), start=1):
+        try:
+            records.append(json.loads(line))
+        except ValueError:
+            raise RunError(f"{path}, line {number}: not an entry of a journal") from None
+    return records

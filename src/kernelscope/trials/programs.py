@@ -1,4 +1,4 @@
-"""What a trial runs: a script, a module or a function, again and again from the same state."""
+"""What a trial runs: a script, a module or a function, each time from the same state."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ import torch
 from kernelscope.determinism.state import Generators, State
 from kernelscope.processes.quick_start import only_this_process
 
-from .kept_classes import KeptClasses
-from .kept_modules import KeptModules, clear
+from .kept_objects import KeptClasses, KeptModules, clear
 
 
 class ScriptFailed(Exception):
-    """A script that ended itself with a status other than 0."""
+    """A script exited with a non-zero status."""
 
 
 class Script:
-    """A script, or a module with -m; called, it returns its global names."""
+    """A script, or a module with -m; calling it runs it and returns its global names."""
 
     def __init__(self, words: list[str]) -> None:
         self._words = words
@@ -57,7 +56,7 @@ class Script:
         sys.argv = self._words
         sys.path.insert(0, str(Path(script).resolve().parent))
         if self._code is None:
-            # Once: the functions in it stay the same for Dynamo, which then finds what it has compiled.
+            # Once, so that Dynamo recognises its functions and finds what it has compiled.
             self._code = compile(Path(script).read_bytes(), script, "exec", dont_inherit=True)
         names = vars(self._main)
         clear(names)
@@ -68,13 +67,13 @@ class Script:
         return names
 
     def _is_own(self, file: str) -> bool:
-        """The program's own modules load again, with whatever state they keep; libraries stay."""
+        """The program's own modules are loaded again, because they may keep state; libraries are not."""
         here = (str(Path(self._words[0]).resolve().parent) + os.sep, self._cwd + os.sep)
         return file.startswith(here) and "site-packages" not in file and "torchinductor" not in file
 
 
 class Function:
-    """A function with its arguments; what it changes is put back before each call."""
+    """A function with its arguments; their state is restored before each call."""
 
     def __init__(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, compile: bool

@@ -1,23 +1,45 @@
-"""Runs trials for a search: each once, or as often as a flaky failure needs, and writes each down."""
+"""Runs the trials of a bisection, repeats them if the failure is flaky, and writes them to the journal."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from time import perf_counter
 from typing import Protocol
 
 from kernelscope.errors import RunError
 
-from .failure_signature import Failure
-from .flakiness import MOST, confidence_of, repeats_needed
+from .failure_signature import FailureSignature
 from .journal import Journal
-from .settings import PASSED, Outcome, Settings, Switch
+from .outcome import FAILED, KILLED, PASSED, RAISED, TIMED_OUT, Outcome
+from .settings import Settings, Switch
 
+MOST = 200  # repeats of one trial
 _RUNS_OF_A_FLAKY_ONE = 8
+_SWITCHES = "switches"  # in the journal: those that the baseline met
 Progress = Callable[[str, Outcome, float], None]  # what was tried, how it ended, seconds per compiling trial
 
 
-class Runner(Protocol):
+class SoughtFailure:
+    """The failure that a bisection looks for."""
+
+    def __init__(self, check: str, message: str = "") -> None:
+        self._check = check
+        self._message = message  # part of the exception's text
+        self._signature: FailureSignature | None = None  # of the first exception
+
+    def is_met_by(self, outcome: Outcome) -> bool:
+        if self._check != "exception":
+            return outcome.kind == FAILED
+        if outcome.kind not in (RAISED, KILLED, TIMED_OUT) or self._message not in outcome.what:
+            return False
+        if self._message:
+            return True
+        self._signature = self._signature or outcome.signature
+        return self._signature.is_same(outcome.signature)
+
+
+class TrialHost(Protocol):
     """Where trials run: in this process, or in others."""
 
     def run(self, settings: Settings, *, discover: bool = False) -> Outcome: ...
@@ -25,14 +47,21 @@ class Runner(Protocol):
         """The switches that the last trial with `discover` met."""
 
 
-class Trials:
-    """The unchanged program first; then whether it still fails with this or that switched off."""
+class TrialRunner:
+    """Runs the baseline first; then tells whether it still fails with some switches off."""
 
     def __init__(
-        self, runner: Runner, journal: Journal, failure: Failure, *, confidence: float, progress: Progress
+        self,
+        host: TrialHost,
+        journal: Journal,
+        failure: SoughtFailure,
+        *,
+        confidence: float,
+        progress: Progress = lambda what, outcome, seconds: None,
     ) -> None:
-        self._runner, self._journal, self._failure = runner, journal, failure
-        self._asked_confidence, self._progress = confidence, progress
+        self._host, self._journal, self._failure = host, journal, failure
+        self.switches = [Switch.from_json(each) for each in journal.notes.get(_SWITCHES, ())]
+        self._wanted_confidence, self._progress = confidence, progress
         self._known: dict[Settings, Outcome] = {}
         self._compiled: Settings | None = None
         self._compile_seconds: list[float] = []
@@ -49,16 +78,14 @@ class Trials:
     def confidence(self) -> float:
         return confidence_of(self.repeats, self.failed, self.runs) if self.failed else 0.0
 
-    # -- the unchanged program -------------------------------------------------------------------------
-
     def baseline(self, runs: int) -> Outcome:
-        """Run it a few times: does it fail, and how often? The first failure, or the last outcome."""
+        """Run the baseline a few times; the first failure, or else the last outcome."""
         if not 2 <= runs <= MOST:
-            raise RunError(f"--runs {runs}: use a number from 2 to {MOST}")
+            raise RunError(f"--runs {runs}: must be from 2 to {MOST}")
         first: Outcome | None = None
         last = Outcome(PASSED)
         while self.runs < runs:
-            last = self._once(Settings(), "the program as it is", discover=True)
+            last = self._once(Settings(), "baseline", discover=True)
             self.runs += 1
             if self._failure.is_met_by(last):
                 self.failed += 1
@@ -67,35 +94,30 @@ class Trials:
                 runs = max(runs, _RUNS_OF_A_FLAKY_ONE)
         if first is None:
             return last
-        self.repeats = repeats_needed(self.failed, self.runs, self._asked_confidence)
+        self.repeats = repeats_needed(self.failed, self.runs, self._wanted_confidence)
         self._known[Settings()] = first
         return first
 
     def _meet(self, found: list[Switch]) -> None:
-        """A run of a flaky program may not get to everything."""
-        known = {(switch.axis, switch.name): switch for switch in self._journal.switches}
+        """A run of a flaky program may not meet all switches."""
+        known = {(switch.axis, switch.name) for switch in self.switches}
         new = [switch for switch in found if (switch.axis, switch.name) not in known]
         if new:
-            self._journal.found([*known.values(), *new])
-
-    @property
-    def switches(self) -> list[Switch]:
-        return self._journal.switches
-
-    # -- with something switched off -------------------------------------------------------------------
+            self.switches += new
+            self._journal.note(_SWITCHES, [switch.to_json() for switch in self.switches])
 
     def is_known(self, settings: Settings) -> bool:
         return settings in self._known
 
     def know(self, settings: Settings, as_of: Settings) -> None:
-        """Both are the same program: what came of one trial is what comes of the other."""
+        """Both are the same program, so a trial of one has the outcome of the other."""
         self._known[settings] = self._known[as_of]
 
     def fails(self, settings: Settings, what: str) -> bool:
         return self._failure.is_met_by(self.outcome(settings, what))
 
     def outcome(self, settings: Settings, what: str) -> Outcome:
-        """The failure, if it shows in any repeat."""
+        """The first outcome that is not a pass, of all repeats."""
         if settings not in self._known:
             outcome = self._once(settings, what)
             for _ in range(self.repeats - 1):
@@ -106,18 +128,39 @@ class Trials:
         return self._known[settings]
 
     def _once(self, settings: Settings, what: str, *, discover: bool = False) -> Outcome:
-        outcome = self._journal.take(settings)
+        outcome = self._journal.take(settings.to_json())
         if outcome is not None:
             self.resumed += 1
         else:
-            outcome = self._runner.run(settings, discover=discover)
+            outcome = self._host.run(settings, discover=discover)
             if self._compiled != settings.of_compiler:
                 self._compile_seconds.append(outcome.seconds)
             self._compiled = settings.of_compiler
             if discover:
-                self._meet(self._runner.found())
-            self._journal.add(settings, outcome)
+                self._meet(self._host.found())
+            self._journal.end(settings.to_json(), outcome)
         self.count += 1
         last = self._compile_seconds[-4:]
         self._progress(what, outcome, sum(last) / len(last) if last else 0.0)
         return outcome
+
+
+def repeats_needed(failed: int, runs: int, confidence: float) -> int:
+    """How many passes in a row show, with this confidence, that the failure is gone.
+
+    `failed` of `runs` runs of the baseline failed. If all did, one pass is enough. The failure rate is
+    estimated low, so that a failure is not dismissed too early.
+    """
+    if not 0 < failed <= runs:
+        raise ValueError(f"{failed} failures in {runs} runs: at least one run has to fail")
+    if failed == runs:
+        return 1
+    rate = failed / (runs + 1)
+    return min(MOST, math.ceil(math.log(1 - confidence) / math.log(1 - rate)))
+
+
+def confidence_of(passes: int, failed: int, runs: int) -> float:
+    """The confidence that the failure is gone, after so many passes in a row."""
+    if failed == runs:
+        return 1.0
+    return 1 - (1 - failed / (runs + 1)) ** passes

@@ -1,4 +1,4 @@
-"""What a trial changes, in words that can be written to a file: switches, settings, outcomes."""
+"""What a trial changes about the compiler: switches that are off, and the backend. Needs no torch."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ AXES = (
 )  # fmt: skip
 AT_RUN_TIME = ("kernel", "execution")  # switched in compiled code, nothing is compiled again
 
-FOUND = "found.jsonl"  # the file of the switches that a trial met, also if it did not survive
-PASSED, FAILED, RAISED, KILLED, TIMED_OUT = "passed", "failed", "raised", "killed", "timed out"
+FOUND = "found.jsonl"  # the file in which a trial writes the switches that it meets; it may crash later
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """One thing that can be switched off; off, a config has `value`."""
+    """A part of the compiler that can be turned off; a config that is off has `value`."""
 
     axis: str
     name: str
@@ -32,17 +31,17 @@ class Switch:
         return {"axis": self.axis, "name": self.name, "value": self.value, "info": dict(self.info)}
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Switch:
-        return cls(str(told["axis"]), str(told["name"]), told.get("value"), dict(told.get("info", {})))
+    def from_json(cls, data: Mapping[str, Any]) -> Switch:
+        return cls(str(data["axis"]), str(data["name"]), data.get("value"), dict(data.get("info", {})))
 
 
-# All launches, also of kernels that the unchanged program does not have.
+# All launches, also of kernels that the baseline does not have.
 EVERY_KERNEL = Switch("kernel", "*")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All that is different from the program as it is."""
+    """All differences from the baseline."""
 
     off: frozenset[Switch] = frozenset()
     backend: str = ""  # in place of the program's own
@@ -62,7 +61,7 @@ class Settings:
 
     @property
     def replaces_all(self) -> bool:
-        """Whether every kernel is replaced by eager, so that none has to be built."""
+        """Whether eager replaces every kernel, so that none has to be built."""
         return EVERY_KERNEL in self.off
 
     def to_json(self) -> dict[str, Any]:
@@ -72,34 +71,10 @@ class Settings:
         }
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Settings:
-        off = frozenset(Switch(str(axis), str(name), value) for axis, name, value in told["off"])
-        return cls(off, str(told["backend"]))
+    def from_json(cls, data: Mapping[str, Any]) -> Settings:
+        off = frozenset(Switch(str(axis), str(name), value) for axis, name, value in data["off"])
+        return cls(off, str(data["backend"]))
 
 
 def sorted_switches(switches: Iterable[Switch]) -> list[Switch]:
     return sorted(switches, key=lambda s: (AXES.index(s.axis), s.name))
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How one trial ended."""
-
-    kind: str  # passed | failed | raised | killed | timed out
-    what: str = ""  # the exception, the verdict, the signal
-    details: Mapping[str, Any] = field(default_factory=dict, compare=False, hash=False)
-    seconds: float = 0.0
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.what}" if self.what else self.kind
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind, "what": self.what, "details": dict(self.details), "seconds": self.seconds,
-        }  # fmt: skip
-
-    @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Outcome:
-        return cls(
-            str(told["kind"]), str(told["what"]), dict(told.get("details", {})), float(told.get("seconds", 0))
-        )

@@ -1,4 +1,4 @@
-"""The parent's side of trials in other processes: who is started, asked, waited for and killed."""
+"""The parent's side of trials in other processes: starts, asks, awaits and kills them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from kernelscope.processes.process_trees import end_group, end_orphan, end_tree,
 from kernelscope.processes.quick_start import torch_is_for_gpus
 from kernelscope.text.process_ends import signal_name
 
-from .settings import FOUND, KILLED, TIMED_OUT, Outcome, Settings, Switch
+from .outcome import KILLED, TIMED_OUT, Outcome
+from .settings import FOUND, Settings, Switch
 
 _ZYGOTE = ("-m", "kernelscope.trials.zygote")
 _GPUS = "this torch is built for GPUs, which a forked process cannot use"
 
 
 class Workers:
-    """Runs each trial in a child; one that needs nothing compiled goes to the child that has it compiled."""
+    """Runs each trial in a child process; a trial of code that a child has compiled goes to that child."""
 
     def __init__(
         self, job: dict[str, Any], home: Path, *, timeout: float, fork: bool = True,
@@ -51,7 +52,7 @@ class Workers:
         self._asked = len(list((home / "logs").glob("trial-*.log")))
 
     def get_ready(self) -> None:
-        """Start what trials are forked from, where they can be, and wait for it."""
+        """Start the process that trials are forked from, if they can be, and wait for it."""
         if not self._forks or self._zygote is not None:
             return
         why = _GPUS if torch_is_for_gpus() else ""
@@ -63,7 +64,7 @@ class Workers:
             if self._zygote is not None:
                 self._zygote.close()
                 self._zygote = None
-            self.notes.append(f"trials are started afresh instead of forked: {why}")
+            self.notes.append(f"each trial starts a new process instead of a fork: {why}")
             self._say(self.notes[-1])
 
     def run(self, settings: Settings, *, discover: bool = False) -> Outcome:
@@ -87,7 +88,7 @@ class Workers:
             outcome = Outcome.from_json(answer["outcome"])
             if answer["spent"]:
                 self._end_child()
-        return Outcome(outcome.kind, outcome.what, outcome.details, perf_counter() - start)
+        return outcome.lasting(perf_counter() - start)
 
     def found(self) -> list[Switch]:
         """The switches that the last trial with `discover` met."""
@@ -148,23 +149,23 @@ class Workers:
 
 
 def folder_to_compile_in(home: Path) -> Path:
-    """In the search's own folder; Inductor's commands for the C++ compiler break at a space in the path."""
+    """The search's own folder, unless its path has a space: Inductor's compiler commands break at one."""
     if len(str(home.absolute()).split()) > 1:
         return Path(mkdtemp(prefix="kernelscope-bisect-"))
     return home / "caches"
 
 
 class _Child:
-    """One process that answers; a forked one is waited for by the zygote, whose child it is."""
+    """One process that runs trials; a forked one is a child of the zygote, which waits for it."""
 
     def __init__(
         self, process: int | subprocess.Popen[bytes], zygote: _Zygote | None, requests: str, answers: str
     ) -> None:
         self._process, self._zygote = process, zygote
-        # A forked one is not our child: with a handle it can be killed also when its parent is gone.
+        # A forked one is not our child; a handle can kill it even after its parent has ended.
         self._handle = handle_of(process) if isinstance(process, int) else -1
         self._paths = (requests, answers)
-        # Reading and writing: neither waits for the other side, which may have died already.
+        # For reading and writing, so that opening does not wait for the other side, which may have died.
         self._ask = os.open(requests, os.O_RDWR)
         self._tell = os.open(answers, os.O_RDONLY | os.O_NONBLOCK)
         self._text = b""
@@ -189,7 +190,7 @@ class _Child:
             text = os.read(self._tell, 1 << 20)
         except BlockingIOError:
             return False
-        if not text:  # nobody has opened the other end yet, or nobody has it any more
+        if not text:  # the other end is not open yet, or no longer
             sleep(0.01)
         self._text += text
         return bool(text)
@@ -204,7 +205,7 @@ class _Child:
         return stat.rpartition(")")[2].split()[0] != "Z"
 
     def end(self) -> Outcome | None:
-        """Kill it; how it had ended, if it had."""
+        """Kill it; the outcome, if it had ended before."""
         try:
             was_running, status = self._killed()
         finally:
@@ -222,22 +223,22 @@ class _Child:
             assert self._zygote is not None
             try:
                 return self._zygote.end(self._process)
-            except RunError:  # the zygote has died, and cannot wait for it any more
+            except RunError:  # the zygote has died
                 end_orphan(self._process, self._handle)
                 raise
         was_running = self._is_running()
-        if self._process.returncode is None:  # nothing has waited for it
+        if self._process.returncode is None:
             end_group(self._process.pid)
         return was_running, self._process.wait()
 
 
 def _how(status: int) -> str:
-    return f"killed by {signal_name(-status)}" if status < 0 else f"it ended with status {status}"
+    return f"killed by {signal_name(-status)}" if status < 0 else f"ended with exit status {status}"
 
 
 class _Zygote:
     def __init__(self, job: Path, home: Path, program: Sequence[str] = _ZYGOTE) -> None:
-        # numpy's library would start threads when it is loaded, and a process with threads is not forked.
+        # Otherwise numpy's library starts threads when it is loaded, which prevents forking.
         words = ["env", "OPENBLAS_NUM_THREADS=1", sys.executable, *program, str(job)]
         with (home / "logs" / "zygote.log").open("a", encoding="utf-8") as log:
             self._process = subprocess.Popen(
@@ -246,7 +247,7 @@ class _Zygote:
         self._log = home / "logs" / "zygote.log"
 
     def why_not_forked(self) -> str:
-        """Its first answer: why it cannot be forked, or nothing."""
+        """Its first answer: why it cannot be forked; empty if it can."""
         threads: list[str] | None = self._answer()["threads"]
         if threads is None:
             return "this system does not list the threads of a process"
@@ -279,7 +280,7 @@ class _Zygote:
         except BrokenPipeError:
             raise self._gone() from None
         while about not in (answer := self._answer()):
-            pass  # to a question that was interrupted
+            pass  # the answer to a request that was interrupted
         return answer
 
     def _answer(self) -> dict[str, Any]:
@@ -294,8 +295,8 @@ class _Zygote:
 
     def _gone(self) -> RunError:
         status = self._process.wait()
-        said = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        if status >= 0 and said:
-            return RunError(f"trials cannot be started: {said[-1]}")
-        why = "; was there too little memory?" if status == -signal.SIGKILL else ""
+        logged = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        if status >= 0 and logged:
+            return RunError(f"trials cannot be started: {logged[-1]}")
+        why = "; check whether memory ran out" if status == -signal.SIGKILL else ""
         return RunError(f"trials cannot be started: the process to fork from ended ({_how(status)}){why}")

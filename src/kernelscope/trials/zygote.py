@@ -1,4 +1,4 @@
-"""The process that trials are forked from: it has loaded all that compiling needs, and has run nothing."""
+"""The process that trials are forked from: it has loaded all that compiling needs, and has run no kernel."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ def main(job: dict[str, Any]) -> None:
 
 def warm_up() -> None:
     """Load and use the compiler; threads that this needs have ended."""
-    with importing():  # and so a child's garbage collector does not copy all of it
-        from kernelscope.compiler_control.isa_precheck import CppReadiness
+    with importing():  # so that a fork's garbage collector does not copy all of it
+        from kernelscope.compiler_control.isa_precheck import IsaPrecheck
         from kernelscope.compiler_control.preload import warm_compiler
         from kernelscope.probes.patching import MovedTarget
 
-        from . import child  # noqa: F401  # for those that are forked
+        from . import child  # noqa: F401  # for the forks
 
-        readiness = CppReadiness(assume=False)
-        readiness.install()
+        precheck = IsaPrecheck()
+        precheck.start()
         try:
             warm_compiler()
         except MovedTarget:
             raise
-        except Exception:  # of the compiler, which says the same in each trial: no C++ compiler, perhaps
+        except Exception:  # an error of the compiler comes back in each trial: no C++ compiler, perhaps
             traceback.print_exc()
         finally:
-            readiness.remove()
+            precheck.finish()
 
 
 def answer(job: dict[str, Any]) -> None:
-    """Say whether this process can be forked; then fork, and end what was forked, as requested."""
+    """Report whether this process can be forked; then fork, and kill forks, as requested."""
     _say({"threads": other_threads()})
     for line in sys.stdin:
         request = json.loads(line)
@@ -59,7 +59,7 @@ def _be_child(job: dict[str, Any], request: dict[str, str]) -> NoReturn:
 
     status = 1
     try:
-        os.setsid()  # so that it is killed with all that it has started, and Ctrl-C is not for it
+        os.setsid()  # so that it is killed with all that it has started, and Ctrl-C does not reach it
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
         os.dup2(null, 1)
@@ -68,11 +68,11 @@ def _be_child(job: dict[str, Any], request: dict[str, str]) -> NoReturn:
         status = 0
     finally:
         sys.stdout.flush()
-        os._exit(status)  # nothing of the zygote's is cleaned up here
+        os._exit(status)  # without the zygote's cleanup
 
 
 def _end(pid: int) -> dict[str, Any]:
-    """Kill a trial, unless it has ended: here, because until it is waited for its number is its own."""
+    """Kill a trial: here, because its number stays its own until its parent waits for it."""
     was_running = is_running(pid)
     end_group(pid)
     _, status = os.waitpid(pid, 0)

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from kernelscope.processes.quick_start import torch_is_for_gpus
-from kernelscope.trials.settings import KILLED, PASSED, RAISED, TIMED_OUT, Settings, Switch
+from kernelscope.trials.outcome import KILLED, PASSED, RAISED, TIMED_OUT
+from kernelscope.trials.settings import Settings, Switch
 from kernelscope.trials.workers import Workers
 
 COMMAND = [sys.executable, "-m", "kernelscope", "bisect"]
@@ -104,7 +105,7 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
     before = os.getcwd()
     os.chdir(folder)
     try:
-        job = {"words": [str(script(folder, MODES))], "condition": {"kind": "exception"}}
+        job = {"words": [str(script(folder, MODES))], "check": "exception", "what": ""}
         with Workers(job, folder, timeout=20) as made:
             yield made
     finally:

@@ -29,7 +29,8 @@ from kernelscope.native import load as native_load
 from kernelscope.probes.cpp_wrappers.launch_log import LaunchLog
 from kernelscope.shadowing.checks.measure import MeasureLibrary
 from kernelscope.store.flight import recorder as flight
-from kernelscope.trials.settings import PASSED, Settings
+from kernelscope.trials.outcome import PASSED
+from kernelscope.trials.settings import Settings
 from kernelscope.trials.workers import Workers, folder_to_compile_in
 
 SOURCE = Path(kernelscope.__file__).parent.parent
@@ -289,7 +290,7 @@ def test_trials_on_one_core_in_a_folder_with_a_space(tmp_path: Path) -> None:
     program.write_text(
         f"import torch\ntorch.compile(lambda x: (x.sin() + {number}).sum(0))(torch.ones(8, 8))\n"
     )
-    job = {"words": [str(program)], "condition": {"kind": "exception", "what": ""}}
+    job = {"words": [str(program)], "check": "exception", "what": ""}
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
     try:

@@ -23,16 +23,16 @@ from torch._inductor.utils import fresh_cache
 
 import kernelscope
 from kernelscope.reduction.api import reduce_captured
+from kernelscope.reduction.candidate_trials import CandidateTrials, shadow_check
 from kernelscope.reduction.candidates import Candidate
 from kernelscope.reduction.capture import capture
-from kernelscope.reduction.failures import Failure
-from kernelscope.reduction.journal import Journal
 from kernelscope.reduction.script import reduced_script
-from kernelscope.reduction.trials import Trials, shadow_check
 from kernelscope.repro import files
 from kernelscope.repro.call_script import call_script
 from kernelscope.repro.composing import Script
 from kernelscope.repro.graph_script import graph_script
+from kernelscope.trials.failure_signature import FailureSignature
+from kernelscope.trials.journal import Journal
 
 ROOT = Path(__file__).parents[3]
 CORPUS = "tests.integration.faults.corpus"
@@ -83,14 +83,14 @@ def reduced(fault: Fault) -> Script:
         with fault.plant():
             fault.program()
 
-    def check(candidate: Candidate) -> Failure | None:
+    def check(candidate: Candidate) -> FailureSignature | None:
         with fault.plant():  # it plants one kernel each time
             return shadow_check(candidate)
 
     with compiling(fault, faulty=False):
         captured = capture(program)
         assert captured.failure is not None
-        found = reduce_captured(captured, Trials(check, Journal()))
+        found = reduce_captured(captured, CandidateTrials(check, Journal()))
         script = reduced_script(found)
     assert found.nodes <= 3, found
     assert captured.failure.is_same(found.failure), "another failure"

@@ -12,21 +12,10 @@ import pytest
 from kernelscope.bisection.descent import Descent
 from kernelscope.bisection.result import BisectResult
 from kernelscope.errors import RunError
-from kernelscope.trials.failure_signature import Failure, signature
-from kernelscope.trials.journal import FILE, Journal
-from kernelscope.trials.runner import Trials
-from kernelscope.trials.settings import (
-    AXES,
-    EVERY_KERNEL,
-    FAILED,
-    KILLED,
-    PASSED,
-    RAISED,
-    TIMED_OUT,
-    Outcome,
-    Settings,
-    Switch,
-)
+from kernelscope.trials.journal import BISECT, FILE, Journal
+from kernelscope.trials.outcome import FAILED, KILLED, PASSED, RAISED, TIMED_OUT, Outcome
+from kernelscope.trials.runner import SoughtFailure, TrialRunner
+from kernelscope.trials.settings import AXES, EVERY_KERNEL, Settings, Switch
 
 CONFIG = "torch._inductor.config."
 CULPRIT = {"culprit": {"kernel_name": "k7", "wrapper": "file.py:7"}}
@@ -85,7 +74,7 @@ class Compiler:
 def bisected(
     fails: Callable[[set[str], str], bool | Outcome],
     *,
-    condition: str = "check",
+    check: str = "check",
     axes: tuple[str, ...] = (),
     folder: Path | None = None,
     runs: int = 3,
@@ -93,11 +82,9 @@ def bisected(
     switches: list[Switch] = SWITCHES,
 ) -> tuple[BisectResult, Compiler]:
     compiler = Compiler(fails, switches)
-    trials = Trials(
-        compiler, Journal(folder, {"command": ["x"]}), Failure(condition, message),
-        confidence=0.99, progress=lambda *told: None,
-    )  # fmt: skip
-    return Descent(trials, condition, axes).run(runs), compiler
+    journal = Journal(folder and folder / FILE, {**BISECT, "command": ["x"]})
+    trials = TrialRunner(compiler, journal, SoughtFailure(check, message), confidence=0.99)
+    return Descent(trials, check, axes).run(runs), compiler
 
 
 def names(result: BisectResult, axis: str) -> list[str]:
@@ -116,7 +103,7 @@ def test_a_kernel_is_named_and_a_setting_that_helps() -> None:
 
 
 def test_what_shadow_named_is_tried_first() -> None:
-    result, compiler = bisected(lambda off, b: "k7" not in off, condition="shadow")
+    result, compiler = bisected(lambda off, b: "k7" not in off, check="shadow")
     kernels = [t for t in compiler.trials if t.names("kernel")]
     assert names(result, "kernel") == ["k7 (0, line 7)"]
     assert len(kernels) == 3  # all off, all but that one, that one alone
@@ -155,12 +142,11 @@ def test_settings_are_tried_with_the_other_operators_in_eager() -> None:
 
 def test_the_search_may_stop_at_the_cause() -> None:
     compiler = Compiler(lambda off, b: b == "" and "k7" not in off)
-    failure, journal = Failure("check"), Journal(None, {})
-    trials = Trials(compiler, journal, failure, confidence=0.99, progress=lambda *told: None)
+    trials = TrialRunner(compiler, Journal(), SoughtFailure("check"), confidence=0.99)
     result = Descent(trials, "check", workaround=False).run(3)
     assert names(result, "kernel") == ["k7 (0, line 7)"]
     assert all(t.of_compiler == Settings() for t in compiler.trials)
-    assert "work round" not in str(result)
+    assert "workaround" not in str(result)
 
 
 def test_kernels_that_fail_only_together_are_both_named() -> None:
@@ -224,9 +210,9 @@ def test_the_exception_that_is_looked_for_is_no_other_way_to_fail() -> None:
     def fails(off: set[str], backend: str) -> bool | Outcome:
         return backend == "" and "k7" not in off and Outcome(RAISED, "ScriptFailed: it exited with 1")
 
-    result, _ = bisected(fails, condition="exception")
+    result, _ = bisected(fails, check="exception")
     assert names(result, "kernel") == ["k7 (0, line 7)"]
-    assert not any("another way" in note for note in result.notes)
+    assert not any("differently" in note for note in result.notes)
 
 
 def test_a_backend_before_inductor_is_named() -> None:
@@ -248,7 +234,7 @@ def test_one_axis_alone_keeps_to_its_bound() -> None:
 
 def test_a_check_that_never_fails() -> None:
     result, compiler = bisected(lambda off, b: False)
-    assert "did not fail in 3 runs of the unchanged program" in str(result)
+    assert "did not fail in 3 baseline runs" in str(result)
     assert (result.status, len(compiler.trials)) == (2, 3)
 
 
@@ -271,7 +257,7 @@ def test_nothing_helps() -> None:
     assert result.cause is not None
     assert result.cause.axis == "backend"
     assert result.workaround == ('torch.compile(…, backend="aot_eager_decomp_partition")',)
-    shadowed, _ = bisected(lambda off, b: True, condition="shadow")
+    shadowed, _ = bisected(lambda off, b: True, check="shadow")
     assert "No cause was found" in str(shadowed)
     assert shadowed.status == 1
 
@@ -300,7 +286,7 @@ def test_all_off_may_break_the_program_in_another_way() -> None:
         return backend == ""
 
     result, _ = bisected(fails)
-    assert "fails in another way: raised: AssertionError: no" in result.innocent["kernel"]
+    assert "fails differently: raised: AssertionError: no" in result.innocent["kernel"]
 
 
 def test_the_exception_that_was_seen_first_is_the_one() -> None:
@@ -311,7 +297,7 @@ def test_the_exception_that_was_seen_first_is_the_one() -> None:
             return Outcome(RAISED, "ValueError: another")
         return Outcome(RAISED, f"RuntimeError: 17 at 0x{id(off):x}") if "k9" not in off else False
 
-    result, _ = bisected(fails, condition="exception")
+    result, _ = bisected(fails, check="exception")
     assert names(result, "kernel") == ["k9 (0, line 9)"]
     assert any("ValueError: another" in note for note in result.notes)
 
@@ -319,22 +305,22 @@ def test_the_exception_that_was_seen_first_is_the_one() -> None:
 @pytest.mark.parametrize("kind", [KILLED, TIMED_OUT])
 def test_a_crash_and_a_hang_are_outcomes(kind: str) -> None:
     end = Outcome(kind, "killed by SIGSEGV")
-    result, _ = bisected(lambda off, b: end if b == "" and "k2" not in off else False, condition="exception")
+    result, _ = bisected(lambda off, b: end if b == "" and "k2" not in off else False, check="exception")
     assert names(result, "kernel") == ["k2 (0, line 2)"]
     assert result.failure == "killed by SIGSEGV"
 
 
 def test_only_exceptions_with_a_message() -> None:
     raised = Outcome(RAISED, "RuntimeError: this one")
-    failure = Failure("exception", "this")
+    failure = SoughtFailure("exception", "this")
     assert failure.is_met_by(raised)
     assert failure.is_met_by(Outcome(RAISED, "TypeError: also this"))
     assert not failure.is_met_by(Outcome(RAISED, "RuntimeError: that"))
-    assert signature(Outcome(RAISED, "E: 3.5 at 0x7f\nmore")) == signature(Outcome(RAISED, "E: 12 at 0x8"))
+    assert Outcome(RAISED, "E: 3.5 at 0x7f\nmore").signature == Outcome(RAISED, "E: 12 at 0x8").signature
 
 
 def test_an_unknown_axis() -> None:
-    with pytest.raises(RunError, match="no axis 'kernels'; there are backend"):
+    with pytest.raises(RunError, match="no axis 'kernels'; use backend"):
         bisected(lambda off, b: True, axes=("kernels",))
 
 
@@ -381,13 +367,13 @@ def test_a_torn_line_is_dropped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("nonsense\nmore\n", "no journal"),
-        ('{"a": 1}\n{"b": 2}\n', "no journal"),
+        ("nonsense\nmore\n", "line 1: not an entry of a journal"),
+        ('{"a": 1}\n{"b": 2}\n', "is not a journal"),
         (
             json.dumps({"kernelscope-bisect": 1, "command": ["y"]}) + "\n{}\n",
-            "another bisection: command was",
+            "another search: command was",
         ),
-        ("", "no journal"),
+        ("", "is not a journal"),
     ],
 )
 def test_what_is_no_journal_is_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from kernelscope.errors import RunError
 from kernelscope.reduction.ddmin import ddmin
-from kernelscope.reduction.failures import Failure, of_exception
-from kernelscope.reduction.journal import CRASHED, TIMED_OUT, Journal, mark, reopen, underway
+from kernelscope.trials.failure_signature import FailureSignature, of_exception
+from kernelscope.trials.journal import REDUCE, Journal, append, reopen, running_trial
+from kernelscope.trials.outcome import FAILED, KILLED, PASSED, TIMED_OUT, Outcome
 
-WRONG = Failure("kernel", "wrong-kernel", "cpp", operators=frozenset({"add", "sin", "mul"}))
+WRONG = FailureSignature("kernel", "wrong-kernel", "cpp", operators=frozenset({"add", "sin", "mul"}))
 
 
 @given(st.integers(1, 60), st.data())
@@ -47,11 +48,11 @@ def test_what_is_left_is_minimal(ways: list[set[int]]) -> None:
 
 
 def test_the_same_failure() -> None:
-    smaller = Failure("kernel", "wrong-kernel", "cpp", operators=frozenset({"sin"}))
+    smaller = FailureSignature("kernel", "wrong-kernel", "cpp", operators=frozenset({"sin"}))
     assert WRONG.is_same(smaller)
     assert not smaller.is_same(WRONG), "another kernel: it computes more"
-    assert not WRONG.is_same(Failure("kernel", "foreign-write", "cpp", operators=frozenset({"sin"})))
-    assert not WRONG.is_same(Failure("kernel", "wrong-kernel", "extern", "extern_kernels.mm"))
+    assert not WRONG.is_same(FailureSignature("kernel", "foreign-write", "cpp", operators=frozenset({"sin"})))
+    assert not WRONG.is_same(FailureSignature("kernel", "wrong-kernel", "extern", "extern_kernels.mm"))
 
 
 def test_the_same_exception() -> None:
@@ -63,73 +64,53 @@ def test_the_same_exception() -> None:
 
 def test_a_journal_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
-    journal = Journal(path)
-    journal.begin("a", 4)
-    journal.end("a", WRONG, 1.5)
-    journal.begin("b", 2)
-    journal.end("b", None, 0.5)
-    journal.begin("c", 1)  # and the process died
-    again = Journal(path, resume=True)
+    journal = Journal(path, REDUCE)
+    journal.begin("a", nodes=4)
+    journal.end("a", Outcome(FAILED, str(WRONG), failure=WRONG, seconds=1.5))
+    journal.begin("b", nodes=2)
+    journal.end("b", Outcome(PASSED, seconds=0.5))
+    journal.begin("c", nodes=1)  # and the process died
+    again = Journal(path, REDUCE)
     a, b, c = (again.outcome(key) for key in "abc")
-    assert a is not None
-    assert a.failure == WRONG
-    assert b is not None
-    assert (b.failure, b.is_over) == (None, True)
-    assert c is not None
-    assert (c.how, c.is_over) == (CRASHED, False)
+    assert a == Outcome(FAILED, str(WRONG), failure=WRONG, seconds=1.5)
+    assert b == Outcome(PASSED, seconds=0.5)
+    assert c == Outcome(KILLED)
     assert again.outcome("d") is None
-    assert again.trials == 3
-    found = underway(path)
+    assert again.count == 3
+    found = running_trial(path)
     assert found is not None
     assert found[0] == "c"
-    mark(path, "c", TIMED_OUT)
-    assert underway(path) is None
-    timed = Journal(path, resume=True).outcome("c")
-    assert timed is not None
-    assert timed.how == TIMED_OUT
+    append(path, {"trial": "c", "outcome": Outcome(TIMED_OUT).to_json()})
+    assert running_trial(path) is None
+    assert Journal(path, REDUCE).outcome("c") == Outcome(TIMED_OUT)
+    assert Journal(path, REDUCE).count == 3
 
 
 def test_a_trial_that_was_interrupted_is_run_again(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
-    journal = Journal(path)
-    journal.begin("a", 4)
-    reopen(path)  # as the command does, which had said it if the trial had crashed
-    assert Journal(path, resume=True).outcome("a") is None
-    journal.begin("a", 4)
-    crashed = Journal(path, resume=True).outcome("a")
-    assert crashed is not None
-    assert crashed.how == CRASHED, "the second time it did not come back"
-
-
-def test_what_was_compiled_ahead_is_tried_all_the_same(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    journal = Journal(path)
-    with journal.ahead("a", 4):
-        assert underway(path) is not None, "its time is limited"
-    assert underway(path) is None
-    again = Journal(path, resume=True)
-    assert again.outcome("a") is None
-    assert again.trials == 0
-
-
-def test_what_hung_while_it_was_compiled_ahead_is_not_tried(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    Journal(path).begin("a", 4)  # and the compiler hangs
-    mark(path, "a", TIMED_OUT)
-    assert Journal(path, resume=True).has_lost("a")
+    journal = Journal(path, REDUCE)
+    journal.begin("a", nodes=4)
+    reopen(path)  # as the command does, which would have recorded a crash
+    assert Journal(path, REDUCE).outcome("a") is None
+    journal.begin("a", nodes=4)
+    journal.interrupt("a")
+    assert Journal(path, REDUCE).outcome("a") is None
+    journal.begin("a", nodes=4)
+    assert Journal(path, REDUCE).outcome("a") == Outcome(KILLED), "the third time it did not come back"
 
 
 def test_a_journal_that_is_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
-    journal = Journal(path)
-    journal.begin("a", 4)
-    journal.end("a", None, 0.1)
+    journal = Journal(path, REDUCE)
+    journal.begin("a", nodes=4)
+    journal.end("a", Outcome(PASSED))
     whole = path.read_text()
-    path.write_text(whole + '{"what": "beg')
-    assert Journal(path, resume=True).trials == 1
-    assert path.read_text() == whole, "the next line does not go on with half of one"
-    path.write_text('{"what": "beg\n' + whole)
-    with pytest.raises(RunError, match="line 1, is no entry of a journal"):
-        Journal(path, resume=True)
-    with pytest.raises(RunError, match="add --resume"):
-        Journal(path)
+    path.write_text(whole + '{"begi')
+    assert Journal(path, REDUCE).count == 1
+    assert path.read_text() == whole, "the next line is not appended to half of one"
+    path.write_text('{"begi\n' + whole)
+    with pytest.raises(RunError, match="line 1: not an entry of a journal"):
+        Journal(path, REDUCE)
+    path.write_text(whole + '{"trial": "b"}\n')
+    with pytest.raises(RunError, match="line 4: not an entry of a journal"):
+        Journal(path, REDUCE)

@@ -17,7 +17,7 @@ def test_among_many_switches_few_trials_name_the_cause(given: tuple[int, int]) -
     """The whole way, with journal and trials: ⌈log₂ n⌉ + 2, and one to show that switching it off helps."""
     n, planted = given
     result, compiler = bisected(
-        lambda off, b: f"k{planted}" not in off, axes=("kernel",), runs=2, condition="shadow",
+        lambda off, b: f"k{planted}" not in off, axes=("kernel",), runs=2, check="shadow",
         switches=[Switch("kernel", f"k{i}") for i in range(n)],
     )  # fmt: skip
     assert names(result, "kernel") == [f"k{planted}"]
@@ -35,7 +35,7 @@ def test_among_many_switches_few_trials_name_the_cause(given: tuple[int, int]) -
 def test_two_switches_that_fail_only_together_are_both_named(given: tuple[int, set[int]]) -> None:
     n, planted = given
     result, _ = bisected(
-        lambda off, b: not {f"k{i}" for i in planted} & off, axes=("kernel",), condition="shadow",
+        lambda off, b: not {f"k{i}" for i in planted} & off, axes=("kernel",), check="shadow",
         switches=[Switch("kernel", f"k{i}") for i in range(n)],
     )  # fmt: skip
     assert set(names(result, "kernel")) == {f"k{i}" for i in planted}

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelscope.bisection.search import Found, drive, find_cause, find_causes
-from kernelscope.trials.flakiness import MOST, confidence_of, repeats_needed
+from kernelscope.trials.runner import MOST, confidence_of, repeats_needed
 
 
 class Oracle:

@@ -17,7 +17,6 @@ from torch.testing import assert_close
 
 import kernelscope
 from kernelscope.compiler_control.shared_binaries import SharedBinaries
-from kernelscope.trials.binaries import Binaries
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ def test_a_library_is_copied(builds: list[str], tmp_path: Path) -> None:
         shutil.copytree(cache_dir(), tmp_path / "cache")
     torch._dynamo.reset()
     assert len(builds) == 1
-    probe = SharedBinaries([tmp_path / "nothing", tmp_path / "cache"])
+    probe = SharedBinaries(tmp_path / "nothing", tmp_path / "cache")
     probe.install()
     try:
         with fresh_cache():
@@ -82,7 +81,7 @@ def test_a_library_that_somebody_is_writing_is_not_taken(builds: list[str], tmp_
     (library,) = (tmp_path / "cache").glob("*/*.main.so")
     library.write_bytes(library.read_bytes()[:20])
     (tmp_path / "cache" / "locks").mkdir(exist_ok=True)
-    probe = SharedBinaries([tmp_path / "cache"])
+    probe = SharedBinaries(tmp_path / "cache")
     probe.install()
     try:
         name = library.name.removesuffix(".main.so")
@@ -109,7 +108,7 @@ def test_what_another_process_is_building_is_waited_for(tmp_path: Path) -> None:
     """A precompiled header, which all processes share, is there before it is whole."""
     target, lock = tmp_path / "header.h.gch", tmp_path / "header.lock"
     target.write_text("half")
-    probe = SharedBinaries([])
+    probe = SharedBinaries(tmp_path / "nothing")
     probe.install()
     try:
         asking = Thread(target=codecache._worker_compile_cpp, args=(str(lock), [Builder(target)]))
@@ -131,7 +130,7 @@ def test_what_cannot_be_copied_is_built(tmp_path: Path) -> None:
     (tmp_path / "cache" / "ab" / "library.so").write_text("copied")
     (tmp_path / "cache" / "locks").mkdir()
     (tmp_path / "cache" / "locks" / "library.lock").mkdir()  # no file: it cannot be told whether it is whole
-    probe = SharedBinaries([tmp_path / "cache"])
+    probe = SharedBinaries(tmp_path / "cache")
     probe.install()
     try:
         codecache._worker_compile_cpp(str(tmp_path / "library.lock"), [Builder(target)])
@@ -147,7 +146,7 @@ def test_a_library_that_a_trial_has_not_finished_is_not_kept(tmp_path: Path) -> 
     (cache / "locks").mkdir()
     for name in ("half", "whole"):
         (cache / "ab" / f"{name}.main.so").write_text(name)
-    binaries = Binaries(tmp_path / "kept", tmp_path / "nothing")
+    binaries = SharedBinaries(tmp_path / "kept", tmp_path / "nothing")
     with FileLock(cache / "locks" / "half.lock"):
-        binaries.take_from(cache)
+        binaries.keep(cache)
     assert [path.name for path in (tmp_path / "kept").glob("*/*")] == ["whole.main.so"]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kernelscope.processes.quick_start import only_this_process
-from kernelscope.trials.failure_conditions import Check
-from kernelscope.trials.settings import PASSED
+from kernelscope.trials.checks import CommandCheck
+from kernelscope.trials.outcome import PASSED
 
 PROGRAM = """
 import atexit, sys
@@ -53,7 +53,7 @@ def test_a_check_finds_what_the_program_has_written(tmp_path: Path) -> None:
         file.write("some words")
 
     command = f"grep -q words '{tmp_path / 'result'}'"
-    assert Check(command).check(program, None).kind == PASSED
+    assert CommandCheck(command).run(program, None).kind == PASSED
 
 
 def test_whether_torch_is_for_gpus_is_known_without_loading_it(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ import torch
 from torch.fx import GraphModule
 
 from kernelscope.reduction.candidates import of_module
-from kernelscope.reduction.failures import Failure
 from kernelscope.reduction.reducer import Reduction
 from kernelscope.reduction.script import reduced_script
+from kernelscope.trials.failure_signature import FailureSignature
 
 
 def branches(x: torch.Tensor, flag: torch.Tensor) -> torch.Tensor:
@@ -32,7 +32,7 @@ def test_a_graph_with_branches_has_them_in_its_script() -> None:
     torch._dynamo.reset()
     nodes = [n for n in traced[0].graph.nodes if n.op == "placeholder"]
     inputs = [x if "x" in n.name else flag for n in nodes]
-    found = Reduction(of_module(traced[0], inputs), Failure("check", "the check fails"), 9)
+    found = Reduction(of_module(traced[0], inputs), FailureSignature("check", "the check fails"), 9)
     script = reduced_script(found)
     names: dict[str, Any] = {"__name__": "reduced"}
     exec(compile(script.text, "reduced.py", "exec"), names)

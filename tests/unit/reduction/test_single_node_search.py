@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,15 @@ import pytest
 import torch
 import torch._inductor.config
 from torch.fx import symbolic_trace
-from torch.fx.experimental.proxy_tensor import make_fx
 
 import kernelscope
+from kernelscope.reduction.candidate_trials import CandidateTrials
 from kernelscope.reduction.candidates import Candidate, of_module, values_of
-from kernelscope.reduction.failures import Failure
-from kernelscope.reduction.journal import Journal
 from kernelscope.reduction.reducer import NothingToReduce, reduce_from
 from kernelscope.reduction.shrinking import smallest
-from kernelscope.reduction.single_node_search import Single, Singles, _is_near, ahead_of, singles_of
-from kernelscope.reduction.trials import Trials
+from kernelscope.reduction.single_node_search import is_near, joint_module, key_of, singles_of, wrong_nodes
+from kernelscope.trials.failure_signature import FailureSignature
+from kernelscope.trials.journal import Journal
 
 
 class Program(torch.nn.Module):
@@ -45,18 +43,13 @@ def test_each_node_has_inputs_of_its_own() -> None:
     values = values_of(whole)
     nodes = singles_of(whole, values)
     assert {"sin", "add", "relu", "mul", "sum_1"} <= {single.node.name for single in nodes}
-    module = Singles(nodes)._module()
-    results = module(*[v for single in reversed(nodes) for v in single.given])
-    expected = [values[single.node.name] for single in reversed(nodes)]
+    module = joint_module(nodes)
+    results = module(*[v for single in nodes for v in single.given])
+    expected = [values[single.node.name] for single in nodes]
     assert all(torch.equal(r, v) for r, v in zip(results, expected, strict=True))
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     assert all(len(n.users) == 1 for n in placeholders)
     assert list(module.graph.nodes)[: len(placeholders)] == placeholders
-
-
-def wrong(nodes: list[Single], values: dict[str, Any]) -> list[str]:
-    with closing(Singles(nodes)) as singles:
-        return singles.wrong(nodes, values)
 
 
 def alike(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -69,36 +62,12 @@ def test_nodes_of_one_sort_are_compiled_once_and_each_is_looked_at() -> None:
     whole = of_module(symbolic_trace(alike), [torch.randn(4, 4), torch.randn(4, 4)])
     values = values_of(whole)
     nodes = singles_of(whole, values)
-    singles = Singles(nodes)
     # t twice, on tensors of other strides; three sums are of one sort.
-    assert (len(nodes), len(singles)) == (10, 7)
+    assert (len(nodes), len({single.sort for single in nodes})) == (10, 7)
     values["sin_1"] = values["sin_1"] + 1
-    assert singles.wrong(nodes, values) == ["sin_1"]
-    singles.close()
-    assert singles.has(nodes[:3])
-    assert not Singles(nodes[:1]).has(nodes)
-
-
-def test_what_was_compiled_ahead_is_asked_about_a_part_of_it() -> None:
-    """Products are left out; what nobody asks about is given zeros, which are places in a table, too."""
-
-    def program(x: torch.Tensor, table: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-        return (table[places] @ x).relu().sin() + x.expand(4, 8, 8)
-
-    inputs = [torch.randn(8, 8), torch.randn(100, 8), torch.randint(100, (4, 8))]
-    traced = make_fx(program, tracing_mode="fake")(*inputs)
-    ahead = ahead_of([traced])
-    assert ahead is not None
-    whole = of_module(traced, inputs)
-    values = values_of(whole)
-    nodes = singles_of(whole, values)
-    assert not ahead.has(nodes), "a product"
-    part = [single for single in nodes if single.node.name in ("relu", "sin")]
-    assert ahead.has(part)
-    with closing(ahead), torch._inductor.utils.fresh_cache():
-        with torch._inductor.config.patch({"cpp.inject_relu_bug_TESTING_ONLY": "accuracy"}):
-            ahead.compile()
-        assert ahead.wrong(part, values) == ["relu"]
+    assert wrong_nodes(nodes, values) == ["sin_1"]
+    assert key_of(nodes) == key_of([*nodes, *nodes[:3]])
+    assert key_of(nodes) != key_of(nodes[:1])
 
 
 def test_nothing_smaller_is_tried_than_all_at_once() -> None:
@@ -115,40 +84,42 @@ def test_the_wrong_node_is_seen_and_a_right_graph_has_none() -> None:
     nodes = singles_of(whole, values)
     with torch._inductor.utils.fresh_cache():
         with torch._inductor.config.patch({"cpp.inject_relu_bug_TESTING_ONLY": "accuracy"}):
-            assert wrong(nodes, values) == ["relu"]
+            assert wrong_nodes(nodes, values) == ["relu"]
         broken = torch._inductor.config.patch({"cpp.inject_relu_bug_TESTING_ONLY": "compile_error"})
         told: list[str] = []
-        with broken, closing(Singles(nodes)) as singles:
-            trials = Trials(lambda candidate: None, Journal(), tell=told.append)
-            assert trials.look("key", 5, lambda: singles.wrong(nodes, values)) == []
-    assert "each by itself: cannot be told, CppCompileError" in told[0]
+        with broken:
+            trials = CandidateTrials(lambda candidate: None, Journal(), tell=told.append)
+            assert trials.find_wrong_nodes("key", 5, lambda: wrong_nodes(nodes, values)) == []
+    assert "each alone: inconclusive, CppCompileError" in told[0]
 
 
 def test_rounding_is_not_wrong() -> None:
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         value = torch.linspace(1, 2, 50).to(dtype)
         step = torch.finfo(dtype).eps
-        assert _is_near(value + step, value)
-        assert not _is_near(value * 1.2, value)
+        assert is_near(value + step, value)
+        assert not is_near(value * 1.2, value)
 
 
 def test_a_failure_that_changes_is_not_followed() -> None:
     """The second run of the first graph fails in another way: that is no failure to reduce."""
-    failures = iter([Failure("kernel", "wrong-kernel", "cpp"), Failure("exception", "KeyError")])
-    with pytest.raises(NothingToReduce, match=r"not deterministic(.|\n)*in another way \(KeyError"):
-        reduce_from([start()], None, Trials(lambda candidate: next(failures), Journal()))
+    failures = iter(
+        [FailureSignature("kernel", "wrong-kernel", "cpp"), FailureSignature("exception", "KeyError")]
+    )
+    with pytest.raises(NothingToReduce, match=r"not deterministic(.|\n)*then failed differently \(KeyError"):
+        reduce_from([start()], None, CandidateTrials(lambda candidate: next(failures), Journal()))
 
 
 def test_a_wrong_guess_costs_a_trial_and_nothing_else(tmp_path: Path) -> None:
     """The failure needs two nodes: the guess finds no single one, and the search does."""
-    wanted = Failure("kernel", "wrong-kernel", "cpp", operators=frozenset({"sin", "relu"}))
+    wanted = FailureSignature("kernel", "wrong-kernel", "cpp", operators=frozenset({"sin", "relu"}))
 
-    def check(candidate: Candidate) -> Failure | None:
+    def check(candidate: Candidate) -> FailureSignature | None:
         found = {getattr(n.target, "__name__", "") for n in candidate.module.graph.nodes}
         return wanted if {"sin", "relu"} <= found else None
 
     journal = Journal(tmp_path / "journal.jsonl")
-    found = reduce_from([start()], wanted, Trials(check, journal), guess=True)
+    found = reduce_from([start()], wanted, CandidateTrials(check, journal), guess=True)
     assert found.nodes == 2
 
 
@@ -167,7 +138,7 @@ def test_a_planted_fault_takes_few_trials() -> None:
     assert found.nodes == 1
     assert "relu" in found.candidate.code
     assert found.candidate.inputs[0].shape == (1, 1)
-    assert "each by itself: 1 wrong" in told[0]
+    assert "each alone: 1 wrong" in told[0]
     assert found.trials == 2  # all nodes apart, and the wrong one
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from kernelscope.errors import RunError
 from kernelscope.trials import workers as module
-from kernelscope.trials.settings import KILLED, Outcome
+from kernelscope.trials.outcome import KILLED, Outcome
 from kernelscope.trials.workers import Workers, _Child, _Zygote
 
 # The process to fork from, without the compiler, which takes seconds to load.
@@ -48,7 +48,7 @@ def test_a_number_that_belongs_to_another_process_is_not_killed(
     child, process = spawned(tmp_path, "true")
     process.wait()  # from now on the system may give its number to another process
     process.pid = bystander.pid
-    assert child.end() == Outcome(KILLED, "it ended with status 0")
+    assert child.end() == Outcome(KILLED, "ended with exit status 0")
     assert bystander.poll() is None
 
 
@@ -57,7 +57,7 @@ def test_one_that_has_ended_is_waited_for_only_when_it_is_ended(tmp_path: Path) 
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert not child._is_running()
     assert process.returncode is None, "its number is still its own"
-    assert child.end() == Outcome(KILLED, "it ended with status 3")
+    assert child.end() == Outcome(KILLED, "ended with exit status 3")
 
 
 def test_one_that_runs_is_killed_with_its_group(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_why_trials_are_not_forked_is_said_once(tmp_path: Path, monkeypatch: pyt
     workers.get_ready()
     assert said == workers.notes
     assert said == [
-        "trials are started afresh instead of forked: "
+        "each trial starts a new process instead of a fork: "
         "this torch is built for GPUs, which a forked process cannot use"
     ]
     assert workers._zygote is None

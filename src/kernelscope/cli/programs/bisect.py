@@ -14,8 +14,8 @@ from kernelscope.errors import RunError
 from kernelscope.processes.program_words import script_words, stem_of
 from kernelscope.processes.signals import terminable
 from kernelscope.store import folder
+from kernelscope.trials.progress_line import ProgressLine
 from kernelscope.trials.settings import AXES
-from kernelscope.views.progress import Progress
 
 DESCRIPTION = "Run a script repeatedly with parts of the compiler switched off."
 USAGE = SCRIPT_USAGE
@@ -68,14 +68,10 @@ def main(args: argparse.Namespace) -> int:
         path = folder_to_resume(args.output or "", home, stem)
     else:
         path = folder.create(Path(args.output)) if args.output else next_folder(home, stem)
-    progress = Progress()
+    progress = ProgressLine()
     try:
         with terminable():
-            result = bisect_script(
-                request, path.absolute(),
-                lambda what, outcome, left: progress.trial(what, outcome.kind, outcome.seconds, left),
-                progress.message,
-            )  # fmt: skip
+            result = bisect_script(request, path.absolute(), progress)
     except KeyboardInterrupt as ended:
         progress.end()
         again = ["kernelscope", "bisect", "--resume", "-o", str(path), *_given(args), *request.words]

@@ -1,4 +1,4 @@
-"""The settings of torch's compiler that can change a result, each with the value that does the least."""
+"""The configs of torch's compiler that can change a result, each with its most cautious value."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 INDUCTOR, AUTOGRAD, DYNAMO = "torch._inductor.config", "torch._functorch.config", "torch._dynamo.config"
 
-# Setting → what to try in its place. A program that has this value already has nothing to switch.
+# Config → what to try instead. A program that has this value already has nothing to switch off.
 CAUTIOUS: dict[str, Any] = {
     f"{INDUCTOR}.{name}": value
     for name, value in {
@@ -81,22 +81,17 @@ CAUTIOUS: dict[str, Any] = {
 
 
 def split(name: str) -> tuple[str, str]:
-    """The module of a setting, and its name there."""
+    """The module of a config, and its name there."""
     for module in (INDUCTOR, AUTOGRAD, DYNAMO):
         if name.startswith(f"{module}."):
             return module, name.removeprefix(f"{module}.")
-    raise ValueError(f"{name} is no setting of torch's compiler")
+    raise ValueError(f"{name} is not a config of torch's compiler")
 
 
-def candidates(values: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
-    """What can be switched: the cautious values that a program does not have, and what it has changed.
+def switchable(values: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
+    """The configs that a program can switch off: those without the cautious value, and those it has changed.
 
-    `values` are the settings while it was compiled, `changed` the defaults of those that it has set.
+    `values` are the configs while it was compiled, `changed` the defaults of those that it has set.
     """
     found = {name: value for name, value in CAUTIOUS.items() if name in values and values[name] != value}
     return found | {name: value for name, value in changed.items() if name not in CAUTIOUS}
-
-
-def line(name: str, value: Any) -> str:
-    """The setting as a line of Python."""
-    return f"{name} = {value!r}"

@@ -11,10 +11,11 @@ import pytest
 import torch
 from torch.fx import GraphModule
 
-from kernelscope.trials.failure_conditions import Predicate
-from kernelscope.trials.in_process import Engine
+from kernelscope.trials.checks import PredicateCheck
+from kernelscope.trials.in_process import InProcessTrials
+from kernelscope.trials.outcome import FAILED
 from kernelscope.trials.programs import Script
-from kernelscope.trials.settings import FAILED, Settings
+from kernelscope.trials.settings import Settings
 
 SCRIPT = """
 from dataclasses import dataclass
@@ -134,14 +135,14 @@ def test_every_run_is_compiled(
     monkeypatch.setitem(registry._COMPILER_FNS, "kept_classes_test", backend)
     monkeypatch.setitem(registry._BACKENDS, "kept_classes_test", None)
     runs = torch._dynamo.config.recompile_limit + 4
-    engine = Engine(
-        script(tmp_path, more, "kept_classes_test"), Predicate(lambda names: True), tmp_path / "caches"
+    trials = InProcessTrials(
+        script(tmp_path, more, "kept_classes_test"), PredicateCheck(lambda names: True), tmp_path / "caches"
     )
     (tmp_path / "caches").mkdir()
     try:
-        outcomes = [engine.run(Settings()) for _ in range(runs)]
+        outcomes = [trials.run(Settings()) for _ in range(runs)]
     finally:
-        engine.close()
+        trials.close()
     assert [outcome.kind for outcome in outcomes] == [FAILED] * runs
     assert len(ran) == runs
     assert len(compiled) == (runs if compiles_again else 1)

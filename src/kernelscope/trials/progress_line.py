@@ -1,0 +1,34 @@
+"""How a search goes: one line that changes on a terminal, one line per trial elsewhere. Needs no torch."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+
+class ProgressLine:
+    """On stderr."""
+
+    def __init__(self) -> None:
+        self.trials = 0
+        self._is_live = sys.stderr.isatty()
+
+    def show(self, text: str, seconds_left: float = 0.0) -> None:
+        """One trial has ended."""
+        self.trials += 1
+        left = f", about {math.ceil(seconds_left)} s left" if seconds_left >= 1 else ""
+        text = f"kernelscope: {text}{left}"
+        print(
+            f"\r\x1b[K{text[:150]}" if self._is_live else text,
+            end="" if self._is_live else "\n",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def say(self, text: str) -> None:
+        """Prints a line that stays."""
+        print(f"kernelscope: {text}", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self._is_live and self.trials:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
