@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 Values = Literal["off", "hash", "stats", "save"]
 Ops = Literal["graph", "all"]
@@ -24,7 +24,7 @@ class Config:
     kernel: tuple[str, ...] = ()  # globs; empty records all
     kind: tuple[str, ...] = ()
     verify: Verify = ""
-    strict: bool = True  # a moved hook target is an error, not a warning
+    strict: bool = True  # a hook target that is not found is an error, not a warning
     steps: tuple[int, int] | None = None  # record only steps from the first up to, not including, the second
     time: bool = False  # how long each call ran
     stop_at: int | None = None  # end the program once this call is over
@@ -61,7 +61,7 @@ class Config:
         for name in ("stop_at", "max_tensors", "save_call", "keep_last"):
             given = getattr(self, name)
             if given is not None and (not isinstance(given, int) or given < 0):
-                raise ValueError(f"record({name}={given!r}): give a number that is not below zero")
+                raise ValueError(f"record({name}={given!r}): the number must be at least 0")
 
     def changed(self) -> dict[str, object]:
         """The settings that differ from their defaults."""
@@ -92,7 +92,7 @@ def has_gil() -> bool:
 
 
 def strict_from_environment(environ: Mapping[str, str] = os.environ) -> bool:
-    """KERNELSCOPE_STRICT=0 turns a moved hook target into a warning with that probe off."""
+    """KERNELSCOPE_STRICT=0 turns a hook target that is not found into a warning, and that probe off."""
     given = environ.get("KERNELSCOPE_STRICT", "1")
     if given not in ("0", "1"):
         raise ValueError(f"KERNELSCOPE_STRICT={given!r}: use 0 or 1")
@@ -100,8 +100,8 @@ def strict_from_environment(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where in a group of processes this one stands, as torchrun and Slurm tell it."""
+class Rank:
+    """Which process of a group this one is, as torchrun and Slurm tell it."""
 
     group: str = ""
     rank: int = 0
@@ -109,12 +109,12 @@ class Place:
     world_size: int = 1
 
 
-def place_from_environment(environ: Mapping[str, str] = os.environ) -> Place:
+def rank_from_environment(environ: Mapping[str, str] = os.environ) -> Rank:
     def number(*names: str, default: int) -> int:
         given = next((environ[n] for n in names if environ.get(n, "").isdigit()), None)
         return default if given is None else int(given)
 
-    return Place(
+    return Rank(
         group=environ.get("TORCHELASTIC_RUN_ID", environ.get("SLURM_JOB_ID", "")),
         rank=number("RANK", "SLURM_PROCID", default=0),
         local_rank=number("LOCAL_RANK", "SLURM_LOCALID", default=0),
@@ -173,11 +173,11 @@ def autorecord_from_environment(environ: Mapping[str, str] = os.environ) -> Auto
     path = environ.get(RUN, "")
     if not path:
         return None
-    place = place_from_environment(environ)
     has_rank = any(environ.get(name, "").isdigit() for name in ("RANK", "SLURM_PROCID"))
     named = path.rstrip("/") or path
     named = named if named.endswith(".kscope") else f"{named}.kscope"
-    return AutoRecord(Path(named).absolute(), place.rank if has_rank else None, environ.get(OPTIONS, ""))
+    rank = rank_from_environment(environ).rank if has_rank else None
+    return AutoRecord(Path(named).absolute(), rank, environ.get(OPTIONS, ""))
 
 
 def settle_run(path: Path) -> None:
@@ -196,15 +196,20 @@ def recorded_environment(
     return {**environ, **ours}
 
 
+_TORCH = ("TORCH", "PYTORCH", "INDUCTOR", "TRITON", "AOT_INDUCTOR", "AOTINDUCTOR")
+
+
 def torch_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The variables that look as if they were meant for torch, its compiler or Triton."""
-    prefixes = ("TORCH", "PYTORCH", "INDUCTOR", "TRITON", "AOT_INDUCTOR", "AOTINDUCTOR")
-    return {name: value for name, value in sorted(environ.items()) if name.startswith(prefixes)}
+    return _starting_with(_TORCH, environ)
 
 
 def compiler_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """What a run keeps of the environment: all that torch, its compiler, Triton and CUDA may read."""
-    prefixes = ("TORCH", "PYTORCH", "INDUCTOR", "TRITON", "CUDA", "AOT_INDUCTOR", "AOTINDUCTOR", "OMP_")
+    return _starting_with((*_TORCH, "CUDA", "OMP_"), environ)
+
+
+def _starting_with(prefixes: tuple[str, ...], environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in sorted(environ.items()) if name.startswith(prefixes)}
 
 
@@ -247,31 +252,28 @@ class Conductor:
     compile_seconds: int = 300
 
 
+_CONDUCTOR = {  # fields whose variable is not CONDUCTOR_DEBUG_ and their name
+    "debug": "DEBUG", "strict": "STRICT", "target": "TARGET", "debug_folder": "DEBUG_DIR",
+    "compile_seconds": "COMPILE_SECONDS",
+}  # fmt: skip
+_YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
 def conductor_from_environment(environ: Mapping[str, str] = os.environ) -> Conductor:
-    def flag(name: str, default: bool) -> bool:
-        given = environ.get(name, "").strip().lower()
-        if given in ("", "1", "true", "yes", "on", "0", "false", "no", "off"):
-            return default if not given else given in ("1", "true", "yes", "on")
-        raise ValueError(f"{name}={environ[name]!r}: use 0 or 1")
-
-    def number(name: str, default: int) -> int:
-        given = environ.get(name, "").strip()
-        if given and not given.isdigit():
-            raise ValueError(f"{name}={environ[name]!r}: use a whole number, 0 or more")
-        return int(given) if given else default
-
-    return Conductor(
-        debug=flag("CONDUCTOR_DEBUG", False),
-        fx=flag("CONDUCTOR_DEBUG_FX", True),
-        dag=flag("CONDUCTOR_DEBUG_DAG", True),
-        dsl=flag("CONDUCTOR_DEBUG_DSL", True),
-        wrapper=flag("CONDUCTOR_DEBUG_WRAPPER", True),
-        meta=flag("CONDUCTOR_DEBUG_META", True),
-        flow=flag("CONDUCTOR_DEBUG_FLOW", True),
-        max_elements=number("CONDUCTOR_DEBUG_MAX_ELEMENTS", 100),
-        indent=number("CONDUCTOR_DEBUG_INDENT", 2),
-        strict=flag("CONDUCTOR_STRICT", False),
-        target=environ.get("CONDUCTOR_TARGET", "") or "cpu",
-        debug_folder=environ.get("CONDUCTOR_DEBUG_DIR", "") or "debug_dir",
-        compile_seconds=number("CONDUCTOR_COMPILE_SECONDS", 300),
-    )
+    given: dict[str, Any] = {}
+    for field in fields(Conductor):
+        name = f"CONDUCTOR_{_CONDUCTOR.get(field.name, f'DEBUG_{field.name.upper()}')}"
+        value = environ.get(name, "").strip()
+        if not value:
+            continue
+        if isinstance(field.default, bool):
+            if value.lower() not in _YES + _NO:
+                raise ValueError(f"{name}={environ[name]!r}: use 0 or 1")
+            given[field.name] = value.lower() in _YES
+        elif isinstance(field.default, int):
+            if not value.isdigit():
+                raise ValueError(f"{name}={environ[name]!r}: use an integer, 0 or more")
+            given[field.name] = int(value)
+        else:
+            given[field.name] = environ[name]
+    return Conductor(**given)

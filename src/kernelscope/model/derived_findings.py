@@ -1,4 +1,4 @@
-"""What the values of a run show: writes that nobody declared, and where NaN and infinities arose."""
+"""What the values of a run show: undeclared writes, and where NaN and infinities arose."""
 
 from __future__ import annotations
 
@@ -27,15 +27,14 @@ def findings_in(calls: Iterable[KernelCall]) -> Iterator[Finding]:
 
 
 class _Contents:
-    """What the versions of tensors held when they were last read, within one execution of a graph.
+    """What the versions of tensors held when they were last read, within one graph call.
 
-    There every write is a recorded call. A version that holds something else when it is read again was
-    written by somebody who did not say so.
+    There every write is a recorded call: a version that then holds something else has an unrecorded writer.
     """
 
     def __init__(self) -> None:
         self._graph_call: int | None = None
-        self._held: dict[tuple[Any, ...], tuple[Any, int]] = {}  # by version: its hash, and who saw it
+        self._held: dict[tuple[Any, ...], tuple[Any, int]] = {}  # by version: its hash, and its reader
 
     def follow(self, call: KernelCall) -> Iterator[Finding]:
         if call.graph_call is None:
@@ -50,14 +49,11 @@ class _Contents:
             held, seen_by = self._held.setdefault(version, (pre[i], call.index))
             if not same_hash(held, pre[i]):
                 self._held[version] = pre[i], call.index
-                yield Finding(
-                    "unowned-write",
+                what = (
                     f"{call.arg_names[i]} of {call.kernel_name} changed since call {seen_by}, and no call "
-                    "between declares to have written to it; suspect your own code that ran there",
-                    call=call.index,
-                    kernel=call.kernel_name,
-                    arg=call.arg_names[i],
+                    "between declares to write to it; check your own code that ran there"
                 )
+                yield _finding("unowned-write", what, call, i)
         for i in sorted(post.keys() & storages.keys()):
             self._held[self._version(call, i, writes[storages[i][0]])] = post[i], call.index
 
@@ -75,14 +71,8 @@ def undeclared_writes(call: KernelCall) -> Iterator[Finding]:
         # A declared output in the same memory explains the change: the argument is an alias of it.
         if i in storages and storages[i][0] in written:
             continue
-        name = call.arg_names[i]
-        yield Finding(
-            "undeclared-write",
-            f"{call.kernel_name} changed {name}, which it declares as an input only",
-            call=call.index,
-            kernel=call.kernel_name,
-            arg=name,
-        )
+        what = f"{call.kernel_name} changed {call.arg_names[i]}, which it declares as an input only"
+        yield _finding("undeclared-write", what, call, i)
 
 
 def missing_writes(call: KernelCall) -> Iterator[Finding]:
@@ -90,14 +80,8 @@ def missing_writes(call: KernelCall) -> Iterator[Finding]:
     poison, post = call.poison_hashes, call.post_hashes
     for i in sorted(poison.keys() & post.keys()):
         if poison[i] == post[i]:
-            name = call.arg_names[i]
-            yield Finding(
-                "never-written",
-                f"{call.kernel_name} declares {name} as an output and wrote nothing to it",
-                call=call.index,
-                kernel=call.kernel_name,
-                arg=name,
-            )
+            what = f"{call.kernel_name} declares {call.arg_names[i]} as an output and wrote nothing to it"
+            yield _finding("never-written", what, call, i)
 
 
 def produced(call: KernelCall) -> Iterator[Finding]:
@@ -124,10 +108,8 @@ def produced(call: KernelCall) -> Iterator[Finding]:
             what = f"{found} {of} of {name}, out of finite inputs"
         else:
             continue
-        yield Finding(
-            "nan" if stats.nan else "inf",
-            f"{call.kernel_name} made {what}",
-            call=call.index,
-            kernel=call.kernel_name,
-            arg=name,
-        )
+        yield _finding("nan" if stats.nan else "inf", f"{call.kernel_name} made {what}", call, i)
+
+
+def _finding(kind: str, message: str, call: KernelCall, i: int) -> Finding:
+    return Finding(kind, message, call.index, call.kernel_name, call.arg_names[i])

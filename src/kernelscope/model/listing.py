@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 from kernelscope.events import Finding, RunInfo
@@ -15,14 +14,6 @@ from .call import KernelCall
 
 _WIDEST_NAME = 60
 _ROLE_MARKS = {"out": "→", "inout": "↔"}
-
-
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    index: int
-    kind: int
-    where: int
-    name: int
 
 
 def heading(info: RunInfo, calls: int, kernels: int, graphs: int) -> str:
@@ -43,12 +34,8 @@ def lines(calls: list[KernelCall], findings: Sequence[Finding]) -> Iterator[str]
 
 def call_lines(calls: list[KernelCall]) -> Iterator[str]:
     """A line for each call, under a line for each graph call."""
-    columns = _Columns(
-        index=max((len(str(c.index + 1)) for c in calls), default=0),
-        kind=max((len(c.kind) for c in calls), default=0),
-        where=max((len(short_frame(c.origin)) for c in calls), default=0),
-        name=min(max((len(c.kernel_name) for c in calls), default=0), _WIDEST_NAME),
-    )
+    cells = [(str(c.index + 1), c.kind, short_frame(c.origin), c.kernel_name) for c in calls]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for graph_call, group in groupby(calls, key=lambda c: c.graph_call):
         members = list(group)
         graph = members[0].graph
@@ -57,19 +44,14 @@ def call_lines(calls: list[KernelCall]) -> Iterator[str]:
             replay = f", replay {members[0].replay}" if members[0].replay is not None else ""
             yield f"graph {graph.id}{name} ({graph.direction}), step {members[0].step}{replay}"
         for call in members:
-            yield _call_line(call, columns)
+            yield _call_line(call, widths)
 
 
-def _call_line(call: KernelCall, columns: _Columns) -> str:
-    nested = "└ " if call.parent is not None else ""
-    parts = [
-        f"{call.index:>{columns.index}}",
-        f"{call.kind:<{columns.kind}}",
-        f"{short_frame(call.origin):<{columns.where}}",
-        f"{nested + call.kernel_name:<{columns.name}}",
-        _arguments(call),
-    ]
-    return ("  " + "  ".join(parts)).rstrip() + (f"  raised {call.error}" if call.error else "")
+def _call_line(call: KernelCall, widths: list[int]) -> str:
+    name = ("└ " if call.parent is not None else "") + call.kernel_name
+    line = f"  {call.index:>{widths[0]}}  {call.kind:<{widths[1]}}  {short_frame(call.origin):<{widths[2]}}"
+    line = f"{line}  {name:<{min(widths[3], _WIDEST_NAME)}}  {_arguments(call)}".rstrip()
+    return line + (f"  raised {call.error}" if call.error else "")
 
 
 def _arguments(call: KernelCall) -> str:

@@ -12,20 +12,20 @@ from typing import Any
 import torch
 
 from kernelscope import __version__
-from kernelscope.config import Config, place_from_environment
+from kernelscope.config import Config, rank_from_environment
 from kernelscope.events import RunInfo
 
 
 def run_info(config: Config) -> RunInfo:
-    place = place_from_environment()
+    rank = rank_from_environment()
     cuda: Any = torch.cuda
     devices = range(cuda.device_count()) if cuda.is_initialized() and cuda.is_available() else ()
     return RunInfo(
         uuid=str(uuid.uuid4()),
-        group=place.group,
-        rank=place.rank,
-        local_rank=place.local_rank,
-        world_size=place.world_size,
+        group=rank.group,
+        rank=rank.rank,
+        local_rank=rank.local_rank,
+        world_size=rank.world_size,
         host=socket.gethostname(),
         pid=os.getpid(),
         parent_pid=os.getppid(),

@@ -162,7 +162,7 @@ def test_as_many_elements_as_asked_for(
 
 def test_bad_variable_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONDUCTOR_DEBUG_MAX_ELEMENTS", "many")
-    with pytest.raises(Exception, match="CONDUCTOR_DEBUG_MAX_ELEMENTS='many': use a whole number"):
+    with pytest.raises(Exception, match="CONDUCTOR_DEBUG_MAX_ELEMENTS='many': use an integer"):
         torch.compile(add, backend="gcu")(torch.ones(2), torch.ones(2))
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernelscope.errors import RunError
-from kernelscope.events import Site
+from kernelscope.events import Kernel, Site
 from kernelscope.store.run_db import codec
 
 from .recorder import (
@@ -148,7 +148,7 @@ def _site_table(data: bytes, at: int) -> Iterator[tuple[int, Site]]:
             return
         try:
             kernel, row, arguments = json.loads(text)
-            site = codec.site_of(row, codec.kernel_of(kernel), map(codec.arg_of, arguments))
+            site = codec.site_of(row, Kernel(*kernel), map(codec.arg_of, arguments))
             yield int(row[0]), site
         except (ValueError, TypeError, KeyError, IndexError):
             return

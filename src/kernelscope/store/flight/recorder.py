@@ -87,17 +87,14 @@ class Flight:
         self._numbers = iter(range(1, _END))  # knows how many are left; a count does not say where it is
         places = range(HEADER_BYTES, self._ring_end, CELL.size)
         # One step of C for both, so that threads cannot come between: call + 1, and the place of its cell.
-        self.next_cell: Callable[[], tuple[int, int]] = zip(
-            self._numbers, cycle(places), strict=False
-        ).__next__
+        numbered = zip(self._numbers, cycle(places), strict=False)
+        self.next_cell: Callable[[], tuple[int, int]] = numbered.__next__
         self.steady: Callable[[int], SteadySite | None] = lambda number: None  # by the number in a note
         self._noted: dict[int, int] = {}  # site of a steady place, by its number
         self.limit = cells  # the newest call + 1 that has a cell, until the writer has taken older ones
         self.make_room: Callable[[int], None] = lambda number: None
         self.sites: dict[int, Site] = {}
-        self.uninitialised: dict[
-            int, tuple[int, ...]
-        ] = {}  # by site: uninitialised arguments of its noted calls
+        self.uninitialised: dict[int, tuple[int, ...]] = {}  # by site: arguments of its noted calls
         self.cuda_devices: dict[int, int] = {}  # by site
         self.new_sites: list[int] = []
         self._keeps_sites = True
@@ -109,13 +106,8 @@ class Flight:
 
     def noter(self, left: Callable[[int], None]) -> Callable[[CompactCall], Callable[[], None]]:
         """What notes a launch in few words; what it returns is to be called when the launch is over."""
-        ring, pack, known, next_cell, unpack = (
-            self.map,
-            NOTE.pack_into,
-            self._noted,
-            self.next_cell,
-            COMPACT_CALL.unpack,
-        )
+        ring, pack, known = self.map, NOTE.pack_into, self._noted
+        next_cell, unpack = self.next_cell, COMPACT_CALL.unpack
 
         def note(entry: CompactCall) -> Callable[[], None]:
             steady, graph_call, start_ns = unpack(entry)
@@ -268,9 +260,8 @@ class Flight:
             known.clear()
 
     def stopped(self, why: str) -> None:
-        self.map[STOPPED_AT : STOPPED_AT + STOPPED_BYTES] = why.encode("utf-8", "replace")[
-            :STOPPED_BYTES
-        ].ljust(STOPPED_BYTES, b"\0")
+        text = why.encode("utf-8", "replace")[:STOPPED_BYTES].ljust(STOPPED_BYTES, b"\0")
+        self.map[STOPPED_AT : STOPPED_AT + STOPPED_BYTES] = text
 
     def close(self) -> None:
         """Also in a forked child, for its copy. Who comes late finds no file, not another's."""
@@ -297,7 +288,7 @@ def _allocate(file: int, size: int) -> None:
 
 def site_text(site: Site) -> bytes:
     """A site in one record of the table: everything but the kernel's source."""
-    kernel = codec.kernel_row(site.kernel)
+    kernel = codec.row_of(site.kernel)
     rows: list[Any] = [
         [*kernel[:4], "", kernel[5]],
         codec.site_row(site),

@@ -133,12 +133,9 @@ def fingerprint_value(bits: int | None, other: str | None) -> Any:
 # -- what is written once ---------------------------------------------------------------------------------
 
 
-def kernel_row(kernel: Kernel) -> Row:
-    return kernel.id, kernel.name, kernel.kind, kernel.producer, kernel.source, kernel.source_hash
-
-
-def graph_row(graph: Graph) -> Row:
-    return tuple(getattr(graph, f.name) for f in fields(Graph))
+def row_of(record: Kernel | Graph | Mark | Finding) -> Row:
+    """Its fields in order, which are the columns of its table."""
+    return tuple(getattr(record, name) for name in record.__dataclass_fields__)
 
 
 def graph_call_row(call: GraphCall) -> Row:
@@ -169,28 +166,13 @@ def argument_rows(site: Site) -> Iterator[Row]:
         )  # fmt: skip
 
 
-def kernel_of(row: Row) -> Kernel:
-    return Kernel(*row)
-
-
-def graph_of(row: Row) -> Graph:
-    return Graph(*row)
-
-
 def arg_of(row: Row) -> Arg:
     name, role, dtype, shape, stride, device, kind, unread, wrapper_name, value, varies, returned = row
     spec = None
     if dtype is not None:
         spec = TensorSpec(dtype, numbers(shape), numbers(stride), device, kind, unread)
-    return Arg(
-        name,
-        role,
-        spec,
-        wrapper_name,
-        None if value is None else from_json(value),
-        bool(varies),
-        bool(returned),
-    )
+    held = None if value is None else from_json(value)
+    return Arg(name, role, spec, wrapper_name, held, bool(varies), bool(returned))
 
 
 def site_of(row: Row, kernel: Kernel, args: Iterable[Arg]) -> Site:
@@ -286,11 +268,3 @@ def info_of(rows: Iterable[Row]) -> RunInfo:
         if not isinstance(given[f.name], types.get(str(f.type), dict)):
             raise ValueError(f"info.{f.name} is {given[f.name]!r:.40}")
     return RunInfo(**{f.name: given[f.name] for f in fields(RunInfo)})
-
-
-def mark_row(mark: Mark) -> Row:
-    return mark.index, mark.kind, mark.text
-
-
-def finding_row(finding: Finding) -> Row:
-    return finding.kind, finding.message, finding.call, finding.kernel, finding.arg

@@ -69,7 +69,7 @@ class Database:
         if self._sites.get(site.id) is site and uninitialised is None:
             return
         if site.kernel.id not in self._kernels:
-            self._insert("kernels", [codec.kernel_row(site.kernel)])
+            self._insert("kernels", [codec.row_of(site.kernel)])
             self._kernels.add(site.kernel.id)
         self._insert("sites", [codec.site_row(site, uninitialised or ())])
         self._insert("arguments", list(codec.argument_rows(site)))
@@ -78,7 +78,7 @@ class Database:
     def graph_calls(self, graph_calls: Sequence[GraphCall]) -> None:
         for graph_call in graph_calls:
             if graph_call.graph.id not in self._graphs:
-                self._insert("graphs", [codec.graph_row(graph_call.graph)])
+                self._insert("graphs", [codec.row_of(graph_call.graph)])
                 self._graphs.add(graph_call.graph.id)
         self._insert("graph_calls", [codec.graph_call_row(g) for g in graph_calls])
 
@@ -120,10 +120,10 @@ class Database:
         self._insert("tensors", rows)
 
     def marks(self, marks: Sequence[Mark]) -> None:
-        self._insert("marks (call, kind, text)", [codec.mark_row(mark) for mark in marks])
+        self._insert("marks (call, kind, text)", [codec.row_of(mark) for mark in marks])
 
     def findings(self, findings: Sequence[Finding]) -> None:
-        rows = [codec.finding_row(finding) for finding in findings]
+        rows = [codec.row_of(finding) for finding in findings]
         self._insert("findings (kind, message, call, kernel, arg)", rows)
 
     def compiled(self, records: Sequence[Record]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
-from kernelscope.events import Call, Graph, GraphCall, Site
+from kernelscope.events import Call, Graph, GraphCall, Kernel, Site
 from kernelscope.store.run_db.reader import DatabaseReader, StoredFingerprints
 
 from . import codec
@@ -27,7 +27,7 @@ class RunRows:
         """Every site, with the arguments that its noted calls found uninitialised."""
         table = self._database().table
         with self._database().understood():
-            kernels = {row[0]: codec.kernel_of(row) for row in table("kernels")}
+            kernels = {row[0]: Kernel(*row) for row in table("kernels")}
             args: dict[int, list[Any]] = {}
             for row in table("arguments", "ORDER BY site, position"):
                 args.setdefault(row[0], []).append(codec.arg_of(row[2:]))
@@ -39,7 +39,7 @@ class RunRows:
     @cached_property
     def graphs(self) -> dict[int, Graph]:
         with self._database().understood():
-            return {row[0]: codec.graph_of(row) for row in self._database().table("graphs", "ORDER BY id")}
+            return {row[0]: Graph(*row) for row in self._database().table("graphs", "ORDER BY id")}
 
     def all_graph_calls(self) -> dict[int, GraphCall]:
         with self._database().understood():
