@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What one pass over a tensor tells; `stats` is None at level "hash", and for a dtype without numbers."""
+    """What one pass over a tensor gives; `stats` is None at level "hash", and for a dtype without numbers."""
 
     bits: int
     stats: Stats | None = None

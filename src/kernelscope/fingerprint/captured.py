@@ -1,8 +1,4 @@
-"""Fingerprints inside a CUDA graph.
-
-Kernels that are captured write to the same rows at every replay. So a graph has rows of its own, made before
-its capture begins, and after each replay they are copied to the log, behind it on the same stream.
-"""
+"""Fingerprints inside a CUDA graph: each replay writes the same rows, which are then copied to the log."""
 
 from __future__ import annotations
 
@@ -83,7 +79,7 @@ class CapturedRows:
 
 
 class CapturedFingerprints:
-    """Stands for a fingerprinter while a CUDA graph is captured, and brings what replays leave to its log."""
+    """A fingerprinter while a CUDA graph is captured; copies what replays leave to the log."""
 
     def __init__(self, fingerprinter: Fingerprinter, device: torch.device) -> None:
         self.fingerprinter = fingerprinter

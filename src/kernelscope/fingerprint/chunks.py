@@ -56,11 +56,9 @@ class Chunk:
 
 @cache
 def pool(device: int) -> torch.cuda.MemPool:
-    """Memory that only logs use.
+    """Memory that only logs use: kernels that are still queued may write to a block of the common pool.
 
-    A block from the common pool may still be written to by kernels that are queued on the stream it was freed
-    on, while we write to it from another. One pool for all logs that is never taken down, because that must
-    not happen while a CUDA graph is captured.
+    It is never taken down, because that must not happen while a CUDA graph is captured.
     """
     pool = torch.cuda.MemPool()
     # Not at the end either: a process that ends after a capture has failed would be aborted.
@@ -70,10 +68,7 @@ def pool(device: int) -> torch.cuda.MemPool:
 
 @contextmanager
 def during_captures() -> Iterator[None]:
-    """What CUDA would not allow while a graph is captured: to load a kernel, to ask for an event.
-
-    None of it concerns the capture, and without this it would spoil it.
-    """
+    """Allow what would otherwise spoil a capture and does not concern it: load a kernel, query an event."""
     mode = ctypes.c_int(_RELAXED)
     exchange = _driver().cuThreadExchangeStreamCaptureMode
     exchange(ctypes.byref(mode))

@@ -1,8 +1,7 @@
-"""Where fingerprints wait until somebody reads them.
+"""Where fingerprints wait until they are read; a row is never moved or dropped.
 
-A row is never moved or dropped. On a device the log holds the sums of the definition, written by kernels
-that may still be queued; dtype and length are mixed in when a row is read. At level "stats" each row has its
-statistics beside it.
+On a device the log holds the sums of the definition, written by kernels that may still be queued; dtype and
+length are mixed in when a row is read.
 """
 
 from __future__ import annotations
@@ -40,10 +39,8 @@ class Rows(Protocol):
     def stats_entry(self, row: int) -> torch.Tensor: ...
 
     def scratch(self, stream: int, programs: int) -> int:
-        """The address of memory for what programs of one launch tell each other: zeros, then their records.
-
-        A stream's launches follow each other, so they share it. A launch leaves its counters as zero.
-        """
+        """The address of memory that the programs of one launch share: counters, zero again at its end,
+        then their records. Launches of one stream follow each other, so they use the same."""
 
 
 class HostLog:
@@ -150,7 +147,7 @@ class DeviceLog:
             return copy, torch.cuda.current_stream(self.device).record_event()
 
     def chunk(self, row: int) -> Chunk:
-        """The piece of the log that a row is in: who writes there without `written` counts it there."""
+        """The piece of the log that a row is in, where writers that do not call `written` count."""
         return self._sums[row // CHUNK_ROWS]
 
     def stats_chunk(self, row: int) -> Chunk:
@@ -222,10 +219,7 @@ class DeviceLog:
         return Stats.from_row(found.tolist(), self._numels[row])
 
     def drain(self, stream: int) -> None:
-        """Now and then, have the current stream bring to the host what it has written.
-
-        Nobody waits for that. What has arrived can be read even after a fault of the device.
-        """
+        """Now and then, enqueue a copy of the log to the host, which survives a fault of the device."""
         now = monotonic()
         if now < self._next_drain:
             return

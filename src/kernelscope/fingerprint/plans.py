@@ -1,7 +1,6 @@
-"""Fingerprints that are known in advance: the same tensors, laid out alike, each time a graph executes.
+"""Fingerprints that are known in advance: the same tensors, laid out alike, in each call of a graph.
 
-A plan has a row for every tensor that one execution fingerprints. An execution reserves them all at once;
-then each flush takes some of them, given nothing but where they lie.
+A graph call reserves the rows of all its tensors at once; each flush then needs only their addresses.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ Flushes: TypeAlias = Sequence[Sequence[int]]  # rows of tensors
 
 
 class CannotPlan(Exception):
-    """Why these tensors have to be looked at each time."""
+    """Why these tensors cannot be planned."""
 
 
 class Plan(Protocol):
@@ -42,20 +41,14 @@ class Plan(Protocol):
     flushes: list[Callable[..., None]]  # given an execution, and tensors with the addresses of its own
 
     def begin(self) -> tuple[tuple[Any, ...], Slot]:
-        """Reserve the rows of one execution: what its flushes are given, and the slot of the first row.
-
-        That slot is also the last of what the flushes are given.
-        """
+        """Reserve rows: what flushes are given, which ends with the first slot; and that slot."""
 
     def ended(self, execution: Any, *, broken_off: bool) -> None:
         """All of its flushes have been called; or it raised, and some never will be."""
 
 
 def in_one_pass(fingerprinter: Fingerprinter, tensor: TensorSpec, view: TensorSpec) -> bool:
-    """Whether a plan need not read a view that begins where a tensor does once more.
-
-    Bits of both come from one pass where the kernel can; statistics of the same elements are the same.
-    """
+    """Whether one pass reads a tensor and a view that begins where it does."""
     plannable = (
         fingerprinter.kinds == ("bits",) and tensor.dtype == view.dtype and tensor.device.startswith("cuda")
     )
@@ -77,10 +70,10 @@ def plan(
 ) -> Plan:
     """Prepare to fingerprint these tensors, in these groups; a flush calls `failed` instead of raising.
 
-    `swapped` has the rows of views that are read with their tensors, as `in_one_pass` allows.
+    `swapped` has the rows of views that `in_one_pass` allows to read with their tensors.
     """
     if fingerprinter.kinds != ("bits",):
-        raise CannotPlan("more than bits and statistics are wanted")
+        raise CannotPlan("a plan takes only bits and statistics")
     devices = {spec.device for spec in tensors}
     if len(devices) != 1:
         raise CannotPlan(f"the tensors are on {sorted(devices) or 'no device'}")
@@ -90,7 +83,7 @@ def plan(
     salts = array("Q", [salt(d, layout.nbytes) for d, layout in zip(dtypes, layouts, strict=True)])
     made: _HostPlan | _CudaPlan
     if device.type == "cpu" and fingerprinter.has_stats:
-        raise CannotPlan("statistics on the CPU take longer than looking")
+        raise CannotPlan("statistics on the CPU gain nothing from a plan")
     if device.type == "cpu":
         made = _HostPlan(fingerprinter, tensors, layouts, salts, flushes)
     elif device.type != "cuda":
@@ -127,10 +120,7 @@ def _guarded(
     with_memory: int,
     failed: Callable[[], None],
 ) -> tuple[Callable[..., None], Callable[[Any, int], None]]:
-    """The flush, given tensors; and what is called when the driver refuses a launch of it.
-
-    Of the tensors so many are `with_memory`: an empty one has no address.
-    """
+    """The flush, given tensors of which so many are not empty; and what is called when a launch fails."""
     modes = torch._C._len_torch_function_stack
 
     def guarded(execution: Any, *tensors: torch.Tensor) -> None:
@@ -141,7 +131,12 @@ def _guarded(
             else:
                 addresses = [tensor.data_ptr() for tensor in tensors]
             if 0 in addresses and len(addresses) - addresses.count(0) < with_memory:
-                _give_up(fingerprinter, execution, rows, "its memory, or that of a tensor beside it, is gone")
+                _give_up(
+                    fingerprinter,
+                    execution,
+                    rows,
+                    "its memory, or that of a tensor of the same flush, was freed",
+                )
             else:
                 flush(execution, *addresses)
         except Exception as error:
@@ -149,9 +144,7 @@ def _guarded(
             failed()
 
     def refused(execution: Any, error: int) -> None:
-        _give_up(
-            fingerprinter, execution, rows, f"the driver refused to launch its kernel (CUDA error {error})"
-        )
+        _give_up(fingerprinter, execution, rows, f"the driver did not launch its kernel (CUDA error {error})")
         failed()
 
     return guarded, refused
@@ -238,7 +231,9 @@ class _CudaPlan(_Rows):
         self._device = device.index
         self._number, self._log = fingerprinter.log_of(device)
         if len(salts) > self._log.rows_at_once:
-            raise CannotPlan(f"{len(salts)} fingerprints in one graph are too many")
+            raise CannotPlan(
+                f"{len(salts)} fingerprints in one graph are too many; {self._log.rows_at_once} is the most"
+            )
         end: Sequence[Part] = [records] if records is not None and records.count else []
         numbers = [n for flush in (*flushes, end) for part in flush for n in part.table] or [0]
         self._table, self._ready = self._log.on_device(numbers)

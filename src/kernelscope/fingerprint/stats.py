@@ -1,4 +1,4 @@
-"""What level "stats" tells of a tensor beside its bits. Plain data: reading a run needs no torch."""
+"""The statistics of a tensor. Plain data: reading a run needs no torch."""
 
 from __future__ import annotations
 

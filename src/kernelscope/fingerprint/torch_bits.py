@@ -21,8 +21,8 @@ from . import definition
 from .definition import DTYPE_CODES, MASK64, WORD_BYTES
 
 # Size of one chunk's buffer; multiples of 128, so that a chunk boundary is a word boundary for every dtype.
-# `bits` holds four such buffers. A CPU chunk should stay in the cache; a device chunk should be large against
-# the cost of a launch.
+# `bits` holds four of them. A CPU chunk should stay in the cache; a device chunk should be large against the
+# cost of a launch.
 CPU_CHUNK_BYTES = 256 << 10
 DEVICE_CHUNK_BYTES = 8 << 20
 
@@ -175,7 +175,7 @@ def _pieces(tensor: torch.Tensor, start: int, stop: int) -> Iterator[torch.Tenso
 
 
 def poison(tensor: torch.Tensor) -> None:
-    """Fill memory that nobody has written to yet with a pattern that a kernel is unlikely to leave there."""
+    """Fill uninitialised memory with a pattern that a kernel is unlikely to leave there."""
     carrier = _carrier(tensor)
     carrier.fill_(int.from_bytes(b"\xa5" * carrier.itemsize, "little", signed=carrier.itemsize > 1))
 

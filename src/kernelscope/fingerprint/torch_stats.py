@@ -1,8 +1,7 @@
 """The straightforward engine for level "stats": plain torch operations, on any device, without a sync.
 
-Used where there is neither a compiler nor Triton, and for lazy conjugates. Sums are taken by adding halves
-onto each other, element by element, because torch's own reductions depend on the number of threads.
-The caller has switched off autograd and every mode (see `hashes.quiet`).
+Sums are taken by adding halves onto each other, because torch's reductions depend on the number of threads.
+The caller has switched off autograd and every mode (see `torch_bits.quiet`).
 """
 
 from __future__ import annotations

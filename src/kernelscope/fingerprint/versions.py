@@ -1,9 +1,7 @@
-"""Each version of a tensor is fingerprinted once.
+"""Each version of a tensor is fingerprinted once while one graph call lasts, where every write is recorded.
 
-A version is a view of a storage after a known number of writes; a view of another shape that reads the same
-elements in the same order is the same one. It is only taken for known while one execution of a compiled graph
-lasts: there every write is a recorded call. Between graphs anything may have happened, so there everything is
-read again.
+A view of another shape that reads the same elements in the same order is the same version. Between graphs
+everything is read again.
 """
 
 from __future__ import annotations
@@ -16,13 +14,13 @@ import torch
 
 from .fingerprinter import NotFingerprintable, Slot, why_not
 
-# Storage, writes seen, offset, view, stream: a fingerprint taken on another stream may still be under way.
+# Storage, epoch, offset, view, stream: a fingerprint taken on another stream may still be under way.
 Version: TypeAlias = tuple[int, int, int, int, int]
 Tensors: TypeAlias = dict[int, tuple[Version, torch.Tensor]]
 
 
 class AnyFingerprinter(Protocol):
-    """Takes fingerprints: a `Fingerprinter`, or what stands for it while a CUDA graph is captured."""
+    """A `Fingerprinter`, or what takes its place while a CUDA graph is captured."""
 
     @property
     def sees_shapes(self) -> bool:
@@ -32,8 +30,8 @@ class AnyFingerprinter(Protocol):
     def take_known(self, tensors: Sequence[torch.Tensor]) -> list[Slot]: ...
 
 
-# An execution of a graph, and how often something may have been written behind our back: while both stay the
-# same, a version is known.
+# A graph call, and how often something may have been written unrecorded: while both stay the same, a version
+# is known.
 Span: TypeAlias = tuple[int, int]
 
 
@@ -86,5 +84,5 @@ class Versions:
 
 
 def _is_lazy(tensor: torch.Tensor) -> bool:
-    """Whether its elements are not what its memory holds: a conjugate or negation that nobody has written."""
+    """Whether its elements are not what its memory holds: a conjugate or negation that is not written out."""
     return tensor.is_conj() or tensor.is_neg()

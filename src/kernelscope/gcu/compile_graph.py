@@ -149,7 +149,7 @@ def _to_dag(
 
 
 def _remove_unused(dag: Dag) -> None:
-    """Drop what nobody reads; what runs through ATen may do more than its result shows, and stays."""
+    """Drop nodes that are not read, except ATen calls, which may have side effects."""
     wanted = set(dag.outputs)
     left = []
     for n in reversed(dag.nodes):

@@ -1,4 +1,4 @@
-"""Seeing the whole way of a graph down to machine code: `CONDUCTOR_DEBUG*`, or `enable_debug_tracing`."""
+"""Traces of a graph on its way to machine code: `CONDUCTOR_DEBUG*`, or `enable_debug_tracing`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def disable_debug_tracing() -> None:
 
 
 def follow_environment() -> None:
-    """Forget what was asked for in the program."""
+    """Follow the environment again."""
     global _chosen
     _chosen = None
 

@@ -119,7 +119,7 @@ def test_what_only_the_running_program_can_tell(tmp_path: Path, capfd: pytest.Ca
     for at, step, said in (
         (2, 1, "f:7:35: an index is out of bounds for 2 tiles"),
         (-1, 1, "f:7:35: an index is out of bounds for 2 tiles"),
-        (0, 0, "f:5:13: a step of step is not above 0"),
+        (0, 0, "f:5:13: the step must be above 0, not step"),
     ):
         with pytest.raises(RuntimeError, match=said):
             program.call("f", x, at, step)

@@ -117,7 +117,7 @@ def test_what_does_not_fit_together(launcher: Launcher, setting: Setting) -> Non
     missing = Prepared(1, 1, 1, 0, False, (1,), ((1, 0, 0),), ())
     with pytest.raises(ValueError, match="does not have"):
         launcher.flush((1, 1), [missing], print, print, stream=1, counted=())
-    with pytest.raises(ValueError, match="more numbers"):
+    with pytest.raises(ValueError, match="at most 64 numbers"):
         launcher.flush(
             (1, 1), [Prepared(1, 1, 1, 0, False, (1,) * 65, (), ())], print, print, stream=1, counted=()
         )

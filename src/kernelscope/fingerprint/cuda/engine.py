@@ -25,7 +25,7 @@ _STRIDED_NUMBERS = 3 + 2 * _DIMENSIONS
 def unavailable() -> str:
     """Why the engine cannot be used; empty when it can."""
     if not torch.cuda.is_available():
-        return "no CUDA device"
+        return "there is no CUDA device"
     if importlib.util.find_spec("triton") is None:
         return "triton is not installed"
     import triton
@@ -36,7 +36,7 @@ def unavailable() -> str:
 def accumulate(tensors: Sequence[torch.Tensor], log: int, device: int) -> list[bool]:
     """Enqueue the sums of these tensors into consecutive entries from the address `log` on.
 
-    Tells for each whether it could be done; conjugate and negative views are left to the caller.
+    Gives for each whether it could be done; conjugate and negative views are left to the caller.
     """
     current = torch._C._cuda_getDevice()
     if current != device:
@@ -120,7 +120,7 @@ class _Engine:
 
 
 class Layout:
-    """How a tensor's elements lie, and what the kernels want to know about it."""
+    """How a tensor's elements lie, and what the kernels need of it."""
 
     def __init__(self, shape: Sequence[int], stride: Sequence[int], itemsize: int) -> None:
         self._shape, self._stride = tuple(shape), tuple(stride)

@@ -2,7 +2,7 @@
 //
 // A Flush is called with an execution (a tuple, mostly numbers) and tensors. Whatever is out of the ordinary
 // goes to `carefully`, a Python function that is given the same: a mode that would see our calls, a tensor
-// without memory, an address that is no multiple of 8, a thread without a context.
+// without memory, an address that is not a multiple of 8, a thread without a context.
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -158,7 +158,7 @@ bool read_filled(PyObject* given, size_t numbers, std::vector<Filled>* into) {
         if (!PyArg_ParseTuple(PyTuple_GET_ITEM(given, i), "nnL", &f.number, &f.from, &more)) return false;
         f.more = more;
         if (f.number < 0 || f.from < 0 || static_cast<size_t>(f.number) >= numbers) {
-            PyErr_SetString(PyExc_ValueError, "a number that the launch does not have");
+            PyErr_SetString(PyExc_ValueError, "the launch does not have this number");
             return false;
         }
         into->push_back(f);
@@ -174,7 +174,7 @@ bool read_launch(PyObject* given, Launch* into) {
         return false;
     into->function = reinterpret_cast<void*>(function);
     if (PyTuple_GET_SIZE(numbers) > kMostNumbers) {
-        PyErr_SetString(PyExc_ValueError, "more numbers than a launch can have");
+        PyErr_SetString(PyExc_ValueError, "a launch can have at most 64 numbers");
         return false;
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(numbers); i++) {

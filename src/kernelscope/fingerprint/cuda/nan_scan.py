@@ -1,7 +1,7 @@
-"""Looks for NaN and infinities on a GPU, and never waits: what is found is in memory of the host, as a flag.
+"""Looks for NaN and infinities on a GPU without waiting: a kernel raises a flag in memory of the host.
 
-Every tensor has a row, in the order in which they were looked at. Rows stay zero where all is finite, so they
-are handed out again and again. Somebody who sees the flag raised waits once and reads them.
+Every tensor has a row, which stays zero where all is finite, so rows are used again. They are read once the
+flag is up.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ BLOCK = 1024
 _WORDS_A_PROGRAM = 8 * BLOCK
 _PROGRAMS_AT_MOST = 132 * 8
 NAN, POS_INF, NEG_INF = 1, 2, 4
-# A tensor that fills its memory: address, and what the kernel wants to know about it but the programs.
+# A tensor that fills its memory: its address, and size and kind as `about` packs them.
 Piece = tuple[int, int]
 
 
 class CannotScan(Exception):
-    """Why a tensor inside a CUDA graph cannot be looked at."""
+    """Why a tensor inside a CUDA graph cannot be checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,13 @@ class DeviceScan:
             if captured:
                 first = self._next_captured
                 if first + count > ROWS + CAPTURED_ROWS:
-                    raise CannotScan(f"there is room for {CAPTURED_ROWS} tensors in CUDA graphs")
+                    raise CannotScan(f"CUDA graphs have more than {CAPTURED_ROWS} tensors to check")
                 self._next_captured += count
                 return first
             if count > ROWS // 4:
-                raise ValueError(f"{count} tensors in one graph are too many to look at")
+                raise ValueError(
+                    f"{count} tensors in one graph are too many to check; {ROWS // 4} is the most"
+                )
             first = self._next if self._next + count <= ROWS else 0
             self._next = first + count
             return first
@@ -98,11 +100,7 @@ class DeviceScan:
                 launch(self.device.index, programs, stream, (at, self._flag.data_ptr(), self._wanted, *batch))
 
     def prepare(self, row: int, pieces: Sequence[tuple[int, int]]) -> list[Prepared | None]:
-        """Launches that look at neighbouring rows, from this one of an execution on.
-
-        A piece is the place of its tensor, and what there is to know about it. An execution has the address
-        of its first row in front.
-        """
+        """Launches for the rows from this one on; a piece is the place of its tensor, and `about` it."""
         made: list[Prepared | None] = []
         for start in range(0, len(pieces), AT_ONCE):
             some = pieces[start : start + AT_ONCE]
@@ -159,7 +157,7 @@ def kind_of(dtype: torch.dtype) -> int | None:
 
 
 def about(nbytes: int, kind: int) -> int:
-    """What the kernel wants to know of a tensor, but the programs."""
+    """Size and kind of a tensor, packed for the kernel."""
     return nbytes // 8 | nbytes % 8 << 48 | kind << 51
 
 

@@ -241,7 +241,7 @@ def _numbers(layout: Layout) -> list[int]:
 
 
 def _last(layout: int) -> int:
-    """The last layout that a kernel for this one knows; it is compiled for few such sets."""
+    """The last layout that a kernel for this one knows; it is compiled for few sets of layouts."""
     from kernelscope.fingerprint.cuda.kernels.planned import BOTH, STRIDED
 
     return BOTH if layout <= BOTH else STRIDED

@@ -35,7 +35,7 @@ Places: TypeAlias = Callable[[int], tuple[int, int, int]]
 def accumulate(tensors: Sequence[torch.Tensor], log: Rows, first: int) -> list[bool]:
     """Enqueue sums and statistics of these tensors into the log's rows from `first` on.
 
-    Tells for each whether it could be done; conjugate and negative views are left to the caller.
+    Gives for each whether it could be done; conjugate and negative views are left to the caller.
     """
     device = log.device.index
     if torch._C._cuda_getDevice() != device:
@@ -100,7 +100,7 @@ class _Engine:
         cuda._launch(kernel, batch.programs, stream, (*places(batch.programs), *batch.numbers, *how))
 
     def flat_kernel(self, batch: Batch, misaligned: bool, *, later: bool) -> tuple[Any, list[int]]:
-        """The kernel for such a batch, and the constants that Python has to give it."""
+        """The kernel for a batch, and the constants that Python passes to it."""
         how = {
             "KINDS": batch.kinds,
             "MISALIGNED": misaligned,

@@ -1,4 +1,4 @@
-"""What the kernels of level "stats" are told: tensors for one launch, cut into shares. Needs no torch."""
+"""The arguments of the kernels for statistics: tensors for one launch, cut into shares. Needs no torch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def words_of_records(count: int) -> int:
 
 
 class Batch:
-    """Tensors for one launch, as the kernel is told of them."""
+    """Tensors for one launch, as the kernel takes them."""
 
     def __init__(self) -> None:
         # Address, bytes, programs up to its last, dtype code, row, first record.

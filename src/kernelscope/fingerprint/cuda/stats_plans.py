@@ -1,8 +1,4 @@
-"""Planned fingerprints with statistics on a GPU: what is launched is known, up to the addresses.
-
-The launches of a graph's execution leave records, and one at its end merges those of all tensors: nobody has
-to wait for the last program of each.
-"""
+"""Planned statistics on a GPU: launches leave records, and the last of a graph call merges them."""
 
 from __future__ import annotations
 

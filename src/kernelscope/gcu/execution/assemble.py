@@ -109,7 +109,7 @@ class _Assembly:
         return place
 
     def _symbol_slots(self, names: set[str]) -> dict[str, int]:
-        """Slots that hold symbols; one that is no argument is read from a tensor's shape, once."""
+        """Slots that hold symbols; one that is not an argument is read from a tensor's shape, once."""
         for name in names - set(self.symbols):
             place = self.slot(name)
             node, dim = self._dimension(name)
@@ -126,7 +126,7 @@ class _Assembly:
                 for dim, size in enumerate(value.shape):
                     if str(size_of(size)) == name:
                         return node, dim
-        raise RuntimeError(f"nothing tells the size {name} of this graph")
+        raise RuntimeError(f"no input has the size {name} of this graph")
 
     def _launch(self, kernel: Kernel) -> None:
         dag = self.lowered.dag

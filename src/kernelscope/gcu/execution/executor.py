@@ -22,7 +22,7 @@ from .program import Program
 
 Slots = list[Any]
 _empty = torch.empty_strided
-_CPU = torch.device("cpu")  # said each time: the default device may be another
+_CPU = torch.device("cpu")  # always given: the default device may be another
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Sized:
 
 
 def _renamed(size: Size) -> Any:
-    """Without the assumptions that torch puts on symbols, which lambdify tells apart."""
+    """Without the assumptions that torch puts on symbols, which lambdify distinguishes."""
     import sympy
 
     if isinstance(size, int):
@@ -124,7 +124,7 @@ class Launch:
 
 @dataclass
 class AtenCall:
-    """One operator that runs through ATen, or a view that such an operator needs."""
+    """One operator that runs through ATen, or a view that one needs."""
 
     target: Any
     args: Any

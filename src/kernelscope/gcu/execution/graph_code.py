@@ -120,7 +120,7 @@ class _Writer:
 
 
 class _Name(str):
-    """A variable, to be told from a string."""
+    """A variable, as opposed to a string."""
 
 
 def _allocation(output: Output) -> str:

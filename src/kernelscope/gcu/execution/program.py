@@ -57,7 +57,7 @@ class Program:
         return found
 
     def failure(self) -> str:
-        """What the last failed call said."""
+        """The message of the last failed call."""
         text = str(self._lib.choreo_failure().decode(errors="replace"))
         self._lib.choreo_clear()
         return text

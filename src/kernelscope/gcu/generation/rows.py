@@ -1,6 +1,6 @@
 """Kernels that reduce: softmax, layer norm, sums over rows and over columns.
 
-A unit of work is one row, or one strip of columns. It is gone through once for each chain of reductions: a
+A unit of work is one row, or one strip of columns. It is read once for each chain of reductions: a
 pass computes what it can for each element, and reduces; what follows from that is computed once; then comes
 the next.
 """

@@ -182,7 +182,7 @@ class Dag:
         for n in self.nodes:
             for b in n.reads:
                 if b not in self.buffers:
-                    raise GraphError(f"after {after}: {n.name} reads {b}, which is no buffer")
+                    raise GraphError(f"after {after}: {n.name} reads {b}, which is not a buffer")
                 if b not in known and b not in made:
                     raise GraphError(f"after {after}: {n.name} reads {b} before it is computed")
             for a in (*n.inputs, *filter(None, [n.stores])):

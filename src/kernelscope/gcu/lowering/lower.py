@@ -36,7 +36,7 @@ class Lowered:
     views: dict[str, Strided] = field(default_factory=dict)  # by name of the FX node
     fallbacks: list[Fallback] = field(default_factory=list)
     renamed: dict[str, str] = field(default_factory=dict)  # FX placeholder → name in the DAG
-    told: set[str] = field(default_factory=set)  # symbols whose numbers the inputs tell
+    told: set[str] = field(default_factory=set)  # symbols whose values the inputs give
 
 
 def lower(
@@ -68,9 +68,9 @@ class _Lowering(PointwiseLowering, ShapeLowering):
             elif is_tensor(node) or isinstance(node.meta.get("val"), list | tuple):
                 self._call(node)
             elif node.meta.get("val") is None:
-                self._fall_back(node, "it has no result: it is there for what it does")
+                self._fall_back(node, "it has no result and runs for its side effect")
             elif _packet(node.target) == "_local_scalar_dense":
-                self._fall_back(node, "a number that the program reads")
+                self._fall_back(node, "the program reads its value as a number")
         return out
 
     def _input(self, node: torch.fx.Node) -> None:
@@ -146,10 +146,10 @@ class _Lowering(PointwiseLowering, ShapeLowering):
         known = self.out.views.get(base.name)
         value, before = node.meta["val"], base.meta["val"]
         if known is None or value.dtype != known.dtype:
-            raise Refused("a view of something unknown")
+            raise Refused("its operand is not a tensor of this graph")
         moved = size_of(value.storage_offset() - before.storage_offset())
         if not _shares(node):
-            raise Refused("it copies")
+            raise Refused("it copies its operand")
         self.out.views[node.name] = strided(known.buffer, value, known.offset + moved)
 
     def _fall_back(self, node: torch.fx.Node, reason: str) -> None:

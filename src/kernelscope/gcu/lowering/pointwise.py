@@ -62,7 +62,7 @@ def _effective(function: str, limit: Any, dtype: torch.dtype) -> Any:
                 return torch.tensor(info.min, dtype=dtype).clamp(min=limit).item()
             return torch.tensor(info.max, dtype=dtype).clamp(max=limit).item()
     except RuntimeError as error:
-        raise Refused("a limit that eager refuses") from error
+        raise Refused("eager does not accept this limit") from error
 
 
 class PointwiseLowering:
@@ -164,7 +164,7 @@ class PointwiseLowering:
             if wanted is torch.bool:
                 value = bool(value)
             if not wanted.is_floating_point and isinstance(value, float) and not math.isfinite(value):
-                raise Refused(f"{value} as an integer, which must raise")
+                raise Refused(f"converting {value} to an integer must raise an error")
             return number(value, compute_type(wanted) if exact else ELEMENT[wanted]), set()
         raise Refused(f"its operand {value!r} is not a number")
 
@@ -194,7 +194,7 @@ class PointwiseLowering:
         promotion = TO_FLOAT if mode is None else DEFAULT
         compute = self._promoted(promotion, operands)
         if not compute.is_floating_point:
-            raise Refused("integer division, which must raise on zero")
+            raise Refused("integer division must raise an error on zero")
         bodies = {None: "($0 / $1)", "floor": "__floordiv($0, $1)", "trunc": "__trunc($0 / $1)"}
         self.emit(node, "div", bodies[mode], [(o, compute) for o in operands], (1,))  # type: ignore[index]
 

@@ -53,7 +53,7 @@ class ShapeLowering:
         if not isinstance(correction, int | float) or not dtype.is_floating_point or not reduced:
             raise Refused("no lowering for these arguments")
         if any(isinstance(s, int) and s == 0 for s in given.shape) or self.hint(counted) < 2:
-            raise Refused("the variance of too few numbers")
+            raise Refused("a variance of fewer than two numbers")
         compute = compute_type(dtype)
         wide = {"f32": torch.float32, "f64": torch.float64}[compute]
         stores = self._stores(given.shape, reduced, stride, keep)
@@ -103,7 +103,7 @@ class ShapeLowering:
             self._copied(node, name, given, keep, reduced, text)
             return
         if any(isinstance(s, int) and s == 0 for s in given.shape):
-            raise Refused("a reduction of nothing")
+            raise Refused("a reduction over no elements")
         stores = self._stores(given.shape, reduced, out_stride, keep)
         compute = compute_type(dtype)
         made = (out_shape, out_stride, dtype)
@@ -169,9 +169,9 @@ class ShapeLowering:
         shape, stride, dtype = self.geometry(node)
         work = self.hint(times(product(a.shape), b.shape[-1]))
         if work > self.matmul_limit:
-            raise Refused(f"a large matmul ({work} products), which ATen does best")
+            raise Refused(f"a large matmul ({work} products); ATen is faster")
         if work == 0 or self.hint(product(shape)) == 0:
-            raise Refused("a matmul of nothing")
+            raise Refused("a matmul without elements")
         if a.dtype != b.dtype or not dtype.is_floating_point:
             raise Refused(f"no lowering for {dtype}")
         # Over [batch…, m, n, k], with the sum over k.

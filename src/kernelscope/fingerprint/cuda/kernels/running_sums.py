@@ -69,7 +69,7 @@ def add_finite(  # type: ignore[no-untyped-def]
 
 @triton.constexpr_function  # type: ignore[untyped-decorator]
 def can_be_packed(kind: int) -> bool:
-    """Whether Hopper compares two such numbers at once: those of two bytes, and what fits into float16."""
+    """Whether Hopper compares two of them at once: numbers of two bytes, and what fits into float16."""
     return kind in (10, 11, 17, 18)
 
 

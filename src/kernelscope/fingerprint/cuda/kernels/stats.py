@@ -1,13 +1,13 @@
 """The Triton kernels of level "stats". Imported only where there is a GPU.
 
-Statistics do not depend on the order of the elements but for their last digits, so tensors are gone through
-as they lie in memory, whatever their dimensions. A tensor is cut into shares, and where the cuts lie depends
+Statistics depend on the order of the elements only in their last digits, so tensors are read as they lie in
+memory, whatever their dimensions. A tensor is cut into shares, and where the cuts lie depends
 on its size alone. A program sums up one share, in lanes that each go through their elements in order, and
 leaves a record; the program that finishes last merges the records in order. So the same tensor gives the same
 numbers, whatever ran first.
 
-Full tiles are summed up as if every number were finite and near the first; when that turns out wrong, the
-share is gone through again with care.
+Full tiles are summed up as if every number were finite and near the first; where that was wrong, the share is
+read again with checks.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _WORD = tl.constexpr(1 << 64)
 def flat_sum(address, nbytes, program, programs, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """The whole words of a contiguous, aligned tensor that are this program's, BLOCK of them at a time.
 
-    A thread has two neighbouring words at once, and two such loads on their way.
+    A thread has two neighbouring words at once, and two loads on their way.
     """
     LANES: tl.constexpr = BLOCK // 4
     words = nbytes // 8
@@ -221,8 +221,8 @@ def runs_sum(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """A tensor of up to four dimensions whose innermost runs of bytes lie together, and can be quartered.
 
-    Where a run is costs much to find out, so that a thread takes two words from each of its quarters, of
-    size0 such pairs; other dimensions have sizes, and strides in bytes.
+    Finding a run costs much, so that a thread takes two words from each of its quarters, of size0 pairs;
+    other dimensions have sizes, and strides in bytes.
     """
     LANES: tl.constexpr = BLOCK // 4
     pairs = (nbytes // 64).to(tl.int32)

@@ -52,7 +52,7 @@ class DataExpressions:
                 if not isinstance(future, Future):
                     raise ChoreoError("only a future has .data", e.span)
                 if future.data is None:
-                    raise ChoreoError("nothing has been copied there yet", e.span)
+                    raise ChoreoError("no data has been copied into it yet", e.span)
                 return future.data
             case tree.ChunkAt():
                 return self._chunk(self.data(e.of), None, e.index, e.span)
@@ -62,7 +62,7 @@ class DataExpressions:
                 return self._subspan(self.data(e.of), e.sizes, e.index, e.span)
             case tree.SpanAs():
                 return self._span_as(self.data(e.of), self.shape(e.dims), e.span)
-        raise ChoreoError("data is needed here", e.span)
+        raise ChoreoError("expected data here", e.span)
 
     def _indices(self, items: tuple[tree.Expr, ...]) -> list[tuple[Bounded | Scalar | None, Span]]:
         """Index expressions one by one; None where a whole dimension is meant."""
@@ -74,7 +74,7 @@ class DataExpressions:
             for each in self._flat(item):
                 number = each if isinstance(each, Bounded) else self._number(each)
                 if isinstance(number, Scalar) and number.type in FRACTIONS:
-                    raise ChoreoError(f"an index is an integer, and this is a {number.type}", item.span)
+                    raise ChoreoError(f"an index must be an integer, not {number.type}", item.span)
                 found.append((number, item.span))
         return found
 
@@ -106,7 +106,7 @@ class DataExpressions:
             if not isinstance(at, Bounded) and at.high is not None and at.low == at.high:
                 number = dim(at.high)
             if isinstance(at, Scalar) and count.value is not None and _outside(at, count.value):
-                raise ChoreoError(f"chunk {_range(at)} of {count} chunks", where)
+                raise ChoreoError(f"chunk {_range(at)} is out of range: there are {count} chunks", where)
             if isinstance(at, Scalar) and _is_unproven(at, at, count):
                 number = Dim(None, self._within(at, count, where, "chunks").text)
             offset = add(offset, mul(mul(number, size), stride))
@@ -137,7 +137,7 @@ class DataExpressions:
             number = self._number(at)
             last = None if number.high is None or size.value is None else (number.high + 1) * size.value
             if last is not None and extent.value is not None and last > extent.value:
-                raise ChoreoError(f"the tile reaches {last}, beyond the {extent} elements there are", where)
+                raise ChoreoError(f"the tile ends at {last}, but there are only {extent} elements", where)
             if last is None or extent.value is None:
                 tiles = div(extent, size)
                 if not (isinstance(at, Bounded) and same(at.bound, tiles)):
@@ -149,10 +149,12 @@ class DataExpressions:
         if not data.is_dense and any(
             same(a, b) is not True for a, b in zip(data.strides, contiguous(data.shape), strict=True)
         ):
-            raise ChoreoError("only data that lies in one piece can get another shape", span)
+            raise ChoreoError("only contiguous data can get another shape", span)
         equal = same(product(data.shape), product(shape))
         if equal is False:
-            raise ChoreoError(f"{shown(data.shape)} cannot become {shown(shape)}: not as many elements", span)
+            raise ChoreoError(
+                f"{shown(data.shape)} cannot become {shown(shape)}: the number of elements differs", span
+            )
         if equal is None:
             condition = f"{product(data.shape).text} == {product(shape).text}"
             self._check(condition, f"span_as from {shown(data.shape)} to {shown(shape)}", span)
@@ -187,7 +189,7 @@ class DataExpressions:
 
 
 def _is_unproven(at: Bounded | Scalar, number: Scalar, extent: Dim) -> bool:
-    """Whether an index may be out of bounds, as far as can be told now."""
+    """Whether an index is not known to be within bounds."""
     if isinstance(at, Bounded) and at.low is not None and at.low >= 0 and same(at.bound, extent):
         return False
     return number.low is None or number.high is None or extent.value is None

@@ -1,6 +1,6 @@
 """Which copies need not be made on a machine whose memory is all in one place.
 
-A tile that is only read can be read where it lies, if nobody writes there. A local buffer that ends up,
+A tile that is only read can be read where it lies, if it is not written. A local buffer that ends up,
 whole, in one tile of an output can be that tile.
 """
 

@@ -81,7 +81,7 @@ class Expressions(DataExpressions):
         index = self.dim(e.index).value
         items = of.items if isinstance(of, Several) else (of,)
         if index is None or not -len(items) <= index < len(items):
-            raise ChoreoError(f"there are {len(items)} parts, so ({index}) is none of them", e.span)
+            raise ChoreoError(f"({index}) is out of range: there are {len(items)} parts", e.span)
         found = items[index]
         assert isinstance(found, Dim | Bounded | Scalar)
         return found
@@ -143,7 +143,7 @@ class Expressions(DataExpressions):
             case Several() if len(value.items) == 1:
                 only = value.items[0]
                 return self._number(only)
-        raise ChoreoError("a single number is needed here", e.span)
+        raise ChoreoError("expected a single number here", e.span)
 
     def _number(self, item: object) -> Scalar:
         if isinstance(item, Dim):
@@ -164,7 +164,7 @@ class Expressions(DataExpressions):
             return value.items[0]
         if isinstance(value, Scalar) and value.type in _INTEGER:
             return Dim(None, value.text)
-        raise ChoreoError("an integer is needed here", e.span)
+        raise ChoreoError("expected an integer here", e.span)
 
     def dims_of(self, e: tree.Expr) -> tuple[Dim, ...]:
         """An mdspan as extents."""
@@ -178,7 +178,7 @@ class Expressions(DataExpressions):
             case Future() if value.data is not None:
                 items = value.data.shape
             case Future():
-                raise ChoreoError("nothing is known of its shape yet", e.span)
+                raise ChoreoError("its shape is not known yet", e.span)
             case _:
                 items = (value,)
         return tuple(i if isinstance(i, Dim) else Dim(None, self._number(i).text) for i in items)
@@ -220,7 +220,7 @@ class Expressions(DataExpressions):
         a, b = self.scalar(e.left), self.scalar(e.right)
         fraction = next((x.type for x in (a, b) if x.type in FRACTIONS), "")
         if e.op in ("%", "&", "|", "^", "<<", ">>") and fraction:
-            raise ChoreoError(f"`{e.op}` is of integers, and this is a {fraction}", e.span)
+            raise ChoreoError(f"`{e.op}` needs integers, not {fraction}", e.span)
         kind = "bool" if e.op in ("==", "!=", "<", ">", "<=", ">=", "&&", "||") else _common(a, b)
         return Scalar(f"({a.text} {e.op} {b.text})", kind, *_interval(e.op, a, b))
 

@@ -104,10 +104,10 @@ class CppFunction:
                 raise ChoreoError("a void function returns nothing", wrong.span)
             return None
         if not returns or returns[-1] is not f.body[-1] or len(returns) > 1:
-            raise ChoreoError(f"`{f.name}` must end with its one return", f.span)
+            raise ChoreoError(f"`{f.name}` must have one return, as its last statement", f.span)
         value = returns[0].value
         if not isinstance(value, tree.Name):
-            raise ChoreoError("return names a buffer of the function", returns[0].span)
+            raise ChoreoError("return must name a buffer of the function", returns[0].span)
         for s in f.body:
             if isinstance(s, tree.DeclareBuffer) and s.name == value.id and s.scope in ("", "global"):
                 return s

@@ -1,4 +1,4 @@
-"""Loops to C++: `parallel`, `with`, `foreach`, and what of them is vectorised."""
+"""Loops to C++: `parallel`, `with`, `foreach`, and which of them are vectorised."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Loops(Transfers):
             raise ChoreoError(f"{len(level.names)} names for {len(dims)} bounds", level.bound[0].span)
         for extent in dims:
             if extent.value is not None and extent.value < 1:
-                raise ChoreoError("parallel needs at least one", level.bound[0].span)
+                raise ChoreoError("parallel needs a bound of at least 1", level.bound[0].span)
         return list(level.names), dims
 
     def _bind(self, bind: tree.Bind) -> list[tuple[str, Dim]]:
@@ -143,10 +143,10 @@ class Loops(Transfers):
     def _step(self, r: tree.Range) -> str:
         step = self.expressions.dim(r.step) if r.step is not None else dim(1)
         if step.value is None:  # a loop that makes no step would never end
-            self.check(f"{step.atom} > 0", f"a step of {step} is not above 0", r.span)
+            self.check(f"{step.atom} > 0", f"the step must be above 0, not {step}", r.span)
             return f"choreo::max_({step}, int64_t(1))"
         if step.value < 1:
-            raise ChoreoError(f"a step of {step} is not above 0", r.span)
+            raise ChoreoError(f"the step must be above 0, not {step}", r.span)
         return step.text
 
     def _nest(self, s: tree.Foreach, headers: list[tuple[str, str]]) -> None:
@@ -187,7 +187,7 @@ class Loops(Transfers):
                 continue
             known = self.scope.find(found.name)
             if not isinstance(known, Scalar):
-                continue  # said where it is translated
+                continue  # an error where it is translated
             clauses.append(f"reduction({found.op}:{known.text})")
             if found.op in ("max", "min"):
                 flag = f"{known.text}_nan"

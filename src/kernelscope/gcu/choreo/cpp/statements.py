@@ -127,7 +127,7 @@ class Statements(Loops):
             case tree.Cpp():
                 self.emit(s.text[1:-1].encode().decode("unicode_escape"))
             case _:
-                raise ChoreoError(f"{type(s).__name__} cannot stand here", s.span)
+                raise ChoreoError(f"{type(s).__name__} is not allowed here", s.span)
 
     def _call_argument(self, a: tree.Expr) -> str:
         value = self.expressions.value(a)
@@ -224,10 +224,14 @@ class Statements(Loops):
 
     def _check_shapes(self, a: tuple[Dim, ...], b: tuple[Dim, ...], span: Span) -> None:
         if len(a) != len(b):
-            raise ChoreoError(f"a DMA from rank {len(a)} to rank {len(b)}", span)
+            raise ChoreoError(f"the source of this DMA has rank {len(a)}, its target rank {len(b)}", span)
         for x, y in zip(a, b, strict=True):
             equal = same(x, y)
             if equal is False:
-                raise ChoreoError(f"a DMA from {shown(a)} to {shown(b)}", span)
+                raise ChoreoError(f"this DMA copies {shown(a)} to {shown(b)}: the shapes differ", span)
             if equal is None:
-                self.check(f"{x.text} == {y.text}", f"a DMA from {shown(a)} to {shown(b)}", span)
+                self.check(
+                    f"{x.text} == {y.text}",
+                    f"this DMA copies {shown(a)} to {shown(b)}: the shapes differ",
+                    span,
+                )

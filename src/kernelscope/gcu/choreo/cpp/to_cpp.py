@@ -30,7 +30,7 @@ class Translation:
 def translate(source: str, file: str = "", *, elide: bool = True, checked: bool = True) -> Translation:
     """Check a Choreo program and turn it into C++; `elide=False` makes every DMA a real copy.
 
-    Indices that could be out of bounds, as far as can be told now, are checked when they are used, unless
+    Indices that may be out of bounds are checked when they are used, unless
     `checked=False` says that they are right.
 
     Example:
@@ -56,7 +56,7 @@ def _translate(program: tree.File, elide: bool, checked: bool) -> Translation:
             parts.append(f"// __cok__\n{item.text}\n")
         else:
             if item.name in taken:
-                raise ChoreoError(f"there are two functions `{item.name}`", item.span)
+                raise ChoreoError(f"function `{item.name}` is defined twice", item.span)
             taken.add(item.name)
             check_waits(item)
             _check_calls(item, program)
@@ -73,4 +73,4 @@ def _check_calls(function: tree.Function, program: tree.File) -> None:
         return
     for each in nodes(function.body):
         if isinstance(each, tree.Call) and not re.search(rf"\b{re.escape(each.name)}\b", cpp):
-            raise ChoreoError(f"there is no kernel `{each.name}` in this file's C++", each.span)
+            raise ChoreoError(f"there is no kernel `{each.name}` in the C++ of this file", each.span)

@@ -116,7 +116,7 @@ class Transfers:
             self._check_shapes(first.data.shape, second.data.shape, s.span)
         known = first.data or second.data
         if known is None:
-            raise ChoreoError("neither of the two futures holds anything", s.span)
+            raise ChoreoError("neither of the two futures holds data", s.span)
         for name, each in ((s.first, first), (s.second, second)):
             if each.data is None:
                 self._settle(name, known)
@@ -130,7 +130,9 @@ class Transfers:
             raise ChoreoError("a DMA into a scope must be named: f = dma.copy … => local", span)
         source, target = self.expressions.data(d.source), self.expressions.data(d.target)
         if source.element != target.element:
-            raise ChoreoError(f"a DMA from {source.element} to {target.element}", span)
+            raise ChoreoError(
+                f"this DMA copies {source.element} to {target.element}: the element types differ", span
+            )
         self._check_shapes(self._arrives(d, source, span), target.shape, span)
         self._move(d, source, target, span)
         self.copies.append(expr(d))

@@ -178,7 +178,7 @@ def _postfix(c: Cursor) -> tree.Expr:
 def _member(c: Cursor, of: tree.Expr) -> tree.Expr:
     c.expect(".")
     c.refuse_later()
-    word = c.name("a member such as data, span, at, chunkat, chunk, subspan or span_as")
+    word = c.name("a member: data, span, at, chunkat, chunk, subspan or span_as")
     span = word.span
     match word.text:
         case "data" | "span":

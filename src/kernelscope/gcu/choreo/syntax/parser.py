@@ -37,7 +37,7 @@ def _item(source: str, lines: Lines, piece: Piece) -> tree.HostCode | tree.Devic
 
 
 def _settled(node: _T) -> _T:
-    """A number in parentheses that is no extent is a plain number."""
+    """A number in parentheses that is not an extent is a plain number."""
     if isinstance(node, tuple):
         return tuple(_settled(item) for item in node)  # type: ignore[return-value]
     if not dataclasses.is_dataclass(node) or isinstance(node, type):
