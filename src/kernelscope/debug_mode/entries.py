@@ -36,16 +36,15 @@ class Entry(ABC):
         yield from (self.render(), (), {}, self.call_depth)
 
 
-class Annotation(Entry):
-    """`[record function] …`, `[nn.Mod] …`, `[annotate] …`."""
+class TextEntry(Entry):
+    """`[record function] …`, `[nn.Mod] …`, `[annotate] …`, `-> output: …`."""
 
-    def __init__(self, header: str, tag: Any, call_depth: int, stack: tuple[str, str | None]) -> None:
+    def __init__(self, text: str, call_depth: int, stack: tuple[str, str | None] = ("", None)) -> None:
         super().__init__(call_depth, stack)
-        self.header = header
-        self.tag = tag
+        self._text = text
 
     def render(self, attributes: Sequence[str] = ()) -> str:
-        return f"[{self.header}] {self.tag}"
+        return self._text
 
 
 class OperatorEntry(Entry):
@@ -91,14 +90,3 @@ class Redistribution(Entry):
     def render(self, attributes: Sequence[str] = ()) -> str:
         how = f" [{self._how}] " if self._how else ""
         return f"{REDISTRIBUTE}{how}({tree_text(self.arg, attributes)}, {self.placements})"
-
-
-class OutputPlacement(Entry):
-    """Where the output of a DTensor operator lies."""
-
-    def __init__(self, placements: str, call_depth: int) -> None:
-        super().__init__(call_depth)
-        self.placements = placements
-
-    def render(self, attributes: Sequence[str] = ()) -> str:
-        return f"-> output: {self.placements}"

@@ -17,7 +17,7 @@ _KEPT = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Siz
 
 
 class Labels:
-    """Makes labels, with the attributes that were asked for, and numbers that stay with a tensor."""
+    """Makes labels, with the chosen attributes, and numbers that stay with a tensor."""
 
     def __init__(self, attributes: Sequence[str], *, ids: bool) -> None:
         self._attributes = tuple(attributes)

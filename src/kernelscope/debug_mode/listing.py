@@ -1,4 +1,4 @@
-"""The lines between the calls: who enters what, and operators that launch nothing."""
+"""The lines between the calls: modules and ranges that are entered, and operators that launch nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernelscope.probes.eager.annotations import forward_trace, placements_text
 from kernelscope.probes.launch import Capture
 from kernelscope.recording import Recording
 
-from .entries import Annotation, Entry, OperatorEntry, OutputPlacement, Redistribution
+from .entries import Entry, OperatorEntry, Redistribution, TextEntry
 from .flags import Flags
 from .labels import Labels, operator_label
 from .stacks import stack_here
@@ -61,7 +61,7 @@ class Listing:
         self._ranges.clear()
 
     def annotate(self, header: str, tag: Any, depth: int | None = None) -> None:
-        self._add(Annotation(header, tag, self.depth if depth is None else depth, self.stack()))
+        self._add(TextEntry(f"[{header}] {tag}", self.depth if depth is None else depth, self.stack()))
 
     def _add(self, entry: Entry) -> None:
         self._entries.append((self.recording.next_index, entry))
@@ -127,7 +127,7 @@ class Listing:
         ):
             self._add_operator(func, args, kwargs, self.depth + 1)
 
-    # -- what DTensor's dispatch code tells ------------------------------------------------------------
+    # -- called by DTensor's dispatch code -------------------------------------------------------------
 
     @contextmanager
     def record_redistribute_calls(
@@ -150,7 +150,7 @@ class Listing:
 
     def record_output_placements(self, output_spec: Any) -> None:
         if self.flags.record_output:
-            self._add(OutputPlacement(_placements(output_spec), self.depth + 1))
+            self._add(TextEntry(f"-> output: {_placements(output_spec)}", self.depth + 1))
 
 
 class _ListedRecording(Recording):

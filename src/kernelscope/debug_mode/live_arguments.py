@@ -1,4 +1,4 @@
-"""Sees each launch with its live arguments, and keeps of it what DebugMode was asked to keep."""
+"""Sees each launch with its live arguments, and keeps what the flags and settings of DebugMode name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NOT_KEPT = Finding(
 )
 
 
-class Witness:
+class LaunchNotes:
     """The observer that a DebugMode puts into its recording."""
 
     def __init__(self, listing: Listing) -> None:
@@ -56,7 +56,7 @@ class Witness:
                 self._label(notes, launch.flat, 0)
         if kind in _OPERATOR_KINDS:
             for hook in SETTINGS.hooks("pre_log_hook"):
-                notes.log.update(self._ask(hook, launch, view_of(self._recording.run, call)))
+                notes.log.update(self._call_hook(hook, launch, view_of(self._recording.run, call)))
 
     def after(self, call: Call, launch: Launch) -> None:
         kind, notes = call.site.kernel.kind, self._listing.notes.setdefault(call.key, CallNotes())
@@ -75,9 +75,9 @@ class Witness:
                 notes.record["output"] = _cloned_outputs(launch)
         if kind in _OPERATOR_KINDS:
             for hook in SETTINGS.hooks("record_hook"):
-                notes.record.update(self._ask(hook, launch, launch.result))
+                notes.record.update(self._call_hook(hook, launch, launch.result))
             for hook in SETTINGS.hooks("log_hook"):
-                notes.log.update(self._ask(hook, launch, launch.result))
+                notes.log.update(self._call_hook(hook, launch, launch.result))
         self._note_failures(call)
 
     # -- what is kept ----------------------------------------------------------------------------------
@@ -102,18 +102,18 @@ class Witness:
             if isinstance(value, torch.Tensor):
                 notes.labels[i] = self._labels.tree(value)
 
-    def _ask(self, hook: Hook, launch: Launch, last: Any) -> dict[str, Any]:
+    def _call_hook(self, hook: Hook, launch: Launch, last: Any) -> dict[str, Any]:
         """Call a user's hook; its faults are findings, because the program is not to blame for them."""
         name = getattr(hook, "__name__", type(hook).__name__)
         try:
             with BUS.mute():
-                told = hook(launch.func, (), launch.args, launch.kwargs, last)
+                returned = hook(launch.func, (), launch.args, launch.kwargs, last)
         except Exception as error:
             self._fault("hook-failed", f"the hook {name} raised {type(error).__name__}: {error}", launch)
             return {}
-        if told is None or isinstance(told, dict):
-            return told or {}
-        self._fault("hook-failed", f"the hook {name} must return a dict or None, not {told!r}", launch)
+        if returned is None or isinstance(returned, dict):
+            return returned or {}
+        self._fault("hook-failed", f"the hook {name} must return a dict or None, not {returned!r}", launch)
         return {}
 
     def _note_failures(self, call: Call) -> None:
@@ -140,7 +140,7 @@ def _nesting(launch: Launch) -> int:
 
 
 def _cloned_outputs(launch: Launch) -> list[torch.Tensor]:
-    """Copies of what was written, made on the launch's own stream: nobody waits."""
+    """Copies of what was written, made on the launch's own stream, without waiting."""
     written = [launch.flat[i] for i in sorted(launch.point.written)]
     with BUS.mute(), _on_stream_of(launch), quiet():
         return [_copy(tensor) for tensor in [*written, *launch.returned]]

@@ -97,13 +97,11 @@ def _entry(
     is_input: bool = False,
     difference: str = "",
 ) -> dict[str, Any]:
-    is_op = isinstance(call, OperatorCall)
+    name = call.arg_names[i] if isinstance(call, KernelCall) and i is not None else None
     return {
         "call_type": _call_type(call),
         "call": _call_name(call),
-        "arg_name": call.arg_names[i]
-        if isinstance(call, KernelCall) and i is not None and not is_op
-        else None,
+        "arg_name": None if isinstance(call, OperatorCall) else name,
         "pytree_path": _path(call, i) if isinstance(call, OperatorCall) and i is not None else None,
         "hash1": hash1,
         "hash2": hash2,
@@ -139,19 +137,12 @@ def _path(call: OperatorCall, i: int) -> str:
 
 def _leaves(value: Any, path: str) -> Iterator[str]:
     """Paths in the order in which arguments are made flat: only what may hold tensors is opened."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _opened(inner, f"{path}[{key!r}]")
-    else:
-        for position, inner in enumerate(value):
-            yield from _opened(inner, f"{path}[{position}]")
-
-
-def _opened(value: Any, path: str) -> Iterator[str]:
-    if isinstance(value, list | tuple) and any(isinstance(v, TensorLabel) for v in value):
-        yield from _leaves(value, path)
-    else:
-        yield path
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        place = f"{path}[{key!r}]"
+        if isinstance(inner, list | tuple) and any(isinstance(v, TensorLabel) for v in inner):
+            yield from _leaves(inner, place)
+        else:
+            yield place
 
 
 def relative_difference(hash1: Any, hash2: Any) -> float:

@@ -20,7 +20,7 @@ from kernelscope.probes.eager.annotations import FunctionCalls, ModuleCalls, Red
 from .entries import Entry
 from .flags import Flags
 from .listing import Listing
-from .live_arguments import Witness
+from .live_arguments import LaunchNotes
 from .mismatches import hash_mismatches
 from .settings import SETTINGS, HashFunction, Hook, Request, checked_hook, fingerprinter_for
 from .stacks import innermost_user_line
@@ -43,7 +43,7 @@ class DebugMode(Flags):
     record_profiler_context  `[record function]` where a profiler range is entered
     record_localtensor       operators on LocalTensors
     record_triton_kernels    generated and Triton kernels; without it only operators are listed
-    run_compile_with_interpreter  has no effect, and says so: what ran is listed, and nothing runs differently
+    run_compile_with_interpreter  has no effect, and warns: what ran is listed, and nothing runs differently
 
     Example:
         with DebugMode() as debug_mode, DebugMode.log_tensor_hashes():
@@ -75,11 +75,9 @@ class DebugMode(Flags):
             # These outlive a reset(), which changes the listing.
             stack.enter_context(Redistributions(lambda: self._listing))
             if self.record_nn_module:
-                enter, leave = (
-                    (lambda name: self._listing.enter_module(name)),
-                    (lambda: self._listing.leave()),
+                stack.enter_context(
+                    ModuleCalls(lambda name: self._listing.enter_module(name), lambda: self._listing.leave())
                 )
-                stack.enter_context(ModuleCalls(enter, leave))
             if self.record_torchfunction:
                 stack.enter_context(FunctionCalls(lambda *call: self._listing.watch_function(*call)))
             self._open = stack.pop_all()
@@ -120,8 +118,8 @@ class DebugMode(Flags):
     def _start_over(self) -> None:
         flags = Flags(**{each.name: getattr(self, each.name) for each in fields(Flags)})
         self._listing = Listing(flags, self._config())
-        self._witness = Witness(self._listing)
-        self._listing.recording.observers.append(self._witness)
+        self._launch_notes = LaunchNotes(self._listing)
+        self._listing.recording.observers.append(self._launch_notes)
 
     def _config(self) -> Config:
         kinds: tuple[str, ...] = () if self.record_triton_kernels else ("op", "extern")
@@ -157,7 +155,7 @@ class DebugMode(Flags):
         return self.operators
 
     def debug_string(self, show_stack_trace: bool | None = None) -> str:
-        """One line a call, indented by depth; with the user's lines above them if asked."""
+        """One line a call, indented by depth; with the user's lines above them, if shown."""
         show = self.record_stack_trace if show_stack_trace is None else show_stack_trace
         lines: list[str] = []
         previous = ""
@@ -174,7 +172,7 @@ class DebugMode(Flags):
     def _line(self, entry: KernelCall | Entry) -> str:
         attributes = self.record_tensor_attributes or ()
         if isinstance(entry, KernelCall):
-            return entry.line(attributes, show_inputs=entry.recorded.key in self._witness.inputs_shown)
+            return entry.line(attributes, show_inputs=entry.recorded.key in self._launch_notes.inputs_shown)
         return entry.render(attributes)
 
     def __repr__(self) -> str:
@@ -194,7 +192,7 @@ class DebugMode(Flags):
     @staticmethod
     def record_outputs() -> AbstractContextManager[None]:
         """Keep copies of what each call wrote in `call.record["output"]`, a list."""
-        return SETTINGS.asking(Request(keep_outputs=True))
+        return SETTINGS.requesting(Request(keep_outputs=True))
 
     @staticmethod
     def log_tensor_hashes(
@@ -206,7 +204,7 @@ class DebugMode(Flags):
                      "bits" here), a function of a tensor, or a list of these
         hash_inputs  also show the inputs' hashes in `debug_string()`
         """
-        return SETTINGS.asking(Request(fingerprinter=fingerprinter_for(hash_fn), hash_inputs=hash_inputs))
+        return SETTINGS.requesting(Request(fingerprinter=fingerprinter_for(hash_fn), hash_inputs=hash_inputs))
 
     @staticmethod
     def dispatch_hooks(
@@ -218,7 +216,7 @@ class DebugMode(Flags):
         log_hook      the same, its dict goes into `call.log` and is shown in `debug_string()`
         pre_log_hook  (func, types, args, kwargs, call), called before the operator runs
         """
-        return SETTINGS.asking(
+        return SETTINGS.requesting(
             Request(
                 record_hook=checked_hook("record_hook", record_hook),
                 log_hook=checked_hook("log_hook", log_hook),

@@ -31,24 +31,24 @@ class Request:
 
 
 class Settings:
-    """The requests in force, and who has to know when they change."""
+    """The requests in force, and the listeners to notify when they change."""
 
     def __init__(self) -> None:
         self._requests: tuple[Request, ...] = ()
         self.listeners: list[Callable[[], None]] = []
 
     @contextmanager
-    def asking(self, request: Request) -> Iterator[None]:
+    def requesting(self, request: Request) -> Iterator[None]:
         self._requests = (*self._requests, request)
-        self._tell()
+        self._notify()
         try:
             yield
         finally:
             # By identity: requests of several threads may end in any order.
             self._requests = tuple(r for r in self._requests if r is not request)
-            self._tell()
+            self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in list(self.listeners):
             listener()
 
@@ -75,9 +75,9 @@ def fingerprinter_for(given: HashFunction | Sequence[HashFunction]) -> Fingerpri
     if not isinstance(functions, list | tuple) or not functions:
         raise _unknown(given)
     named = [_ALIASES.get(f, f) if isinstance(f, str) else f for f in functions]
-    for asked, function in zip(functions, named, strict=True):
+    for given_name, function in zip(functions, named, strict=True):
         if not callable(function) and function not in KNOWN_KINDS:
-            raise _unknown(asked)
+            raise _unknown(given_name)
     return Fingerprinter(named)
 
 

@@ -22,7 +22,7 @@ def stack_here() -> str:
 
 
 def innermost_user_line(trace: str | None) -> str:
-    """ "File: train.py:12 in step, code: loss.backward()", or "" when all of it is a library's."""
+    """ "File: train.py:12 in step, code: loss.backward()", or "" when every frame is a library's."""
     found = [m for m in _LINE.finditer(trace or "") if is_users(m["file"])]
     if not found:
         return ""

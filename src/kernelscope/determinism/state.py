@@ -79,20 +79,22 @@ class Generators:
         self._python = random.getstate()
         numpy: Any = sys.modules.get("numpy")
         self._numpy = numpy.random.get_state() if numpy is not None else None
-        self._torch = torch.get_rng_state()
-        cuda: Any = torch.cuda
-        self._cuda = torch.cuda.get_rng_state_all() if cuda.is_initialized() else []
-        self._own = [(generator, generator.get_state()) for generator in own or ()]
+        self._torch = [(each, each.get_state()) for each in [*torch_generators(), *(own or ())]]
 
     def put_back(self) -> None:
         random.setstate(self._python)
         if self._numpy is not None:
             sys.modules["numpy"].random.set_state(self._numpy)
-        torch.set_rng_state(self._torch)
-        if self._cuda:
-            torch.cuda.set_rng_state_all(self._cuda)
-        for generator, state in self._own:
+        for generator, state in self._torch:
             generator.set_state(state)
+
+
+def torch_generators() -> list[torch.Generator]:
+    """The CPU's, and every GPU's if the program uses CUDA already."""
+    cuda: Any = torch.cuda
+    if not cuda.is_initialized() or cuda.is_current_stream_capturing():  # a capture forbids reading them
+        return [torch.default_generator]
+    return [torch.default_generator, *cuda.default_generators]
 
 
 class _Tensor:

@@ -23,7 +23,7 @@ from .session import Session, Wrong
 def shadow(*, offload: bool = False, wrong: Callable[[Wrong], None] | None = None) -> Iterator[ShadowResult]:
     """Judge every kernel that compiled code launches inside.
 
-    What was compiled before is compiled again, without caches, because only lowering tells which buffer
+    What was compiled before is compiled again, without caches, because only lowering knows which buffer
     holds which value.
 
         with kernelscope.shadow() as result:

@@ -1,7 +1,7 @@
-"""Puts eager in the place of chosen launches while compiled code runs: nothing is compiled again.
+"""Replaces chosen launches by eager while compiled code runs: nothing is compiled again.
 
-A launch is replaced by its own part of the graph, evaluated on the inputs that it was given. Where that
-covers all that the kernel writes, the kernel is not launched at all: one that crashes no longer does.
+A launch is replaced by its own nodes of the graph, evaluated on the inputs that it was given. Where they
+cover all that the kernel writes, the kernel is not launched at all: one that crashes no longer does.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class EagerSession(Session):
 
 
 class EagerLaunches(LaunchCheck):
-    """Puts eager's values in the place of what some launches leave; of all it computes them if it judges."""
+    """Replaces what some launches leave by eager's values; computes these for all launches if it judges."""
 
     def __init__(
         self, result: ShadowResult, replaces: Callable[[Launch, GraphCallState], bool], *, judges: bool
@@ -109,7 +109,7 @@ class EagerLaunches(LaunchCheck):
         if self._replaces(launch, pending.state) and not _is_whole(launch, pending):
             self._write(launch, pending)
             for storage in launch.storages:
-                storage.epoch += 1  # so that whoever records values reads them again
+                storage.epoch += 1  # so that recordings read the values again
         super().after(launch, pending)
 
     def _judge_output(self, launch: Launch, pending: Pending, output: Output, made: Any) -> None:
@@ -120,7 +120,7 @@ class EagerLaunches(LaunchCheck):
         """What eager computed goes where the kernel's results are."""
         if pending.eager is None:
             if not pending.nodes.given:
-                self._cannot(launch, "what its FX nodes give cannot be told for this launch")
+                self._cannot(launch, "the FX nodes of this launch could not be evaluated")
             return
         returned = returned_outputs(launch, pending.nodes)
         is_replaced = False
@@ -175,7 +175,7 @@ def _fits(made: Any, eager: Any) -> bool:
 
 
 def _copies_of_inputs(launch: Launch) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """What is written to without being declared is put back."""
+    """For operators that write to arguments without declaring it."""
     given = [launch.flat[i] for i in launch.point.tensors if i not in launch.point.written]
     return [(tensor, tensor.detach().clone()) for tensor in given]
 

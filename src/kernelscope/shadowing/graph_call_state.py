@@ -26,7 +26,7 @@ from kernelscope.shadowing.reference.wrapper_variables import WrapperText, read_
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A wrapper, or the body of a branch or loop in it: its graph, and what its text tells."""
+    """A wrapper, or the body of a branch or loop in it: its graph, and what its text shows."""
 
     lowered: LoweredGraph
     text: WrapperText
@@ -73,8 +73,8 @@ class GraphCallState:
             if (node := lowered.nodes.get(base)) is not None and any(map(is_user_kernel, node.users))
         }
         self.done: set[str] = set()  # variables that a launch has written to
-        self.unread: dict[str, Node] = {}  # written, but nobody in this wrapper reads it
-        self.carried: dict[str, dict[Node, torch.Tensor]] = {}  # by piece: the inputs of who made it
+        self.unread: dict[str, Node] = {}  # written, but not read in this wrapper
+        self.carried: dict[str, dict[Node, torch.Tensor]] = {}  # by piece: its kernel's inputs
         self.makers: dict[str, list[str]] = {}
         self.symbols: dict[str, Any] = {}
 
@@ -108,7 +108,7 @@ class GraphCallState:
         return found if found is None or _fits(found, tensor) else None
 
     def renamed_inputs(self, alive: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        """Inputs whose memory goes on under a new name, as long as nobody has written to it."""
+        """Inputs whose memory goes on under a new name, as long as it has not been written to."""
         found = {}
         for new, old in self.text.renamed.items():
             node, tensor = self.holds.get(old), alive.get(new)
@@ -162,7 +162,7 @@ def _is_whole(fake: torch.Tensor, memory: torch.Tensor) -> bool:
 
 
 def _by_origin(origins: Sequence[Node], tensor: torch.Tensor | None) -> Node | None:
-    """Realised for somebody else: the last node in it that looks like it."""
+    """Stored for another kernel: the last of its nodes with this dtype and shape."""
     if tensor is None:
         return None
     fitting = [n for n in origins if _is_shape(n, tensor)]

@@ -23,8 +23,8 @@ def main(argv: list[str]) -> int:
         with shadow(offload="--offload" in options) as result:
             failed = _run(words)
     finally:
-        told = {"result": result.to_dict(), "text": str(result), "failed": failed}
-        answer.write_text(json.dumps(told), encoding="utf-8")
+        found = {"result": result.to_dict(), "text": str(result), "failed": failed}
+        answer.write_text(json.dumps(found), encoding="utf-8")
     return 1 if failed else 0
 
 

@@ -51,7 +51,7 @@ class _Looked:
 
 
 def can_watch_async(conditions: Sequence[Condition]) -> bool:
-    """Whether the device can tell without the host's help."""
+    """Whether the device can check them without the host."""
     return all(condition.measure in _BITS for condition in conditions)
 
 

@@ -14,7 +14,7 @@ class IntermediateValueDebuggingLevel(Enum):
     PRINT_KERNEL_NAMES_ONLY = "3"  # before each launch, flushed: the last one printed is the one that crashed
 
 
-def level_of(given: IntermediateValueDebuggingLevel | str | int, said: str = "level") -> str:
+def level_of(given: IntermediateValueDebuggingLevel | str | int, name: str = "level") -> str:
     """A level's value, "0" to "3", from the level, its value or its name."""
     if isinstance(given, IntermediateValueDebuggingLevel):
         return given.value
@@ -23,5 +23,5 @@ def level_of(given: IntermediateValueDebuggingLevel | str | int, said: str = "le
         if text in (level.value, level.name):
             return level.value
     raise ValueError(
-        f"{said}={given!r}: unknown level; use 0 (off), 1 (save), 2 (print) or 3 (print kernel names)"
+        f"{name}={given!r}: unknown level; use 0 (off), 1 (save), 2 (print) or 3 (print kernel names)"
     )

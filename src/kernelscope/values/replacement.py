@@ -101,8 +101,8 @@ def _as_function(kernel: object, given: object) -> Callable[[Arguments], Outputs
     if isinstance(given, torch.Tensor | Mapping):
         return lambda arguments: given
     if not callable(given):
-        said = type(given).__name__
-        raise ValueError(f"replace({kernel!r}, …): give a function, a tensor, or 'eager', not {said}")
+        kind = type(given).__name__
+        raise ValueError(f"replace({kernel!r}, …): give a function, a tensor, or 'eager', not {kind}")
     function: Callable[[Arguments], Outputs] = given
     return function
 

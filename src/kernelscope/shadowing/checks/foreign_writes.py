@@ -1,7 +1,7 @@
-"""Who changed a buffer that it had no business to write to.
+"""Finds buffers that changed without a declared write.
 
 A buffer is digested when its writer is done, and again before it is read. After each launch a sample of
-everything that is alive is looked at too, so that the writer can be named at once.
+everything that is alive is digested too, so that the writer can be named at once.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 import torch
 
 from kernelscope.fingerprint.cpu import bits as cpu_bits
+from kernelscope.fingerprint.definition import MASK64
+from kernelscope.fingerprint.torch_bits import sum_into
 
 _SAMPLE_ABOVE = 1 << 14  # elements
 _BLOCK, _EVERY = 64, 4096
-_AT_ONCE = 1 << 22  # elements
 
 
 @dataclass(slots=True)
 class Mark:
-    """What a variable held when it was last looked at."""
+    """What a variable held when it was last digested."""
 
     storage: int
     whole: int
@@ -30,11 +31,11 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A variable does not hold any more what its writer left there."""
+    """A variable no longer holds what its writer left there."""
 
     name: str
     since: int  # the launch after which it was still right
-    is_seen: bool  # right after the launch that did it
+    is_seen: bool  # right after the launch that changed it
 
 
 @dataclass(slots=True)
@@ -84,19 +85,12 @@ class Watch:
 
 def digest(tensor: torch.Tensor) -> int:
     """A number that changes with any bit of it."""
-    if tensor.device.type == "cpu":
-        found = cpu_bits.accumulate(tensor)
-        if found is not None:
-            return found
-    flat = tensor.resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
-    if flat.numel() % 4 == 0 and flat.storage_offset() % 4 == 0:
-        flat = flat.view(torch.int32)
-    total = 0
-    for i in range(0, flat.numel(), _AT_ONCE):  # a bounded amount of memory for the products
-        part = flat[i : i + _AT_ONCE]
-        places = torch.arange(1, part.numel() + 1, device=part.device, dtype=torch.int64)
-        total += (i + 1) * int((part * (places * 2654435761 % 2147483647 + 1)).sum())
-    return total
+    found = cpu_bits.accumulate(tensor) if tensor.device.type == "cpu" else None
+    if found is not None:
+        return found
+    total = torch.empty(1, dtype=torch.int64, device=tensor.device)
+    sum_into(tensor, total)
+    return int(total) & MASK64
 
 
 def _sampled(tensor: torch.Tensor) -> int:

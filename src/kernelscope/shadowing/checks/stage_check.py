@@ -255,8 +255,8 @@ def _run(graph: GraphModule, values: list[Any]) -> list[Any]:
         try:
             result = torch.fx.Interpreter(graph).run(*given)
         except Exception as error:
-            said = str(error).partition("\n")[0][:200]
-            raise CannotEvaluate(f"the traced graph cannot be run: {said}") from error
+            first = str(error).partition("\n")[0][:200]
+            raise CannotEvaluate(f"the traced graph cannot be run: {first}") from error
         finally:  # a transform (torch.func) that was entered in the graph, and not left
             functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
     return tree_flatten(result)[0]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -30,6 +29,7 @@ from .node_kinds import (
     is_random,
     is_user_kernel,
     is_view,
+    named_arguments,
     value_of,
     written_names,
 )
@@ -106,8 +106,8 @@ class Reference:
             except CannotEvaluate:
                 raise
             except Exception as error:
-                said = str(error).partition("\n")[0][:200]
-                raise CannotEvaluate(f"{node.target} cannot be evaluated: {said}") from error
+                first = str(error).partition("\n")[0][:200]
+                raise CannotEvaluate(f"{node.target} cannot be evaluated: {first}") from error
         return values
 
     def constant(self, node: Node) -> Any:
@@ -138,7 +138,7 @@ class Reference:
             expression = value.node.expr
             unknown = [str(s) for s in expression.free_symbols if s.name not in self._symbols]
             if unknown:
-                raise CannotEvaluate(f"the size {expression} is not known")
+                raise CannotEvaluate(f"the size {expression} is unknown")
             found = expression.xreplace({s: self._symbols[s.name] for s in expression.free_symbols})
             kind = {torch.SymInt: int, torch.SymBool: bool}.get(type(value), float)
             return kind(found)
@@ -151,7 +151,7 @@ class Reference:
     def _plain(self, node: Node, args: Any, kwargs: Any) -> Any:
         target: Any = node.target
         if node.op != "call_function":
-            raise CannotEvaluate(f"a node of kind {node.op}")
+            raise CannotEvaluate(f"it needs a node of kind {node.op}")
         if not isinstance(target, torch._ops.OpOverload):  # a higher-order operator has a namespace too
             return self._other(node, target, args, kwargs)
         if node in self._writers:
@@ -166,7 +166,7 @@ class Reference:
             args, kwargs = _protected(schema, args, kwargs)
             done = target(*args, **kwargs)
             return done if done is not None else _written(target, args, kwargs)
-        if base_of(node) in self._in_place.writers:  # who writes to a view must write to what it looks at
+        if base_of(node) in self._in_place.writers:  # a write to the view must reach its base
             return target(*args, **kwargs)
         return viewed(target, as_compiled(node, args, self._symbols), kwargs)
 
@@ -174,8 +174,7 @@ class Reference:
         if isinstance(target, torch._ops.HigherOrderOperator):
             if not getattr(target, "_name", "").startswith("triton_kernel_wrapper_functional"):
                 args, kwargs = tree_map(_cloned, (args, kwargs))
-            with ExitStack() as stack:
-                stack.enter_context(torch.utils._python_dispatch._disable_current_modes())
+            with torch.utils._python_dispatch._disable_current_modes():
                 result = target(*args, **kwargs)
             return kwargs["kwargs"] if is_user_kernel(node) else result
         return target(*args, **kwargs)
@@ -199,7 +198,7 @@ class Reference:
             return self._narrowly(node, args, kwargs)
 
     def _narrowly(self, node: Node, args: Any, kwargs: Any) -> Any:
-        """In the dtypes that were recorded: there is no float64 kernel, or the bits are what counts."""
+        """In the dtypes that were recorded: there is no float64 kernel, or the bits matter."""
         self.narrow.add(str(node.target))
 
         def narrow(value: Any, part: Any) -> Any:
@@ -250,7 +249,7 @@ def _copy_over(target: torch.Tensor, source: Any, *_: Any) -> torch.Tensor:
 
 def _written(target: Any, args: Any, kwargs: Any) -> Any:
     """In place of the nothing that an operator returns: what it wrote, which its node then stands for."""
-    named = dict(zip([a.name for a in target._schema.arguments], args, strict=False)) | kwargs
+    named = named_arguments(target._schema, args, kwargs)
     found = [named[name] for name in written_names(target._schema) if name in named]
     return found[0] if len(found) == 1 else None
 
@@ -265,13 +264,11 @@ def _protected(schema: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
 
 def _write_back(target: Any, wide: tuple[Any, Any], narrow: tuple[Any, Any]) -> None:
     """What an operator wrote to narrow copies of its arguments."""
-    names = [a.name for a in target._schema.arguments]
-    (args, kwargs), (new_args, new_kwargs) = wide, narrow
-    pairs = dict(zip(names, zip(args, new_args, strict=True), strict=False))
-    pairs |= {name: (value, new_kwargs[name]) for name, value in kwargs.items()}
-    for name in written_names(target._schema):
-        old, new = pairs.get(name, (None, None))
-        olds, news = (part if isinstance(part, list | tuple) else [part] for part in (old, new))
+    schema = target._schema
+    old, new = named_arguments(schema, *wide), named_arguments(schema, *narrow)
+    for name in written_names(schema):
+        both = old.get(name), new.get(name)
+        olds, news = (part if isinstance(part, list | tuple) else [part] for part in both)
         for one, other in zip(olds, news, strict=True):
             if isinstance(one, torch.Tensor) and one is not other:
                 one.copy_(other)

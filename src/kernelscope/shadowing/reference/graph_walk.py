@@ -20,7 +20,7 @@ def walk(
 ) -> Walked:
     """The nodes to evaluate in order, those that are given, and those that are neither.
 
-    The value of a node that a user's kernel writes to is not what the node says: it must be given.
+    The value of a node that a user's kernel writes to is not what the node computes: it must be given.
     What `writers` write to is needed too.
     """
     order: list[Node] = []

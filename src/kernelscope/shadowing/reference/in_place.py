@@ -1,7 +1,7 @@
 """Writes in the middle of a graph: nodes that change what an earlier node's value is.
 
 After Inductor's passes a graph is not functional any more. `copy_(slice(x), y)`, and operators that write to
-their arguments, change x: who reads x further down reads what was written. Such an x is a base here, and
+their arguments, change x: what reads x further down reads what was written. This x is a base here, and
 its writers are counted: its version is how many of them are done.
 """
 
@@ -33,7 +33,7 @@ class InPlace:
         return base.op != "placeholder" and self.lines.get(base, [])[:1] == [line]
 
     def versions(self, base: Node, line: int) -> tuple[int, int] | None:
-        """Of the base before and after the launch at this line; None: that cannot be told."""
+        """Of the base before and after the launch at this line; None: unknown."""
         lines, count = self.lines.get(base, []), len(self.writers[base])
         own = lines if base.op == "placeholder" else lines[1:]
         if not own:  # made and written to by one kernel
@@ -97,7 +97,7 @@ def find_variables(
     origins: Mapping[str, tuple[Any, ...]],
     lines: Mapping[str, list[int]],
 ) -> None:
-    """Which variable of the wrapper a base is in, and who writes to that."""
+    """Which variable of the wrapper a base is in, and the lines that write to it."""
     for base, writers in found.writers.items():
         name = str(base.target) if base.op == "placeholder" else ""
         if not name:

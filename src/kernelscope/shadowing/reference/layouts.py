@@ -15,7 +15,7 @@ _BY_MEMORY = {aten.as_strided.default, aten.view.dtype, aten.view_as_complex.def
 
 
 def as_compiled(node: Node, args: Any, symbols: Mapping[str, Any]) -> Any:
-    """The arguments of such an operator, the first as the compiler had it in memory."""
+    """The arguments of an operator that depends on the layout, the first laid out as the compiler had it."""
     source = node.args[0] if node.args else None
     if node.target not in _BY_MEMORY or not isinstance(source, Node) or not isinstance(args[0], torch.Tensor):
         return args
@@ -24,7 +24,7 @@ def as_compiled(node: Node, args: Any, symbols: Mapping[str, Any]) -> Any:
         return args
     try:
         strides = concrete_sizes(fake.stride(), symbols)
-    except KeyError:  # a size that nobody knows
+    except KeyError:  # an unknown size
         return args
     if value.stride() == strides:
         return args

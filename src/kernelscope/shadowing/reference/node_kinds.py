@@ -51,7 +51,7 @@ def is_random(node: Node) -> bool:
 
 
 def is_given(node: Node) -> bool:
-    """Makes random numbers that cannot be made again: what came out of it is taken as it is."""
+    """Makes random numbers that cannot be made again: its result is used as it is."""
     if node.target is operator.getitem and isinstance(node.args[0], Node):
         return is_given(node.args[0])
     if node.target is SEEDS:
@@ -91,7 +91,7 @@ def reshaped(node: Node) -> Node | None:
 
 
 def base_of(node: Node) -> Node:
-    """Whose memory it looks at: itself, if it is no view."""
+    """The node whose memory it views: itself, if it is not a view."""
     while is_view(node):
         parent = node.args[0]
         is_item = node.target is operator.getitem
@@ -106,19 +106,23 @@ def written_names(schema: Any) -> list[str]:
     return [a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
 
 
+def named_arguments(schema: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    return dict(zip([a.name for a in schema.arguments], args, strict=False)) | dict(kwargs)
+
+
 def writes(node: Node) -> list[Node]:
     """The nodes whose memory it writes to."""
     schema = getattr(node.target, "_schema", None)
     if node.op != "call_function" or schema is None or not schema.is_mutable:
         return []
-    named = dict(zip([a.name for a in schema.arguments], node.args, strict=False)) | dict(node.kwargs)
+    named = named_arguments(schema, node.args, node.kwargs)
     found = [named.get(name) for name in written_names(schema)]
     flat = [v for part in found for v in (part if isinstance(part, tuple | list) else [part])]
     return [v for v in flat if isinstance(v, Node)]
 
 
 def hides_its_writes(node: Node) -> bool:
-    """It returns nothing of what it writes to: who wants that reads the argument itself."""
+    """It returns nothing of what it writes to: readers take the argument itself."""
     schema = getattr(node.target, "_schema", None)
     if schema is None or not schema.is_mutable:
         return False
