@@ -11,6 +11,7 @@ from kernelscope.model.run import Run
 from kernelscope.store.stored_run import StoredRun
 
 _PAGE = 5000  # calls read at once
+_FEW = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,8 @@ class CallFilter:
         if not isinstance(run, StoredRun):
             yield run.select(**chosen, first=self.first)  # type: ignore[arg-type]
             return
-        size = min(_PAGE, self.limit + 1) if self.limit and not self.changed else _PAGE
+        few = _FEW if self.changed else self.limit + 1  # how many of them changed something is not known
+        size = min(_PAGE, few) if self.limit else _PAGE
         first = self.first
         while page := run.select(**chosen, first=first, limit=size):  # type: ignore[arg-type]
             yield page
