@@ -1,4 +1,4 @@
-"""What can be wrong with a run on disk, said in one sentence."""
+"""Errors that a user sees as one sentence: what happened, where, what to do."""
 
 from __future__ import annotations
 

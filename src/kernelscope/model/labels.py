@@ -1,4 +1,4 @@
-"""How a tensor is named in one line of text, and argument trees whose tensors are such labels."""
+"""How a tensor is named in one line of text, and argument trees whose tensors are labels."""
 
 from __future__ import annotations
 

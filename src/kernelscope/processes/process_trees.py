@@ -57,7 +57,7 @@ def handle_of(pid: int) -> int:
 
 
 def end_orphan(pid: int, handle: int) -> None:
-    """Kill a process that is no child of this one, and its group; nothing if it has ended."""
+    """Kill a process that is not a child of this one, and its group; nothing if it has ended."""
     if handle < 0 or not _is_pending(handle, 0):
         return
     with suppress(ProcessLookupError, PermissionError):

@@ -1,4 +1,4 @@
-"""How a process that is going to compile starts and ends without delay, and who goes on. Needs no torch.
+"""How a process that is going to compile starts and ends quickly. Needs no torch.
 
 Importing the compiler makes objects by the hundred thousand, all of which stay. A garbage collector that
 looks through them while they are made, in each compilation and again when the process ends takes as long as
@@ -51,7 +51,7 @@ def flush_files() -> None:
     kinds = io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom
     files: list[Any] = [each for each in gc.get_objects() if issubclass(type(each), kinds)]
     for file in [sys.stdout, sys.stderr, *files]:
-        with suppress(OSError, ValueError, AttributeError):  # closed, nobody reads, or none
+        with suppress(OSError, ValueError, AttributeError):  # closed, a broken pipe, or none
             file.flush()
 
 
@@ -73,7 +73,7 @@ def torch_is_for_gpus() -> bool:
 
 @contextmanager
 def only_this_process() -> Iterator[None]:
-    """Who comes out is who went in: a process that the program inside forks ends where the program does."""
+    """A process that the program inside forks ends where the program does, and never leaves this block."""
     me = os.getpid()
     try:
         yield
@@ -86,7 +86,7 @@ def only_this_process() -> Iterator[None]:
 
 
 def _status_of(error: BaseException) -> int:
-    """What Python says of a program that ends with this, and its exit status."""
+    """Print what Python prints for this error; the exit status."""
     if not isinstance(error, SystemExit):
         traceback.print_exception(error)
         return 1

@@ -1,4 +1,4 @@
-"""Which threads this process has besides the one that asks. Needs no torch."""
+"""Which threads this process has besides the current one. Needs no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a command that searches ends before its time: not without its children."""
+"""Ends the children of a search that is interrupted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SENT = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Terminated(KeyboardInterrupt):
-    """Somebody has sent a signal: whatever Ctrl-C ends, and tells how to resume, this does, too."""
+    """A signal was sent: it ends the same things as Ctrl-C, and the same hint says how to resume."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -29,7 +29,7 @@ def terminable() -> Iterator[None]:
     heard = [number for number, handler in before.items() if handler is signal.SIG_DFL]  # nohup ignores one
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
-        for each in heard:  # one is enough: the next would end what is done about this one
+        for each in heard:  # a second one must not interrupt the handling of the first
             signal.signal(each, signal.SIG_IGN)
         raise Terminated(number)
 
@@ -44,7 +44,7 @@ def terminable() -> Iterator[None]:
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """For starting a process: what would end this one in the middle of it does so when the other is known."""
+    """Delay signals while a process is started, until it is known and can be ended, too."""
     came: list[int] = []
     heard = [number for number in (*_SENT, signal.SIGINT) if callable(signal.getsignal(number))]
     before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in heard}

@@ -1,6 +1,6 @@
-"""Recording of a program that does not know of it: begins when torch is imported, ends with the process.
+"""Records an unchanged program: begins when torch is imported, ends with the process.
 
-Started by `startup/sitecustomize.py`, or by the .pth file of an installed kernelscope, if KERNELSCOPE_RUN
+Started by `on_path/sitecustomize.py`, or by the .pth file of an installed kernelscope, if KERNELSCOPE_RUN
 is set. Loads nothing of torch itself.
 """
 
@@ -33,7 +33,7 @@ _started = False
 
 
 def start() -> None:
-    """Record this process from the moment it has imported torch, if it is asked to."""
+    """Record this process from the import of torch on, if the environment says so."""
     wanted = autorecord_from_environment()
     if _started or wanted is None:
         return
@@ -53,7 +53,7 @@ def _start(wanted: AutoRecord) -> None:
 
 
 def start_printer() -> None:
-    """Print or save values in this process, because torch's own variable says so and we are imported."""
+    """Print or save values in this process, because torch's own variable is set."""
 
     def start() -> None:
         from .script_values import start_by_environment
@@ -65,7 +65,7 @@ def start_printer() -> None:
 
 
 def _is_helper(argv: list[str]) -> bool:
-    """Whether Python was started, with such words, to run a helper."""
+    """Whether these words start a helper process of torch or Python."""
     words = iter(argv[1:])
     for word in words:
         if word.startswith("-m"):
@@ -93,7 +93,7 @@ def _open(wanted: AutoRecord) -> None:
         recording.open()
     except Exception as error:
         if isinstance(error, RunError) and not isinstance(error, NoGil):
-            # A disk that is full or sealed is no reason to stop the program.
+            # A full or read-only disk must not stop the program.
             print(f"kernelscope: not recording: {error}", file=sys.stderr)
             return
         # A wrong option, a torch that the probes do not fit, or a Python that cannot be recorded.
@@ -137,7 +137,7 @@ def _recording(wanted: AutoRecord, given: argparse.Namespace) -> Recording:
 
 
 def _note_exceptions(recording: Recording) -> None:
-    """Keep what the program died of; it is still printed by whoever printed it before."""
+    """Keep the exception that ends the program; it is still printed as before."""
     before, pid, writer = sys.excepthook, os.getpid(), _writer(recording)
 
     def excepthook(kind: Any, error: Any, trace: Any) -> None:
@@ -149,7 +149,7 @@ def _note_exceptions(recording: Recording) -> None:
 
 
 def _leave(recording: Recording, session: ValueSession, pid: int) -> None:
-    """It turns out to be a process that is not to be recorded."""
+    """The process turns out to be one that is not recorded, such as a worker of a data loader."""
     if os.getpid() == pid and recording.is_open:
         session.close()
         recording.close()

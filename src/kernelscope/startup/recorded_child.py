@@ -1,4 +1,4 @@
-"""The child that is recorded, as its parent sees it: start, watch, tell how it ended."""
+"""The recorded child process, from its parent: start it, watch it, report how it ended."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def watch(
 ) -> int:
     """Run it to its end and return its exit status, 128 + n for signal n as in a shell.
 
-    With `aside` its output goes to stderr, because stdout is for what we have to say, and we say nothing.
-    `environ` has variables that shall be other than here, or None where they shall not be set.
+    With `aside` its output goes to stderr, and nothing is printed about it. `environ` overrides variables;
+    None unsets one.
     """
     invocation = folder.Invocation(tuple(command), cwd or os.getcwd(), time.time_ns())
     try:
         folder.write_invocation(path, invocation)
-    except OSError as error:  # a full disk is no reason not to run the program
+    except OSError as error:  # a full disk must not stop the program
         print(f"kernelscope: cannot write to {path}: {error.strerror}", file=sys.stderr)
     wanted = {**recorded_environment(path, options, STARTUP), **(environ or {})}
     environment = {name: value for name, value in wanted.items() if value is not None}

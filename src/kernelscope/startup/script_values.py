@@ -1,4 +1,4 @@
-"""Values of a program that does not know of us: under `kernelscope run`, or with torch's own variables."""
+"""Printing and saving values of an unchanged program: `kernelscope run`, or torch's own variables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STOPPED = 3  # exit status of a program that a watch has ended
 
 
 class StopOnHit(SystemExit):
-    """Ends the program where a watched condition first held; a plain exit to everybody else."""
+    """Ends the program where a watched condition first held; to other code a plain exit."""
 
 
 def session_for_script(recording: Recording, settings: ValueSettings, run: Path | None) -> ValueSession:
@@ -43,7 +43,7 @@ def session_for_script(recording: Recording, settings: ValueSettings, run: Path 
     except MovedTarget as error:
         if recording.config.strict:
             raise
-        print(f"kernelscope: torch's own value printer is left alone: {error}", file=sys.stderr)
+        print(f"kernelscope: cannot take over torch's own value printer: {error}", file=sys.stderr)
     session.at_close.append(printer.remove)
     return session
 
@@ -55,13 +55,13 @@ def start_by_environment() -> None:
         take_over_printer(given)
         _start(given)
     except (RunError, ValueError, MovedTarget) as error:
-        print(f"kernelscope: cannot look at values: {error}", file=sys.stderr)
+        print(f"kernelscope: cannot print or save values: {error}", file=sys.stderr)
 
 
 def _start(given: argparse.Namespace) -> None:
     settings = value_settings_of(given)
     config = Config(values="stats" if settings.prints else "off", strict=strict_from_environment())
-    recording = Recording(config, keeps_calls=False)  # nobody will read the run, and the program may be long
+    recording = Recording(config, keeps_calls=False)  # the run is not read, and the program may be long
     session = session_for_script(recording, settings, None)
     try:
         recording.open()
@@ -79,17 +79,17 @@ def _close(recording: Recording, session: ValueSession, pid: int) -> None:
 
 
 def settle(session: ValueSession) -> None:
-    """At the program's end; it cannot be ended once more, but what is found is said."""
+    """At the end of the program: what a watch finds now is only reported."""
     with suppress(StopOnHit):
         session.settle()
 
 
 class _SetInCode:
-    """What the program sets torch's own printer to; off is what was asked for from outside."""
+    """What the program sets torch's own printer to; off means the settings from outside."""
 
-    def __init__(self, session: ValueSession, asked: ValueSettings, run: Path | None) -> None:
+    def __init__(self, session: ValueSession, outside: ValueSettings, run: Path | None) -> None:
         self._session = session
-        self._asked = asked
+        self._outside = outside
         self._folder = str(run / "values") if run is not None else ""
         self._level = "0"
         self._globs: tuple[str, ...] = ()
@@ -102,15 +102,15 @@ class _SetInCode:
             self._level = level_of(level, said)
         else:
             self._globs = globs
-        wanted = self._globs or self._asked.kernels or globs
+        wanted = self._globs or self._outside.kernels or globs
         if self._level == "0":
-            settings = replace(self._asked, kernels=wanted if self._globs else self._asked.kernels)
+            settings = replace(self._outside, kernels=wanted if self._globs else self._outside.kernels)
         else:
             settings = settings_of_level(self._level, wanted, self._folder)
         self._session.turn_to(settings)
 
 
 def _stop(hit: Hit) -> None:
-    print(f"kernelscope: {hit}\nkernelscope: the program ends here, as asked", file=sys.stderr)
+    print(f"kernelscope: {hit}\nkernelscope: stopping the program (--watch)", file=sys.stderr)
     sys.stderr.flush()
     raise StopOnHit(STOPPED)

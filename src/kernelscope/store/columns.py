@@ -227,14 +227,14 @@ class _Values:
         logs = slots >> LOG_SHIFT
         for log, (known, words) in self._logs.items():
             here = logs == log if len(self._logs) > 1 else np.ones(len(slots), bool)
-            asked = slots[here]
+            wanted = slots[here]
             if known[-1] - known[0] + 1 == len(known):
-                at = asked - known[0]  # they follow one another without a gap
+                at = wanted - known[0]  # they follow one another without a gap
             else:
-                at = np.searchsorted(known, asked)
+                at = np.searchsorted(known, wanted)
             there = (at >= 0) & (at < len(known))
             at = np.where(there, at, 0)
-            there &= known[at] == asked
+            there &= known[at] == wanted
             found[here] = np.where(there, words[at], np.uint64(0))
         return found
 

@@ -39,7 +39,7 @@ def named(path: str | Path) -> Path:
     """A run's folder as it is named on disk."""
     path = Path(path)
     if path.name in ("", ".."):
-        raise RunError(f"{path} is no name for a run")
+        raise RunError(f"{path} is not a name for a run")
     return path if path.name.endswith(SUFFIX) else path.with_name(path.name + SUFFIX)
 
 
@@ -140,7 +140,7 @@ def resolve(given: str | Path | None) -> Path:
                 return candidate.parent
             if candidate.name.endswith(".zip"):
                 raise RunError(f"{candidate} is packed; unpack it first: kernelscope unpack {candidate}")
-            raise RunError(f"{candidate} is a file, and a run is a folder with {DATABASE} in it")
+            raise RunError(f"{candidate} is a file; a run is a folder that contains {DATABASE}")
     raise RunError(f"there is no run {given}; `kernelscope ls` lists those here")
 
 
@@ -168,7 +168,7 @@ def read_invocation(path: Path) -> Invocation | None:
         status = None if given["status"] is None else int(given["status"])
         return Invocation(command, cwd, int(given["started_ns"]), int(given["ended_ns"]), status)
     except (KeyError, TypeError, ValueError, OverflowError):
-        raise RunError(f"{file} is damaged: it does not tell how a command ended") from None
+        raise RunError(f"{file} is damaged: it does not say how the command ended") from None
 
 
 def size(path: Path) -> int:

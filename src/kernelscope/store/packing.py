@@ -73,7 +73,7 @@ def unpack(file: Path, target: Path) -> Path:
                 shutil.rmtree(target, ignore_errors=True)
                 raise
     except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError, ValueError) as error:
-        raise RunError(f"{file} is damaged or no packed run: {error}") from None
+        raise RunError(f"{file} is damaged or not a packed run: {error}") from None
     except (OSError, RuntimeError) as error:
         raise RunError(f"{file} cannot be unpacked to {target}: {error}") from None
     except Exception as error:  # zlib.error and the like, from damaged bytes
@@ -87,11 +87,11 @@ def _check(file: Path, members: list[zipfile.ZipInfo]) -> None:
     names = [member.filename for member in members]
     for name in names:
         if not _MEMBER.fullmatch(name):
-            raise RunError(f"{file} is no packed run: it holds {name!r}")
+            raise RunError(f"{file} is not a packed run: it holds {name!r}")
     if not any(name.endswith(folder.DATABASE) for name in names) or len(set(names)) != len(names):
-        raise RunError(f"{file} is no packed run: it has no {folder.DATABASE}, or a file twice")
+        raise RunError(f"{file} is not a packed run: it has no {folder.DATABASE}, or a file twice")
     if sum(member.file_size for member in members) > _MOST_BYTES:
-        raise RunError(f"{file} would unpack to more than a terabyte; that is no run")
+        raise RunError(f"{file} would unpack to more than a terabyte, which is too large for a run")
 
 
 def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:

@@ -61,7 +61,7 @@ def read_tensor(path: Path) -> SavedTensor:
         [(_, held)] = found
         return SavedTensor(str(held["dtype"]), tuple(int(n) for n in held["shape"]), bytes(held["data"]))
     except FileNotFoundError:
-        raise RunError(f"{path} is not there: it was dropped to stay within --max-tensors") from None
+        raise RunError(f"{path} is missing: it was deleted to stay within --max-tensors") from None
     except (SafetensorError, ValueError, KeyError, TypeError, OSError, OverflowError, MemoryError) as error:
         raise RunError(f"{path} is damaged: {error}") from None
 
@@ -173,8 +173,8 @@ class TensorSaver:
             self._drop(file)
             self._say(
                 "tensors-dropped",
-                f"saved tensors reached --max-tensors, {self._budget:,} bytes: those that no call had for "
-                "longest are dropped",
+                f"saved tensors reached --max-tensors ({self._budget:,} bytes): the least recently used are "
+                "deleted",
             )
         return True
 

@@ -45,7 +45,7 @@ class Writer:
         self._durations: list[tuple[int, int]] = []
         self._tensors: list[tuple[Any, ...]] = []
         self._told: list[tuple[str, Any]] = []
-        self._fingerprinters: dict[int, tuple[Any, int]] = {}  # by log: who reads it, and how far it is used
+        self._fingerprinters: dict[int, tuple[Any, int]] = {}  # by log: its reader, and how far it is used
         self._written = 0
         self._step_starts: list[int] = [0]  # of the steps that stay
         self.first_kept = 0  # calls before this one are of steps that do not stay
@@ -106,11 +106,11 @@ class Writer:
         self.note = self.flight.noter(left)
 
     def _has_no_markers(self, why: str) -> None:
-        message = f"how far the GPU comes will not be known after a crash: {why}"
+        message = f"GPU progress will not be known after a crash: {why}"
         self.finding(Finding("no-stream-markers", message))
 
     def launched(self, index: int, stream: int) -> None:
-        """A call that is told in full has been enqueued on a CUDA stream."""
+        """A call that is written in full has been enqueued on a CUDA stream."""
         if self._markers is not None:
             self.flight.on_stream(index, self._markers.mark(stream, index))
 
@@ -268,8 +268,8 @@ class Writer:
         self._keep_nothing()
         self.on_failure()
         message = (
-            f"kernelscope stopped recording to {self.folder}: {why}. Your program goes on; what was written "
-            "until now can be read."
+            f"kernelscope stopped recording to {self.folder}: {why}. The program continues; what was "
+            "recorded so far can be read."
         )
         try:
             warnings.warn(message, RuntimeWarning, stacklevel=2)

@@ -203,7 +203,7 @@ def test_a_packed_file_cannot_escape(here: Path, capsys: Capture) -> None:
             archive.writestr("run.db", b"x")
             archive.writestr(name, b"x")
         assert main(["unpack", "evil.zip", "-o", "evil"]) == 2
-        assert "no packed run: it holds" in capsys.readouterr().err
+        assert "not a packed run: it holds" in capsys.readouterr().err
         assert not (here / "evil.kscope").exists()
     (here / "evil.zip").write_bytes(b"PK\3\4 nonsense")
     assert main(["unpack", "evil.zip"]) == 2
@@ -219,18 +219,18 @@ def test_a_packed_file_cannot_escape(here: Path, capsys: Capture) -> None:
         (["run", "-m", "package"], "package is a package without a __main__ module"),
         (["run", "-m", "package.broken"], "broken.py, line 1: invalid syntax"),
         (["run", "sh"], "there is no script sh; for a command: kernelscope run -- sh"),
-        (["run", "-o", ".", "fine.py"], ". is no name for a run"),
-        (["run", "-o", "/", "fine.py"], "/ is no name for a run"),
+        (["run", "-o", ".", "fine.py"], ". is not a name for a run"),
+        (["run", "-o", "/", "fine.py"], "/ is not a name for a run"),
         (["show", "."], "there is no run in ."),
         (["run", "--", "no-such-command"], "there is no command no-such-command"),
         (["run"], "nothing to run"),
         (["run", "--values", "nothing", "fine.py"], "values='nothing': unknown value"),
         (["run", "-o", "kscope-runs/old-1", "fine.py"], "exists already"),
         (["show", "nothing-here"], "there is no run nothing-here"),
-        (["show", "fine.py"], "is a file, and a run is a folder"),
+        (["show", "fine.py"], "is a file; a run is a folder"),
         (["show", "old-1", "--part", "rank-7"], "has no part 'rank-7'"),
         (["ls", "nowhere"], "nowhere is not a folder"),
-        (["query", "SELEC"], "SQLite does not take this query"),
+        (["query", "SELEC"], "SQLite rejected the query"),
         (["query", "a", "b", "c"], "put the query in quotes"),
         (["unpack", "nowhere.zip"], "there is no file nowhere.zip"),
     ],

@@ -180,7 +180,7 @@ def test_what_cannot_be_known_is_said(
     assert flight_reader.UNKNOWN in out
     assert "no-file-locks" in out
     assert main(["show", "--crash", str(path)]) == 0
-    assert "or still runs (whether it is still being recorded cannot be known" in capsys.readouterr().out
+    assert "or still runs (cannot tell whether it is still being recorded" in capsys.readouterr().out
     assert main(["ls", str(tmp_path)]) == 0
     assert "not closed or running" in capsys.readouterr().out
     assert main(["ls", str(tmp_path), "--json"]) == 0

@@ -167,9 +167,7 @@ def _call(run: StoredRun, cell: Cell) -> KernelCall:
     stored = run.sites.get(cell.site)
     site: Site | None = stored[0] if stored else run.flight.sites.get(cell.site)
     if site is None:
-        raise RunError(
-            f"{run.path / folder.FLIGHT} is damaged: it speaks of site {cell.site}, which nobody knows"
-        )
+        raise RunError(f"{run.path / folder.FLIGHT} is damaged: it refers to unknown site {cell.site}")
     return view_of(run, Call(cell.index, site, cell.graph_call, start_ns=cell.start_ns))
 
 

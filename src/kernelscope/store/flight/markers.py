@@ -1,6 +1,6 @@
 """How far each CUDA stream has come: a word in pinned memory that the GPU writes after each call.
 
-`cuStreamWriteValue32` is the cheapest thing that a stream can do in order, and nobody waits for it. It goes
+`cuStreamWriteValue32` is the cheapest thing that a stream can do in order, and nothing waits for it. It goes
 through the driver itself, so that this needs no torch. The words outlive a fault of the context.
 """
 

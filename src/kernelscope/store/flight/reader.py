@@ -32,7 +32,7 @@ from .recorder import (
     VERSION,
 )
 
-UNKNOWN = "whether it is still being recorded cannot be known: its file system has no locks"
+UNKNOWN = "cannot tell whether it is still being recorded: its file system has no locks"
 _MOST_CELLS = 1 << 20
 
 
@@ -47,7 +47,7 @@ class Cell:
     end_ns: int
     is_executing: bool  # entered and not left: what the host was in
     stream: int  # place among the stream markers, counted from 1; 0 for none
-    is_full: bool  # told in full by the writer, once it is over
+    is_full: bool  # written in full by the writer, once it is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def is_recording(path: Path, lock: Callable[[int, int], None] = fcntl.flock) -> 
                 return True
             except OSError:
                 is_unlocked = True
-    except OSError:  # there is no such file
+    except OSError:  # the file does not exist
         return False
     is_closed = STATUS.unpack_from(head, STATUS_AT)[3] == 1
     return None if is_unlocked and not is_closed else False
@@ -109,7 +109,8 @@ def read_flight(path: Path) -> FlightLog:
     _, version, cells, cell_bytes, header_bytes, pid, _ = HEADER.unpack_from(data)
     if version > VERSION:
         raise RunError(
-            f"{path} has version {version} and this kernelscope reads up to {VERSION}; use a newer one"
+            f"{path} has version {version} and this kernelscope reads up to {VERSION}: "
+            "it was written by a newer kernelscope; upgrade to read it"
         )
     end = HEADER_BYTES + cells * CELL.size
     is_sane = 0 < cells <= _MOST_CELLS and cells & (cells - 1) == 0

@@ -169,7 +169,7 @@ class Flight:
         return left_on_device
 
     def enter(self, call: Call) -> None:
-        """A call that will be told in full is about to be launched."""
+        """A call that will be written in full is about to be launched."""
         site, index = call.site, call.index
         if self.sites.get(site.id) is not site:
             self.meet(site)
@@ -228,7 +228,7 @@ class Flight:
         return _END - length_hint(self._numbers) - 1
 
     def __next__(self) -> int:
-        """The index of a call that is told in full."""
+        """The index of a call that is written in full."""
         return self.next_cell()[0] - 1
 
     # -- on the writer's thread ------------------------------------------------------------------------

@@ -166,7 +166,7 @@ class Database:
             given = values[at : at + count * width]
             try:
                 self._db.execute(sql, given)
-            except UnicodeEncodeError:  # a lone surrogate, as in the name of a file that is no UTF-8
+            except UnicodeEncodeError:  # a lone surrogate, as in the name of a file that is not UTF-8
                 self._db.execute(sql, [codec.storable(v) if isinstance(v, str) else v for v in given])
             at += count * width
 
@@ -184,7 +184,7 @@ class Database:
         try:
             with self:
                 self.note("ended_ns", time.time_ns())
-            with suppress(sqlite3.OperationalError):  # somebody is reading: the log stays beside it
+            with suppress(sqlite3.OperationalError):  # a reader is busy: the log stays beside it
                 self._db.execute("PRAGMA journal_mode=DELETE")
         finally:
             self._db.close()

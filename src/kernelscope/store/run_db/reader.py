@@ -149,7 +149,7 @@ class DatabaseReader:
         except sqlite3.OperationalError as error:
             if str(error) == "interrupted":
                 raise RunError(
-                    f"{self.path} took longer than {_PATIENCE:.0f} s to answer; is it damaged?"
+                    f"a query of {self.path} took longer than {_PATIENCE:.0f} s; the file may be damaged"
                 ) from None
             raise
 
@@ -172,16 +172,16 @@ class DatabaseReader:
         try:
             cursor = self._db.execute(sql)
         except (sqlite3.Error, sqlite3.Warning) as error:
-            raise RunError(f"SQLite does not take this query: {error}") from None
+            raise RunError(f"SQLite rejected the query: {error}") from None
         if cursor.description is None:
-            raise RunError("a query reads: start it with SELECT or WITH")
+            raise RunError("only queries that read are allowed: start with SELECT or WITH")
         return [name for name, *_ in cursor.description], self._each(cursor)
 
     def _each(self, cursor: sqlite3.Cursor) -> Iterator[codec.Row]:
         try:
             yield from cursor
         except (sqlite3.Error, sqlite3.Warning) as error:
-            raise RunError(f"SQLite could not go on with this query: {error}") from None
+            raise RunError(f"SQLite stopped the query: {error}") from None
 
     def copy_to(self, path: Path) -> None:
         """Write it as one file, as it is at this moment, also while it is being recorded."""

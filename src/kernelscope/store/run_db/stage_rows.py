@@ -22,7 +22,7 @@ _TABLES: dict[type, str] = {
 
 
 def rows_of(records: Sequence[Record]) -> Iterator[tuple[str, str, list[Row]]]:
-    """Table, its columns, rows. A compilation that is told again replaces what was written of it."""
+    """Table, its columns, rows. A later record of a compilation replaces an earlier one."""
     for kind, table in _TABLES.items():
         names = [f.name for f in fields(kind)]
         found = [r for r in records if type(r) is kind]
