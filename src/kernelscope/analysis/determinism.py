@@ -1,4 +1,4 @@
-"""Which kernels do not do the same each time: from runs that should be equal."""
+"""Which kernels give varying results: from runs that should be identical."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from kernelscope.analysis.diff.divergence_parts import (
     NONDETERMINISTIC,
 )
 from kernelscope.analysis.diff.pairs import compare
-from kernelscope.analysis.diff.result_text import as_json, lines, number_lines, origin_form, source_line
+from kernelscope.analysis.diff.result_text import as_json, lines, number_lines, source_line
 from kernelscope.analysis.diff.search import Search
 from kernelscope.analysis.diff.verdicts import judge
 from kernelscope.errors import RunError
 from kernelscope.events import Frame
 from kernelscope.model.call import KernelCall
 from kernelscope.model.run import Run
+from kernelscope.text.frames import frame_form
 
-from .tensor_errors import Errors
+from .tensor_errors import Errors, largest
 
 _MOST = 2000  # pairs that are looked into
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A kernel that left other values for the same inputs."""
+    """A kernel that wrote different values for the same inputs."""
 
     kernel_name: str
     kind: str
@@ -54,21 +55,21 @@ class Suspect:
         return self.replays_differed > 0 or self.reads_unwritten
 
     def to_json(self) -> dict[str, Any]:
-        numbers = self.errors[0].to_json() if self.errors else {}
-        return {
-            "index": self.index, "kernel_name": self.kernel_name, "kind": self.kind,
-            "argument": self.argument, "verdict": NONDETERMINISTIC, "origin": origin_form(self.origin),
-            "graph": self.graph or None, "differed": self.differed, "repeats": self.repeats,
-            "calls": self.calls, "replays": self.replays, "replays_differed": self.replays_differed,
-            "reads_unwritten": self.reads_unwritten, "confirmed": self.is_confirmed,
-            "not_replayed": self.not_replayed or None, "max_abs": numbers.get("max_abs"),
-            "max_rel": numbers.get("max_rel"), "max_ulp": numbers.get("max_ulp"),
+        return {name: getattr(self, name) for name in _OF_SUSPECT} | {
+            "verdict": NONDETERMINISTIC, "origin": frame_form(self.origin), "graph": self.graph or None,
+            "confirmed": self.is_confirmed, "not_replayed": self.not_replayed or None, **largest(self.errors),
         }  # fmt: skip
+
+
+_OF_SUSPECT = (
+    "index", "kernel_name", "kind", "argument", "differed", "repeats", "calls", "replays", "replays_differed",
+    "reads_unwritten",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class DeterminismResult:
-    """Whether a program did the same each time, and which kernels did not. True when something is wrong.
+    """Whether all runs of a program were identical, and which kernels vary. True if something varies.
 
     Example:
         result = kernelscope.check_determinism(step, batch)
@@ -146,7 +147,7 @@ def _with_replay(suspect: Suspect, replay: Any) -> Suspect:
 
 
 def _that_matters(divergence: Divergence, notes: dict[str, None]) -> Divergence:
-    """Another autotuned config that comes to the same values is worth a note only."""
+    """A different autotuned config with identical values is only worth a note."""
     harmless = divergence.verdict in (DIFFERENT_CONFIG, DIFFERENT_KERNEL) and not divergence.differences
     if harmless and not divergence.compared.differing:
         notes[f"{divergence.kernel_name}: {divergence.reason}; the values are identical"] = None
@@ -155,7 +156,7 @@ def _that_matters(divergence: Divergence, notes: dict[str, None]) -> Divergence:
 
 
 class _Seen:
-    """Who left other values for the same inputs, over all repeats."""
+    """Kernels that wrote different values for the same inputs, over all repeats."""
 
     def __init__(self, repeats: int) -> None:
         self._repeats = repeats

@@ -9,7 +9,6 @@ import numpy as np
 
 from kernelscope.store.tensors import SavedTensor
 
-_FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 _WORDS = {"F64": "<i8", "F32": "<i4", "F16": "<i2", "BF16": "<i2"}
 _EDGES = (0, 1, 2, 4, 16, 256, 1 << 16)  # of the histogram, in units in the last place
 
@@ -33,6 +32,12 @@ class Errors:
     def to_json(self) -> dict[str, Any]:
         form = {name: getattr(self, name) for name in self.__slots__}
         return form | {"histogram": [{"ulp": label, "elements": n} for label, n in self.histogram]}
+
+
+def largest(errors: tuple[Errors, ...]) -> dict[str, Any]:
+    """The three numbers of the first argument, as JSON has them; null without errors."""
+    numbers = errors[0].to_json() if errors else {}
+    return {name: numbers.get(name) for name in ("max_abs", "max_rel", "max_ulp")}
 
 
 def errors_between(a: SavedTensor, b: SavedTensor, argument: str, moment: str) -> Errors | None:
@@ -62,9 +67,6 @@ def errors_between(a: SavedTensor, b: SavedTensor, argument: str, moment: str) -
 
 def _values(tensor: SavedTensor) -> Any:
     """As float64 or complex128, flat."""
-    if tensor.dtype == "BF16":
-        wide = np.frombuffer(tensor.data, "<u2").astype(np.uint32) << np.uint32(16)
-        return wide.view(np.float32).astype(np.float64)
     held = tensor.numpy()
     if held.dtype == np.uint8 and tensor.dtype != "U8":
         return None

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-from kernelscope.events import Finding, Graph, Kernel
+from kernelscope.events import Finding
 from kernelscope.model.call import KernelCall
 from kernelscope.model.derived_findings import findings_in
 from kernelscope.model.run import Run
@@ -37,10 +37,10 @@ class _Document:
         head = {"format": "kernelscope.run", "version": VERSION}
         put(to_json(head)[:-1])
         put(f',\n"run":{to_json(plain.run_form(run, getattr(run, "path", None)))}')
-        self._list("kernels", map(_kernel_form, run.kernels))
-        self._list("graphs", map(_graph_form, run.graphs))
+        self._list("kernels", map(asdict, run.kernels))
+        self._list("graphs", map(asdict, run.graphs))
         put(',\n"calls":[')
-        findings = [*self._noted(), *findings_in(self._written(wanted.calls(run)))]
+        findings = [*run.noted_findings(), *findings_in(self._written(wanted.calls(run)))]
         put("]")
         self._list("findings", map(_finding_form, findings))
         found = run.stages
@@ -67,18 +67,6 @@ class _Document:
             self._file.write((",\n" if self._count else "\n") + to_json(form))
             self._count += 1
             yield call
-
-    def _noted(self) -> list[Finding]:
-        run = self._run
-        return run.noted_findings()
-
-
-def _kernel_form(kernel: Kernel) -> dict[str, Any]:
-    return asdict(kernel)
-
-
-def _graph_form(graph: Graph) -> dict[str, Any]:
-    return asdict(graph)
 
 
 def _finding_form(finding: Finding) -> dict[str, Any]:

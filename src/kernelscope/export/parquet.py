@@ -18,7 +18,6 @@ from kernelscope.fingerprint.stats import Stats
 from kernelscope.model.call import KernelCall
 from kernelscope.model.run import Run
 from kernelscope.store.run_db.codec import storable, to_json
-from kernelscope.store.stored_run import StoredRun
 from kernelscope.text.hashes import full_hash
 from kernelscope.views.call_filter import CallFilter
 
@@ -61,7 +60,7 @@ def write(run: Run, path: Path, wanted: CallFilter) -> int:
     try:
         unfinished.mkdir()
         count = _write_calls(tables, run, unfinished, wanted)
-        noted = run.noted_findings() if isinstance(run, StoredRun) else run.findings
+        noted = run.noted_findings()
         tables.write(unfinished / "kernels.parquet", _KERNELS, map(asdict, run.kernels))
         tables.write(unfinished / "graphs.parquet", _GRAPHS, map(asdict, run.graphs))
         tables.write(unfinished / "findings.parquet", _FINDINGS, map(asdict, noted))
@@ -70,7 +69,7 @@ def write(run: Run, path: Path, wanted: CallFilter) -> int:
         raise RunError(f"{unfinished} already exists: wait for the other export, or remove it") from None
     except OSError as error:
         shutil.rmtree(unfinished, ignore_errors=True)
-        raise RunError(f"{path} cannot be written: {error.strerror or error}") from None
+        raise RunError(f"cannot write {path}: {error.strerror or error}") from None
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from kernelscope.events import Frame
 
@@ -16,3 +17,8 @@ def short_frame(frame: Frame | None) -> str:
 def innermost(frames: Sequence[Frame]) -> str:
     """The same of the first of several."""
     return short_frame(frames[0] if frames else None)
+
+
+def frame_form(frame: Frame | None) -> dict[str, Any] | None:
+    """As JSON has it."""
+    return None if frame is None else {"file": frame.file, "line": frame.line, "function": frame.function}

@@ -7,11 +7,11 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from kernelscope.events import Frame
 from kernelscope.model.call import KernelCall
 from kernelscope.model.run import Run
 from kernelscope.stages.export import provenance_form
 from kernelscope.store.run_db.codec import to_json
+from kernelscope.text.frames import frame_form
 from kernelscope.text.hashes import full_hash
 
 
@@ -23,49 +23,28 @@ def dump(value: Any) -> None:
 
 def run_form(run: Run, path: Any = None) -> dict[str, Any]:
     info = run.info
-    return {
-        "path": None if path is None else str(path),
-        "uuid": info.uuid,
-        "rank": info.rank,
-        "world_size": info.world_size,
-        "host": info.host,
-        "pid": info.pid,
-        "started": info.realtime_ns / 1e9,
-        "versions": info.versions,
-        "settings": info.settings,
-    }
+    form: dict[str, Any] = {"path": None if path is None else str(path)}
+    form |= {name: getattr(info, name) for name in ("uuid", "rank", "world_size", "host", "pid")}
+    return form | {
+        "started": info.realtime_ns / 1e9, "versions": info.versions, "settings": info.settings
+    }  # fmt: skip
+
+
+_OF_CALL = (
+    "index", "kind", "producer", "kernel_name", "grid", "config", "time", "graph_call", "step", "phase",
+    "device", "stream", "thread", "replay", "parent",
+)  # fmt: skip
 
 
 def call_form(call: KernelCall, saved: dict[tuple[int, str], str] | None = None) -> dict[str, Any]:
-    graph, origin = call.graph, call.origin
-    return {
-        "index": call.index,
-        "kind": call.kind,
-        "producer": call.producer,
-        "kernel_name": call.kernel_name,
-        "grid": call.grid,
-        "config": call.config,
+    graph, provenance = call.graph, call.provenance
+    return {name: getattr(call, name) for name in _OF_CALL} | {
         "args": _args(call, saved or {}),
-        "time": call.time,
-        "origin": None if origin is None else frame_form(origin),
-        "provenance": None if call.provenance is None else provenance_form(call.provenance),
-        "graph": None
-        if graph is None
-        else {"id": graph.id, "name": graph.name, "direction": graph.direction},
-        "graph_call": call.graph_call,
-        "step": call.step,
-        "phase": call.phase,
-        "device": call.device,
-        "stream": call.stream,
-        "thread": call.thread,
-        "replay": call.replay,
-        "parent": call.parent,
+        "origin": frame_form(call.origin),
+        "provenance": None if provenance is None else provenance_form(provenance),
+        "graph": graph and {"id": graph.id, "name": graph.name, "direction": graph.direction},
         "error": call.error or None,
     }
-
-
-def frame_form(frame: Frame) -> dict[str, Any]:
-    return {"file": frame.file, "line": frame.line, "function": frame.function}
 
 
 def _args(call: KernelCall, saved: dict[tuple[int, str], str]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from kernelscope.analysis.profiler_join import Profile, ProfiledCall, read_profi
 from kernelscope.errors import RunError
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.text.amounts import duration
-from kernelscope.text.frames import innermost
+from kernelscope.text.frames import frame_form, innermost
 
 from . import plain, terminal
 
@@ -69,7 +69,7 @@ def _form(call: ProfiledCall) -> dict[str, Any]:
     return {
         "index": call.index,
         "kernel_name": call.kernel_name,
-        "origin": plain.frame_form(call.origin[0]) if call.origin else None,
+        "origin": frame_form(call.origin[0] if call.origin else None),
         "thread": call.thread,
         "start": call.start,
         "host": call.host,

@@ -13,6 +13,7 @@ from kernelscope.stages.export import provenance_form
 from kernelscope.stages.graphs import GCU
 from kernelscope.stages.records import Compilation, Incident, Provenance, Stage
 from kernelscope.text.amounts import duration
+from kernelscope.text.frames import frame_form
 
 from .terminal import node_rows, table
 
@@ -160,7 +161,7 @@ def graph_form(graph: StagedGraph) -> dict[str, Any]:
         "cache_key": compilation.cache_key,
         "made": graph.made,
         "seconds": compilation.duration_ns / 1e9 if compilation.duration_ns >= 0 else None,
-        "function": _frame_form(graph.frame.origin[0]) if graph.frame and graph.frame.origin else None,
+        "function": frame_form(graph.frame.origin[0] if graph.frame and graph.frame.origin else None),
         "stages": [
             {"name": name, "language": s.language, "lines": s.text.count("\n") + 1}
             for name, s in graph.stages.items()
@@ -177,7 +178,7 @@ def kernel_form(graph: StagedGraph, name: str, *, source: bool = True) -> dict[s
         "name": name,
         "graph": graph.name,
         "launches": [provenance_form(p) for p in launches],
-        "lines": [_frame_form(f) for f in dict.fromkeys(f for p in launches for f in user_lines(p))],
+        "lines": [frame_form(f) for f in dict.fromkeys(f for p in launches for f in user_lines(p))],
         "candidates": [
             {"config": c.config, "nanoseconds": c.nanoseconds, "chosen": c.chosen}
             for c in graph.candidates
@@ -195,11 +196,7 @@ def incident_form(incident: Incident) -> dict[str, Any]:
         "compile_id": incident.compile_id,
         "reason": incident.reason,
         "stage": incident.stage or None,
-        "origin": [_frame_form(f) for f in incident.origin],
+        "origin": [frame_form(f) for f in incident.origin],
         "detail": incident.detail,
         "source": incident.source or None,
     }
-
-
-def _frame_form(frame: Frame) -> dict[str, Any]:
-    return {"file": frame.file, "line": frame.line, "function": frame.function}

@@ -68,7 +68,7 @@ def test_help_is_quick_and_has_examples() -> None:
 
 def test_commands_have_json_as_the_page_says() -> None:
     page = (SRC.parent / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert "each but `choreo` has `--json`" in page
+    assert "all but `choreo` have `--json`" in page
     without = []
     for name in COMMANDS:
         [commands] = [a for a in parser_for(name)._actions if isinstance(a, argparse._SubParsersAction)]

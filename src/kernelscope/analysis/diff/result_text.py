@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from kernelscope.analysis.tensor_errors import Errors
+from kernelscope.analysis.tensor_errors import Errors, largest
 from kernelscope.events import Frame
+from kernelscope.text.frames import frame_form
 from kernelscope.text.hashes import full_hash
 
 from .divergence_parts import DivergenceFields
@@ -26,34 +27,22 @@ def as_json(divergence: DivergenceFields) -> dict[str, Any]:
     }
 
 
+_OF_DIVERGENCE = (
+    "index", "index_a", "index_b", "kernel_name", "kind", "argument", "verdict", "reason", "step", "phase"
+)  # fmt: skip
+
+
 def _form(d: DivergenceFields) -> dict[str, Any]:
-    numbers = d.errors[0].to_json() if d.errors else {}
-    return {
-        "index": d.index,
-        "index_a": d.index_a,
-        "index_b": d.index_b,
-        "kernel_name": d.kernel_name,
+    return {name: getattr(d, name) for name in _OF_DIVERGENCE} | {
         "other_kernel_name": d.other_kernel_name or None,
-        "kind": d.kind,
-        "argument": d.argument,
-        "verdict": d.verdict,
-        "reason": d.reason,
-        "origin": origin_form(d.origin),
+        "origin": frame_form(d.origin),
         "graph": d.graph or None,
-        "step": d.step,
-        "phase": d.phase,
         "differences": [_difference_form(each) for each in d.differences],
         "source": None if d.source is None else asdict(d.source),
         "spread": d.spread.to_json(),
-        "max_abs": numbers.get("max_abs"),
-        "max_rel": numbers.get("max_rel"),
-        "max_ulp": numbers.get("max_ulp"),
+        **largest(d.errors),
         "errors": [each.to_json() for each in d.errors],
     }
-
-
-def origin_form(origin: Frame | None) -> dict[str, Any] | None:
-    return None if origin is None else {"file": origin.file, "line": origin.line, "function": origin.function}
 
 
 def _difference_form(d: ArgumentDifference) -> dict[str, Any]:

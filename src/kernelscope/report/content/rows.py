@@ -78,7 +78,7 @@ def _values(call: Call) -> Form:
     if call.scalars:
         form["scalars"] = [to_json(value) for value in call.scalars]
     if call.uninitialised:
-        form["dead"] = call.uninitialised
+        form["uninitialised"] = call.uninitialised
     if call.error:
         form["error"] = call.error
     if call.parent >= 0:

@@ -64,7 +64,7 @@ def graph_form(graph: Graph) -> Form:
     return {"name": graph.name, "direction": graph.direction, "compile_id": graph.compile_id}
 
 
-def site_form(site: Site, dead: tuple[int, ...]) -> Form:
+def site_form(site: Site, uninitialised: tuple[int, ...]) -> Form:
     return {
         "kernel": site.kernel.id,
         "wrapper": [site.file, site.line],
@@ -72,7 +72,7 @@ def site_form(site: Site, dead: tuple[int, ...]) -> Form:
         "config": {str(k): _short(v) for k, v in site.config.items()},
         "device": site.device,
         "origin": [frame_form(frame) for frame in site.origin],
-        "dead": list(dead),
+        "uninitialised": list(uninitialised),
         "args": [arg_form(arg) for arg in site.args],
     }
 

@@ -23,10 +23,7 @@ class FileRun {
   print(slot) { return this.data.rows.prints[slot]; }
 
   row(position) {
-    const rows = this.data.rows;
-    const row = { values: rows.values[position] };
-    for (const name of ROW_COLUMNS) row[name] = rows[name][position];
-    return row;
+    return rowAt(this.data.rows, position);
   }
 
   async rows(wanted, first, howMany) {
@@ -111,7 +108,12 @@ class FileRun {
   }
 }
 
-const ROW_COLUMNS = ['index', 'site', 'graph_call', 'step', 'phase', 'stream', 'thread', 'start', 'time'];
+// Columns to one row.
+function rowAt(columns, at) {
+  return Object.fromEntries(ROW_COLUMNS.map((name) => [name, columns[name][at]]));
+}
+
+const ROW_COLUMNS = ['index', 'site', 'graph_call', 'step', 'phase', 'stream', 'thread', 'start', 'time', 'values'];
 
 class FileDiff {
   constructor(data) { this.data = data; }

@@ -77,8 +77,7 @@ class ServedRun {
     }
     Object.assign(this.prints, columns.prints);
     return columns.index.map((index, at) => {
-      const row = { values: columns.values[at] };
-      for (const name of ROW_COLUMNS) row[name] = columns[name][at];
+      const row = rowAt(columns, at);
       this.rowsSeen.set(index, row);
       return row;
     });

@@ -48,7 +48,7 @@ function callFacts(row, site, kernel, data) {
   const graph = site.graph === null ? null : data.graphs[site.graph];
   const facts = [
     site.origin.length ? place(site.origin[0]) : null,
-    graph ? `graph ${graph.name || site.graph} (${graph.direction}), execution ${row.graph_call}` : null,
+    graph ? `graph ${graph.name || site.graph} (${graph.direction}), graph call ${row.graph_call}` : null,
     `step ${row.step}, ${row.phase}`,
     row.values.replay !== undefined ? `replay ${row.values.replay}` : null,
     site.grid ? `grid ${site.grid.join('×')}` : null,
@@ -106,10 +106,10 @@ function argumentRow(arg, i, row, found, run, scalars) {
   }
   const before = row.values.pre?.[i];
   const after = row.values.post?.[i] ?? (role === 'in' ? before : undefined);
-  const dead = (row.values.dead || []).includes(i);
+  const isUninitialised = (row.values.uninitialised || []).includes(i);
   const changed = before !== undefined && after !== undefined && run.print(before)?.[0] !== run.print(after)?.[0];
   const moments = [
-    dead ? el('span.quiet', null, 'uninitialised') : value(before, `${i} before`, arg, found, run),
+    isUninitialised ? el('span.quiet', null, 'uninitialised') : value(before, `${i} before`, arg, found, run),
     before !== undefined && before === after ? el('span.quiet', null, 'unchanged') : [changed ? el('span.chip', null, 'changed') : null, value(after, `${i} after`, arg, found, run)],
   ];
   return el('tr', null, name,

@@ -132,7 +132,7 @@ function write(cell, text) {
 const CELLS = ['span.n', 'span', 'span.name', 'span.quiet', 'span.n', 'span.quiet', 'span.n', 'span.args'];
 
 function roleOf(arg, i, row) {
-  return arg.role === 'inout' && (row.values.dead || []).includes(i) ? 'out' : arg.role;
+  return arg.role === 'inout' && (row.values.uninitialised || []).includes(i) ? 'out' : arg.role;
 }
 
 function argument(arg, i, row, run) {

@@ -153,11 +153,11 @@ class DiffTable {
     const wanted = indices.filter((index) => index >= 0);
     const found = new Map();
     if (!wanted.length) return found;
-    const place = await run.place({}, wanted[0]);
-    const { rows } = await run.rows({}, place, wanted[wanted.length - 1] - wanted[0] + 1);
+    const first = await run.place({}, wanted[0]);
+    const { rows } = await run.rows({}, first, wanted[wanted.length - 1] - wanted[0] + 1);
     for (const row of rows) {
       const site = this.sites[which].sites[row.site];
-      found.set(row.index, { kernel: this.sites[which].kernels[site.kernel], line: place_(site) });
+      found.set(row.index, { kernel: this.sites[which].kernels[site.kernel], line: place(site.origin[0]) });
     }
     return found;
   }
@@ -178,5 +178,3 @@ class DiffTable {
     if (row) this.app.go(row.a >= 0 ? { call: row.a } : { call: row.b, run: 'b' });
   }
 }
-
-function place_(site) { return place(site.origin[0]); }
