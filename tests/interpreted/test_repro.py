@@ -13,7 +13,7 @@ from tests.programs import triton_kernels as kernels
 
 import kernelscope
 from kernelscope.repro import files
-from kernelscope.repro.call_script import call_script
+from kernelscope.repro.one_call import call_script
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.timeout(900)  # four processes that import torch
@@ -48,14 +48,14 @@ def test_inductors_triton_kernels(tmp_path: Path) -> None:
     script = call_script(run, 0)
     status, said = run_script(files.write(script, tmp_path / "right"))
     assert status == 0, said
-    assert "ok   out_ptr0: the same bits as recorded" in said
-    assert "ok   out_ptr0: as eager computes it" in said
-    assert "no config" not in said
+    assert "ok   out_ptr0: matches the recording bit by bit" in said
+    assert "ok   out_ptr0: matches eager" in said
+    assert "recorded config" not in said
     assert " * " in script.text
     script.text = script.text.replace("tmp0 * tmp", "tmp0 - tmp", 1)
     status, said = run_script(files.write(script, tmp_path / "wrong"))
     assert status == 1, said
-    assert "FAIL out_ptr0, beside eager" in said
+    assert "FAIL out_ptr0: differs from eager" in said
 
 
 def test_a_users_triton_kernel(tmp_path: Path) -> None:
@@ -64,10 +64,10 @@ def test_a_users_triton_kernel(tmp_path: Path) -> None:
         kernels.add(x, y)
     run = kernelscope.load(tmp_path / "r.kscope")
     script = call_script(run, 0)
-    assert any("eager result is not checked" in note for note in script.notes)
+    assert any("not compared with eager" in note for note in script.notes)
     status, said = run_script(files.write(script, tmp_path / "right"))
     assert status == 0, said
-    assert "ok   out_ptr: the same bits as recorded" in said
+    assert "ok   out_ptr: matches the recording bit by bit" in said
     script.text = script.text.replace(" + tl.load(", " - tl.load(")
     status, said = run_script(files.write(script, tmp_path / "wrong"))
     assert status == 1, said

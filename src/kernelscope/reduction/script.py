@@ -10,7 +10,7 @@ import torch
 from torch.fx import GraphModule
 
 from kernelscope.probes.compilation.compile_settings import changed_settings
-from kernelscope.repro.composing import (
+from kernelscope.repro.script_parts import (
     Script,
     docstring,
     draws_by_seed,

@@ -13,16 +13,16 @@ from kernelscope.text.file_names import file_name
 if TYPE_CHECKING:
     from kernelscope.store.tensors import SavedTensor
 
-    from .composing import Script
+    from .script_parts import Script
 
 
 def write(script: Script, folder: Path) -> Path:
-    """Both files, new; gives the script's path."""
+    """Write both files, which must not exist; returns the script's path."""
     path = folder / f"{file_name(script.name)}.py"
     beside = path.with_suffix(".safetensors")
     for each in (path, beside):
         if each.exists():
-            raise RunError(f"{each} is there already, and is not overwritten; choose another folder with -o")
+            raise RunError(f"{each} exists and is not overwritten; choose another folder with -o")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if script.tensors:
@@ -34,7 +34,7 @@ def write(script: Script, folder: Path) -> Path:
 
 
 def safetensors_of(tensors: dict[str, SavedTensor]) -> bytes:
-    """The format: a length, a header in JSON, the bytes. Aligned, as the format wishes."""
+    """The format: a length, a header in JSON, the bytes. The header is padded to 8 bytes."""
     head: dict[str, object] = {}
     place = 0
     for name, held in tensors.items():

@@ -1,11 +1,10 @@
-"""How a script launches a gcu kernel: its Choreo source, translated to C++ here, built by the script."""
+"""How a script launches a gcu kernel: translated from Choreo to C++ here, and built by the script."""
 
 from __future__ import annotations
 
-from kernelscope.errors import RunError
 from kernelscope.model.call import KernelCall
 
-from .composing import raw
+from .script_parts import raw, unreproducible
 from .sizes import learn, value_of
 
 _BUILD = '''
@@ -34,11 +33,11 @@ def gcu_launch(call: KernelCall, names: dict[int, str]) -> tuple[list[str], list
         translation = translate(call.source, f"{call.kernel_name}.co")
         code = translation.function(call.kernel_name)
     except (ChoreoError, StopIteration) as error:
-        raise RunError(f"call {call.index}, {call.kernel_name}: no translation: {error}") from None
+        raise unreproducible(call, f"its source cannot be translated: {error}") from None
     tensors = [(i, arg.tensor) for i, arg in enumerate(call.arguments) if arg.tensor is not None]
     shaped = [argument for argument in code.arguments if argument.dims is not None]
     if len(tensors) != len(shaped):
-        raise RunError(f"call {call.index}, {call.kernel_name}: its source has other arguments")
+        raise unreproducible(call, "its arguments differ from those of its source")
     known: dict[str, int] = {}
     for argument, (_, spec) in zip(shaped, tensors, strict=True):
         dims = [f"{argument.name}_dim{n}" if d == "?" else d for n, d in enumerate(argument.dims or ())]
@@ -61,7 +60,7 @@ def gcu_launch(call: KernelCall, names: dict[int, str]) -> tuple[list[str], list
     lines = [
         f"status = LIBRARY.choreo_{call.kernel_name}({', '.join(parts)})",
         "if status:",
-        '    raise RuntimeError("the kernel reports a failure")',
+        '    raise RuntimeError("the kernel reported a failure")',
         "returned = None",
     ]
     return before, lines
@@ -70,7 +69,7 @@ def gcu_launch(call: KernelCall, names: dict[int, str]) -> tuple[list[str], list
 def _number(call: KernelCall, name: str, known: dict[str, int]) -> str:
     found = value_of(name, known)
     if found is None:
-        raise RunError(f"call {call.index}, {call.kernel_name}: the size {name} is not known from its shapes")
+        raise unreproducible(call, f"the shapes do not tell the size {name}")
     return f"ctypes.c_int64({found})"
 
 

@@ -13,9 +13,9 @@ from kernelscope.model.call import KernelCall
 from kernelscope.store.stored_run import StoredRun
 
 from . import files
-from .call_script import call_script
-from .graph_script import graph_script
-from .report import Shown, findings_of, report
+from .issue_text import Shown, findings_of, report
+from .one_call import call_script
+from .one_graph import graph_script
 
 
 def write_issue(

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from keyword import iskeyword
 from typing import Any
 
-from kernelscope.errors import RunError
 from kernelscope.generated_code.wrapper import Wrapper
 from kernelscope.model.call import KernelCall
 
 from .gcu_launch import gcu_launch
 from .launch_code import LaunchCode, binds, launch_at, needed
+from .script_parts import unreproducible
 
 _BUILTINS = frozenset({"True", "False", "None", "torch", "inf", "nan", "math", "float", "int"})
 
@@ -51,7 +51,7 @@ def _of_wrapper(call: KernelCall, names: dict[int, str]) -> Launching:
     ]
     text = launch_at(wrapper, call.wrapper_line[1], pairs, positional=generated)
     if text is None:
-        raise RunError(f"call {call.index}, {call.kernel_name}: its launch is not in the text of its wrapper")
+        raise unreproducible(call, f"its launch is not on line {call.wrapper_line[1]} of the wrapper")
     before = needed(wrapper, text.free)
     scalars = {
         arg.wrapper_name: value
@@ -81,7 +81,7 @@ def _of_operator(call: KernelCall, names: dict[int, str]) -> Launching:
         text = names[i] if arg.tensor is not None else _written(call, arg.name, value)
         name, bracket, _ = arg.name.partition("[")  # tensors[0] is the first in the list `tensors`
         if not name.isidentifier():
-            raise RunError(f"call {call.index}, {call.kernel_name}: {arg.name} is a part of a tensor")
+            raise unreproducible(call, f"{arg.name} is a part of a tensor")
         if bracket:
             lists.setdefault(name, []).append(text)
             text = f"[{', '.join(lists[name])}]"
@@ -94,29 +94,27 @@ def _of_operator(call: KernelCall, names: dict[int, str]) -> Launching:
 
 
 def _written(call: KernelCall, name: str, value: Any) -> str:
-    """An argument that is no tensor; dtypes, layouts and the like were recorded by their names."""
+    """An argument that is not a tensor; dtypes, layouts and the like were recorded by their names."""
     if isinstance(value, str) and re.fullmatch(r"torch\.\w+", value):
         return value
     if isinstance(value, tuple | list):
         return f"[{', '.join(_written(call, name, each) for each in value)}]"
     if isinstance(value, str) and re.fullmatch(r"<[^<>]*>", value):
-        raise RunError(
-            f"call {call.index}, {call.kernel_name}: {name} is {value}, which cannot be written down"
-        )
+        raise unreproducible(call, f"a script cannot contain {name}, which is {value}")
     return repr(value)
 
 
 def _of_user(call: KernelCall, names: dict[int, str]) -> Launching:
     """A Triton kernel of the user's, launched outside of compiled code."""
     if not call.source:
-        raise RunError(f"call {call.index}, {call.kernel_name}: the source of the kernel was not recorded")
+        raise unreproducible(call, "the source of the kernel was not recorded")
     parts = [
         f"{arg.name}={names[i] if arg.tensor is not None else repr(value)}"
         for i, (arg, value) in enumerate(zip(call.arguments, call.args, strict=True))
         if not arg.returned
     ]
     parts += [f"{key}={value!r}" for key, value in call.config.items()]
-    # Its config is known: what would choose one, or compute one, is left out.
+    # Decorators that choose a config are left out: the config is known.
     start = call.source.find(f"def {call.kernel_name}(")
     source = f"@triton.jit\n{call.source[start:].strip()}" if start >= 0 else call.source.strip()
     before = ["import triton\nimport triton.language as tl", source]

@@ -12,7 +12,7 @@ import torch
 
 import kernelscope
 from kernelscope.repro import files
-from kernelscope.repro.call_script import call_script
+from kernelscope.repro.one_call import call_script
 
 
 @pytest.mark.timeout(900)

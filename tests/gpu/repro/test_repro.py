@@ -12,8 +12,8 @@ import torch
 
 import kernelscope
 from kernelscope.repro import files
-from kernelscope.repro.call_script import call_script
-from kernelscope.repro.graph_script import graph_script
+from kernelscope.repro.one_call import call_script
+from kernelscope.repro.one_graph import graph_script
 
 
 def run_script(path: Path, *words: str) -> tuple[int, str]:
@@ -45,7 +45,7 @@ def test_every_call_of_a_step(recorded: Path, tmp_path: Path) -> None:
     for call in run.calls:
         status, said = run_script(files.write(call_script(run, call.index), tmp_path / "out"))
         assert status == 0, f"{call.kernel_name}\n{said}"
-        assert "no config" not in said
+        assert "recorded config" not in said
 
 
 def test_a_wrong_kernel_fails(recorded: Path, tmp_path: Path) -> None:

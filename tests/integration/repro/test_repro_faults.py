@@ -28,9 +28,9 @@ from kernelscope.reduction.candidates import Candidate
 from kernelscope.reduction.capture import capture
 from kernelscope.reduction.script import reduced_script
 from kernelscope.repro import files
-from kernelscope.repro.call_script import call_script
-from kernelscope.repro.composing import Script
-from kernelscope.repro.graph_script import graph_script
+from kernelscope.repro.one_call import call_script
+from kernelscope.repro.one_graph import graph_script
+from kernelscope.repro.script_parts import Script
 from kernelscope.trials.failure_signature import FailureSignature
 from kernelscope.trials.journal import Journal
 

@@ -15,7 +15,7 @@ from tests.programs.clean_programs import PROGRAMS
 
 import kernelscope
 from kernelscope.repro import call_script, files, graph_script
-from kernelscope.repro.composing import Script
+from kernelscope.repro.script_parts import Script
 
 ROOT = Path(__file__).parents[3]
 OPERATORS = "tests.programs.clean_programs"  # a program's own, which a script has to import
@@ -157,7 +157,7 @@ def test_a_run_with_statistics_only(tmp_path: Path, only_torch: OnlyTorch) -> No
     assert "'nan': 1" in script.text
     status, said = only_torch.run(files.write(script, tmp_path / "a"))
     assert status == 0, said
-    assert "as eager computes it" in said
+    assert "matches eager" in said
 
 
 def saved(program: Callable[[], None], folder: Path) -> Path:

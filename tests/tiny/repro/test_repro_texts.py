@@ -12,11 +12,11 @@ import kernelscope
 from kernelscope.cli import main
 from kernelscope.generated_code.printed_graph import read_fx, slice_of
 from kernelscope.generated_code.wrapper import Result, View, Wrapper
-from kernelscope.repro import composing, files
-from kernelscope.repro.call_script import call_script, uniquely
+from kernelscope.repro import files, script_parts
 from kernelscope.repro.embedded.rounding import Reference, allowance, difference
 from kernelscope.repro.embedded.tensors import arguments
 from kernelscope.repro.launch_code import launch_at, needed
+from kernelscope.repro.one_call import call_script, uniquely
 from kernelscope.repro.sizes import learn, value_of
 
 Capture = pytest.CaptureFixture[str]
@@ -390,7 +390,7 @@ def test_settings_that_are_no_words_keep_their_type() -> None:
         "aot_inductor.metadata": "{'AOTI_DEVICE_KEY': 'cpu'}", "cpp.cxx": "(None, 'g++')", "post": "<a pass>",
         "aot_inductor.filtered_kernel_names": "a,b", "max_autotune_gemm_backends": "ATEN", "cpp.simdlen": 8,
     }  # fmt: skip
-    lines = composing.settings(found, notes)
+    lines = script_parts.settings(found, notes)
     assert [line.partition("config.")[2] for line in lines if " = " in line] == [
         "aot_inductor.metadata = {'AOTI_DEVICE_KEY': 'cpu'}",
         "cpp.cxx = (None, 'g++')",
@@ -398,4 +398,4 @@ def test_settings_that_are_no_words_keep_their_type() -> None:
         "max_autotune_gemm_backends = 'ATEN'",
         "cpp.simdlen = 8",
     ]
-    assert notes == ["Inductor's setting post was <a pass>, which cannot be written down"]
+    assert notes == ["Inductor's setting post is left out: <a pass>"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.support.sample_runs import write_sample
 
-from kernelscope.repro.composing import ending
+from kernelscope.repro.script_parts import ending
 from kernelscope.values.printing import _write
 
 SRC = Path(__file__).parents[3] / "src"

@@ -40,8 +40,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     from kernelscope.repro import files
-    from kernelscope.repro.call_script import call_script
-    from kernelscope.repro.graph_script import graph_script
+    from kernelscope.repro.one_call import call_script
+    from kernelscope.repro.one_graph import graph_script
 
     if (args.call is None) == (args.graph is None):
         raise RunError("give either --call N, as numbered by `kernelscope show`, or --graph GRAPH")

@@ -1,8 +1,4 @@
-"""What every script of `kernelscope repro` ends with: it needs torch, and nothing else.
-
-This file's text goes into the script, after `embedded_tensors.py` and `embedded_rounding.py`. It runs what
-the script defines, and compares what came out with what was recorded and with eager.
-"""
+"""The end of every script: runs what the script defines, and compares it with the recording and eager."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ from .tensors import arguments, recorded_result, tensors_beside
 
 
 def litter(found: dict[str, Any]) -> None:
-    """Leave NaN in memory that is free now: a kernel that reads what it was not given then shows it."""
+    """Leave NaN in memory that is free now, to expose a kernel that reads uninitialised memory."""
     sizes = {t.numel() * t.element_size() for t in found.values()} | {16 << n for n in range(10)}
     pieces = [torch.full((size,), 0xFF, dtype=torch.uint8) for size in sizes for _ in range(64)]
     del pieces
@@ -27,7 +23,7 @@ def litter(found: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def filled_memory() -> Any:
-    """What a compiled graph allocates holds NaN at first, for the same reason."""
+    """Memory that a compiled graph allocates holds NaN at first, for the same reason."""
     guards = torch._C._dynamo.guards
     names = [name for name in ("_empty_strided_cpu", "_empty_strided_cuda") if hasattr(guards, name)]
     plain = {name: getattr(guards, name) for name in names}
@@ -77,7 +73,7 @@ def settle(kernel: Any, config: dict[str, Any]) -> None:
     elif compiled:
         kernel.launchers = compiled[:1]
     else:
-        print(f"note: no config of {kernel} is {config}; autotuning chooses again")
+        print(f"note: {kernel} does not have the recorded config {config}; autotuning selects one")
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -90,7 +86,7 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 def check(
     script: str, launch: Any, eager: Any, given: dict[str, Any], recorded: dict[str, Any], notes: Any = ()
 ) -> int:
-    """Run it once, and say what is wrong; 1 if something is."""
+    """Run it once and print what is wrong. Returns the exit status of the script."""
     for note in notes:
         print(f"note: {note}")
     tensors = tensors_beside(script, given, recorded)
@@ -105,7 +101,7 @@ def check(
             returned = launch(**{n: t for n, t in found.items() if n not in context})
     except Exception as error:
         if isinstance(error, AttributeError) and "_OpNamespace" in str(error):
-            print(f"{error}: import what registers it, at the top of this script")
+            print(f"{error}: import the module that registers it at the top of this script")
             return 2
         traceback.print_exc()
         print(f"FAIL the launch raised {type(error).__name__}")
@@ -113,41 +109,40 @@ def check(
     made = found | returned
     problems = 0
     for name, about in given.items():
-        if about.get("unwritten") and not shared(name, given):
+        if about.get("uninitialised") and not shared(name, given):
             problems += 1
-            print(f"FAIL {name}: it is to be read, and nobody had written to that memory; here it holds NaN")
+            print(f"FAIL {name}: the kernel reads uninitialised memory, which holds NaN here")
     for name, value in before.items():
         if not same_bits(value, made[name]):
             problems += 1
-            print(f"FAIL {name}: the kernel changed it, and declares not to")
+            print(f"FAIL {name}: the kernel wrote to an argument that it declares to read only")
 
     for name, about in recorded.items():
         kept = recorded_result(tensors[about["saved"]], about)
-        if same_bits(made[name], kept):
-            print(f"ok   {name}: the same bits as recorded")
-            continue
-        wrong = difference(made[name], kept, kept, reference.allowed(name))
-        problems += bool(wrong)
-        said = f"FAIL {name}, beside what was recorded: {wrong}"
-        print(said if wrong else f"ok   {name}: as recorded, but for rounding")
+        problems += differs(name, made[name], kept, "the recording", kept, reference)
     for name, value in reference.right.items():
         own = made[name].reshape(value.shape) if made[name].numel() == value.numel() else made[name]
-        if own.dtype == value.dtype and same_bits(own, value):
-            print(f"ok   {name}: as eager computes it, bit by bit")
-            continue
-        wrong = difference(own, value, reference.exact.get(name, value), reference.allowed(name))
-        problems += bool(wrong)
-        said = f"FAIL {name}, beside eager: {wrong}"
-        print(said if wrong else f"ok   {name}: as eager computes it, but for rounding")
+        problems += differs(name, own, value, "eager", reference.exact.get(name, value), reference)
     if not recorded and not reference.right:
-        print("nothing to compare it with: neither its results nor its FX nodes can be used here")
+        print("inconclusive: there are neither recorded results nor FX nodes to compare with")
         return 2
     print("FAILED" if problems else "passed")
     return 1 if problems else 0
 
 
+def differs(name: str, made: Any, other: Any, what: str, exact: Any, reference: Reference) -> bool:
+    """Print how a result compares with another; `exact` is the other, or better."""
+    if made.dtype == other.dtype and same_bits(made, other):
+        print(f"ok   {name}: matches {what} bit by bit")
+        return False
+    wrong = difference(made, other, exact, reference.allowed(name))
+    good, bad = f"ok   {name}: matches {what} up to rounding", f"FAIL {name}: differs from {what}: {wrong}"
+    print(bad if wrong else good)
+    return bool(wrong)
+
+
 def shared(name: str, given: dict[str, Any]) -> bool:
-    """Whether an argument that is written lies in the same memory."""
+    """Whether an argument that the kernel writes uses the same memory."""
     key = given[name].get("memory", name)
     return any(v.get("memory", n) == key and v["role"] not in ("in", "context") for n, v in given.items())
 
@@ -187,7 +182,7 @@ def benchmark(script: str, launch: Any, eager: Any, given: dict[str, Any]) -> in
     own = {n: t for n, t in found.items() if given[n].get("role") != "context"}
     rows = [("this kernel", seconds(lambda: launch(**own), device))]
     if eager is None:
-        print("its FX nodes were not recorded: there is no eager to time")
+        print("eager is not timed: the FX nodes were not recorded")
     else:
         rows.append(("eager", seconds(lambda: eager(**found), device)))
         settings: list[dict[str, Any]] = [{}, {"max_autotune": True}, {"epilogue_fusion": False}]

@@ -1,4 +1,4 @@
-"""For scripts whose eager part draws random numbers: eager then draws what a compiled kernel draws.
+"""The part of scripts that makes eager draw the random numbers of a compiled kernel.
 
 This file's text goes into these scripts as it is, after that of `shadowing/reference/random_numbers.py`.
 """
@@ -25,7 +25,7 @@ class Drawn(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func not in draws:
             return func(*args, **kwargs)
         if kwargs.get("align_dtype") is not None:
-            raise NotImplementedError("numbers that are drawn as eager does")
+            raise NotImplementedError("align_dtype: the kernel draws as eager does")
         seed = next(each for each in args if isinstance(each, torch.Tensor))
         given = [int(each) if each is seed else each for each in args]
         is_triton = seed.device.type != "cpu"

@@ -1,7 +1,4 @@
-"""How every script of `kernelscope repro` tells rounding from a mistake.
-
-This file's text goes into each script, after `embedded_tensors.py`.
-"""
+"""The part of every script that distinguishes rounding from a mistake."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ class Wide(TorchDispatchMode):
             torch.float64,
             torch.complex128,
         }:
-            raise NotImplementedError("bits have no float64")
+            raise NotImplementedError("a view of bits has no float64 form")
         made = func(*args, **kwargs)
         schema = getattr(func, "_schema", None)
         if not self.bits or schema is None:
@@ -125,7 +122,7 @@ class Reference:
         try:
             self.right = dict(eager(**given()))
         except Exception as error:
-            print(f"note: eager cannot be computed here: {type(error).__name__}: {error}")
+            print(f"note: eager raised {type(error).__name__}: {error}")
         self.exact = in_float64(eager, given(), Wide()) or {}
 
     @cached_property
@@ -181,30 +178,30 @@ def allowance(right: Any, exact: Any, shaken: list[Any], reach: float) -> Any:
 def difference(made: torch.Tensor, other: torch.Tensor, exact: Any, allowed: Any) -> str:
     """What is wrong with `made`, more than rounding explains; `exact` is `other`, or better."""
     if made.dtype != other.dtype:
-        return f"it is {made.dtype} and should be {other.dtype}"
+        return f"its dtype is {made.dtype} and should be {other.dtype}"
     if made.numel() != other.numel():
-        return f"it has the shape {list(made.shape)} and should have {list(other.shape)}"
+        return f"it has shape {list(made.shape)} and should have {list(other.shape)}"
     made, other = made.detach().cpu(), other.detach().cpu().reshape(made.shape)
     if not is_float(made):
         wrong = made != other
         if allowed is not None:
             wrong &= ~allowed.reshape(made.shape)
-        return told(made, other, wrong) if bool(wrong.any()) else ""
+        return describe(made, other, wrong) if bool(wrong.any()) else ""
     m, o = numbers(made), numbers(other)
     if allowed is None:
         loose = LOOSE.get(made.dtype, 1.3e-6)
         wrong = ~torch.isclose(m, o, rtol=loose, atol=1e-5 if loose < 1e-3 else loose, equal_nan=True)
-        return told(made, other, wrong) if bool(wrong.any()) else ""
+        return describe(made, other, wrong) if bool(wrong.any()) else ""
     most, usual, unsure = allowed
     e, sure = numbers(exact.reshape(made.shape)), ~unsure.reshape(m.shape)
     odd = (kind_of(m) != kind_of(o)) & sure
     if bool(odd.any()):
-        return told(made, other, odd)
+        return describe(made, other, odd)
     fine = torch.isfinite(m) & torch.isfinite(e) & sure
     gap = torch.where(fine, (m - e).abs(), torch.zeros_like(m))
     if not bool(fine.any()) or (float(gap.max()) <= most and float(rms(gap[fine])) <= usual):
         return ""
-    return told(made, other, gap > min(most, usual))
+    return describe(made, other, gap > min(most, usual))
 
 
 def numbers(tensor: torch.Tensor) -> torch.Tensor:
@@ -224,7 +221,7 @@ def rms(value: torch.Tensor) -> Any:
     return value.square().mean().sqrt()
 
 
-def told(made: torch.Tensor, right: torch.Tensor, wrong: torch.Tensor) -> str:
+def describe(made: torch.Tensor, right: torch.Tensor, wrong: torch.Tensor) -> str:
     gap = (numbers(made) - numbers(right)).abs()
     if made.is_complex():
         gap, wrong = gap.sum(-1), wrong.any(-1)

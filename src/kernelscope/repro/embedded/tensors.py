@@ -1,7 +1,4 @@
-"""How every script of `kernelscope repro` reads the tensors beside it, and lays out its arguments.
-
-This file's text goes into each script, before `embedded_rounding.py`.
-"""
+"""The part of every script that reads the tensors beside it and lays out the arguments."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ def tensors_beside(script: str, *tables: dict[str, Any]) -> dict[str, torch.Tens
         return {}
     path = Path(script).with_suffix(".safetensors")
     if not path.exists():
-        print(f"{path} is missing: it has the inputs, and belongs beside the script")
+        print(f"{path} is missing: it holds the inputs; put it beside the script")
         sys.exit(2)
     data = bytearray(path.read_bytes())
     (size,) = struct.unpack("<Q", data[:8])

@@ -1,4 +1,4 @@
-"""Putting a script together: what is special to it first, what all of them share last."""
+"""The parts of a script: its own code first, the code that all scripts share last."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pprint import pformat
 from typing import TYPE_CHECKING, Any
 
 from kernelscope import __version__
+from kernelscope.errors import RunError
 
 if TYPE_CHECKING:
     from kernelscope.model.call import KernelCall
@@ -23,7 +24,7 @@ _PRIMS = re.compile(r"torch\.ops\.prims\.(?!convert_element_type\b|iota\b|device
 _WIDTH = 110
 _IRRELEVANT = ("fx_graph_", "worker_", "compile_threads", "trace.", "force_disable_caches")
 _CONTAINERS = (list, dict, tuple, set)
-SHARED = "the same in every such script: reading tensors, comparing, timing"
+SHARED = "the same in every script: reading tensors, comparing, timing"
 
 
 @dataclass(slots=True)
@@ -36,26 +37,29 @@ class Script:
     notes: list[str] = field(default_factory=list)
 
 
+def unreproducible(call: KernelCall, why: str) -> RunError:
+    return RunError(f"call {call.index}, {call.kernel_name}: {why}")
+
+
 def rule(title: str) -> str:
     return f"# -- {title} ".ljust(_WIDTH - 8, "-")
 
 
 def docstring(what: str, versions: Mapping[str, str]) -> str:
     what = what.replace("\\", "/").replace('"""', "'''")  # names of files are anything
-    wanted = ("torch", "triton", "python")
-    told = ", ".join(f"{k} {v}" for k, v in sorted(versions.items()) if k in wanted)
+    listed = ", ".join(f"{k} {v}" for k, v in sorted(versions.items()) if k in ("torch", "triton", "python"))
     return (
         f'"""{what}\n\n'
-        f"Made with {told}. Needs torch; tensors that are not in it are in the .safetensors file beside it.\n"
-        "Exit status: 0 it computes what it should, 1 it does not, 2 that cannot be said here.\n"
-        "    --benchmark    time it beside eager and Inductor\n\n"
+        f"Made with {listed}. Needs torch, and the .safetensors file beside it if there is one.\n"
+        "Exit status: 0 the result is correct, 1 it is wrong, 2 inconclusive.\n"
+        "    --benchmark    compare its time with eager and Inductor\n\n"
         f'Written by kernelscope {__version__}.\n"""'
     )
 
 
 def tables(given: dict[str, Any], recorded: dict[str, Any], notes: Sequence[str]) -> list[str]:
     return [
-        rule("with these arguments"),
+        rule("the arguments"),
         f"GIVEN = {pformat(given, sort_dicts=False, width=_WIDTH)}",
         f"RECORDED = {pformat(recorded, sort_dicts=False, width=_WIDTH)}",
         f"NOTES = {pformat(list(notes), width=_WIDTH)}",
@@ -63,20 +67,18 @@ def tables(given: dict[str, Any], recorded: dict[str, Any], notes: Sequence[str]
 
 
 def registering(code: str) -> list[str]:
-    """What registers operators in printed code that are Inductor's own, as `prims.fma` is."""
-    is_own = _PRIMS.search(code) is not None
-    return (
-        ["import torch._inductor.inductor_prims  # registers operators that are used here"] if is_own else []
-    )
+    """The import that registers operators of Inductor's own in this code, such as `prims.fma`."""
+    line = "import torch._inductor.inductor_prims  # registers operators that are used here"
+    return [line] if _PRIMS.search(code) else []
 
 
 def draws_by_seed(code: str) -> bool:
-    """Whether eager needs to be told which numbers Inductor draws."""
+    """Whether Inductor draws random numbers in this code, which eager has to draw, too."""
     return "prims.inductor_rand" in code
 
 
 def ending(eager: str, first: Sequence[str] = (), *, draws: bool = False) -> list[str]:
-    """What every script shares, and what it does when it is run."""
+    """The code that every script shares, and what a script does when it is run."""
     right = f"drawing({eager})" if draws else eager
     return [
         rule(SHARED),
@@ -92,7 +94,7 @@ def ending(eager: str, first: Sequence[str] = (), *, draws: bool = False) -> lis
 
 
 def settings(found: Mapping[str, Any], notes: list[str]) -> list[str]:
-    """Inductor's settings that differ from torch's own; without them it may not fail."""
+    """Inductor's settings that differ from torch's defaults; without them the script may not fail."""
     lines = []
     for name, value in found.items():
         if name.startswith(_IRRELEVANT) or not all(word.isidentifier() for word in name.split(".")):
@@ -101,11 +103,11 @@ def settings(found: Mapping[str, Any], notes: list[str]) -> list[str]:
         if value is None or isinstance(value, (bool, int, float, *_CONTAINERS)) or _is_word(value):
             lines.append(f"torch._inductor.config.{name} = {value!r}")
         else:
-            notes.append(f"Inductor's setting {name} was {str(value)[:80]}, which cannot be written down")
+            notes.append(f"Inductor's setting {name} is left out: {str(value)[:80]}")
     return [rule("settings"), "import torch._inductor.config", *lines] if lines else []
 
 
-_SWITCHES = {  # by the name under which it is recorded: torch's own value, and how to turn it
+_FLAGS = {  # by recorded name: the default, and how to set it
     "deterministic algorithms": (False, "torch.use_deterministic_algorithms({}, warn_only=True)"),
     "float32 matmul precision": ("highest", "torch.set_float32_matmul_precision({})"),
     "matmul bf16 reduction": (True, "torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = {}"),
@@ -116,8 +118,8 @@ _SWITCHES = {  # by the name under which it is recorded: torch's own value, and 
 }
 
 
-def switches(run: StoredRun, call: KernelCall) -> list[str]:
-    """Torch's own switches that change what a kernel computes, where the program had turned them."""
+def flags(run: StoredRun, call: KernelCall) -> list[str]:
+    """Torch's global flags that change what a kernel computes, where the program had set them."""
     import numpy as np
 
     from kernelscope.analysis.alignment.calls_by_place import Reader
@@ -125,7 +127,7 @@ def switches(run: StoredRun, call: KernelCall) -> list[str]:
     found = Reader(run, np.empty(0, np.int64)).switches(call)
     lines = [
         how.format(repr(found[name]))
-        for name, (usual, how) in _SWITCHES.items()
+        for name, (usual, how) in _FLAGS.items()
         if isinstance(found.get(name), type(usual)) and found[name] != usual
     ]
     if found.get("matmul TF32") is True and found.get("float32 matmul precision") == "highest":
@@ -133,11 +135,11 @@ def switches(run: StoredRun, call: KernelCall) -> list[str]:
     dtype = str(run.compiler_settings.get("torch", {}).get("default_dtype", ""))
     if re.fullmatch(r"torch\.\w+", dtype):
         lines.append(f"torch.set_default_dtype({dtype})")
-    return [rule("switches of torch that the program had turned"), "\n".join(lines)] if lines else []
+    return [rule("flags of torch that the program had set"), "\n".join(lines)] if lines else []
 
 
 def raw(text: str) -> str:
-    """Text as a literal that can be read."""
+    """Text as a readable literal."""
     return f"r'''{text}'''" if "'''" not in text and not text.endswith(("\\", "'")) else repr(text)
 
 

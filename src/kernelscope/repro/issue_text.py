@@ -1,4 +1,4 @@
-"""A bug report in Markdown, from a run and from what its scripts showed. Needs no torch."""
+"""A bug report in Markdown, from a run and from the output of its scripts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernelscope.model.call import KernelCall
 from kernelscope.store.flight.crash import crash_in
 from kernelscope.store.stored_run import StoredRun
 
-from .composing import SHARED, rule
+from .script_parts import SHARED, rule
 
 _MOST_FINDINGS = 20
 _MOST_WALKED = 100_000  # calls
@@ -31,7 +31,7 @@ class Shown:
 
 
 def findings_of(run: StoredRun) -> list[Finding]:
-    """Also what the values show, unless that would take long."""
+    """With those that follow from values, unless that would take long."""
     return run.findings if len(run) <= _MOST_WALKED else run.noted_findings()
 
 
@@ -49,13 +49,12 @@ def report(run: StoredRun, call: KernelCall | None, shown: Sequence[Shown], note
 
 
 def _title(run: StoredRun, call: KernelCall | None, shown: Sequence[Shown]) -> str:
-    told = next((s.reduced["failure"] for s in shown if s.reduced.get("failure")), "")
-    if told:
-        return str(told).splitlines()[0][:120]
+    failure = next((s.reduced["failure"] for s in shown if s.reduced.get("failure")), "")
+    if failure:
+        return str(failure).splitlines()[0][:120]
     if call is not None:
         failed = any(s.status == 1 for s in shown)
-        how = "computes something else than it should" if failed else "in question"
-        return f"{call.kernel_name} [{call.kind}] {how}"
+        return f"{call.kernel_name} [{call.kind}] {'computes a wrong result' if failed else 'is suspicious'}"
     crash = crash_in(run.path)
     return crash.text().splitlines()[0] if crash is not None else f"A run of {len(run)} kernel calls"
 
@@ -64,7 +63,7 @@ def _verdict(run: StoredRun, call: KernelCall | None, shown: Sequence[Shown]) ->
     lines = []
     crash = crash_in(run.path)
     if crash is not None:
-        lines.append(f"The program died:\n\n{_fenced(crash.text())}")
+        lines.append(f"The program crashed:\n\n{_fenced(crash.text())}")
     for each in shown:
         if each.reduced:
             before, after = each.reduced.get("nodes_before"), each.reduced.get("nodes")
@@ -75,12 +74,12 @@ def _verdict(run: StoredRun, call: KernelCall | None, shown: Sequence[Shown]) ->
         lines.append(f"Its launch raised `{call.error}`.")
     findings = findings_of(run)
     if findings:
-        told = [f"- {finding}" for finding in findings[:_MOST_FINDINGS]]
-        more = len(findings) - len(told)
-        told += [f"- … and {more} more"] if more else []
-        lines.append("\n".join(["Noticed while it ran:", "", *told]))
+        listed = [f"- {finding}" for finding in findings[:_MOST_FINDINGS]]
+        more = len(findings) - len(listed)
+        listed += [f"- … and {more} more"] if more else []
+        lines.append("\n".join(["Findings of the recording:", "", *listed]))
     if not lines and not any(s.status == 1 for s in shown):
-        lines.append("Nothing in this run tells what is wrong; say here what you expected.")
+        lines.append("The run shows nothing wrong; describe here what you expected.")
     return ["## What is wrong", *lines] if lines else []
 
 
@@ -93,11 +92,11 @@ def _fenced(text: str, language: str = "") -> str:
 
 
 def _script(shown: Shown) -> list[str]:
-    """What is special to the script in full; what all of them share is in the file."""
+    """The script's own part in full; the part that all scripts share is in the file."""
     own, _, rest = shown.text.partition(rule(SHARED))
     files = ", ".join(f"`{name}`" for name in shown.files)
-    end = f"# … and the part that compares, in {shown.name}" if rest else ""
-    return [f"## To reproduce\n\nRun `python {shown.name}` (attached: {files}). Its part that matters:",
+    end = f"# … the rest, which compares the results, is in {shown.name}" if rest else ""
+    return [f"## To reproduce\n\nRun `python {shown.name}` (attached: {files}). Its own part:",
             _fenced(f"{own.strip()}\n{end}", "python")]  # fmt: skip
 
 
@@ -110,13 +109,13 @@ def _expected(shown: Sequence[Shown]) -> list[str]:
         wrong = [line.removeprefix("FAIL ") for line in lines if line.startswith("FAIL ")]
         fine = [line.removeprefix("ok ").strip() for line in lines if line.startswith("ok ")]
         if wrong:
-            found.append("## Expected\n\nWhat eager computes, and what was recorded, up to rounding.")
+            found.append("## Expected\n\nThe results of eager and of the recording, up to rounding.")
             found.append("## Actual\n\n" + "\n".join(f"- {line}" for line in wrong))
         if fine:
-            found.append("As it should be:\n\n" + "\n".join(f"- {line}" for line in fine))
+            found.append("Correct:\n\n" + "\n".join(f"- {line}" for line in fine))
         if not wrong and not fine:
-            said = _fenced(each.printed[-2000:].strip())
-            found.append(f"## Actual\n\nThe script ended with status {each.status}:\n\n{said}")
+            printed = _fenced(each.printed[-2000:].strip())
+            found.append(f"## Actual\n\nThe script exited with status {each.status}:\n\n{printed}")
     return found
 
 
@@ -129,9 +128,9 @@ def _kernel(call: KernelCall) -> list[str]:
     if call.grid is not None:
         lines.append(f"Grid {call.grid}, config {call.config}.")
     rows = [
-        f"| {arg.name} | {role} | {arg.tensor.short_dtype} | {_sizes(arg.tensor.shape, arg.tensor.stride)} |"
+        f"| {arg.name} | {role} | {t.short_dtype} | {list(t.shape)} | {list(t.stride)} |"
         for arg, role in zip(call.arguments, call.roles, strict=True)
-        if arg.tensor is not None
+        if (t := arg.tensor) is not None
     ]
     lines.append("\n".join(["| argument | role | dtype | shape | stride |", "|---|---|---|---|---|", *rows]))
     if call.source:
@@ -139,10 +138,6 @@ def _kernel(call: KernelCall) -> list[str]:
         source = call.source.strip()[:_MOST_SOURCE]
         lines.append(f"<details><summary>Source</summary>\n\n{_fenced(source, language)}\n\n</details>")
     return lines
-
-
-def _sizes(shape: Sequence[int], stride: Sequence[int]) -> str:
-    return f"{list(shape)} | {list(stride)}"
 
 
 def _environment(run: StoredRun) -> list[str]:
@@ -159,5 +154,5 @@ def _environment(run: StoredRun) -> list[str]:
         for name, value in values.items()
     ]
     if settings:
-        found.append("Settings that differ from torch's own:\n\n" + "\n".join(settings))
+        found.append("Settings that differ from torch's defaults:\n\n" + "\n".join(settings))
     return found

@@ -1,4 +1,4 @@
-"""A script that launches one recorded call alone, and checks what it computes. Needs no torch to write."""
+"""A script that launches one recorded call alone and checks its output."""
 
 from __future__ import annotations
 
@@ -13,10 +13,22 @@ from kernelscope.events import TensorSpec
 from kernelscope.model.call import KernelCall
 from kernelscope.store.stored_run import StoredRun
 
-from .composing import Script, docstring, draws_by_seed, ending, laid_out, registering, rule, switches, tables
 from .eager_part import EagerPart, eager_part
 from .launching import Launching, launching
-from .saved_arguments import Tensors, about_argument, about_value, place_in_memory, value_of_variable
+from .saved_arguments import Tensors, argument_entry, place_in_memory, saved_entry
+from .script_parts import (
+    Script,
+    docstring,
+    draws_by_seed,
+    ending,
+    flags,
+    laid_out,
+    registering,
+    rule,
+    tables,
+    unreproducible,
+)
+from .variable_values import VariableValues
 
 # What the text of a launch, or of eager, may use.
 _TAKEN = ("torch", "triton", "tl", "device", "inf", "nan", "math", "ctypes", "base", "named", "returned")
@@ -31,41 +43,34 @@ def call_script(run: StoredRun, index: int, imports: Sequence[str] = ()) -> Scri
     names = dict(enumerate(uniquely([arg.name for arg in call.arguments], _TAKEN)))
     tensors, notes = Tensors(run), list[str]()
     given = {
-        names[i]: about_argument(call, i, names[i], tensors, notes)
+        names[i]: argument_entry(call, i, names[i], tensors, notes)
         for i, arg in enumerate(call.arguments)
         if arg.tensor is not None and not arg.returned
     }
     place_in_memory(call, given, {i: n for i, n in names.items() if n in given})
     launch = launching(call, names)
-    held = _held(run, call, launch, given, tensors)
-    part = eager_part(run, call, names, launch.wrapper, launch.text, tensors, held)
+    values = VariableValues(run, call, launch.wrapper)
+    held: dict[str, TensorSpec] = {}  # variables that the arguments are computed from: arguments, too
+    for name in launch.variables:
+        value = values.value_before(name)
+        if value is None or name in given:
+            raise unreproducible(call, f"the value of {name} was not recorded")
+        given[name] = saved_entry("in", value, name, tensors)
+        held[name] = value.spec
+    part = eager_part(run, call, names, launch.wrapper, launch.text, tensors, values, held)
     if part is None:
         if call.kind != "op":  # which is eager itself
-            staged = call.kind != "gcu" and call.graph is not None
-            how = ": record with --stages to have the FX nodes of each kernel" if staged else ""
-            notes.append(f"the eager result is not checked{how}")
+            can_stage = call.kind != "gcu" and call.graph is not None
+            how = ": record with --stages to have the FX nodes of each kernel" if can_stage else ""
+            notes.append(f"not compared with eager{how}")
     else:
-        notes += [f"not checked beside eager: {why}" for why in part.unknown]
+        notes += [f"not compared with eager: {why}" for why in part.unknown]
         given |= part.context
     recorded = _recorded(call, names, tensors, notes)
     if call.error:
-        notes.append(f"when it was recorded, the launch raised {call.error}")
+        notes.append(f"during the recording, the launch raised {call.error}")
     text = _text(run, call, names, given, recorded, launch, part, notes, imports)
     return Script(f"repro_call_{index}", text, tensors.held, notes)
-
-
-def _held(
-    run: StoredRun, call: KernelCall, launch: Launching, given: dict[str, dict[str, Any]], tensors: Tensors
-) -> dict[str, TensorSpec]:
-    """The wrapper's variables that a launch computes its arguments from, as arguments of their own."""
-    found: dict[str, TensorSpec] = {}
-    for name in launch.variables:
-        value = value_of_variable(run, call, launch.wrapper, name)
-        if value is None or name in given:
-            raise RunError(f"call {call.index}, {call.kernel_name}: {name} in its launch is not known")
-        given[name] = {"role": "in"} | about_value(value, name, tensors)
-        found[name] = value.spec
-    return found
 
 
 def _recorded(
@@ -73,7 +78,7 @@ def _recorded(
 ) -> dict[str, dict[str, Any]]:
     numbers = {a.name: v for a, v in zip(call.arguments, call.args, strict=True) if a.tensor is None}
     if draws(call.kernel_name, numbers) or "rng_state" in call.kernel_name:
-        notes.append("it draws random numbers: the recorded result is not checked")
+        notes.append("the kernel draws random numbers: its output is not compared with the recorded one")
         return {}
     files = tensors.run.saved_tensors(call.index)
     found = {}
@@ -82,9 +87,9 @@ def _recorded(
             saved = tensors.add(files[i, "after"], f"{names[i]} after")
             found[names[i]] = {"saved": saved, "dtype": arg.tensor.dtype, "shape": arg.tensor.shape}
     if not found:
-        notes.append("the recorded result is not checked: it was not saved (--values save)")
+        notes.append("not compared with the recorded output, which was not saved (--values save)")
     elif any(note.endswith("its values were not saved") for note in notes):
-        notes.append("the recorded result is not checked: it was computed from other values")
+        notes.append("not compared with the recorded output: the inputs are generated")
         return {}
     return found
 
@@ -108,7 +113,7 @@ def _text(
     blocks = [
         docstring(what, run.info.versions),
         *[f"import {name}" for name in imports],
-        *switches(run, call),
+        *flags(run, call),
         rule("the kernel"),
         *launch.before,
         f"def launch({', '.join(own)}):",

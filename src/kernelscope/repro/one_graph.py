@@ -1,15 +1,16 @@
-"""A script that compiles one recorded graph anew, and compares it with eager and with what was recorded."""
+"""A script that compiles one recorded graph again, and compares it with eager and with the recording."""
 
 from __future__ import annotations
 
 import builtins
 import re
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 from kernelscope.analysis.random_operators import is_random
 from kernelscope.errors import RunError
-from kernelscope.events import Graph
+from kernelscope.events import Graph, TensorSpec
 from kernelscope.generated_code.printed_graph import FxText, read_fx
 from kernelscope.generated_code.wrapper import Wrapper
 from kernelscope.model.call import KernelCall
@@ -17,60 +18,56 @@ from kernelscope.model.run import is_graph
 from kernelscope.stages.graphs import NoSuchStage, StagedGraph
 from kernelscope.store.stored_run import StoredRun
 
-from .composing import (
+from .graph_variables import GraphVariables
+from .saved_arguments import HOW_TO_RECORD, Tensors, entry, saved_entry
+from .script_parts import (
     Script,
     docstring,
     draws_by_seed,
     ending,
+    flags,
     laid_out,
     registering,
     rule,
     settings,
-    switches,
     tables,
 )
-from .eager_part import GraphNames, sizes_of_execution, whole
-from .saved_arguments import Tensors, Value, calls_around, values_of_call
 from .sizes import value_of, values_of
+from .variable_values import Value, VariableValues
 
 
 def graph_script(run: StoredRun, which: str, imports: Sequence[str] = (), stage: str = "") -> Script:
-    """The script for a graph's first execution; `stage` says which form of it is compiled and evaluated."""
+    """The script for a graph's first graph call; `stage`: which form of it is compiled and evaluated."""
     graph, first = _graph(run, which)
     staged = run.stages_of(graph)
     if staged is None or "post_grad" not in staged.stages:
-        raise RunError(
-            f"graph {graph.name} has no recorded stages: record with\n"
-            "  kernelscope run --values save --stages your_script.py"
-        )
+        raise RunError(f"graph {graph.name} was recorded without stages; record it with\n  {HOW_TO_RECORD}")
     wrapper = Wrapper.of_any_text(graph.source)
-    known, tensors, notes = GraphNames(staged, wrapper), Tensors(run), list[str]()
-    inputs, left = _values(run, first, wrapper)
+    values, tensors, notes = VariableValues(run, first, wrapper), Tensors(run), list[str]()
+    known = GraphVariables(staged, wrapper, values)
+    inputs, last = values.first_and_last
     for variable, value in list(inputs.items()):  # memory that goes on under a new name
         if variable in known.renamed:
             inputs.setdefault(known.renamed[variable], value)
-    symbols = sizes_of_execution(calls_around(run, first), known)
     name, text = _reference(staged, known.text, stage)
     _check_names(name, text)
-    given, numbers = _given(known, text, inputs, symbols, tensors, notes)
-    recorded = _recorded(known, text, wrapper, left, symbols, tensors)
+    given, numbers = _given(known, text, inputs, tensors, notes)
+    recorded = _recorded(known, text, wrapper, last, tensors)
     drawn = [line for line in text.lines.values() if _draws(line.code)]
     by_seed = any(draws_by_seed(line.code) for line in drawn)
     random = [line.name for line in drawn if not draws_by_seed(line.code)]
     if random:
         recorded = {}
-        notes.append(f"{random[0]} draws random numbers: other than recorded, which are not checked")
+        notes.append(f"{random[0]} draws random numbers: not compared with the recorded results")
     if any("seed" in about and 0 not in about["shape"] for about in given.values()):
         recorded = {}
-        notes.append("the recorded result is not checked: it was computed from other values")
+        notes.append("not compared with the recorded results: some inputs are random")
     changed = run.compiler_settings.get("torch._inductor.config", {})
     changed |= {"fallback_random": True} if random and not by_seed else {}
     blocks = [
-        docstring(
-            f"Graph {graph.name} of a recorded run, compiled anew: its stage {name!r}.", run.info.versions
-        ),
+        docstring(f"Graph {graph.name} of a recorded run, from its stage {name!r}.", run.info.versions),
         *[f"import {module}" for module in (*imports, *_modules(text))],
-        *switches(run, first),
+        *flags(run, first),
         *settings(changed, notes),
         rule(f"the graph, as Inductor's stage {name!r} has it"),
         *registering("\n".join(line.code for line in text.lines.values())),
@@ -100,25 +97,12 @@ def _graph(run: StoredRun, which: str) -> tuple[Graph, KernelCall]:
     graph = graphs[0]
     calls = run.select(graph=graph.id, limit=1)
     if not calls:
-        raise RunError(f"graph {graph.name} launched nothing that was recorded")
+        raise RunError(f"the run has no calls of graph {graph.name}")
     if not run.saved_tensors(calls[0].index):
         raise RunError(
-            f"graph {graph.name} has no saved inputs: record them with\n"
-            "  kernelscope run --values save --stages your_script.py"
+            f"the inputs of graph {graph.name} were not saved; record them with\n  {HOW_TO_RECORD}"
         )
     return graph, calls[0]
-
-
-def _values(run: StoredRun, first: KernelCall, wrapper: Wrapper) -> tuple[dict[str, Value], dict[str, Value]]:
-    """What the variables of one execution held when they were first read, and when last written."""
-    inputs: dict[str, Value] = {}
-    left: dict[str, Value] = {}
-    for call in calls_around(run, first):
-        for name, value in values_of_call(run, call, "before", wrapper):
-            inputs.setdefault(name, value)
-            left.setdefault(name, value)
-        left |= dict(values_of_call(run, call, "after", wrapper))
-    return inputs, left
 
 
 def _reference(staged: StagedGraph, post_grad: FxText, stage: str) -> tuple[str, FxText]:
@@ -149,7 +133,7 @@ def _readable(staged: StagedGraph, name: str) -> FxText:
     except NoSuchStage as error:
         raise RunError(str(error)) from None
     if not text.lines or not text.results:
-        raise RunError(f"the stage {name} of graph {staged.name} cannot be read as a program")
+        raise RunError(f"stage {name} of graph {staged.name} is not a program that a script can run")
     return text
 
 
@@ -171,8 +155,8 @@ def _check_names(stage: str, text: FxText) -> None:
         strange = [name for name in line.needs if name not in known]
         if "self." in line.code or "triton_kernel_wrapper" in line.code or strange:
             raise RunError(
-                f"the stage {stage} has a line that needs more than torch and the inputs of the graph:\n"
-                f"  {line.code}\nTake one of its kernels alone (--call N), or another stage (--stage NAME)"
+                f"a line of stage {stage} needs more than torch and the inputs of the graph:\n"
+                f"  {line.code}\nReproduce one of its kernels (--call N), or another stage (--stage NAME)"
             )
 
 
@@ -188,112 +172,76 @@ def _same_inputs(text: FxText, post_grad: FxText) -> bool:
 
 
 def _given(
-    known: GraphNames,
-    text: FxText,
-    inputs: Mapping[str, Value],
-    symbols: Mapping[str, int],
-    tensors: Tensors,
-    notes: list[str],
+    known: GraphVariables, text: FxText, inputs: Mapping[str, Value], tensors: Tensors, notes: list[str]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
     """The graph's tensors, and its sizes."""
     given: dict[str, dict[str, Any]] = {}
     numbers: dict[str, int] = {}
-    theirs = [name for name in known.text.inputs if name not in known.text.symbols]
-    ours = [name for name in text.inputs if name not in text.symbols]
-    if len(ours) != len(theirs):
+    variables = [name for name in known.text.inputs if name not in known.text.symbols]
+    names = [name for name in text.inputs if name not in text.symbols]
+    if len(names) != len(variables):
         raise RunError(
-            f"this stage takes {len(ours)} tensors, and the compiled graph {len(theirs)}: only those "
-            "were saved; leave --stage out to have one that takes the same"
+            f"this stage takes {len(names)} tensors, but the compiled graph takes {len(variables)}, and only "
+            "those were saved; leave out --stage to use a stage that takes the same"
         )
-    for own, variable in zip(ours, theirs, strict=True):
+    for name, variable in zip(names, variables, strict=True):
         value = inputs.get(variable)
-        if value is None or whole(own, variable, variable, value.spec, known, symbols) == "":
-            given[own] = _unread(known, variable, symbols, notes)
+        if value is None or known.whole(name, variable, variable, value.spec) == "":
+            given[name] = _unread(known, variable, notes)
             continue
-        spec = value.spec
         role = "inout" if known.text.is_written(variable) else "in"
-        given[own] = {"role": role, "dtype": spec.dtype, "shape": spec.shape, "stride": spec.stride}
-        given[own]["saved"] = tensors.add(value.file, own)
-        layout = known.layouts.get(variable)
-        shape, stride = (values_of(part, symbols) for part in layout) if layout else (None, None)
-        if shape is not None and stride is not None and (shape, stride) != (spec.shape, spec.stride):
-            given[own]["base"] = (shape, stride)  # a kernel read it as another view
-        if spec.device != "cpu":
-            given[own]["device"] = spec.device
-    for own, expression in text.symbols.items():
-        number = value_of(expression, symbols)
+        given[name] = saved_entry(role, value, name, tensors)
+        layout = known.layout(variable)
+        if layout is not None and layout != (value.spec.shape, value.spec.stride):
+            given[name]["base"] = layout  # a kernel read it as another view
+    for name, expression in text.symbols.items():
+        number = value_of(expression, known.symbols)
         if number is None:
-            raise RunError(f"the size {expression} of the graph is not known from what was recorded")
-        numbers[own] = number
+            raise RunError(f"the recording does not tell the size {expression} of the graph")
+        numbers[name] = number
     return given, numbers
 
 
-def _unread(known: GraphNames, variable: str, symbols: Mapping[str, int], notes: list[str]) -> dict[str, Any]:
+def _unread(known: GraphVariables, variable: str, notes: list[str]) -> dict[str, Any]:
     """An input that no kernel reads as a whole: it has no recorded value."""
-    layout = known.layouts.get(variable)
-    shape, stride = (values_of(part, symbols) for part in layout) if layout else (None, None)
-    if shape is None or stride is None:
-        raise RunError(f"the input {variable} of the graph was read by no kernel, so it was not saved")
-    if 0 not in shape:
-        notes.append(f"no kernel reads {variable} as a whole, so it was not saved: here it is random")
+    layout = known.layout(variable)
+    if layout is None:
+        raise RunError(f"the input {variable} of the graph was not saved: no kernel reads it")
+    if 0 not in layout[0]:
+        notes.append(f"{variable} was not saved, because no kernel reads it as a whole: here it is random")
     dtype = known.dtypes.get(variable, "float32")
     low, high = (-4.0, 4.0) if "float" in dtype else (0, 1)
-    place = known.devices.get(variable, "cpu")
-    return {
-        "role": "in", "dtype": dtype, "shape": shape, "stride": stride, "seed": 0, "min": low, "max": high,
-        "mean": 0.0, "std": 1.0,
-    } | ({"device": place} if place != "cpu" else {})  # fmt: skip
+    spec = TensorSpec(dtype, *layout, known.devices.get(variable, "cpu"))
+    return entry("in", spec, seed=0, min=low, max=high, mean=0.0, std=1.0)
 
 
 def _recorded(
-    known: GraphNames,
-    text: FxText,
-    wrapper: Wrapper,
-    left: Mapping[str, Value],
-    symbols: Mapping[str, int],
-    tensors: Tensors,
+    known: GraphVariables, text: FxText, wrapper: Wrapper, last: Mapping[str, Value], tensors: Tensors
 ) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     returned, results = wrapper.results(), known.text.results
     if len(returned) != len(results):
         return found
     for i, name in enumerate(text.results):
-        value = left.get(returned[i].variable)
+        value = last.get(returned[i].variable)
         line = known.text.lines.get(results[i])
         if not name or value is None or line is None or line.shape is None:
             continue
-        shape = values_of(line.shape, symbols)
-        if (
-            shape is None
-            or value.spec.stride != _dense(value.spec.shape)
-            or _count(shape) != _count(value.spec.shape)
-        ):
+        shape, spec = values_of(line.shape, known.symbols), value.spec
+        if shape is None or spec.stride != _dense(spec.shape) or prod(shape) != prod(spec.shape):
             continue
-        about: dict[str, Any] = {
-            "saved": tensors.add(value.file, f"result {i}"), "dtype": value.spec.dtype, "shape": shape,
-        }  # fmt: skip
+        about: dict[str, Any] = {"dtype": spec.dtype, "shape": shape}
         if (view := returned[i].view) is not None:
-            stride = values_of(view.stride, symbols)
-            if values_of(view.shape, symbols) != shape or stride is None or view.offset != "0":
+            stride = values_of(view.stride, known.symbols)
+            if values_of(view.shape, known.symbols) != shape or stride is None or view.offset != "0":
                 continue
             about["stride"] = stride
-        found[f"result_{i}"] = about
+        found[f"result_{i}"] = about | {"saved": tensors.add(value.file, f"result {i}")}
     return found
 
 
 def _dense(shape: Sequence[int]) -> tuple[int, ...]:
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(1, size)
-    return tuple(reversed(strides))
-
-
-def _count(shape: Sequence[int]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total
+    return tuple(prod(max(1, size) for size in shape[i + 1 :]) for i in range(len(shape)))
 
 
 def _draws(code: str) -> bool:
