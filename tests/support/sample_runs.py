@@ -25,7 +25,6 @@ from kernelscope.events import (
 from kernelscope.fingerprint import Stats
 from kernelscope.stages.records import (
     FRAME,
-    Candidate,
     Compilation,
     FxOrigin,
     Incident,
@@ -33,6 +32,7 @@ from kernelscope.stages.records import (
     Record,
     Refusal,
     Stage,
+    TimedConfig,
 )
 from kernelscope.store.run_db.schema import OBJECTS, SCHEMA_VERSION, VIEWS
 from kernelscope.store.writer import Writer
@@ -129,7 +129,7 @@ def compiling(text: str = "") -> list[Record]:
         Stage(1, "times", "json", '{"phases": {"GraphLowering.run": 0.5}}'),
         Provenance(1, "cpp_fused_relu_0", 1, ("buf0",), (node,)),
         Refusal(1, "op0", "op1", "no shared data", 2),
-        Candidate(1, "cpp_fused_relu_0", "XBLOCK=4", 12, True),
+        TimedConfig(1, "cpp_fused_relu_0", "XBLOCK=4", 12, True),
         Incident("graph-break", 0, "0/0", "because", frames, "at length"),
         Compilation(1, "0/0", "forward", 0, "0_forward", "key", "compiled", 1, 20),
     ]

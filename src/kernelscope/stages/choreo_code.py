@@ -1,4 +1,4 @@
-"""The functions in a Choreo program, as text. Needs no torch."""
+"""The kernels in the text of a Choreo program."""
 
 from __future__ import annotations
 

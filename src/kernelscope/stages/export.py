@@ -1,4 +1,4 @@
-"""The stages of a graph as files: to open, to run, to step through. Needs no torch."""
+"""The stages of a graph as files: to open, to run, to step through."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from kernelscope.generated_code.kernels import GeneratedKernel, cpp_wrapper_in
 from kernelscope.native.sources import joined
 from kernelscope.text.file_names import file_name
 
-from .document import write
-from .documents import document
+from .document import document, write
 from .graphs import StagedGraph
 from .records import Provenance
 
@@ -40,7 +39,7 @@ _CHOREO_HEADER = Path(__file__).parent.parent / "gcu" / "choreo" / "choreo.h"
 
 
 def export(graph: StagedGraph, folder: Path, versions: dict[str, str], indent: int = 2) -> list[Path]:
-    """Write all that there is of a graph into a new folder; gives the files."""
+    """Write all stages of a graph into a new folder; returns the files."""
     folder.mkdir(parents=True)
     files: dict[str, str] = {}
     for name, stage in graph.stages.items():
@@ -64,7 +63,7 @@ def export(graph: StagedGraph, folder: Path, versions: dict[str, str], indent: i
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(exist_ok=True)
-        # A graph of a lambda has a class of that name, which is no Python.
+        # The class of a lambda's graph has a name that is not valid in Python.
         text = text.replace("class <lambda>(", "class GraphModule(") if name.endswith(".py") else text
         text = text if text.endswith("\n") else text + "\n"
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
@@ -90,7 +89,7 @@ def fusion_text(graph: StagedGraph) -> str:
     lines += ["refused:"] if graph.refusals else []
     for r in graph.refusals:
         groups = {group_of.get(name, -1) for name in members(r.first, computes) + members(r.second, computes)}
-        ended = "; they are in one kernel in the end" if len(groups) == 1 and -1 not in groups else ""
+        ended = "; they share a kernel in the end" if len(groups) == 1 and -1 not in groups else ""
         lines.append(
             f"  {r.first} with {r.second}: {r.reason}" + (f" ({r.times}×)" if r.times > 1 else "") + ended
         )

@@ -1,4 +1,4 @@
-"""Dynamo's graph as the part `fx` of a document. Used by every producer, inside of a compilation."""
+"""The part `fx` of a document: Dynamo's graph, read while it is compiled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def fx_part(
     module: torch.fx.GraphModule, inputs: Sequence[Any], elements: int, *, wait: bool = True
 ) -> dict[str, Any]:
-    """Nodes, code, and at most so many elements of each input; `wait` for those that are on a device."""
+    """Nodes, code, and at most `elements` of each input; `wait` for inputs on a device."""
     import torch
 
     return {
@@ -56,14 +56,14 @@ def _input(index: int, tensor: torch.Tensor, elements: int, wait: bool) -> dict[
 
 
 def _data(tensor: torch.Tensor, elements: int) -> str:
-    """At most so many elements, and all of these."""
+    """At most so many elements, none of them abbreviated."""
     import torch
     from torch._subclasses import FakeTensor
 
     if isinstance(tensor, FakeTensor) or any(isinstance(s, torch.SymInt) for s in tensor.shape):
         return "(not known while compiling)"
     total = tensor.numel()
-    # Of itself torch leaves out the middle of more than 1000.
+    # By default torch leaves out the middle of more than 1000.
     with torch.no_grad(), torch._tensor_str.printoptions(threshold=max(elements, 1)):
         if total <= elements:
             return str(tensor.detach())

@@ -1,4 +1,4 @@
-"""What the compiler did, graph by graph: views on the records of a run. Needs no torch."""
+"""What the compiler did, graph by graph: views on the records of a run."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kernelscope.generated_code.kernels import GeneratedKernel, kernels_in
 from kernelscope.generated_code.launch_comments import launches_in
 
 from .choreo_code import choreo_kernels_in
-from .records import FRAME, Candidate, Compilation, Incident, Provenance, Record, Refusal, Stage
+from .records import FRAME, Compilation, Incident, Provenance, Record, Refusal, Stage, TimedConfig
 
-GCU = "gcu"  # the stage that a graph of that backend has: what its document has besides other stages
-_Kind = TypeVar("_Kind", Candidate, Compilation, Incident, Provenance, Refusal, Stage)
+GCU = "gcu"  # the stage of a gcu graph with the rest of its document
+_Kind = TypeVar("_Kind", TimedConfig, Compilation, Incident, Provenance, Refusal, Stage)
 
 
 class NoSuchStage(LookupError):
-    """A graph or stage that the run does not have; the message says which it has."""
+    """The run does not have this graph or stage; the message lists those that it has."""
 
 
 class StagedGraph:
@@ -58,7 +58,7 @@ class StagedGraph:
 
     @cached_property
     def stages(self) -> dict[str, Stage]:
-        """By name, in the order in which the compiler came to them; a later one of a name counts."""
+        """By name, in the compiler's order; of one name the last."""
         found: dict[str, Stage] = {}
         other = {f"aot_{d}" for d in ("forward", "backward", "inference")} - {f"aot_{self.direction}"}
         for owner in (self.frame, self.compilation):
@@ -117,7 +117,7 @@ class StagedGraph:
 
     @cached_property
     def held(self) -> dict[str, str]:
-        """By buffer: the node of the post-grad graph whose value it holds in the end."""
+        """By buffer: the node of the post-grad graph whose value it holds at the end."""
         listed = (self.part("dag") or {}).get("buffers", ())
         return {each["name"]: each["node"] for each in listed if each.get("node") and not each.get("body")}
 
@@ -127,8 +127,8 @@ class StagedGraph:
         return self._of(Refusal, self.compilation)
 
     @property
-    def candidates(self) -> list[Candidate]:
-        return self._of(Candidate, self.compilation) + self._of(Candidate, self.frame)
+    def candidates(self) -> list[TimedConfig]:
+        return self._of(TimedConfig, self.compilation) + self._of(TimedConfig, self.frame)
 
     @property
     def incidents(self) -> list[Incident]:
@@ -170,8 +170,8 @@ class Stages:
         """By position, by compile id ("0/0"), or with its direction ("0/0 backward", "0_backward")."""
         found = [g for i, g in enumerate(self.graphs) if _is_named(g, i, which)]
         if not found:
-            known = ", ".join(repr(g.name) for g in self.graphs) or "none: was it recorded with stages?"
-            raise NoSuchStage(f"there is no graph {which!r} here; there is {known}")
+            known = ", ".join(repr(g.name) for g in self.graphs) or "none: record with --stages"
+            raise NoSuchStage(f"there is no graph {which!r}; there is {known}")
         return found[-1] if " " in str(which) or "_" in str(which) else found[0]
 
     def __getitem__(self, which: str | int) -> StagedGraph:

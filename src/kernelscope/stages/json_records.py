@@ -1,4 +1,4 @@
-"""Records of compiling as plain values for JSON, and back. Needs no torch."""
+"""Records of compiling as plain values for JSON, and back."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from typing import Any
 
 from kernelscope.events import Frame
 
-from .records import KINDS, FxOrigin, Record
+from .records import KINDS, FxOrigin, Record, TimedConfig
 
-_BY_NAME = {kind.__name__: kind for kind in KINDS}
+# In files a timed config is a "Candidate", as it was when the format was made.
+_NAMES = {kind: "Candidate" if kind is TimedConfig else kind.__name__ for kind in KINDS}
+_BY_NAME = {name: kind for kind, name in _NAMES.items()}
 
 
 def to_plain(record: Record) -> list[Any]:
-    return [type(record).__name__, *(_plain(getattr(record, f.name)) for f in fields(record))]
+    return [_NAMES[type(record)], *(_plain(getattr(record, f.name)) for f in fields(record))]
 
 
 def from_plain(given: Any) -> Record:
-    """Raises ValueError, KeyError or TypeError when it is no record."""
+    """Raises ValueError, KeyError or TypeError if it is not a record."""
     name, *values = given
     kind = _BY_NAME[name]
     expected = fields(kind)

@@ -1,7 +1,7 @@
 """What a recording keeps of compiling: plain records, in the order in which the compiler made them.
 
-A `Compilation` is one frame that Dynamo traced, or one graph that Inductor made of it; everything else
-belongs to a compilation by its id. Imports no torch.
+A `Compilation` is one frame that Dynamo traced, or one graph that Inductor made of it; every other record
+belongs to a compilation by its id.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class TimedConfig:
     """One config or algorithm that was timed for a kernel."""
 
     compilation: int
@@ -100,5 +100,5 @@ class Incident:
     stage: str = ""  # of a failure: how far it came
 
 
-Record = Compilation | Stage | Provenance | Refusal | Candidate | Incident
-KINDS: tuple[type, ...] = (Compilation, Stage, Provenance, Refusal, Candidate, Incident)
+Record = Compilation | Stage | Provenance | Refusal | TimedConfig | Incident
+KINDS: tuple[type, ...] = (Compilation, Stage, Provenance, Refusal, TimedConfig, Incident)

@@ -30,22 +30,27 @@ def heading(text: str) -> list[str]:
     return ["", "-" * 60, f"--- {text} ---", "-" * 60]
 
 
+def _entry(first: str, **fields: object) -> list[str]:
+    """A line, and an indented line for each field: `Memory type: …` for memory_type."""
+    return [first, *(f"  {name.capitalize().replace('_', ' ')}: {value}" for name, value in fields.items())]
+
+
 def render(document: Document, shown: Shown = Shown()) -> str:  # noqa: B008  # frozen
-    """The sections that the document has and that are wanted."""
+    """The sections that the document has, as far as they are to be shown."""
     lines: list[str] = []
-    for wanted, part, section in (
+    for is_shown, part, section in (
         (shown.fx, "fx", _fx),
         (shown.dag, "dag", _dag),
         (shown.code, "code", _code),
         (shown.wrapper, "wrapper", _wrapper),
     ):
-        if wanted and document.get(part) is not None:
+        if is_shown and document.get(part) is not None:
             lines += section(document[part], shown)
     return "\n".join(lines)
 
 
 def _cut(lines: list[str], shown: Shown) -> list[str]:
-    """What fits, and how much does not."""
+    """The lines that fit, and the number of the others."""
     if not shown.lines or len(lines) <= shown.lines:
         return lines
     return [*lines[: shown.lines], f"… {len(lines) - shown.lines} more lines"]
@@ -65,11 +70,9 @@ def _fx(fx: Document, shown: Shown) -> list[str]:
     lines += heading("Node Details")
     entries = []
     for number, node in enumerate(fx["nodes"]):
-        entry = [f"Node {number}: {node['name']}", f"  Op: {node['op']}", f"  Target: {node['target']}"]
-        entry += [f"  Args: {node['args']}", f"  Kwargs: {node['kwargs']}"]
-        if shown.metadata:
-            entry.append(f"  Meta: {_mapping(node['meta'])}")
-        entries.append(entry)
+        fields = {key: node[key] for key in ("op", "target", "args", "kwargs")}
+        fields |= {"meta": _mapping(node["meta"])} if shown.metadata else {}
+        entries.append(_entry(f"Node {number}: {node['name']}", **fields))
     lines += _cut(_apart(entries), shown)
     if shown.metadata:
         inputs = _apart(map(_input, fx["inputs"]))
@@ -78,14 +81,8 @@ def _fx(fx: Document, shown: Shown) -> list[str]:
 
 
 def _input(given: Document) -> list[str]:
-    return [
-        f"Input {given['index']}:",
-        f"  Shape: {given['shape']}",
-        f"  Dtype: {given['dtype']}",
-        f"  Device: {given['device']}",
-        f"  Requires grad: {given['requires_grad']}",
-        *_continued("  Data: ", given["data"]),
-    ]
+    fields = {key: given[key] for key in ("shape", "dtype", "device", "requires_grad")}
+    return [*_entry(f"Input {given['index']}:", **fields), *_continued("  Data: ", given["data"])]
 
 
 def _continued(start: str, text: str) -> list[str]:
@@ -114,20 +111,14 @@ def _dag(dag: Document, shown: Shown) -> list[str]:
 
 def _buffer(label: str, b: Document) -> list[str]:
     shape = ", ".join(map(str, b["shape"])) + ("," if len(b["shape"]) == 1 else "")
-    return [
-        f"{label}: {b['name']}",
-        f"  Shape: ({shape})",
-        f"  Dtype: {b['dtype']}",
-        f"  Scope: {b['scope']}",
-    ]
+    return _entry(f"{label}: {b['name']}", shape=f"({shape})", dtype=b["dtype"], scope=b["scope"])
 
 
 def _node(number: int, node: Document, shown: Shown) -> list[str]:
-    lines = [f"Node {number}: {node['name']}"]
-    lines += [f"  Inputs: [{', '.join(node['inputs'])}]", f"  Outputs: [{', '.join(node['outputs'])}]"]
-    if shown.metadata:
-        lines.append(f"  Metadata: {_mapping(node['metadata'])}")
-    return [*lines, f"  Type: {node['type']}"]
+    inputs, outputs = (f"[{', '.join(node[key])}]" for key in ("inputs", "outputs"))
+    metadata = {"metadata": _mapping(node["metadata"])} if shown.metadata else {}
+    first = f"Node {number}: {node['name']}"
+    return _entry(first, inputs=inputs, outputs=outputs, **metadata, type=node["type"])
 
 
 def _flow(dag: Document) -> list[str]:
@@ -156,11 +147,6 @@ def _wrapper(wrapper: Document, shown: Shown) -> list[str]:
 
 
 def _allocation(b: Document) -> list[str]:
-    return [
-        f"Buffer: {b['name']}",
-        f"  Size: {b['size']} bytes",
-        f"  Alignment: {b['alignment']}",
-        f"  Memory type: {b['memory_type']}",
-        f"  Dtype: {b['dtype']}",
-        f"  Shape: [{', '.join(map(str, b['shape']))}]",
-    ]
+    fields = {key: b[key] for key in ("alignment", "memory_type", "dtype")}
+    shape = f"[{', '.join(map(str, b['shape']))}]"
+    return _entry(f"Buffer: {b['name']}", size=f"{b['size']} bytes", **fields, shape=shape)

@@ -20,7 +20,7 @@ from kernelscope.cli import main
 from kernelscope.gcu import debug_tracer
 from kernelscope.gcu.debug_tracer import DebugTraceConfig, enable_debug_tracing
 from kernelscope.stages import render
-from kernelscope.stages.documents import document
+from kernelscope.stages.document import document
 from kernelscope.stages.export import export
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "stages.schema.json").read_text())

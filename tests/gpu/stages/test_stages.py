@@ -10,6 +10,7 @@ from tests.programs import blocks
 from tests.support import stage_checks
 
 import kernelscope
+from kernelscope.stages.records import TimedConfig
 
 PROGRAM = Path(blocks.__file__)
 
@@ -43,6 +44,6 @@ def test_configs_that_were_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     x = torch.randn(4096, 512, device="cuda")
     with kernelscope.record(stages=True) as run:
         torch.compile(lambda x: x.softmax(-1), mode="max-autotune-no-cudagraphs")(x)
-    candidates = [c for c in run.compiled if type(c).__name__ == "Candidate"]
+    candidates = [c for c in run.compiled if isinstance(c, TimedConfig)]
     assert len(candidates) > 1
-    assert sum(c.chosen for c in candidates) >= 1  # type: ignore[union-attr]
+    assert sum(c.chosen for c in candidates) >= 1

@@ -21,7 +21,7 @@ from torch._inductor.codecache import FxGraphHashDetails
 import kernelscope
 from kernelscope.cli import main
 from kernelscope.stages import StagedGraph, render
-from kernelscope.stages.documents import document
+from kernelscope.stages.document import document
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = Path(blocks.__file__)

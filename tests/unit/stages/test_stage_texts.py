@@ -17,7 +17,7 @@ from kernelscope.generated_code.launch_comments import launches_in
 from kernelscope.probes.compilation.fx_passes import changes
 from kernelscope.stages import NoSuchStage, Shown, Stages, render
 from kernelscope.stages.cached_provenance import provenance_in
-from kernelscope.stages.documents import document
+from kernelscope.stages.document import document
 from kernelscope.stages.export import export, fusion_text
 from kernelscope.stages.json_records import from_plain, to_plain
 from kernelscope.stages.records import Compilation, FxOrigin, Provenance, Stage

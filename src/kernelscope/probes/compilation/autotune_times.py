@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kernelscope.probes.patching import Patch
-from kernelscope.stages.records import Candidate
+from kernelscope.stages.records import TimedConfig
 
 from .compile_context import CompileContext, ours
 
@@ -45,7 +45,7 @@ class AutotuneTimes:
         here = self._context.here()
         for place, (config, ms) in enumerate(sorted(finite, key=lambda pair: pair[1])):
             compilation = here.id if here is not None else -1
-            self._context.tell(Candidate(compilation, kernel, config, round(ms * 1e6), place == 0))
+            self._context.tell(TimedConfig(compilation, kernel, config, round(ms * 1e6), place == 0))
 
 
 def _config(config: Any) -> str:

@@ -20,7 +20,7 @@ from kernelscope.probes.patching import MovedTarget, Patch, PatchSet
 from kernelscope.probes.python_wrappers.compiled_graphs import direction_of
 from kernelscope.stages.cached_provenance import provenance_in
 from kernelscope.stages.fx_part import fx_part
-from kernelscope.stages.records import Candidate, Compilation, Provenance, Record, Refusal, Stage
+from kernelscope.stages.records import Compilation, Provenance, Record, Refusal, Stage, TimedConfig
 from kernelscope.stages.translation import Translation, translation
 
 from . import stage_cache
@@ -177,7 +177,7 @@ class CompileStages(PatchSet):
             if isinstance(record, Provenance):
                 nodes = tuple(n if n.frames else replace(n, frames=origin) for n in record.nodes)
                 record = replace(record, nodes=nodes)
-            if isinstance(record, Stage | Provenance | Refusal | Candidate):
+            if isinstance(record, Stage | Provenance | Refusal | TimedConfig):
                 self._context.tell(replace(record, compilation=graph.id))
 
     def _tell_cached(self, graph: Compilation, compiled: Any) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelscope.stages.json_records import from_plain, to_plain
-from kernelscope.stages.records import Candidate, Compilation, Provenance, Record, Refusal, Stage
+from kernelscope.stages.records import Compilation, Provenance, Record, Refusal, Stage, TimedConfig
 
 from .compile_context import CompileContext
 
@@ -67,4 +67,4 @@ def _path(cache_key: str) -> Path | None:
 def _is_kept(record: Record) -> bool:
     if isinstance(record, Stage):
         return record.name not in _OF_EVERY_PROCESS
-    return isinstance(record, Provenance | Refusal | Candidate)
+    return isinstance(record, Provenance | Refusal | TimedConfig)

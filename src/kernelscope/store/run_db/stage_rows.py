@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from kernelscope.stages.json_records import frames_of, frames_to_plain, nodes_of, nodes_to_plain
-from kernelscope.stages.records import Candidate, Compilation, Incident, Provenance, Record, Refusal, Stage
+from kernelscope.stages.records import Compilation, Incident, Provenance, Record, Refusal, Stage, TimedConfig
 from kernelscope.store.run_db.codec import Row
 
 _TABLES: dict[type, str] = {
@@ -16,7 +16,7 @@ _TABLES: dict[type, str] = {
     Stage: "stages",
     Provenance: "provenance",
     Refusal: "refusals",
-    Candidate: "candidates",
+    TimedConfig: "candidates",
     Incident: "incidents",
 }
 

@@ -1,4 +1,4 @@
-"""What an Inductor graph's document has of its own: the graph, the code and the wrapper. Needs no torch."""
+"""The parts of a document that Inductor's generated code fills: kernels and wrapper."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 from kernelscope.events import item_size
 from kernelscope.generated_code.kernels import GeneratedKernel
 
-from .document import new_document
 from .graphs import StagedGraph, user_lines
 
 _SIGNATURE = re.compile(
@@ -18,9 +17,8 @@ _SIGNATURE = re.compile(
 _CALL = re.compile(r"\s*(def call\(|void AOTInductorModel::run_impl|void inductor_entry_impl)")
 
 
-def document(graph: StagedGraph, versions: dict[str, str]) -> dict[str, Any]:
-    made = new_document("inductor", graph.compilation.name or graph.name, graph.direction)
-    made["versions"] = versions
+def parts(graph: StagedGraph) -> dict[str, Any]:
+    made: dict[str, Any] = {}
     if "aot" in graph.stages:
         made["aot"] = graph.stages["aot"].text
     dag = graph.part("dag")
@@ -33,7 +31,7 @@ def document(graph: StagedGraph, versions: dict[str, str]) -> dict[str, Any]:
 
 
 def _fallback(node: dict[str, Any]) -> dict[str, str]:
-    reason = "an extern kernel: Inductor generates no code for it here"
+    reason = "Inductor calls an extern kernel here instead of generating code"
     return {"node": node["name"], "target": str(node["metadata"]["kernel"]), "reason": reason}
 
 
