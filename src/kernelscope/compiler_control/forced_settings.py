@@ -19,8 +19,8 @@ NO_CACHES: tuple[Setting, ...] = (
     (AUTOGRAD, "enable_autograd_cache", False),
     (AUTOGRAD, "enable_remote_autograd_cache", False),
 )
-# Inductor then writes beside each launch which kernel it is. Its cache tells graphs with and without apart,
-# so that a graph which was cached without is compiled again.
+# Inductor then writes beside each launch which kernel it is. Its cache keys graphs by it,
+# so a graph that was cached without is compiled again.
 _PROVENANCE: Setting = (INDUCTOR, "trace.provenance_tracking_level", 1)
 
 

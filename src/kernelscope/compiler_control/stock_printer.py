@@ -1,8 +1,4 @@
-"""Inductor's own intermediate-value printer, which ours stands in for.
-
-While it is on, Inductor writes printing into the code that it generates. So what somebody sets it to, in the
-environment or in code, is told to us, and Inductor itself goes on to see it switched off.
-"""
+"""Replaces Inductor's intermediate-value printer, which writes printing into generated code."""
 
 from __future__ import annotations
 
@@ -17,10 +13,10 @@ _SET = "torch.utils._config_module:ConfigModule.__setattr__"
 
 
 class StockPrinter(PatchSet):
-    """Switches it off, and passes on what a program sets it to; `told` gets a level and names of kernels."""
+    """Turns it off; `on_set` gets the level and the names of kernels that a program sets."""
 
-    def __init__(self, told: Callable[[str, str], None]) -> None:
-        self._told = told
+    def __init__(self, on_set: Callable[[str, str], None]) -> None:
+        self._on_set = on_set
         super().__init__(Patch(_SET, self._around_set))
         self._before, self._default = "0", "0"
         self._config: Any = None
@@ -59,6 +55,6 @@ class StockPrinter(PatchSet):
                 original(module, name, value)
                 return
             original(module, name, "0" if name == _LEVEL else value)
-            self._told(str(value) if name == _LEVEL else "", self.kernels)
+            self._on_set(str(value) if name == _LEVEL else "", self.kernels)
 
         return set_attribute

@@ -1,8 +1,4 @@
-"""Switches parts of the compiler off, and tells which there are: passes, decompositions, lowerings, fusions.
-
-The first three go through torch's own bisector, which asks before each; here the answer depends on a name
-rather than on a count, which stays the same when others are off.
-"""
+"""Turns parts of the compiler off by name, where torch's bisector counts, and emits which parts there are."""
 
 from __future__ import annotations
 
@@ -24,20 +20,20 @@ _NEEDED = (
     "decompose_", "stable_sort", "fix_auto_functionalized", "move_constructors", "remove_profiler_ops",
 )  # fmt: skip
 
-Tell = Callable[[str, str, dict[str, Any]], None]  # axis, name, what is known of it
+Emit = Callable[[str, str, dict[str, Any]], None]  # axis, name, what is known of it
 
 
 class CompilerSwitches(PatchSet):
     """The probe: answers for the switches that are off, and tells of each that it meets."""
 
-    def __init__(self, off: Mapping[str, frozenset[str]], backend: str, tell: Tell) -> None:
+    def __init__(self, off: Mapping[str, frozenset[str]], backend: str, emit: Emit) -> None:
         self._off = off
         self._backend = backend
-        self._tell = tell
+        self._emit = emit
         self._graphs: list[Any] = []  # in the order in which they are lowered
         self._choices = 0
         super().__init__(
-            Patch(f"{_BISECTOR}.disable_subsystem", self._around_asking),
+            Patch(f"{_BISECTOR}.disable_subsystem", self._around_bisector),
             Patch(f"{_BISECTOR}.get_backend", self._around_backend),
             Patch(f"{_OBSERVER}.apply_gm_pass", self._around_pass),
             Patch(f"{_OBSERVER}.apply_graph_pass", self._around_pass),
@@ -52,16 +48,16 @@ class CompilerSwitches(PatchSet):
     def _is_off(self, axis: str, name: str) -> bool:
         return name in self._off.get(axis, ())
 
-    # -- what torch's bisector asks --------------------------------------------------------------------
+    # -- passes, decompositions and lowerings: where torch's bisector decides ----------------------------
 
-    def _around_asking(self, original: Any) -> Any:
+    def _around_bisector(self, original: Any) -> Any:
         def disable_subsystem(backend: str, subsystem: str, debug_info: Any = None) -> Any:
             name = debug_info() if debug_info is not None else ""
             if subsystem in _PASSES:
                 return self._is_off("pass", f"{subsystem}/{name}")
             if subsystem == "decomposition":
                 name = _operator(name)
-                self._tell("decomposition", name, {})
+                self._emit("decomposition", name, {})
                 return self._is_off("decomposition", name)
             if subsystem == "lowerings":
                 return self._lowering(name)
@@ -83,7 +79,7 @@ class CompilerSwitches(PatchSet):
         graph: Any = V.graph
         name = f"{node} (graph {self._number(graph)})"
         found: Any = getattr(graph, "current_node", None)
-        self._tell("lowering", name, {"node": node, "target": str(getattr(found, "target", ""))})
+        self._emit("lowering", name, {"node": node, "target": str(getattr(found, "target", ""))})
         return self._is_off("lowering", name)
 
     def _number(self, graph: Any) -> int:
@@ -104,7 +100,7 @@ class CompilerSwitches(PatchSet):
             is_free = subsystem in _PASSES and not name.startswith(_NEEDED)
             if is_free and not same_state(before, state_of(observer.gm.graph)):
                 own = getattr(pass_function, "__qualname__", type(pass_function).__name__)
-                self._tell("pass", f"{subsystem}/{name}", {"function": own})
+                self._emit("pass", f"{subsystem}/{name}", {"function": own})
             return result
 
         return apply
@@ -138,7 +134,7 @@ class CompilerSwitches(PatchSet):
 
             name = f"{'+'.join(_operations(first))} with {'+'.join(_operations(second))}"
             nodes = sorted({*_origins(first), *_origins(second)})
-            self._tell("fusion", f"{name} (graph {self._number(V.graph)})", {"nodes": nodes})
+            self._emit("fusion", f"{name} (graph {self._number(V.graph)})", {"nodes": nodes})
             return original(scheduler, first, second, *args, **kwargs)
 
         return fuse_two_nodes
@@ -152,7 +148,7 @@ class CompilerSwitches(PatchSet):
             extern = [choice for choice in choices if type(choice).__name__ == "ExternKernelCaller"]
             if 0 < len(extern) < len(choices):  # off: the first of the library's, nothing generated
                 others = [choice.name for choice in choices if choice not in extern]
-                self._tell("autotune", switch, {"instead": extern[0].name, "choices": others})
+                self._emit("autotune", switch, {"instead": extern[0].name, "choices": others})
                 choices = extern[:1] if self._is_off("autotune", switch) else choices
             return original(cache, name, choices, *args, **kwargs)
 
@@ -172,16 +168,16 @@ class CompilerSwitches(PatchSet):
             result = original(tuner, *args, **kwargs)
             others = [str(config) for config in tuner.configs or ()]
             for launcher in tuner.launchers[:1]:
-                self._tell("autotune", _config_name(tuner, launcher.config), {"choices": others})
+                self._emit("autotune", _config_name(tuner, launcher.config), {"choices": others})
             return result
 
         return autotune_to_one_config
 
 
-def _operator(told: str) -> str:
+def _operator(text: str) -> str:
     """`aten.add.Tensor` of `<OpOverload(op='aten.add', overload='Tensor')>`."""
-    found = re.fullmatch(r"<OpOverload\(op='([\w.:]+)', overload='(\w*)'\)>", told)
-    return ".".join(filter(None, found.groups())) if found else told
+    found = re.fullmatch(r"<OpOverload\(op='([\w.:]+)', overload='(\w*)'\)>", text)
+    return ".".join(filter(None, found.groups())) if found else text
 
 
 def _config_name(tuner: Any, config: Any) -> str:

@@ -23,7 +23,7 @@ from kernelscope.probes.triton.user_kernels import UserTriton
 from .bus import BUS as BUS
 from .patching import MovedTarget, refuse_old_torch
 
-_USERS_LINE = 6  # from a warning here up to the `with record(…)` that asked for the probes
+_USERS_LINE = 6  # from a warning here up to the user's `with record(…)`
 
 
 class Probe(Protocol):
@@ -51,7 +51,7 @@ class Probes:
         self._stages = CompileStages()
         self._stages_users = 0
         self._installed: list[Probe] = []
-        self._moved: list[str] = []  # what was said of the probes that are off
+        self._moved: list[str] = []  # why probes are off
         self._users = 0
         self._lock = threading.RLock()
 
@@ -77,7 +77,7 @@ class Probes:
                     for probe in self.always:
                         self._install(probe, strict)
                 else:
-                    self._say_again(strict)
+                    self._warn_again(strict)
                 if operators:
                     self._install_operators(strict)
             except BaseException:
@@ -131,7 +131,7 @@ class Probes:
                 raise
             warnings.warn(f"EagerOperators is off: {moved}", RuntimeWarning, stacklevel=_USERS_LINE)
 
-    def _say_again(self, strict: bool) -> None:
+    def _warn_again(self, strict: bool) -> None:
         """A recording that joins others lacks the probes that they lack."""
         for message in self._moved:
             if strict:

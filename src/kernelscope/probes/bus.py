@@ -129,10 +129,10 @@ class Bus(FanOut):
 
     def _complete(self, launch: Launch) -> None:
         point = launch.point
-        self.here.opaque += point.is_opaque  # whether or not a recording wants to hear of it
+        self.here.opaque += point.is_opaque  # whether or not a recording wants the launch
         if launch.is_tracked:
-            for i, place in point.outputs:
-                self.storages.wrote(launch.flat[i], launch.storages[place])
+            for i, position in point.outputs:
+                self.storages.wrote(launch.flat[i], launch.storages[position])
                 if point.is_pending:
                     self.storages.born(launch.flat[i], under_way=True)
         if launch.error is not None:

@@ -56,10 +56,7 @@ def operator_args(
     constant: Callable[[int], bool] = lambda i: False,
     wrapper_names: Sequence[str] = (),
 ) -> tuple[list[Any], tuple[Arg, ...]]:
-    """The flat argument values and their descriptions, in the same order.
-
-    `constant(i)` says that the i-th is the same at every call, so that its value can stand in the site.
-    """
+    """The flat argument values and their descriptions; where `constant(i)`, the value goes into the site."""
     overload = overload_of(func, args, kwargs)
     flat = flatten(args, kwargs)
     described: list[Arg] = []
@@ -138,11 +135,7 @@ class _Everything:
 
 
 def uninitialised_returns(func: Any) -> Callable[[Launch], Container[str]] | None:
-    """What an operator returns without having written it.
-
-    Attention kernels return the state of a generator that they touch only when there is dropout; an
-    asynchronous collective returns memory that somebody else is going to write.
-    """
+    """What it returns unwritten: a generator's state without dropout, a collective's result."""
     if is_async_collective(func):
         return lambda launch: _Everything()
     if not isinstance(func, OpOverload):
@@ -150,12 +143,12 @@ def uninitialised_returns(func: Any) -> Callable[[Launch], Container[str]] | Non
     random = frozenset(return_names(func)) & _RANDOM_STATE
     if not random:
         return None
-    place = next((i for i, a in enumerate(func._schema.arguments) if a.name == "dropout_p"), None)
-    if place is None:
+    position = next((i for i, a in enumerate(func._schema.arguments) if a.name == "dropout_p"), None)
+    if position is None:
         return None
 
     def uninitialised(launch: Launch) -> Container[str]:
-        given = launch.args[place] if place < len(launch.args) else launch.kwargs.get("dropout_p", 0.0)
+        given = launch.args[position] if position < len(launch.args) else launch.kwargs.get("dropout_p", 0.0)
         return frozenset() if given else random
 
     return uninitialised

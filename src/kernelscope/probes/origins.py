@@ -56,10 +56,9 @@ def frames_of_trace(trace: str) -> tuple[Frame, ...]:
 
 
 class LineMap:
-    """Wrapper line to the user's stack, as Inductor keeps it beside the generated code.
+    """Wrapper line to the user's stack; a graph from a cache has the stack of the first equal one.
 
-    `compiled` is the user's code that the graph was made from, where that is known. The stack may be
-    another's: a graph from Inductor's cache has the stack of whoever compiled an equal one first.
+    `compiled` is the user's code that the graph was made from, where that is known.
     """
 
     def __init__(

@@ -83,10 +83,7 @@ class Storages:
         under_way: bool = False,
         left_uninitialised: bool = False,
     ) -> None:
-        """Fresh memory: its contents mean nothing until somebody writes them.
-
-        With `under_way` a collective is going to write them, at a time of its own; its wait is the write.
-        """
+        """Fresh memory; with `under_way` a collective is going to write it, and its wait is the write."""
         storage = self.of(tensor)
         storage.born_in = graph_call
         storage.left_uninitialised = left_uninitialised
@@ -95,7 +92,7 @@ class Storages:
         storage.written.clear()
 
     def born_in_pool(self, tensor: torch.Tensor) -> None:
-        """A piece of a pool was handed out anew: earlier writes in its range belong to somebody else."""
+        """A piece of a pool was allocated anew: earlier writes in its range do not count."""
         storage = self.of(tensor)
         known = (
             storage.written if storage.uninitialised else [_interval(0, tensor.untyped_storage().nbytes())]
@@ -136,10 +133,7 @@ class Storages:
                 storage.uninitialised = False
 
     def is_live(self, tensor: torch.Tensor, storage: Storage, *, reading: bool = False) -> bool:
-        """Whether the contents are known to be somebody's values and not leftovers of the allocator.
-
-        Of memory that a kernel only reads, it is enough that as much was written as there is to read.
-        """
+        """Whether the contents were written; for memory that is only read, enough bytes of it are enough."""
         if not storage.uninitialised or storage.version not in (_version(tensor), _UNDER_WAY):
             return True
         if not storage.written:

@@ -52,7 +52,7 @@ def record(
             that they are captured again inside the recording and can be seen into
     max_tensors, keep_last    of a run on disk: bytes of saved tensors, and how many steps stay
     stages  keep what the compiler did: every graph on its way down, passes, fusion, each kernel's origin
-    fresh   with stages: compile every graph, also those that a cache has
+    fresh   with stages: compile every graph, ignoring compile caches
 
     Example:
         with kernelscope.record(values="hash") as run:
@@ -79,7 +79,7 @@ def record(
     )
     if path is None and (values == "save" or keep_last):
         raise ValueError(
-            "record(values='save') and record(keep_last=…) need a path: they are about a run on disk"
+            "record(values='save') and record(keep_last=…) need a path: they apply to runs on disk"
         )
     return _recorded(config, None if path is None else Path(path))
 

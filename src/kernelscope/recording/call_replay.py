@@ -1,4 +1,4 @@
-"""One call, launched again and again with what it found: does it leave the same each time?"""
+"""Re-runs one call many times with the same inputs, and checks that its outputs are identical."""
 
 from __future__ import annotations
 
@@ -37,11 +37,7 @@ class Replay:
 
 
 class Replayer:
-    """An observer of a recording that replays the calls with these indices where they happen.
-
-    The memory of all arguments is put back before each launch, and afterwards left as the program's own
-    launch had left it; so are the random number generators.
-    """
+    """Re-runs the calls with these indices where they happen, and restores memory and generators."""
 
     def __init__(self, calls: Collection[int], times: int = TIMES) -> None:
         self._wanted, self._times = frozenset(calls), times
@@ -131,7 +127,7 @@ def _written(launch: Launch, result: Any) -> dict[int, torch.Tensor]:
     if launch.returned:
         given = {id(value) for value in launch.flat}
         made = [t for _, t in returned_tensors(result, launch.point.return_names) if id(t) not in given]
-        tensors |= {first + place: tensor for place, tensor in enumerate(made)}
+        tensors |= {first + position: tensor for position, tensor in enumerate(made)}
     written = launch.point.written | set(range(first, first + len(launch.returned)))
     if launch.point.is_opaque:
         written = frozenset(tensors)

@@ -34,7 +34,7 @@ class LaunchValues:
         return self._take(launch, found, reread=self._rereads)
 
     def after(self, launch: Launch, before: Slots) -> Slots:
-        # What it only read is as it was, unless we are told to make sure or the code is the user's own.
+        # What it only read has not changed, unless verify="reread" or the code is the user's own.
         point = launch.point
         reread = point.is_opaque or self._rereads
         left = _versions_after(launch, reread, self._views(launch), self._view)
@@ -42,19 +42,16 @@ class LaunchValues:
         return unread | self._take(launch, left, reread=True)
 
     def poison(self, launch: Launch) -> Slots | None:
-        """If asked to, fill the outputs that hold nothing yet, so that one that is never written shows.
-
-        Only memory that this execution of the graph allocated: of that it is sure that it holds nothing.
-        """
+        """With verify="poison", fill uninitialised outputs that this graph call allocated with a sentinel."""
         if not self._poisons or not launch.uninitialised:
             return None
         point = launch.point
         filled = [
             i
-            for place, i in enumerate(point.tensors)
+            for position, i in enumerate(point.tensors)
             if i in launch.uninitialised
             and i in point.written
-            and launch.storages[place].born_in == launch.graph_call >= 0
+            and launch.storages[position].born_in == launch.graph_call >= 0
             and launch.flat[i].numel()
         ]
         with BUS.mute(), quiet():
@@ -97,15 +94,17 @@ def _versions_after(
     """What the launch left behind: what it wrote and returned, and with `reread` everything it was given."""
     point, stream = launch.point, launch.stream
     left: Tensors = {}
-    touched = {launch.storage_ids[place] for _, place in point.outputs}  # an input may lie in written memory
-    for place, i in enumerate(point.tensors):
+    touched = {
+        launch.storage_ids[position] for _, position in point.outputs
+    }  # an input may lie in written memory
+    for position, i in enumerate(point.tensors):
         if i in point.written and point.is_pending:
             continue  # a collective is under way; its wait is the write
         if i in point.written or (
-            i not in launch.uninitialised and (reread or launch.storage_ids[place] in touched)
+            i not in launch.uninitialised and (reread or launch.storage_ids[position] in touched)
         ):
-            storage, offset = launch.storages[place], launch.offsets[place]
-            left[i] = ((storage.id, storage.epoch, offset, views[place], stream), launch.flat[i])
+            storage, offset = launch.storages[position], launch.offsets[position]
+            left[i] = ((storage.id, storage.epoch, offset, views[position], stream), launch.flat[i])
     made = launch.storages[len(point.tensors) :]
     for (i, tensor), storage in zip(readable_returns(launch).items(), made, strict=True):
         spec = launch.site.args[i].tensor

@@ -1,4 +1,4 @@
-"""Those who look at launches with a recording, for more than it keeps of them."""
+"""What observers of a recording implement: they see more of a launch than the recording keeps."""
 
 from __future__ import annotations
 

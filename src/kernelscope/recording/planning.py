@@ -1,4 +1,4 @@
-"""What a recording plans: from the calls of one execution to fingerprints that need no looking."""
+"""From the calls of one graph call to a plan of the fingerprints that the next ones take."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .observers import Late
 
 
 class PlannedGraph:
-    """A plan whose executions the run knows of."""
+    """A plan whose graph calls the run knows of."""
 
     def __init__(self, made: Plan, run: MemoryRun) -> None:
         self.flushes = made.flushes
@@ -77,7 +77,7 @@ def _flush_failed() -> None:
 
 
 def last_calls(run: MemoryRun, graph_call: int, launches: int) -> list[Call] | None:
-    """The calls of an execution that has just ended; None if the run does not hold all of them."""
+    """The calls of a graph call that has just ended; None if the run does not hold all of them."""
     calls: list[Call] = []
     for entry in itertools.islice(reversed(run.entries), 2 * launches + 1000):
         if isinstance(entry, Call) and entry.graph_call == graph_call:
@@ -86,10 +86,7 @@ def last_calls(run: MemoryRun, graph_call: int, launches: int) -> list[Call] | N
 
 
 def readings_of(calls: list[Call], fingerprinter: Fingerprinter | None = None) -> GraphReadings | None:
-    """What these calls, one execution of a graph, read and where; None if that was incomplete.
-
-    With the fingerprinter it is told as well what one pass of it can read together.
-    """
+    """What the calls of one graph call read, and what one pass can read together; None if incomplete."""
     readings = GraphReadings()
     numbers: dict[int, int] = {}  # by slot
     storages: dict[int, int] = {}

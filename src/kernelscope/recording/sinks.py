@@ -46,10 +46,10 @@ class Sink(Protocol):
     def next_key(self) -> int: ...
     def enter(self, call: Call) -> None: ...
 
-    def place(self, call: Call) -> int:
+    def position(self, call: Call) -> int:
         """The index that a call which was entered will have in the run."""
 
-    def noted_place(self, entry: CompactCall, end: Any) -> int:
+    def noted_position(self, entry: CompactCall, end: Any) -> int:
         """The same of a note; `end` is what taking it returned. -1 when it was not kept."""
 
     def leave(self, call: Call, stream: int | None) -> None:
@@ -127,18 +127,18 @@ class MemorySink:
         if self._keeps_calls:
             self.run.entries.append(call)
 
-    def place(self, call: Call) -> int:
+    def position(self, call: Call) -> int:
         return self._last(call)
 
-    def noted_place(self, entry: CompactCall, end: Any) -> int:
+    def noted_position(self, entry: CompactCall, end: Any) -> int:
         return self._last(entry)
 
     def _last(self, entry: Call | CompactCall) -> int:
         entries = self.run.entries
         last = len(entries) - 1
-        for place in range(last, max(last - _OTHERS, -1), -1):  # other threads may have come since
-            if entries[place] is entry:
-                return place
+        for position in range(last, max(last - _OTHERS, -1), -1):  # other threads may have come since
+            if entries[position] is entry:
+                return position
         return -1
 
     def leave(self, call: Call, stream: int | None) -> None:
@@ -224,10 +224,10 @@ class DiskSink:
     def next_key(self) -> int:
         return next(self.writer.flight)
 
-    def place(self, call: Call) -> int:
+    def position(self, call: Call) -> int:
         return call.index
 
-    def noted_place(self, entry: CompactCall, end: Any) -> int:
+    def noted_position(self, entry: CompactCall, end: Any) -> int:
         return int(end.args[0]) if end is not None else -1  # it marks the call as over
 
     def leave(self, call: Call, stream: int | None) -> None:

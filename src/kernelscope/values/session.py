@@ -96,7 +96,7 @@ class ValueSession:
         if settings.kernels not in self._filters:
             self._filters[settings.kernels] = KernelFilter(settings.kernels)
         self.wanted = self._filters[settings.kernels]
-        PRINTED.ask(self, self.wanted.globs if settings.names and self._stream is None else None)
+        PRINTED.want(self, self.wanted.globs if settings.names and self._stream is None else None)
         if settings.names:
             self._shows.append(NamePrinter(self.wanted, stream=self._stream))
         if settings.prints:
@@ -151,7 +151,7 @@ class ValueSession:
         self.let_go()
 
     def let_go(self) -> None:
-        PRINTED.ask(self, None)
+        PRINTED.want(self, None)
         while self.at_close:
             self.at_close.pop()()
 

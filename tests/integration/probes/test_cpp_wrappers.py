@@ -499,7 +499,7 @@ def test_what_we_add_keeps_nothing_from_being_compiled(monkeypatch: pytest.Monke
         assert torch.equal(torch.compile(lambda x: x * 17)(X), X * 17)
     assert not run.calls
     assert [f.kind for f in run.findings] == ["unseen-graph"] * 2  # why, and that it ran
-    assert "could not be compiled with what tells of its launches" in run.findings[0].message
+    assert "could not be compiled with the code that reports its launches" in run.findings[0].message
 
 
 @pytest.mark.slow

@@ -553,12 +553,12 @@ def test_who_asked_for_names_from_c() -> None:
 
     printed, one, other = _Printed(), object(), object()
     assert printed.globs is None
-    printed.ask(one, ("a",))
-    printed.ask(other, ("b",))
+    printed.want(one, ("a",))
+    printed.want(other, ("b",))
     assert printed.globs == ("a", "b")
-    printed.ask(other, ())
+    printed.want(other, ())
     assert printed.globs == ()  # all
-    printed.ask(other, None)
+    printed.want(other, None)
     assert printed.globs == ("a",)
-    printed.ask(one, None)
+    printed.want(one, None)
     assert printed.globs is None

@@ -27,7 +27,7 @@ class AutotuneTimes:
             timings = original(autotuner, *args, **kwargs)
             with ours("noting the times of a kernel's configs"):
                 name = autotuner.inductor_meta.get("kernel_name") or autotuner.fn.__name__
-                self._tell(str(name), [(_config(launcher.config), ms) for launcher, ms in timings.items()])
+                self._emit(str(name), [(_config(launcher.config), ms) for launcher, ms in timings.items()])
             return timings
 
         return benchmark_all_configs
@@ -35,17 +35,17 @@ class AutotuneTimes:
     def _around_algorithms(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def log_results(name: str, input_nodes: Any, timings: Any, *args: Any, **kwargs: Any) -> Any:
             with ours("noting the times of algorithms"):
-                self._tell(name, [(str(getattr(c, "name", c)), ms) for c, ms in timings.items()])
+                self._emit(name, [(str(getattr(c, "name", c)), ms) for c, ms in timings.items()])
             return original(name, input_nodes, timings, *args, **kwargs)
 
         return staticmethod(log_results)
 
-    def _tell(self, kernel: str, times: Iterable[tuple[str, float]]) -> None:
+    def _emit(self, kernel: str, times: Iterable[tuple[str, float]]) -> None:
         finite = [(config, ms) for config, ms in times if math.isfinite(ms)]
         here = self._context.here()
-        for place, (config, ms) in enumerate(sorted(finite, key=lambda pair: pair[1])):
+        for position, (config, ms) in enumerate(sorted(finite, key=lambda pair: pair[1])):
             compilation = here.id if here is not None else -1
-            self._context.tell(TimedConfig(compilation, kernel, config, round(ms * 1e6), place == 0))
+            self._context.emit(TimedConfig(compilation, kernel, config, round(ms * 1e6), position == 0))
 
 
 def _config(config: Any) -> str:

@@ -1,4 +1,4 @@
-"""Which frame and which graph the compiler is busy with; what is told of them goes to the bus."""
+"""Which frame and which graph the compiler is working on; records of them are emitted to the bus."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CompileContext:
         self.pre_grad: dict[int, set[str]] = {}  # by frame: names of nodes in its graph before autograd
         self.by_sequence: dict[int, dict[int, set[str]]] = {}  # by frame: those that autograd numbered
         self.records: dict[int, list[Record]] = {}  # by compilation, for the cache beside Inductor's
-        self._failed: set[int] = set()  # frames of which a failure has been told
+        self._failed: set[int] = set()  # frames of which a failure has been known
 
     def forget(self) -> None:
         self.__init__()  # type: ignore[misc]
@@ -56,7 +56,7 @@ class CompileContext:
             next(self._ids), compile_id, FRAME, name=name, start_ns=monotonic_ns(), origin=origin
         )
         self.frames[compile_id] = made
-        self.tell(made)
+        self.emit(made)
         return made
 
     def origin_of(self, frame: int) -> tuple[Frame, ...]:
@@ -65,7 +65,7 @@ class CompileContext:
     def end_frame(self, compile_id: str, **changes: Any) -> Compilation:
         ended = replace(self.frame(compile_id), **changes)
         self.frames[compile_id] = ended
-        self.tell(ended)
+        self.emit(ended)
         return ended
 
     def new_graph(self, direction: str, name: str = "") -> Compilation:
@@ -74,7 +74,7 @@ class CompileContext:
         graph = Compilation(
             next(self._ids), compile_id, direction, frame.id, name=name, start_ns=monotonic_ns()
         )
-        self.tell(graph)
+        self.emit(graph)
         return graph
 
     @contextmanager
@@ -88,17 +88,17 @@ class CompileContext:
     def end_graph(self, graph: Compilation, made: Made, cache_key: str = "", name: str = "") -> Compilation:
         took = monotonic_ns() - graph.start_ns
         ended = replace(graph, made=made, cache_key=cache_key, duration_ns=took, name=name or graph.name)
-        self.tell(ended)
+        self.emit(ended)
         return ended
 
     def text_of(self, compilation: int, stage: str) -> str:
-        """A stage as it was told last; empty when it was not."""
-        told = self.records.get(compilation, ())
-        return next((r.text for r in reversed(told) if isinstance(r, Stage) and r.name == stage), "")
+        """A stage as it was known last; empty when it was not."""
+        known = self.records.get(compilation, ())
+        return next((r.text for r in reversed(known) if isinstance(r, Stage) and r.name == stage), "")
 
-    # -- what is told ----------------------------------------------------------------------------------
+    # -- what is emitted --------------------------------------------------------------------------------
 
-    def tell(self, record: Record) -> None:
+    def emit(self, record: Record) -> None:
         if not isinstance(record, Compilation | Incident):
             self.records.setdefault(record.compilation, []).append(record)
             while len(self.records) > _MOST_KEPT:
@@ -108,12 +108,12 @@ class CompileContext:
     def stage(
         self, of: Compilation, name: str, language: str, text: str, start_ns: int = 0, duration_ns: int = -1
     ) -> None:
-        self.tell(Stage(of.id, name, language, text, start_ns or monotonic_ns(), duration_ns))
+        self.emit(Stage(of.id, name, language, text, start_ns or monotonic_ns(), duration_ns))
 
     def fail(self, incident: Incident) -> None:
         graph = self._here.graph
         self._failed |= {incident.compilation, graph.frame if graph is not None else -1}
-        self.tell(incident)
+        self.emit(incident)
 
     def has_failed(self, frame: int) -> bool:
         return frame in self._failed

@@ -1,4 +1,4 @@
-"""A compilation that failed: how far it came, which node or source line did it, and the compiler's words."""
+"""A failed compilation: the stage it reached, the node or line at fault, and the compiler's message."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ def compiler_error(text: str) -> CompilerError | None:
     return CompilerError(found["file"], int(found["line"]), int(found["column"] or 0), found["what"])
 
 
-def incident_of(graph: Compilation, error: BaseException, told: Sequence[Record]) -> Incident:
-    """`told` is what is known of the graph so far."""
+def incident_of(graph: Compilation, error: BaseException, known: Sequence[Record]) -> Incident:
+    """`known` is what is known of the graph so far."""
     errors = list(_chain(error))
-    reached = next((r.name for r in reversed(told) if isinstance(r, Stage)), "")
+    reached = next((r.name for r in reversed(known) if isinstance(r, Stage)), "")
     detail = max((_words(each) for each in errors), key=len)[:_LONGEST]
     reason = f"{type(errors[-1]).__name__}: {first_line(errors[-1])}"
     found = compiler_error(detail)
     if found is not None:
-        kernel, frames = _kernel_in(found.file, told)
+        kernel, frames = _kernel_in(found.file, known)
         source = marked(found.file, found.line, found.column)
         reason = f"{kernel or os.path.basename(found.file)}, line {found.line}: {found.what}"
         return Incident("failure", graph.id, graph.compile_id, reason, frames, detail, source, "kernel")
@@ -60,14 +60,14 @@ def incident_of(graph: Compilation, error: BaseException, told: Sequence[Record]
     return Incident("failure", graph.id, graph.compile_id, reason, frames, detail, "", "lowering")
 
 
-def _kernel_in(file: str, told: Sequence[Record]) -> tuple[str, tuple[Frame, ...]]:
+def _kernel_in(file: str, known: Sequence[Record]) -> tuple[str, tuple[Frame, ...]]:
     """Which kernel a file that did not compile was made of, and the lines that it computes."""
-    code = next((r.text for r in reversed(told) if isinstance(r, Stage) and r.name == "output_code"), "")
+    code = next((r.text for r in reversed(known) if isinstance(r, Stage) and r.name == "output_code"), "")
     text = _read(file)
     body = text[text.find("{") :].strip()  # the name before it is another one in the file
     for kernel in kernels_in(code):
         if body and kernel.source[kernel.source.find("{") :].strip() in text:
-            launches = [r for r in told if isinstance(r, Provenance) and r.kernel == kernel.name]
+            launches = [r for r in known if isinstance(r, Provenance) and r.kernel == kernel.name]
             return kernel.name, tuple(dict.fromkeys(f for p in launches for f in user_lines(p)))
     return "", ()
 

@@ -1,7 +1,4 @@
-"""What the compiler does, while a recording wants its stages. Costs nothing while none does.
-
-Each hook stands for itself: one that does not fit this torch is said (`misfits`), and the others work.
-"""
+"""Records the stages of compiled graphs while a recording wants them; missing hooks are reported."""
 
 from __future__ import annotations
 
@@ -158,29 +155,29 @@ class CompileStages(PatchSet):
         kept = stage_cache.load(key)
         words = translation(kept[0], self._context.text_of(graph.frame, "dynamo")) if kept else None
         if kept is not None and words is not None:
-            self._tell_kept(graph, words, kept[1], kept[2])
+            self._emit_kept(graph, words, kept[1], kept[2])
         else:
-            self._tell_cached(graph, compiled)
+            self._emit_cached(graph, compiled)
         self._context.end_graph(graph, "cached-in-part" if words is None else "cached", key)
 
-    def _tell_kept(
+    def _emit_kept(
         self, graph: Compilation, words: Translation, of_frame: list[Record], of_graph: list[Record]
     ) -> None:
         """Everything that was seen when an equal graph was compiled."""
-        told = {r.name for r in self._context.records.get(graph.frame, ()) if isinstance(r, Stage)}
+        known = {r.name for r in self._context.records.get(graph.frame, ()) if isinstance(r, Stage)}
         for record in of_frame:
             kept = words.of(record)
-            if isinstance(kept, Stage) and kept.name not in told:
-                self._context.tell(replace(kept, compilation=graph.frame))
+            if isinstance(kept, Stage) and kept.name not in known:
+                self._context.emit(replace(kept, compilation=graph.frame))
         origin = self._context.origin_of(graph.frame)
         for record in map(words.of, of_graph):
             if isinstance(record, Provenance):
                 nodes = tuple(n if n.frames else replace(n, frames=origin) for n in record.nodes)
                 record = replace(record, nodes=nodes)
             if isinstance(record, Stage | Provenance | Refusal | TimedConfig):
-                self._context.tell(replace(record, compilation=graph.id))
+                self._context.emit(replace(record, compilation=graph.id))
 
-    def _tell_cached(self, graph: Compilation, compiled: Any) -> None:
+    def _emit_cached(self, graph: Compilation, compiled: Any) -> None:
         """What Inductor's own cache has: no passes, no schedule, no reasons of fusion."""
         for name, attribute in (
             ("runnable", "runnable_graph_str"),
@@ -191,7 +188,7 @@ class CompileStages(PatchSet):
             if text:
                 self._context.stage(graph, name, "python", text)
         for provenance in provenance_in(graph.id, getattr(compiled, "inductor_provenance_mapping_str", None)):
-            self._context.tell(provenance)
+            self._context.emit(provenance)
         name = graph.name or current_compile_id()
         BUS.finding(
             Finding(

@@ -1,8 +1,4 @@
-"""The compiler's own structured trace, read as it is written: graphs, guards, breaks, recompilations, times.
-
-Torch sends it to the logger `torch.__trace`, from which tlparse makes its pages too. What it tells only at
-some other moment (on a hit in Inductor's cache) is taken from the cached graph instead.
-"""
+"""Reads the compiler's structured trace, the logger `torch.__trace` from which tlparse makes its pages."""
 
 from __future__ import annotations
 
@@ -108,7 +104,7 @@ class TraceReader(logging.Handler):
         reason = self._reasons.pop(compile_id, "")
         if reason:
             first, _, rest = reason.partition("\n")
-            self._context.tell(Incident("recompile", frame.id, compile_id, first, origin, rest))
+            self._context.emit(Incident("recompile", frame.id, compile_id, first, origin, rest))
 
     def _recompiles(self, compile_id: str, metadata: dict[str, Any], payload: str) -> None:
         try:
@@ -133,7 +129,7 @@ class TraceReader(logging.Handler):
             return  # told again when Dynamo starts this frame over
         self._broken.add(where)
         detail = payload.partition("\nTraceback (most recent")[0]
-        self._context.tell(Incident("graph-break", frame.id, compile_id, said, frames, detail))
+        self._context.emit(Incident("graph-break", frame.id, compile_id, said, frames, detail))
 
     def _frame_ends(self, compile_id: str, metadata: dict[str, Any], payload: str) -> None:
         metrics = metadata["compilation_metrics"]

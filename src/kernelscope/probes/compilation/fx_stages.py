@@ -41,8 +41,8 @@ class _ThreadState(threading.local):
 class FxStages(PatchSet):
     """The probe: tells of each stage that is over."""
 
-    def __init__(self, tell: Callable[[Stage], None]) -> None:
-        self._tell = tell
+    def __init__(self, emit: Callable[[Stage], None]) -> None:
+        self._emit = emit
         self._here = _ThreadState()
         super().__init__(
             *(Patch(path, self._around(name)) for name, path in _STAGES.items()),
@@ -64,7 +64,7 @@ class FxStages(PatchSet):
                 finally:
                     here.stage = None
                 stage.after = _copied(result if isinstance(result, GraphModule) else gm)
-                self._tell(stage)
+                self._emit(stage)
                 return result
 
             return run

@@ -45,7 +45,7 @@ class KernelProvenance:
             graph = self._context.graph
             if graph is not None and handle is not None:
                 with ours("noting the nodes of a kernel"):
-                    self._context.tell(self._provenance(graph, schedule, kernel_name, handle))
+                    self._context.emit(self._provenance(graph, schedule, kernel_name, handle))
             return handle
 
         return set_provenance

@@ -1,7 +1,4 @@
-"""What Inductor's lowering knew about a graph: which buffer holds the value of which node.
-
-Only seen when a graph is really compiled: a graph that comes out of a cache was lowered by somebody else.
-"""
+"""Which buffer holds the value of which FX node; known when a graph is lowered, not from a cache."""
 
 from __future__ import annotations
 
@@ -35,14 +32,14 @@ class LoweredGraph:
 class Lowerings(PatchSet):
     """The probe: tells of each graph that is lowered while it is installed."""
 
-    def __init__(self, tell: Callable[[LoweredGraph], None]) -> None:
-        self._tell = tell
+    def __init__(self, emit: Callable[[LoweredGraph], None]) -> None:
+        self._emit = emit
         super().__init__(Patch(_COMPILE, self._around))
 
     def _around(self, original: Any) -> Any:
         def compile_to_module(lowering: Any) -> Any:
             module = original(lowering)
-            self._tell(_lowered(lowering, str(module.__file__)))
+            self._emit(_lowered(lowering, str(module.__file__)))
             return module
 
         return compile_to_module

@@ -50,7 +50,7 @@ class Schedules:
             try:
                 original(scheduler, nodes)
             finally:
-                self._tell_refusals()
+                self._emit_refusals()
             with ours("looking at a schedule"):
                 before = self._before.pop(id(scheduler), [])
                 self._stage("schedule", scheduler.nodes)
@@ -76,11 +76,11 @@ class Schedules:
 
         return __call__
 
-    def _tell_refusals(self) -> None:
+    def _emit_refusals(self) -> None:
         graph = self._context.graph
         if graph is not None:
             for (first, second, reason), times in self._refused.pop(graph.id, Counter()).items():
-                self._context.tell(Refusal(graph.id, first, second, reason, times))
+                self._context.emit(Refusal(graph.id, first, second, reason, times))
 
     def _stage(self, name: str, nodes: Sequence[Any]) -> None:
         graph = self._context.graph

@@ -1,8 +1,4 @@
-"""Stages kept beside Inductor's cache, so that a graph from the cache can still show how it was made.
-
-One JSON file per graph, named by Inductor's own key for it, in a folder of Inductor's cache: who removes
-that cache removes these too.
-"""
+"""Stages kept beside Inductor's cache, a JSON file per graph, for graphs that are loaded from it."""
 
 from __future__ import annotations
 

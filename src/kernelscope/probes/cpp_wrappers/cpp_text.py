@@ -61,9 +61,9 @@ def wrapper_name(text: str) -> str:
     return ""
 
 
-def nodes_before(code: str, place: int) -> str:
+def nodes_before(code: str, position: int) -> str:
     """Inductor names a kernel's nodes in a comment above its launch."""
-    lines = code[:place].rstrip().rsplit("\n", 6)[-6:]
+    lines = code[:position].rstrip().rsplit("\n", 6)[-6:]
     for line in reversed(lines):
         if found := _NODES.search(line):
             return found[1]
@@ -78,13 +78,13 @@ def parameters_end(code: str, start: int) -> int:
 
 def after_includes(code: str, before: int) -> int:
     """After the last #include that no condition guards."""
-    place, depth = 0, 0
+    position, depth = 0, 0
     for line in _INCLUDE.finditer(code, 0, before):
         if line[1] == "include":
-            place = line.end() if depth == 0 else place
+            position = line.end() if depth == 0 else position
         else:
             depth += -1 if line[1] == "endif" else 1
-    return place
+    return position
 
 
 def _string_end(code: str, start: int) -> int:

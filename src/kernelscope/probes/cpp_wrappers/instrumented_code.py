@@ -99,10 +99,10 @@ def instrument(code: str, describe: Describe, about: dict[str, Any]) -> Instrume
             pieces.append(f"\n    kernelscope::Execution kernelscope_execution({_meta(metas, [''], graph)});")
         pieces.append(_instrument_body(code[start : body.end()], describe, metas, result))
         end = body.end()
-    place = after_includes(code, bodies[0].start())
+    position = after_includes(code, bodies[0].start())
     text = "".join([*pieces, code[end:]])
     declared = "".join(f"static const char kernelscope_meta_{i}[] =\n{m};\n" for i, m in enumerate(metas))
-    result.code = f"{text[:place]}\n{header()}\n{declared}\n{text[place:]}"
+    result.code = f"{text[:position]}\n{header()}\n{declared}\n{text[position:]}"
     return result
 
 
@@ -160,23 +160,20 @@ def _instrument_blocks(code: str, describe: Describe, metas: list[str], result: 
         passed = "".join(f", {each}" for each in [*tensors, *outputs])
         before = _bits(i for i in range(len(inputs)))
         after = _bits(i for i, (_, role, _) in enumerate(roles) if role != "in")
-        told = [
+        calls = [
             f"{block['indent']}    kernelscope::around({when}, {label}, {bits}ull{passed});\n"
             for when, bits in enumerate((before, after))
         ]
         views = list(_KEPT.finditer(inside))
         start = views[-1].end() if views else 0
-        pieces += [code[end : block.start("inside")], inside[:start], told[0], inside[start:], told[1]]
+        pieces += [code[end : block.start("inside")], inside[:start], calls[0], inside[start:], calls[1]]
         end = block.end("inside")
         result.launches += 1
     return "".join([*pieces, code[end:]])
 
 
 def _block_inputs(inside: str) -> tuple[str, list[str], list[str]]:
-    """The block, the wrapper's names of the tensors that it passes on, and in C++ the tensors themselves.
-
-    A view is made for the call, which takes it away: so it is kept once more.
-    """
+    """The block with its views kept, as the call consumes them; its tensors by name and in C++."""
     views = {name: wrapper_name(made) for name, made in _BLOCK_VIEW.findall(inside)}
     taken = {name for name in views if f"{name}.release()" in inside}
     names = [
@@ -191,9 +188,9 @@ def _block_inputs(inside: str) -> tuple[str, list[str], list[str]]:
     return inside, [views.get(name, name) for name in names], [kept.get(name, name) for name in names]
 
 
-def _bits(places: Iterable[int]) -> int:
+def _bits(bits: Iterable[int]) -> int:
     """A word with these bits; the last of them stands for all that follow."""
-    return sum({1 << min(i, 63) for i in places})
+    return sum({1 << min(i, 63) for i in bits})
 
 
 def _launch(
@@ -222,13 +219,13 @@ def _launch(
     if nodes:
         meta["nodes"] = nodes
     label = _meta(metas, [described.name or name, *described.aliases], meta)
-    wanted = [f"{_bits(places)}ull" for places in (before, after)]
+    wanted = [f"{_bits(bits)}ull" for bits in (before, after)]
     return f"kernelscope::launch({', '.join([label, *wanted, run, *passed])})"
 
 
 def _passed(text: str, form: str, following: str, given: Sequence[str]) -> str:
     if text in ("nullptr", "0", "0L") and form != "value":
-        return "nullptr"  # of a plain 0 nobody could tell that it is meant as a pointer
+        return "nullptr"  # a plain 0 would not be passed on as a pointer
     if pointer := _POINTER.match(text):
         return f"kernelscope::into({text}, {pointer[1]})"
     if form == "returns":
@@ -250,10 +247,7 @@ def _returns(text: str) -> str:
 def _elements(
     given: Sequence[str], described: Described, describe: Describe, unmade: set[str]
 ) -> list[list[str]]:
-    """Of the tensors in a call's list: argument, role and what the wrapper calls it.
-
-    What is still `unmade` is made by the call; of the others, its operator knows more.
-    """
+    """Argument, role and variable of each tensor in a call's list; the call makes those that are `unmade`."""
     of = [(text, *arg) for text, arg in zip(given, described.args, strict=False) if arg[2] == "list"]
     if not of or "{" not in of[0][0]:
         return []

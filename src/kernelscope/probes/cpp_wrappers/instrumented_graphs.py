@@ -1,8 +1,4 @@
-"""Graphs whose wrapper is C++, `cpp_wrapper` and AOTInductor: no Python runs between their kernels.
-
-What is compiled while a recording is open, or through `kernelscope.aoti_compile_and_package`, has each launch
-tell of itself (`cpp_code`), to a log in C (`launch_log`), which is drained when the wrapper has returned.
-"""
+"""Graphs with a C++ wrapper (`cpp_wrapper`, AOTInductor): launches are logged, and replayed later."""
 
 from __future__ import annotations
 
@@ -47,21 +43,21 @@ class _Printed:
     """Which kernels' names wrappers print themselves, before each launch."""
 
     def __init__(self) -> None:
-        self._asked: dict[int, tuple[str, ...]] = {}  # by who asked
+        self._wanted: dict[int, tuple[str, ...]] = {}  # by id of the session
 
-    def ask(self, by: object, globs: tuple[str, ...] | None) -> None:
-        """With None, nothing any more."""
-        self._asked.pop(id(by), None)
+    def want(self, by: object, globs: tuple[str, ...] | None) -> None:
+        """With None, no names any more."""
+        self._wanted.pop(id(by), None)
         if globs is not None:
-            self._asked[id(by)] = globs
+            self._wanted[id(by)] = globs
 
     @property
     def globs(self) -> tuple[str, ...] | None:
         """None for no printing; empty for all."""
-        asked = list(self._asked.values())
-        if not asked:
+        wanted = list(self._wanted.values())
+        if not wanted:
             return None
-        return () if () in asked else tuple(glob for globs in asked for glob in globs)
+        return () if () in wanted else tuple(glob for globs in wanted for glob in globs)
 
 
 PRINTED = _Printed()
@@ -117,7 +113,7 @@ class CppWrappers(PatchSet):
 
     @contextmanager
     def listening(self, origin: tuple[Frame, ...], unseen: str, inputs: Sequence[Any] = ()) -> Iterator[None]:
-        """Hear what wrappers tell on this thread inside the block, and tell it to recordings afterwards."""
+        """Log the launches of wrappers on this thread; recordings get them when the block ends."""
         log = launch_log()
         if log is None:
             BUS.finding(Finding("unseen-graph", f"launches in C++ wrappers are not recorded: {why_no_log()}"))
@@ -127,7 +123,7 @@ class CppWrappers(PatchSet):
         log.print_names(PRINTED.globs)
         log.connect()
         sys.stdout.flush()  # names may be printed from C
-        told: deque[Entry] = deque()
+        entries: deque[Entry] = deque()
         has_returned = False
         try:
             with log.listening(ROOM if wants_values else 0):
@@ -135,23 +131,24 @@ class CppWrappers(PatchSet):
                     yield
                     has_returned = True
                 finally:
-                    told.extend(log.take())
-        finally:  # also of a program that failed: what happened before is told all the same
-            if has_returned and not told:
+                    entries.extend(log.take())
+        finally:  # also where the program failed: what happened before is recorded
+            if has_returned and not entries:
                 BUS.finding(Finding("unseen-graph", unseen))
-            self._tell(told, PastLaunches(self._points, wants_values=wants_values, origin=origin), inputs)
+            self._replay(
+                entries, PastLaunches(self._points, wants_values=wants_values, origin=origin), inputs
+            )
 
-    def _tell(self, told: deque[Entry], past: PastLaunches, inputs: Sequence[Any]) -> None:
-        """Make calls of what was told."""
+    def _replay(self, entries: deque[Entry], past: PastLaunches, inputs: Sequence[Any]) -> None:
         here = BUS.here
         before = here.graph_call, here.in_graph
         try:
-            while told:
-                entry = told.popleft()  # so that its copies can go
+            while entries:
+                entry = entries.popleft()  # so that its copies can go
                 if entry.moment == BEGIN and before[0] < 0:
                     here.graph_call = BUS.graph_call(self._graph(entry), BUS.phase(), 0, inputs)
                     here.in_graph += 1
-                past.tell(entry)
+                past.add(entry)
             past.close()
         finally:
             here.graph_call, here.in_graph = before
@@ -167,7 +164,7 @@ class CppWrappers(PatchSet):
 
 
 class CppWrapped:
-    """A graph of `cpp_wrapper` for the probe of compiled graphs: like a Python wrapper, but told of late."""
+    """A graph of `cpp_wrapper`, with the interface of a hooked Python wrapper."""
 
     def __init__(
         self, wrappers: CppWrappers, *, optimizes: bool, is_cuda: bool, origin: tuple[Frame, ...]
@@ -200,7 +197,7 @@ def _inputs(model: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
         spec = pytree.treespec_loads(model.loader.get_call_spec()[0])
         leaves = pytree.tree_leaves((args, reorder_kwargs(kwargs, spec)))
     except (ValueError, TypeError, KeyError, RuntimeError):
-        return []  # not what the package takes: it will say so
+        return []  # not what the package takes: it will raise
     with BUS.mute(), torch.no_grad():
         return [each.detach().clone() for each in leaves if isinstance(each, torch.Tensor)]
 
@@ -228,7 +225,7 @@ def instrumenting() -> PatchSet:
 
 
 def _instrumented(code: str, kernel_code: str, nodes: Any) -> str | None:
-    """None where there is nothing to change, or it failed, which is said: then it is compiled as it was."""
+    """None where there is nothing to change, or where that failed: then it is compiled as it was."""
     if "kernelscope::launch" in code:  # by an outer one of us
         return None
     try:
@@ -239,13 +236,16 @@ def _instrumented(code: str, kernel_code: str, nodes: Any) -> str | None:
         return None
     for name in made.unseen:
         BUS.finding(
-            Finding("unseen-launch", f"calls of {name} in a C++ wrapper are not recorded: it is not known")
+            Finding(
+                "unseen-launch",
+                f"calls of {name} in a C++ wrapper are not recorded: kernelscope does not know this function",
+            )
         )
     return made.code if made.code != code else None
 
 
 def _or_as_it_was(ours: Callable[[], Any], bare: Callable[[], Any]) -> Any:
-    """What we added is not to keep a program from being compiled."""
+    """Our additions must not keep a program from being compiled."""
     from torch._inductor.exc import CppCompileError
 
     try:
@@ -256,8 +256,8 @@ def _or_as_it_was(ours: Callable[[], Any], bare: Callable[[], Any]) -> Any:
         BUS.finding(
             Finding(
                 "unseen-graph",
-                "a C++ wrapper could not be compiled with what tells of its launches, so they are not "
-                f"recorded: {lines[0].strip()}",
+                "a C++ wrapper could not be compiled with the code that reports its launches, so they are "
+                f"not recorded: {lines[0].strip()}",
             )
         )
         return result

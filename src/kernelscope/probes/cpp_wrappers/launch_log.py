@@ -43,7 +43,7 @@ class _Value(ctypes.Structure):
     )
 
 
-# c10::ScalarType, which the shims speak in.
+# c10::ScalarType, as the shims number it.
 _DTYPES = {
     0: torch.uint8, 1: torch.int8, 2: torch.int16, 3: torch.int32, 4: torch.int64, 5: torch.float16,
     6: torch.float32, 7: torch.float64, 8: torch.complex32, 9: torch.complex64, 10: torch.complex128,
@@ -55,7 +55,7 @@ _DEVICES = {0: "cpu", 1: "cuda", 12: "xpu", 13: "mps"}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """Where a tensor lies, and how."""
 
     storage: int  # address where its memory begins
@@ -68,14 +68,14 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LoggedValue:
     """One value of a launch: a number, or a tensor as it was at that moment."""
 
     arg: int
     number: int | float | None = None
-    place: Place | None = None  # of a tensor
+    location: Location | None = None  # of a tensor
     copy: torch.Tensor | None = None
-    unknown: str = ""  # why a tensor has no place
+    unknown: str = ""  # why a tensor's location could not be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +84,11 @@ class Entry:
     names: tuple[str, ...]
     meta: dict[str, Any]
     ns: int
-    values: list[Told]
+    values: list[LoggedValue]
 
 
 class LaunchLog:
-    """The library that keeps what wrappers tell."""
+    """The library to which wrappers log their launches."""
 
     NAME = "launch-log"
     SOURCE = Path(__file__).with_name("launch_log.cpp")
@@ -101,7 +101,7 @@ class LaunchLog:
         self._library.kernelscope_begin.argtypes = [ctypes.c_int64]
         self._library.kernelscope_libraries.restype = ctypes.c_uint64
         self._library.kernelscope_print_names.argtypes = [ctypes.c_int32, ctypes.c_char_p]
-        self._libraries = -1  # as they were when it last looked
+        self._libraries = -1  # how many had been loaded and unloaded when it last connected
         self._others: set[tuple[str, str]] = set()  # not instrumented
 
     def computes(self) -> bool:
@@ -114,7 +114,7 @@ class LaunchLog:
         try:
             yield
         finally:
-            for _ in self.take():  # nobody wants it
+            for _ in self.take():  # what is left is dropped
                 pass
             self._library.kernelscope_end()
 
@@ -149,14 +149,14 @@ class LaunchLog:
             _ctypes.dlclose(library._handle)  # its owner may unload it
 
     def take(self) -> Iterator[Entry]:
-        """What was told on this thread, in its order, once."""
+        """What was logged on this thread, in order; each entry once."""
         moment, ns, count = ctypes.c_int32(), ctypes.c_int64(), ctypes.c_int64()
         meta, values = ctypes.c_char_p(), ctypes.POINTER(_Value)()
-        places = [ctypes.byref(each) for each in (moment, meta, ns, values, count)]
-        while self._library.kernelscope_take(*places):
+        results = [ctypes.byref(each) for each in (moment, meta, ns, values, count)]
+        while self._library.kernelscope_take(*results):
             names, about = _parsed(meta.value or b"")
-            told = [_told(values[i]) for i in range(count.value)]
-            yield Entry(moment.value, names, about, ns.value, told)
+            logged = [_logged_value(values[i]) for i in range(count.value)]
+            yield Entry(moment.value, names, about, ns.value, logged)
 
 
 _LIBRARY = OnDemand(LaunchLog)
@@ -171,23 +171,25 @@ def why_no_log() -> str:
     return _LIBRARY.unavailable()
 
 
-def _told(value: _Value) -> Told:
+def _logged_value(value: _Value) -> LoggedValue:
     if value.type == _INTEGER:
-        return Told(value.arg, value.integer)
+        return LoggedValue(value.arg, value.integer)
     if value.type == _REAL:
-        return Told(value.arg, value.real)
+        return LoggedValue(value.arg, value.real)
     if value.type != _TENSOR:
-        return Told(value.arg)
+        return LoggedValue(value.arg)
     copy = None
     if value.tensor:
         copy = torch._C._aoti.alloc_tensor_by_stealing_from_void_ptr(_capsule(value.tensor))
     dtype = _DTYPES.get(value.dtype)
     if dtype is None:
-        return Told(value.arg, unknown=f"its dtype, number {value.dtype} of c10::ScalarType, is not known")
+        return LoggedValue(
+            value.arg, unknown=f"its dtype, number {value.dtype} of c10::ScalarType, is not known"
+        )
     if value.dims > _MOST_DIMS:
-        return Told(value.arg, unknown=f"it has {value.dims} dimensions")
+        return LoggedValue(value.arg, unknown=f"it has {value.dims} dimensions")
     kind = _DEVICES.get(value.device_type, "privateuseone")
-    place = Place(
+    location = Location(
         (value.data or 0) - value.offset * dtype.itemsize,
         value.nbytes,
         value.offset,
@@ -196,7 +198,7 @@ def _told(value: _Value) -> Told:
         tuple(value.strides[: value.dims]),
         kind if kind == "cpu" else f"{kind}:{max(value.device_index, 0)}",
     )
-    return Told(value.arg, place=place, copy=copy)
+    return LoggedValue(value.arg, location=location, copy=copy)
 
 
 _new_capsule = ctypes.pythonapi.PyCapsule_New

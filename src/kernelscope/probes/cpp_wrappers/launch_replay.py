@@ -1,8 +1,4 @@
-"""Launches that a C++ wrapper told of, made into launches that recordings see: afterwards, in their order.
-
-The memory that they used may be gone or hold something else by now. So each of its pieces has a mirror:
-memory of ours that is given the copied contents, before and after, as if the launch happened there.
-"""
+"""Replays the logged launches of a C++ wrapper, on mirrors of their memory that get the copied contents."""
 
 from __future__ import annotations
 
@@ -20,9 +16,12 @@ from kernelscope.probes.describe import describe, interned
 from kernelscope.probes.launch import LaunchPoint
 from kernelscope.probes.own_work import own_fault, unseen
 
-from .launch_log import AFTER, BEFORE, BIRTH, Entry, Place, Told
+from .launch_log import AFTER, BEFORE, BIRTH, Entry, Location, LoggedValue
 
-NOT_COPIED = "not copied"  # why a tensor has no values: too many wait to be looked at
+NOT_COPIED = "not copied"  # why a tensor has no values
+
+
+_Pair = tuple[LoggedValue | None, LoggedValue | None]  # what a launch found, what it left
 
 
 class PastLaunches:
@@ -39,11 +38,11 @@ class PastLaunches:
         self._uncopied = 0  # arguments without values
         self._unknown: set[str] = set()  # arguments that could not be read, and why
 
-    def tell(self, entry: Entry) -> None:
+    def add(self, entry: Entry) -> None:
         if entry.moment == BIRTH:
-            for told in entry.values:
-                if told.place is not None:
-                    self._born(told.place)
+            for value in entry.values:
+                if value.location is not None:
+                    self._born(value.location)
         elif entry.moment == BEFORE:
             self._finish()
             self._pending = entry
@@ -52,7 +51,7 @@ class PastLaunches:
             self._launch(before, entry)
 
     def close(self) -> None:
-        """Nothing more will be told."""
+        """The log has been read."""
         self._finish()
         if self._uncopied:
             BUS.finding(_uncopied(self._uncopied))
@@ -74,7 +73,7 @@ class PastLaunches:
             return
         took = after.ns - before.ns if after is not None else -1
         happening = _Happening(left, failed=after is None)
-        with suppress(_DidNotReturn):  # its caller has been told of the real error
+        with suppress(_DidNotReturn):  # its caller got the real error
             BUS.run(point, flat, happening, (), {"started_ns": before.ns, "took_ns": took})
 
     def _prepared(
@@ -86,33 +85,40 @@ class PastLaunches:
         pairs = _paired(before.values, after.values if after is not None else [])
         with BUS.mute(), quiet():
             for arg, found, made in _named(before.meta["args"], pairs):
-                place = (found.place if found is not None else None) or (made.place if made else None)
-                if place is None:
-                    if unknown := (found or made or Told(0)).unknown:
+                location = (found.location if found is not None else None) or (
+                    made.location if made else None
+                )
+                if location is None:
+                    if unknown := (found or made or LoggedValue(0)).unknown:
                         self._unknown.add(f"{arg.name} of {before.names[0]} is not read: {unknown}")
                     number = found.number if found is not None else None
                     flat.append(number)
                     args.append(replace(arg, role="scalar", varies=number is not None))
                     continue
-                if found is None or found.place is None:  # it exists only afterwards
-                    self._born(place)
-                tensor = self._view(place)
+                if found is None or found.location is None:  # it exists only afterwards
+                    self._born(location)
+                tensor = self._view(location)
                 if found is not None and found.copy is not None:
                     _fill(tensor, found.copy)
                 if made is not None and made.copy is not None:
                     left.append((tensor, made.copy))
                 flat.append(tensor)
-                args.append(replace(arg, tensor=self._spec(tensor, place, arg.role, found, made)))
+                args.append(replace(arg, tensor=self._spec(tensor, location, arg.role, found, made)))
         return flat, left, self._point(before, tuple(args))
 
     def _spec(
-        self, tensor: torch.Tensor, place: Place, role: Role, found: Told | None, made: Told | None
+        self,
+        tensor: torch.Tensor,
+        location: Location,
+        role: Role,
+        found: LoggedValue | None,
+        made: LoggedValue | None,
     ) -> TensorSpec:
         spec = describe(tensor)
         copied = made if role == "out" else found
         missing = self._wants_values and (copied is None or copied.copy is None)
         self._uncopied += missing
-        return interned(replace(spec, device=place.device, unread=NOT_COPIED if missing else spec.unread))
+        return interned(replace(spec, device=location.device, unread=NOT_COPIED if missing else spec.unread))
 
     def _point(self, entry: Entry, args: tuple[Arg, ...]) -> LaunchPoint:
         key = (entry.names[0], id(entry.meta), args, self._origin)
@@ -128,25 +134,25 @@ class PastLaunches:
 
     # -- memory ----------------------------------------------------------------------------------------
 
-    def _born(self, place: Place) -> None:
-        self._mirrors.pop(place.storage, None)
-        BUS.storages.born(self._bytes(place), BUS.here.graph_call)
+    def _born(self, location: Location) -> None:
+        self._mirrors.pop(location.storage, None)
+        BUS.storages.born(self._bytes(location), BUS.here.graph_call)
 
-    def _bytes(self, place: Place) -> torch.Tensor:
-        mirror = self._mirrors.get(place.storage)
-        if mirror is None or mirror.nbytes < place.nbytes:
-            mirror = torch.empty(place.nbytes, dtype=torch.uint8, device=self._device(place))
-            self._mirrors[place.storage] = mirror
+    def _bytes(self, location: Location) -> torch.Tensor:
+        mirror = self._mirrors.get(location.storage)
+        if mirror is None or mirror.nbytes < location.nbytes:
+            mirror = torch.empty(location.nbytes, dtype=torch.uint8, device=self._device(location))
+            self._mirrors[location.storage] = mirror
         return mirror
 
-    def _device(self, place: Place) -> str:
-        # Where no values are copied, memory of the host does: nobody will look into it.
-        return place.device if self._wants_values else "cpu"
+    def _device(self, location: Location) -> str:
+        # Where no values are copied, the memory is never read, so it can be the host's.
+        return location.device if self._wants_values else "cpu"
 
-    def _view(self, place: Place) -> torch.Tensor:
-        memory = self._bytes(place).untyped_storage()
-        tensor = torch.empty(0, dtype=place.dtype, device=memory.device)
-        return tensor.set_(memory, place.offset, place.shape, place.stride)
+    def _view(self, location: Location) -> torch.Tensor:
+        memory = self._bytes(location).untyped_storage()
+        tensor = torch.empty(0, dtype=location.dtype, device=memory.device)
+        return tensor.set_(memory, location.offset, location.shape, location.stride)
 
 
 class _DidNotReturn(RuntimeError):
@@ -179,27 +185,25 @@ def _fill(tensor: torch.Tensor, contents: torch.Tensor) -> None:
     tensor.copy_(contents)
 
 
-def _paired(before: list[Told], after: list[Told]) -> Iterator[tuple[int, Told | None, Told | None]]:
+def _paired(before: list[LoggedValue], after: list[LoggedValue]) -> Iterator[tuple[int, *_Pair]]:
     """By argument; an argument may be a list of tensors."""
-    sides: list[dict[int, list[Told]]] = [{}, {}]
+    sides: list[dict[int, list[LoggedValue]]] = [{}, {}]
     for side, values in zip(sides, (before, after), strict=True):
-        for told in values:
-            side.setdefault(told.arg, []).append(told)
+        for value in values:
+            side.setdefault(value.arg, []).append(value)
     for arg in sorted({*sides[0], *sides[1]}):
         found, made = sides[0].get(arg, []), sides[1].get(arg, [])
         for i in range(max(len(found), len(made))):
             yield arg, found[i] if i < len(found) else None, made[i] if i < len(made) else None
 
 
-def _named(
-    described: list[list[Any]], pairs: Iterable[tuple[int, Told | None, Told | None]]
-) -> Iterator[tuple[Arg, Told | None, Told | None]]:
+def _named(described: list[list[Any]], pairs: Iterable[tuple[int, *_Pair]]) -> Iterator[tuple[Arg, *_Pair]]:
     counts: dict[int, int] = {}
     for i, found, made in pairs:
         name, role, wrapper = described[i] if i < len(described) else (f"arg{i}", "in", "")
         if isinstance(wrapper, list):  # of tensors, each with what is known of it
-            place = counts[i] = counts.get(i, -1) + 1
-            known = wrapper[place] if place < len(wrapper) else (f"{name}[{place}]", role, "")
+            location = counts[i] = counts.get(i, -1) + 1
+            known = wrapper[location] if location < len(wrapper) else (f"{name}[{location}]", role, "")
             name, role, wrapper = known
         if name:
             yield Arg(name, cast(Role, role), wrapper_name=wrapper), found, made
@@ -208,6 +212,6 @@ def _named(
 def _uncopied(arguments: int) -> Finding:
     return Finding(
         "values-not-copied",
-        f"{arguments} arguments of launches in a C++ wrapper have no values: they failed, or there was no "
-        "room for more copies, which wait until the wrapper has returned",
+        f"{arguments} arguments of launches in a C++ wrapper have no values: the launch failed, or there was "
+        "not enough memory for more copies, which wait until the wrapper returns",
     )

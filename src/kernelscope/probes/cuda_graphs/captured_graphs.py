@@ -1,8 +1,4 @@
-"""CUDA graphs: what is launched during capture is a template, and executes at each replay.
-
-Nothing Python happens between the kernels of a replay, so the calls of a replay are emitted from what was
-seen at capture.
-"""
+"""CUDA graphs: launches seen during capture are templates, and each replay emits a call for every one."""
 
 from __future__ import annotations
 
@@ -63,7 +59,7 @@ class CudaGraphs(PatchSet):
                     del capture.kept[listener]
                     listener.finding(own_fault("preparing a CUDA graph, whose calls will have no hashes"))
             if capture.kept:
-                # The captured kernels write there as long as the graph lives, whoever still listens.
+                # The captured kernels write there as long as the graph lives, also without a recording.
                 weakref.finalize(graph, _free, capture.kept, capture.left).atexit = False
             return result
 
@@ -98,7 +94,7 @@ class CudaGraphs(PatchSet):
         if name is not None:
             name, advice = (
                 f"of torch.compile, {name},",
-                "Use record(recapture=True) to have it seen.",
+                "Use record(recapture=True) to record them.",
             )
         else:
             frames = caller_frames()
@@ -107,17 +103,13 @@ class CudaGraphs(PatchSet):
         BUS.finding(
             Finding(
                 "unseen-cuda-graph",
-                f"a CUDA graph {name} was captured before the recording opened; its kernels are not seen. "
-                f"{advice}",
+                f"a CUDA graph {name} was captured before the recording opened; its kernels are not "
+                f"recorded. {advice}",
             )
         )
 
     def _drop_graphs_of(self, listener: Listener) -> None:
-        """What was captured for a recording that closes fingerprints at every replay: nobody wants that now.
-
-        The graphs of torch.compile are dropped, and captured again at the next call. A graph that the user
-        captured is the user's.
-        """
+        """Drop torch.compile's graphs that a closing recording captured: they would go on fingerprinting."""
         marked = {graph for graph, capture in self._captures.items() if listener in capture.kept}
         if not marked:
             return
@@ -135,7 +127,7 @@ class CudaGraphs(PatchSet):
                 Finding(
                     "fingerprints-stay",
                     f"{graphs} captured inside the recording will take fingerprints at every replay, and "
-                    f"keep {size / 1e6:.1f} MB of the GPU's memory; capture again to be rid of that",
+                    f"keep {size / 1e6:.1f} MB of GPU memory; capture again to stop that",
                 )
             )
         for graph in marked:

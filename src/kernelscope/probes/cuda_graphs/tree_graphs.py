@@ -22,11 +22,7 @@ def tree_graphs() -> dict[Any, str]:
 
 
 def drop_tree_graphs(which: Callable[[Any], bool]) -> None:
-    """Have torch.compile forget some of them, so that it captures them again when it needs them.
-
-    The nodes go out of the tree that they are looked up in. One that is being executed, or whose outputs are
-    in use, lives until torch moves on from it.
-    """
+    """Remove nodes from torch.compile's trees, so that it captures them again; those in use live on."""
     for manager in _managers():
         path = _path(manager)
         if path:

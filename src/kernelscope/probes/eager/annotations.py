@@ -1,7 +1,4 @@
-"""What belongs between launches in DebugMode's listing: modules, Python-level functions, redistributions.
-
-Each is installed only by a DebugMode that asks for it.
-"""
+"""What DebugMode lists between launches: modules, Python-level functions, redistributions."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Whether one of torch's profilers is at work, and ranges for it.
-
-A profiler says when it starts and when it stops, so that nobody has to ask at each launch. It is told of a
-call by a range like those of `torch.profiler.record_function`, made without an operator: no mode sees it.
-"""
+"""Reports when torch's profilers start and stop, and opens ranges in their traces without an operator."""
 
 from __future__ import annotations
 

@@ -15,14 +15,14 @@ _COMPILE = "kernelscope.gcu.backend:Inner.compile"
 class GcuLowerings(PatchSet):
     """The probe: tells of each graph that is compiled with `backend="gcu"` while it is installed."""
 
-    def __init__(self, tell: Callable[[LoweredGraph], None]) -> None:
-        self._tell = tell
+    def __init__(self, emit: Callable[[LoweredGraph], None]) -> None:
+        self._emit = emit
         super().__init__(Patch(_COMPILE, self._around))
 
     def _around(self, original: Any) -> Any:
         def compile_graph(inner: Any, module: Any, direction: str, done: Any) -> Any:
             compiled = original(inner, module, direction, done)
-            self._tell(_lowered(compiled, done))
+            self._emit(_lowered(compiled, done))
             return compiled
 
         return compile_graph

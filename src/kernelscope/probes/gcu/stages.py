@@ -1,7 +1,4 @@
-"""The stages of graphs compiled with `backend="gcu"`, as records like those of Inductor's graphs.
-
-That backend makes all its stages anew each time, also when the library comes out of its cache.
-"""
+"""The stages of graphs compiled with `backend="gcu"`, which makes them anew even if the library is cached."""
 
 from __future__ import annotations
 
@@ -64,27 +61,27 @@ class GcuStages:
                     result = original(inner, module, direction, done)
                 except BaseException as error:
                     with ours("noting a failed compilation"):
-                        self._tell(graph, done, start)
+                        self._emit(graph, done, start)
                         self._context.fail(_incident(graph, done, error))
                         self._context.end_graph(graph, "failed", done.name, done.name)
                     raise
                 with ours("noting a compiled graph's stages"):
-                    self._tell(graph, done, start)
+                    self._emit(graph, done, start)
                     made: Made = "cached" if done.is_cached else "compiled"
                     self._context.end_graph(graph, made, done.name, done.name)
                 return result
 
         return compile_graph
 
-    # -- what there is to tell -------------------------------------------------------------------------
+    # -- what there is to emit -------------------------------------------------------------------------
 
-    def _tell(self, graph: Compilation, done: Any, start: int) -> None:
+    def _emit(self, graph: Compilation, done: Any, start: int) -> None:
         from kernelscope.gcu.execution.graph_code import code_of
         from kernelscope.gcu.trace_document import document
 
         made = document(done, {}, ())
         stage = self._context.stage
-        self._tell_passes(graph, done, start)
+        self._emit_passes(graph, done, start)
         if made["dag"] is not None:
             stage(graph, "dag", "json", json.dumps(made["dag"]))
         if made["code"] is not None:
@@ -93,12 +90,12 @@ class GcuStages:
             made["code"]["text"] = made["wrapper"]["text"] = ""  # they are stages of their own
         if done.graph is not None:
             stage(graph, "output_code", "python", code_of(done.graph).text)
-            self._tell_provenance(graph, done.graph)
+            self._emit_provenance(graph, done.graph)
         made |= {"fx": None, "dag": None, "passes": []}
         stage(graph, "gcu", "json", json.dumps(made))
         stage(graph, "times", "json", json.dumps({"phases": done.seconds}))
 
-    def _tell_passes(self, graph: Compilation, done: Any, start: int) -> None:
+    def _emit_passes(self, graph: Compilation, done: Any, start: int) -> None:
         before = ""
         for name, text in done.passes:
             if name == "lower":
@@ -109,9 +106,9 @@ class GcuStages:
                 self._context.stage(graph, f"pass gcu_passes/{name}", "diff", changes(before, text), start)
             before = text
         for first, second, reason in done.lowered.dag.refusals if done.lowered is not None else ():
-            self._context.tell(Refusal(graph.id, first, second, reason))
+            self._context.emit(Refusal(graph.id, first, second, reason))
 
-    def _tell_provenance(self, graph: Compilation, compiled: Any) -> None:
+    def _emit_provenance(self, graph: Compilation, compiled: Any) -> None:
         from kernelscope.gcu.execution.graph_code import line_of
 
         for number, step in enumerate(compiled.steps):
@@ -121,7 +118,7 @@ class GcuStages:
             name = kernel.name if kernel is not None else operator_name(step.target)
             buffers = tuple(kernel.outputs) if kernel is not None else (compiled.names[step.slot],)
             nodes = tuple(self._provenance.origin(graph, node) for node in step.fx)
-            self._context.tell(Provenance(graph.id, name, number, buffers, nodes))
+            self._context.emit(Provenance(graph.id, name, number, buffers, nodes))
 
 
 def _incident(graph: Compilation, done: Any, error: BaseException) -> Incident:

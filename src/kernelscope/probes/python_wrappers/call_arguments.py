@@ -38,7 +38,7 @@ def shape_key(value: Any) -> Any:
 
 
 def flat_texts(callsite: Callsite, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[ArgText]:
-    """The wrapper's words for each flat argument."""
+    """How the wrapper wrote each flat argument."""
     unknown = ArgText("", False)
     texts = [*callsite.args, *[unknown] * (len(args) - len(callsite.args))]
     given = [
@@ -55,14 +55,14 @@ def flat_texts(callsite: Callsite, args: tuple[Any, ...], kwargs: dict[str, Any]
 def returned_addresses(target: str, result: Any, given: list[Any]) -> list[Address]:
     """Where the wrapper finds what a launch returned, in the order of the site's arguments."""
     if isinstance(result, torch.Tensor):
-        results, places = [result], ["{}"]
+        results, positions = [result], ["{}"]
     elif isinstance(result, tuple | list):
-        results, places = list(result), [f"{{}}[{i}]" for i in range(len(result))]
+        results, positions = list(result), [f"{{}}[{i}]" for i in range(len(result))]
     else:
         return []
     known = {id(value) for value in given}
     return [
-        (target, place) if target.isidentifier() else None
-        for value, place in zip(results, places, strict=True)
+        (target, position) if target.isidentifier() else None
+        for value, position in zip(results, positions, strict=True)
         if isinstance(value, torch.Tensor) and id(value) not in known
     ]

@@ -1,9 +1,4 @@
-"""Inductor's graphs: every launch of their Python wrappers, also of graphs compiled before the recording.
-
-One hook sees them all: a compiled graph is called through `CompiledFxGraph.__call__`, cold or from a cache,
-forward and backward. On first sight the functions of its wrapper module get code that tells of each launch;
-closing the last recording puts the original code objects back.
-"""
+"""Inductor's graphs: all are called through `CompiledFxGraph.__call__`, where their wrapper is hooked."""
 
 from __future__ import annotations
 
@@ -102,7 +97,7 @@ class CompiledGraphs(PatchSet):
                 if graph is not None and wrapper is not None:
                     stream = torch.cuda.current_stream().cuda_stream if wrapper.is_cuda else 0
                     here.graph_call = BUS.graph_call(graph, BUS.phase(), stream, inputs)
-                    here.launch = None  # who called the graph is known of its graph call
+                    here.launch = None  # its caller is recorded with the graph call
                 if isinstance(wrapper, CppWrapped):
                     with wrapper.running():
                         result = original(compiled, inputs)
@@ -140,11 +135,11 @@ class CompiledGraphs(PatchSet):
 
     def _enter(self, compiled: Any, inputs: Any) -> tuple[Graph | None, _Wrapper | None]:
         with self._lock:
-            if not self._is_on:  # removed since this thread looked the method up
+            if not self._is_on:  # removed since this thread got hold of the method
                 return None, None
             known = self._graphs.get(id(compiled))
             if known is None or known[0]() is not compiled:
-                known = self._graphs[id(compiled)] = (weakref.ref(compiled), *self._hook_or_say(compiled))
+                known = self._graphs[id(compiled)] = (weakref.ref(compiled), *self._try_to_hook(compiled))
             _, graph, wrapper = known
             if wrapper is not None:
                 BUS.executing += 1
@@ -165,7 +160,7 @@ class CompiledGraphs(PatchSet):
             BUS.step()
         self._step_graphs.add(graph.id)
 
-    def _hook_or_say(self, compiled: Any) -> tuple[Graph | None, _Wrapper | None]:
+    def _try_to_hook(self, compiled: Any) -> tuple[Graph | None, _Wrapper | None]:
         try:
             return self._hook(compiled)
         except Exception:
@@ -236,10 +231,7 @@ class CompiledGraphs(PatchSet):
         return hooked
 
     def _called_from(self, compiled: Any) -> tuple[CodeType | None, tuple[Frame, ...]]:
-        """What was compiled, and who called it.
-
-        A forward graph is called from there, its backward graph from autograd's engine.
-        """
+        """What was compiled, and its callers; those of a backward graph are its forward graph's."""
         number = compiled.fx_kwargs.get("graph_id")
         if direction_of(compiled) != "backward":
             self._codes[number] = compiled_user_code(), caller_frames(limit=100)
@@ -250,7 +242,7 @@ def _follow(wrapper: _Wrapper, ended: int = -1) -> None:
     try:
         unseen(wrapper.follow, ended)
     except Exception:
-        BUS.finding(own_fault("changing how a graph is watched"))
+        BUS.finding(own_fault("changing the code of a wrapper"))
 
 
 def _namespace_of(compiled: Any) -> dict[str, Any] | None:

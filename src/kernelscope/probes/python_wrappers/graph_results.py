@@ -17,13 +17,10 @@ class _Thread(threading.local):
 
 
 class GraphResults(PatchSet):
-    """The probe: tells of each graph that returns, with the number of its call.
+    """The probe: emits what each graph call returns; `begun` must be called when one begins."""
 
-    `begun` must be told when a graph call begins: the number is given inside of what is wrapped here.
-    """
-
-    def __init__(self, tell: Callable[[int, Sequence[Any]], None]) -> None:
-        self._tell = tell
+    def __init__(self, emit: Callable[[int, Sequence[Any]], None]) -> None:
+        self._emit = emit
         self._here = _Thread()
         super().__init__(Patch(_CALL, self._around))
 
@@ -39,7 +36,7 @@ class GraphResults(PatchSet):
             try:
                 result = original(compiled, inputs)
                 if here.entered[-1] >= 0 and isinstance(result, tuple | list):
-                    self._tell(here.entered[-1], result)
+                    self._emit(here.entered[-1], result)
                 return result
             finally:
                 here.entered.pop()

@@ -1,8 +1,4 @@
-"""One wrapper module while it is watched, and the three ways to watch it.
-
-Its functions run the code that suits what the recordings want: every launch and allocation hooked; or, once
-each launch has been looked at, notes of them; or notes, and fingerprints as planned from the first execution.
-"""
+"""A wrapper module and its three codes: all launches hooked, or noted, or noted and fingerprinted."""
 
 from __future__ import annotations
 
@@ -54,10 +50,10 @@ class HookedWrapper:
         self._hooks: dict[str, Any] = {}
         self._in_full: Codes = {}
         self._in_use: Codes = {}
-        self._notes: dict[bool, Codes] = {}  # by whether the ends of launches are told
+        self._notes: dict[bool, Codes] = {}  # by whether the ends of launches are reported
         self._plan: PreparedPlan | None = None
         self._as_planned: Codes = {}
-        self._planner: Planner | None = None  # whose plan it is, or who could not make one
+        self._planner: Planner | None = None  # that made the plan, or could not make one
         self._aliases: _Aliases | None = None  # which inputs shared memory when it was planned
         self._sub_kernels: list[Any] = []
 
@@ -69,7 +65,7 @@ class HookedWrapper:
         self._use(self._in_full)
 
     def follow(self, ended: int = -1) -> None:
-        """Do as the recordings want it now; `ended` is the execution that has just taken place."""
+        """Use the code that the recordings need now; `ended` is the graph call that has just ended."""
         planner, is_known = BUS.planner, self._text.is_static and self._launches.is_complete
         if planner is not self._planner:
             self._plan, self._planner = None, None
@@ -101,8 +97,7 @@ class HookedWrapper:
             BUS.storages.touch(inputs)
 
     def _depends_on_aliasing(self, plan: PreparedPlan) -> bool:
-        """Whether it would be wrong for inputs that share memory in another way: inputs that were one tensor
-        have one fingerprint."""
+        """Whether a plan would be wrong if inputs shared memory in another way."""
         return plan.writes_inputs or (
             self._aliases is not None and any(first != i for i, (first, _) in enumerate(self._aliases))
         )
@@ -153,10 +148,7 @@ def _noted_with() -> dict[str, Any]:
 
 
 def _aliases(inputs: Any) -> _Aliases | None:
-    """For each input the first one in the same memory, and how far from it; None where that cannot be told.
-
-    Nor can it where an input holds nothing yet: the next time it may, unless an operator never writes it.
-    """
+    """For each input the first one in the same memory, and the distance; None where that may change."""
     seen: dict[int, tuple[int, int]] = {}
     found = []
     try:
@@ -175,7 +167,7 @@ def _aliases(inputs: Any) -> _Aliases | None:
     return tuple(found)
 
 
-_Notes: TypeAlias = tuple[frozenset[str], bool]  # hooks that are noted, and whether their ends are told
+_Notes: TypeAlias = tuple[frozenset[str], bool]  # hooks that are noted, and whether their ends are reported
 _NONE: _Notes = frozenset(), False
 _TEXTS: dict[tuple[str, bool, _Notes], tuple[Wrapper, Codes]] = {}  # a long one takes a second to read
 _TEXTS_AT_MOST = 256

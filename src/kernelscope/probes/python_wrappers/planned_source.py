@@ -17,7 +17,7 @@ from kernelscope.generated_code.wrapper import program_functions
 
 from .hooked_source import GRAPH_CALL, HERE, Codes, at, compiled, in_a_graph, note
 
-_TOGETHER = 8  # as many as a kernel looks at together
+_TOGETHER = 8  # as many as one kernel reads together
 _POOL = "alloc_from_pool("
 BEGIN, FLUSH = f"{PREFIX}begin", f"{PREFIX}flush_"  # constants of the code; a flush has its number
 EXECUTION = f"{PREFIX}execution"  # a local variable
@@ -30,7 +30,7 @@ class Unplannable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A tensor to fingerprint: its number in the plan, and how the wrapper can say where it lies."""
+    """A tensor to fingerprint: its number in the plan, and the expression with its address."""
 
     number: int
     variable: str
@@ -63,10 +63,7 @@ class PlannedSource:
 def plan_source(
     source: str, filename: str, launches: Mapping[str, PlannedLaunch], *, lazily: bool = False
 ) -> PlannedSource:
-    """The wrapper with all of these launches (by their hooks) noted and fingerprinted.
-
-    With `lazily` what launches leave is read together with what others leave, as long as it is still there.
-    """
+    """The wrapper with these launches (by hook) noted and fingerprinted; `lazily`, several together."""
     tree = ast.parse(source, filename)
     lazily = lazily and _POOL not in source  # pieces of a pool have other names for one memory
     writer = _Writer(launches, {f.name for f in program_functions(tree)}, lazily)

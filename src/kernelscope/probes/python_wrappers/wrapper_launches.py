@@ -1,4 +1,4 @@
-"""What stands behind each hooked call of a generated wrapper: the function that launches and records."""
+"""The hooks of a generated wrapper: for each call, the function that launches and records."""
 
 from __future__ import annotations
 
@@ -148,8 +148,8 @@ class WrapperLaunches:
         text = self._wrapper.kernels.get(callsite.path)
         if text is None or text.maker != "cpp_pybinding":
             return self._lines.frames(callsite.line)
-        place = bisect_left(self._lines_of_launches, callsite.line)
-        previous = self._lines_of_launches[place - 1] if place else 0
+        position = bisect_left(self._lines_of_launches, callsite.line)
+        previous = self._lines_of_launches[position - 1] if position else 0
         following = self._wrapper.statement_after(callsite.line)
         return self._lines.frames_of_group(callsite.line, previous, following)
 
@@ -167,10 +167,7 @@ class WrapperLaunches:
         seal: Callable[[Site, Launch], Site] | None = None,
         extra: int = 0,
     ) -> Callable[..., Any]:
-        """A generated kernel: its arguments are flat, and what it writes is among them.
-
-        The last `extra` are for its launcher, not for the kernel.
-        """
+        """A generated kernel: flat arguments, outputs among them; the last `extra` are for its launcher."""
         here, is_static = BUS.here, self._wrapper.is_static
         points: dict[Any, LaunchPoint] = {}
 
@@ -276,7 +273,7 @@ def _interprets() -> bool:
 def _new_point(
     points: dict[Any, LaunchPoint], key: Any, kernel: Kernel, make: Callable[..., LaunchPoint], *given: Any
 ) -> LaunchPoint | None:
-    """None where the arguments cannot be described: the launch goes on unrecorded, and a finding says so."""
+    """None where the arguments cannot be described: the launch is not recorded, and a finding reports it."""
     try:
         return points.setdefault(key, make(*given))
     except Exception:

@@ -42,11 +42,7 @@ def _cpp_argument(param: str, source: str) -> tuple[str, Role]:
 
 
 def triton_arguments(kernel: Any, source: str = "") -> tuple[tuple[str, Role], ...]:
-    """Names and roles of the kernel's arguments that a `CachingAutotuner` is launched with.
-
-    All of its signature but the declared constexprs. Those that are only specialised there (None, a size
-    of 1) are passed all the same.
-    """
+    """Names and roles of what a `CachingAutotuner` is launched with: all but the declared constexprs."""
     signature: dict[str, Any] = kernel.triton_meta["signature"]
     constexprs = declared_constexprs(kernel.fn)
     kinds = {name: str(kind) for name, kind in signature.items() if name not in constexprs}

@@ -1,7 +1,4 @@
-"""User-written Triton kernels launched from Python: plain, autotuned, under heuristics, or interpreted.
-
-Compiled ones are launched by Inductor's wrapper and recorded there.
-"""
+"""User-written Triton kernels launched from Python; Inductor's wrappers launch the compiled ones."""
 
 from __future__ import annotations
 

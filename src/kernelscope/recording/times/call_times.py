@@ -1,4 +1,4 @@
-"""How long calls take: on the host by its clock, on a GPU as the profiler or, failing that, events tell."""
+"""How long calls take: on the host by its clock, on a GPU from a profiler's trace or from events."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class CallTimes:
             self._finding(
                 Finding(
                     "times-from-events",
-                    "another profiler is at work, so times on the GPU are between two events on the stream, "
-                    f"and include what it waited for ({error})",
+                    "another profiler is running, so GPU times are measured between two events on the stream "
+                    f"and include waiting ({error})",
                 )
             )
 
@@ -54,7 +54,7 @@ class CallTimes:
             self.on_device.enter(call.index)
 
     def leave(self, launch: Launch, call: Call) -> None:
-        """On the host it is known now; what went to a GPU is told later."""
+        """On the host it is known now; GPU times are reported later."""
         if launch.point.is_past:
             call.start_ns, call.duration_ns = launch.start_ns, launch.kwargs["took_ns"]
             return

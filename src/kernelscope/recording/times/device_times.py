@@ -1,8 +1,4 @@
-"""Device time of each call: CUPTI through Kineto, joined to our calls by correlation id; or pairs of events.
-
-Traced, each call runs inside a range that bears its index. The profiler links a kernel on the device to the
-operator that launched it; the range that this operator lies in is the call.
-"""
+"""Device time of each call: from Kineto's trace, by a range with the call's index, or from events."""
 
 from __future__ import annotations
 
@@ -61,11 +57,11 @@ def _in_ranges(ranges: list[Range], moments: list[tuple[int, int]]) -> Iterator[
     """Each duration with the call it belongs to: of the ranges around its moment, the one that began last."""
     ranges.sort(key=lambda found: (found.start, -found.end, found.call))
     begun: list[Range] = []
-    place = 0
+    position = 0
     for moment, duration in sorted(moments):
-        while place < len(ranges) and ranges[place].start <= moment:
-            begun.append(ranges[place])
-            place += 1
+        while position < len(ranges) and ranges[position].start <= moment:
+            begun.append(ranges[position])
+            position += 1
         while begun and begun[-1].end < moment:  # over for all later moments, too
             begun.pop()
         if begun:
@@ -75,8 +71,8 @@ def _in_ranges(ranges: list[Range], moments: list[tuple[int, int]]) -> Iterator[
 class TracedTimes:
     """Traces what the calls launch, and tells how long that ran."""
 
-    def __init__(self, tell: Callable[[int, int], None]) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[int, int], None]) -> None:
+        self._report = report
         self._here = threading.local()
         self._calls = 0  # in this trace
         self._running: set[int] = set()  # calls whose range is open, of all threads
@@ -154,14 +150,14 @@ class TracedTimes:
         ]
         for call, nanoseconds in join(host, device).items():
             if call not in self._running:  # else it is a part of its time
-                self._tell(call, nanoseconds)
+                self._report(call, nanoseconds)
 
 
 class EventTimes:
     """Times between two events on the current stream, for when there is another profiler."""
 
-    def __init__(self, tell: Callable[[int, int], None]) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[int, int], None]) -> None:
+        self._report = report
         self._here = threading.local()
         self._pairs: list[tuple[int, Any, Any]] = []  # launching threads append
         self._enough = _AT_MOST
@@ -206,7 +202,7 @@ class EventTimes:
             elif not ended.query():
                 later.append((call, began, ended))
                 continue
-            self._tell(call, round(began.elapsed_time(ended) * 1e6))
+            self._report(call, round(began.elapsed_time(ended) * 1e6))
         self._pairs[:0] = later
         self._enough = len(later) + _AT_MOST  # or each launch would ask for all of these again
 

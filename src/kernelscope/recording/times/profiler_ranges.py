@@ -19,12 +19,12 @@ class ProfilerRanges:
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
-        self._told = 0  # which profiler knows whose calls these are
+        self._announced = 0  # which profiler knows whose calls these are
         self._here = threading.local()
         self.opened: dict[int, Any] = {}  # by key of the call
 
     def enter(self, call: Call) -> None:
-        self.opened[call.key] = self._open(self._sink.place(call), call.site.kernel.name)
+        self.opened[call.key] = self._open(self._sink.position(call), call.site.kernel.name)
 
     def leave(self, call: Call) -> None:
         opened = self.opened.pop(call.key, None)
@@ -38,10 +38,10 @@ class ProfilerRanges:
             end = note(entry)
             number, graph_call, _ = COMPACT_CALL.unpack(entry)
             steady = BUS.steady_sites.get(number)
-            # The code of a graph that is executing already may not tell when a launch is over.
+            # The code of a graph that is executing already may not report when a launch is over.
             if steady is None or graph_call < BUS.profiled_from:
                 return end
-            index = self._sink.noted_place(entry, end)
+            index = self._sink.noted_position(entry, end)
             if index < 0:
                 return end
             self._here.noted = opened = self._open(index, steady.site.kernel.name)
@@ -64,7 +64,7 @@ class ProfilerRanges:
             close_range(opened)
 
     def _open(self, index: int, kernel: str) -> Any:
-        if self._told != BUS.profiler:
-            self._told = BUS.profiler
+        if self._announced != BUS.profiler:
+            self._announced = BUS.profiler
             say_which_run(self._sink.run.info.uuid)
         return open_range(range_name(index, kernel))
