@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from glob import escape
 from pathlib import Path
 
 from kernelscope.errors import RunError
+from kernelscope.store import folder
 from kernelscope.text.file_names import file_name
 from kernelscope.trials.journal import BISECT, FILE, Journal
 from kernelscope.trials.outcome import Outcome
@@ -68,20 +67,15 @@ def folder_to_resume(given: str, home: Path, stem: str) -> Path:
         if not (path / FILE).is_file():
             raise RunError(f"{path} is not the folder of a bisection: it has no {FILE}")
         return path
-    found = _numbered(home, stem)
+    found = folder.numbered(home, _name(stem))
     if not found:
         raise RunError(f"{home} has no bisection of {stem} to resume")
     return found[max(found)]
 
 
 def next_folder(home: Path, stem: str) -> Path:
-    number = max(_numbered(home, stem), default=0) + 1
-    path = home / f"{file_name(stem)}-bisect-{number}"
-    path.mkdir(parents=True)
-    return path
+    return folder.create_numbered(home, _name(stem))
 
 
-def _numbered(home: Path, stem: str) -> dict[int, Path]:
-    paths: Sequence[Path] = list(home.glob(f"{escape(file_name(stem))}-bisect-*")) if home.is_dir() else []
-    numbers = {path.name.rpartition("-")[2]: path for path in paths if path.is_dir()}
-    return {int(number): path for number, path in numbers.items() if number.isdigit()}
+def _name(stem: str) -> str:
+    return f"{file_name(stem)}-bisect"

@@ -45,7 +45,11 @@ class ScriptRuns:
 
     def check(self, runs: int, output: str, stem: str, *, fresh: bool) -> tuple[DeterminismResult, Path]:
         """The result, and the folder with the runs: `output`, or a new one named after `stem`."""
-        home = folder.create(Path(output)) if output else _next(Path(folder.HOME), f"{stem}-determinism")
+        home = (
+            folder.create(Path(output))
+            if output
+            else folder.create_numbered(Path(folder.HOME), file_name(f"{stem}-determinism"))
+        )
         if fresh:
             paths = [self._in_a_process(home / f"run-{n}") for n in range(runs)]
         else:
@@ -104,11 +108,3 @@ def _cache(recompile: bool) -> Iterator[dict[str, str]]:
         return
     with tempfile.TemporaryDirectory(prefix="kernelscope-cache-") as path:
         yield {"TORCHINDUCTOR_CACHE_DIR": path}
-
-
-def _next(home: Path, stem: str) -> Path:
-    stem = file_name(stem)
-    number = 1
-    while (home / f"{stem}-{number}").exists():
-        number += 1
-    return folder.create(home / f"{stem}-{number}")

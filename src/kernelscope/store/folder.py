@@ -58,17 +58,27 @@ def create(path: Path) -> Path:
 
 
 def create_next(home: Path, stem: str) -> Path:
-    """A new folder under `home`, numbered so that it is free."""
+    """A new folder for a run, numbered."""
     stem = file_name(re.sub(r"[^\w.-]+", "-", stem).strip("-.")) or "run"
-    taken = [re.fullmatch(rf"{re.escape(stem)}-(\d+)\{SUFFIX}", p.name) for p in _listed(home)]
-    number = max((int(m[1]) for m in taken if m), default=0) + 1
+    return create_numbered(home, stem, SUFFIX)
+
+
+def create_numbered(home: Path, name: str, suffix: str = "") -> Path:
+    """A new folder under `home`: NAME-1, or the first number after those that are there."""
+    number = max(numbered(home, name, suffix), default=0) + 1
     while True:
+        path = home / f"{name}-{number}{suffix}"
         try:
-            return create(home / f"{stem}-{number}{SUFFIX}")
+            return create(path)
         except RunError:
-            if not (home / f"{stem}-{number}{SUFFIX}").exists():
+            if not path.exists():
                 raise
             number += 1
+
+
+def numbered(home: Path, name: str, suffix: str = "") -> dict[int, Path]:
+    pattern = re.compile(rf"{re.escape(name)}-(\d+){re.escape(suffix)}")
+    return {int(found[1]): path for path in _listed(home) if (found := pattern.fullmatch(path.name))}
 
 
 def claim_part(path: Path, rank: int | None, pid: int) -> Path:
