@@ -44,7 +44,7 @@ class TensorSpec:
 
     @property
     def reading(self) -> tuple[str, tuple[tuple[int, int], ...]]:
-        """The same for all that read the same elements in the same order, from the same place on.
+        """The same for all that read the same elements in the same order, from the same element on.
 
         Sizes and strides from the innermost dimension on, with neighbours that are one run made one.
         """
@@ -118,7 +118,7 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One place that launches a kernel, with all that is the same each time."""
+    """One location that launches a kernel, with all that is the same each time."""
 
     id: int
     kernel: Kernel
@@ -172,7 +172,7 @@ COMPACT_CALL = Struct("<qqq")
 class Call:
     """One launch at a site, or one operator."""
 
-    index: int  # its place in the run; known when the run is read
+    index: int  # its position in the run; known when the run is read
     site: Site
     graph_call: int = -1
     step: int = 0

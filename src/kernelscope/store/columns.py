@@ -152,8 +152,8 @@ def _steps(database: DatabaseReader, index: Ints, graph_call: Ints) -> Ints:
         step = np.where(ids[at] == graph_call, steps[at], step)
     if len(index) and graph_call.min() < 0:
         for keys, (text,) in _chunks(database, "group_concat(ifnull(step, 0))", "calls", "id"):
-            places = np.searchsorted(index, keys)
-            step[places] = np.where(graph_call[places] < 0, _numbers(text), step[places])
+            rows_at = np.searchsorted(index, keys)
+            step[rows_at] = np.where(graph_call[rows_at] < 0, _numbers(text), step[rows_at])
     return step
 
 
@@ -161,15 +161,15 @@ def _details(database: DatabaseReader, values: _Values, index: Ints, slots: str)
     found = np.zeros(len(index), np.uint64)
     picked = f"group_concat({slots}, char(10)), max(scalars <> '[]')"
     for calls, (text, has_scalars) in _chunks(database, picked, "details", "call"):
-        places = np.searchsorted(index, calls)
-        if places[-1] >= len(index) or not np.array_equal(index[places], calls):
+        rows_at = np.searchsorted(index, calls)
+        if rows_at[-1] >= len(index) or not np.array_equal(index[rows_at], calls):
             raise ValueError("there are details of a call that is not there")
-        found[places] = values.signatures(text, len(calls))
+        found[rows_at] = values.signatures(text, len(calls))
         if has_scalars:
             where = "FROM details WHERE call BETWEEN ? AND ? ORDER BY call"
             rows = database.rows(f"SELECT scalars {where}", (int(calls[0]), int(calls[-1])))
             given = np.fromiter((_given(scalars) for (scalars,) in rows), np.int64, len(calls))
-            found[places] ^= given.astype(np.uint64)
+            found[rows_at] ^= given.astype(np.uint64)
     return found
 
 

@@ -34,7 +34,7 @@ class StreamMarkers:
         self._address = 0
         self._write: Any = None
         self._is_broken = False
-        self._places: dict[int, int] = {}
+        self._numbers: dict[int, int] = {}
         self._marked: dict[int, int] = {}  # the newest call of each stream
 
     def _begin(self) -> None:
@@ -57,35 +57,35 @@ class StreamMarkers:
         self._address, self._write = device.value, write
 
     def mark(self, stream: int, index: int) -> int:
-        """Have the stream say that it has come past this call; the stream's place, counted from 1."""
-        place = self._places.get(stream)
-        if place is None:
-            place = self._place_of_new(stream)
-            if place < 0:
+        """Have the stream say that it has come past this call; the stream's number, counted from 1."""
+        number = self._numbers.get(stream)
+        if number is None:
+            number = self._number_of_new(stream)
+            if number < 0:
                 return 0
         # After a fault this fails, and the program hears of the fault from its own next call.
-        self._write(stream, self._address + 4 * place, (index + 1) & _WORD, 0)
+        self._write(stream, self._address + 4 * number, (index + 1) & _WORD, 0)
         self._marked[stream] = index + 1
-        return place + 1
+        return number + 1
 
-    def _place_of_new(self, stream: int) -> int:
+    def _number_of_new(self, stream: int) -> int:
         """-1 where there is none for it."""
         with self._lock:
-            place = self._places.get(stream)  # another thread may have been faster
-            if place is not None:
-                return place
+            number = self._numbers.get(stream)  # another thread may have been faster
+            if number is not None:
+                return number
             if self._words is None and not self._is_broken:
                 self._begin()
-            if self._is_broken or len(self._places) == STREAMS:
+            if self._is_broken or len(self._numbers) == STREAMS:
                 return -1
-            place = self._places[stream] = len(self._places)
-            return place
+            number = self._numbers[stream] = len(self._numbers)
+            return number
 
     def completed(self) -> list[tuple[int, int]]:
-        """Handle and newest completed call + 1 of each stream, by place."""
+        """Handle and newest completed call + 1 of each stream, by number."""
         found = []
-        for stream, place in list(self._places.items()):
-            newest, word = self._marked.get(stream, 0), self._words[place]
+        for stream, number in list(self._numbers.items()):
+            newest, word = self._marked.get(stream, 0), self._words[number]
             ahead, behind = (word - newest) & _WORD, (newest - word) & _WORD
             if ahead < _OTHERS:  # a thread that marked an older call noted it last
                 found.append((stream, newest + ahead))

@@ -46,7 +46,7 @@ class Cell:
     start_ns: int
     end_ns: int
     is_executing: bool  # entered and not left: what the host was in
-    stream: int  # place among the stream markers, counted from 1; 0 for none
+    stream: int  # number among the stream markers, counted from 1; 0 for none
     is_full: bool  # written in full by the writer, once it is over
 
 
@@ -131,8 +131,8 @@ def _cells(data: bytes, cells: int) -> Iterator[Cell]:
     ring = data[HEADER_BYTES : HEADER_BYTES + cells * CELL.size]
     found = [
         (index - 1, end_ns, *rest)
-        for place, (*rest, index, end_ns) in enumerate(CELL.iter_unpack(ring))
-        if index and (index - 1) % cells == place
+        for at, (*rest, index, end_ns) in enumerate(CELL.iter_unpack(ring))
+        if index and (index - 1) % cells == at
     ]
     newest = max((cell[0] for cell in found), default=-1)
     for index, end_ns, start_ns, site, graph_call, state, stream, is_full, _unused in found:

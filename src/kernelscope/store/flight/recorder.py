@@ -41,11 +41,11 @@ STATUS_AT = 64
 STREAM = struct.Struct("<QQ")  # handle, newest completed call + 1
 STREAMS_AT, STREAMS = 128, 64
 STOPPED_AT, STOPPED_BYTES = 2048, 512  # why the recording stopped before the program did: text
-# start ns, site, graph call, state, stream's place, is full, unused, call + 1; end ns, once it is measured.
+# start ns, site, graph call, state, stream's number, is full, unused, call + 1; end ns, once it is measured.
 # The call is written last: a cell that was being written when the process died still shows its old number.
 CELL = struct.Struct("<QIiBBHIQQ")
 NOTE = struct.Struct("<QIiQQ")  # the same, up to the call, with the four small ones as one
-SITE_AT, STATE_AT, STREAM_PLACE_AT, END_AT = 8, 16, 17, 32
+SITE_AT, STATE_AT, STREAM_NUMBER_AT, END_AT = 8, 16, 17, 32
 ENTERED, LEFT = 1, 2
 RECORD = struct.Struct("<II")  # length and CRC-32 of a record in the table of sites
 
@@ -85,12 +85,12 @@ class Flight:
         )
         UNLOCKED.pack_into(self.map, UNLOCKED_AT, bool(self.unlocked))
         self._numbers = iter(range(1, _END))  # knows how many are left; a count does not say where it is
-        places = range(HEADER_BYTES, self._ring_end, CELL.size)
-        # One step of C for both, so that threads cannot come between: call + 1, and the place of its cell.
-        numbered = zip(self._numbers, cycle(places), strict=False)
+        offsets = range(HEADER_BYTES, self._ring_end, CELL.size)
+        # One step of C for both, so that threads cannot come between: call + 1, and the offset of its cell.
+        numbered = zip(self._numbers, cycle(offsets), strict=False)
         self.next_cell: Callable[[], tuple[int, int]] = numbered.__next__
         self.steady: Callable[[int], SteadySite | None] = lambda number: None  # by the number in a note
-        self._noted: dict[int, int] = {}  # site of a steady place, by its number
+        self._noted: dict[int, int] = {}  # by number of a steady site: its site
         self.limit = cells  # the newest call + 1 that has a cell, until the writer has taken older ones
         self.make_room: Callable[[int], None] = lambda number: None
         self.sites: dict[int, Site] = {}
@@ -143,9 +143,9 @@ class Flight:
         def left_timed(index: int) -> None:
             if abandoned and index in abandoned:
                 return
-            place = (index & mask) * size
-            _PACK_END(ring, end + place, now())
-            ring[state + place] = LEFT
+            offset = (index & mask) * size
+            _PACK_END(ring, end + offset, now())
+            ring[state + offset] = LEFT
 
         return left_timed if timed else left
 
@@ -163,7 +163,7 @@ class Flight:
             at = base + (index & mask) * size
             device = devices.get(unpack(ring, at + SITE_AT)[0])
             if device is not None:
-                ring[at + STREAM_PLACE_AT] = mark(stream_of(device), index)
+                ring[at + STREAM_NUMBER_AT] = mark(stream_of(device), index)
             left(index)
 
         return left_on_device
@@ -175,9 +175,9 @@ class Flight:
             self.meet(site)
         if index >= self.limit:
             self.make_room(index + 1)
-        place = HEADER_BYTES + (index & (self.cells - 1)) * CELL.size
+        offset = HEADER_BYTES + (index & (self.cells - 1)) * CELL.size
         CELL.pack_into(
-            self.map, place, call.start_ns, site.id, call.graph_call, ENTERED, 0, 1, 0, index + 1, 0
+            self.map, offset, call.start_ns, site.id, call.graph_call, ENTERED, 0, 1, 0, index + 1, 0
         )
 
     def running_in(self, graph_call: int) -> tuple[int, Site | None] | None:
@@ -190,11 +190,11 @@ class Flight:
                 return (index, self.sites.get(site)) if state == ENTERED and not is_full else None
         return None
 
-    def on_stream(self, index: int, place: int) -> None:
+    def on_stream(self, index: int, number: int) -> None:
         """Which of the markers tells when the call has completed."""
         if index not in self.abandoned:
             at = HEADER_BYTES + (index & (self.cells - 1)) * CELL.size
-            self.map[at + STREAM_PLACE_AT] = place
+            self.map[at + STREAM_NUMBER_AT] = number
 
     def meet_steady(self, steady: SteadySite) -> None:
         if not self._keeps_sites:
@@ -250,8 +250,8 @@ class Flight:
 
     def completed(self, streams: list[tuple[int, int]]) -> None:
         """Handle and newest completed call + 1 of each stream."""
-        for place, (handle, value) in enumerate(streams[:STREAMS]):
-            STREAM.pack_into(self.map, STREAMS_AT + place * STREAM.size, handle, value)
+        for number, (handle, value) in enumerate(streams[:STREAMS]):
+            STREAM.pack_into(self.map, STREAMS_AT + number * STREAM.size, handle, value)
 
     def keep_no_sites(self, nowhere: list[int]) -> None:
         """From now on: no site will be written any more."""

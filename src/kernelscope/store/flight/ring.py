@@ -78,8 +78,8 @@ class Ring:
     def _next_piece(self, start: int) -> Any:
         """The cells from `taken` on that hold what they should, as many as lie in one piece."""
         numpy, cells, taken = self._numpy, self._flight.cells, self.taken
-        place = taken & (cells - 1)
-        at, count = HEADER_BYTES + place * CELL.size, min(cells - place, _AT_ONCE, start + cells - taken)
+        cell = taken & (cells - 1)
+        at, count = HEADER_BYTES + cell * CELL.size, min(cells - cell, _AT_ONCE, start + cells - taken)
         found = numpy.frombuffer(self._flight.map[at : at + count * CELL.size], self._layout)
         there = found["call"] == numpy.arange(taken + 1, taken + 1 + count, dtype=numpy.uint64)
         return found if there.all() else found[: int(there.argmin())]

@@ -155,14 +155,14 @@ class Database:
 
     def _insert(self, table: str, rows: Sequence[codec.Row]) -> None:
         if rows:
-            places = f"({', '.join('?' * len(rows[0]))})"
-            self._insert_flat(table, places, len(rows[0]), list(chain.from_iterable(rows)))
+            marks = f"({', '.join('?' * len(rows[0]))})"
+            self._insert_flat(table, marks, len(rows[0]), list(chain.from_iterable(rows)))
 
-    def _insert_flat(self, into: str, places: str, width: int, values: list[Any]) -> None:
+    def _insert_flat(self, into: str, marks: str, width: int, values: list[Any]) -> None:
         at = 0
         while at < len(values):
             count = next(n for n in _AT_ONCE if n * width <= len(values) - at)
-            sql = f"INSERT OR REPLACE INTO {into} VALUES {', '.join([places] * count)}"
+            sql = f"INSERT OR REPLACE INTO {into} VALUES {', '.join([marks] * count)}"
             given = values[at : at + count * width]
             try:
                 self._db.execute(sql, given)
