@@ -81,11 +81,6 @@ def _check(name: str, given: object, allowed: tuple[str, ...]) -> None:
         raise ValueError(f"record({name}={given!r}): unknown value; use one of {known}")
 
 
-def all_of_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """As it is now, for a process that is to start as this one did."""
-    return dict(environ)
-
-
 def has_gil() -> bool:
     """Whether this Python runs one thread at a time: free-threaded builds have it switched off."""
     return bool(getattr(sys, "_is_gil_enabled", lambda: True)())

@@ -57,7 +57,6 @@ class FlightLog:
     pid: int
     calls: int
     graphs: int
-    bytes_written: int
     is_closed: bool
     cells: list[Cell]  # oldest first
     streams: list[tuple[int, int]]  # handle, newest completed call + 1
@@ -116,10 +115,10 @@ def read_flight(path: Path) -> FlightLog:
     is_sane = 0 < cells <= _MOST_CELLS and cells & (cells - 1) == 0
     if not is_sane or cell_bytes != CELL.size or header_bytes != HEADER_BYTES or len(data) < end:
         raise RunError(f"{path} is damaged: its header does not fit its {len(data)} bytes")
-    calls, graphs, written, closed = STATUS.unpack_from(data, STATUS_AT)
+    calls, graphs, _, closed = STATUS.unpack_from(data, STATUS_AT)
     markers = [STREAM.unpack_from(data, STREAMS_AT + i * STREAM.size) for i in range(STREAMS)]
     return FlightLog(
-        pid, calls, graphs, written, bool(closed),
+        pid, calls, graphs, bool(closed),
         cells=sorted(_cells(data, cells), key=lambda cell: cell.index),
         streams=[(handle, value) for handle, value in markers],
         stopped=data[STOPPED_AT : STOPPED_AT + STOPPED_BYTES].rstrip(b"\0").decode("utf-8", "replace"),
