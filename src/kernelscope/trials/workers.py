@@ -19,6 +19,7 @@ from typing import IO, Any
 from kernelscope.errors import RunError
 from kernelscope.processes.process_trees import end_group, end_orphan, end_tree, handle_of, is_running
 from kernelscope.processes.quick_start import torch_is_for_gpus
+from kernelscope.text.amounts import counted
 from kernelscope.text.process_ends import signal_name
 
 from .outcome import KILLED, TIMED_OUT, Outcome
@@ -253,7 +254,7 @@ class _Zygote:
             return "this system does not list the threads of a process"
         if not threads:
             return ""
-        count = f"{len(threads)} more thread{'s' if len(threads) > 1 else ''}"
+        count = counted(len(threads), "more thread")
         return f"the process to fork from has {count} ({', '.join(dict.fromkeys(threads))})"
 
     def fork(self, requests: str, answers: str) -> int:

@@ -14,6 +14,7 @@ from kernelscope.store import folder
 from kernelscope.store.flight.crash import crash_in, is_running
 from kernelscope.store.flight.reader import UNKNOWN, is_recording
 from kernelscope.store.stored_run import StoredRun, load
+from kernelscope.text.amounts import counted
 
 from . import plain, terminal
 from .call_filter import CallFilter
@@ -60,7 +61,7 @@ def show_calls(run: StoredRun, wanted: CallFilter, *, source: bool, as_json: boo
     if others:
         print(f"other processes of this run (--part): {', '.join(others)}")
     if findings:
-        print(f"\n{len(findings)} finding{'s' if len(findings) > 1 else ''}:")
+        print(f"\n{counted(len(findings), 'finding')}:")
         for finding in findings[:_MOST_FINDINGS]:
             print(f"  {finding}")
     if run.has_hashes() and len(run) > max(len(calls), _FEW):

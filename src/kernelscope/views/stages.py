@@ -12,7 +12,7 @@ from kernelscope.stages import StagedGraph, Stages, user_lines
 from kernelscope.stages.export import provenance_form
 from kernelscope.stages.graphs import GCU
 from kernelscope.stages.records import Compilation, Incident, Provenance, Stage
-from kernelscope.text.amounts import duration
+from kernelscope.text.amounts import counted, duration
 from kernelscope.text.frames import frame_form
 
 from .terminal import node_rows, table
@@ -141,7 +141,7 @@ def _function(frame: Compilation | None) -> str:
 
 def _size(stage: Stage) -> str:
     count = stage.text.count("\n") + 1
-    return f"{count} line{'s' if count > 1 else ''}"
+    return counted(count, "line")
 
 
 def _short(frame: Frame) -> str:
