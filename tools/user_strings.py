@@ -28,7 +28,7 @@ BANNED = [
     (r"\b(is|are|was|were|be|been) told\b|\btells? nothing\b", "is reported"),
     (r"\b(is|are|was|were|be) said\b", "is reported; inconclusive"),
     (r"\bown(s|ed)? up\b", "is not recorded"),
-    (r"\bsuch an?\b|\bwith such\b|\bno such\b|\bsuch as\b", "e.g., or name it"),
+    (r"\bsuch an?\b|\bwith such\b|\bno such\b", "e.g., or name it"),
     (r"\b(come|came|comes) to (its|the|their) (end|same)\b|\bcame to\b", "finished; equals"),
     (r"\bget to (its|the) end\b|\bruns? to its end\b", "finish"),
     (r"\bonce more\b|\bagain and again\b", "again, repeatedly"),

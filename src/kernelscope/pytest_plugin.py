@@ -1,4 +1,4 @@
-"""For pytest: assertions that name the kernel. Import them, or ask for the fixtures of the same names.
+"""For pytest: assertions that name the kernel. Import them, or use the fixtures of the same names.
 
 Example:
     from kernelscope.pytest_plugin import assert_deterministic
@@ -18,7 +18,7 @@ import pytest
 def assert_deterministic(
     fn: Callable[..., Any], *args: Any, runs: int = 3, recompile: bool = False, **kwargs: Any
 ) -> None:
-    """Fail unless `fn(*args, **kwargs)` does the same each time, kernel by kernel."""
+    """Fail unless `fn(*args, **kwargs)` gives identical results each time, kernel by kernel."""
     __tracebackhide__ = True
     from . import check_determinism
 
@@ -28,9 +28,9 @@ def assert_deterministic(
 
 
 def assert_matches_eager(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """Fail if a kernel of the compiled `fn` computes something else than eager does, beyond rounding.
+    """Fail if the result of a kernel of the compiled `fn` differs from eager by more than rounding.
 
-    Fails too if that cannot be said: nothing was compiled, or no kernel could be judged.
+    Also fails if that is inconclusive: nothing was compiled, or no kernel could be checked.
     """
     __tracebackhide__ = True
     from . import check_correctness

@@ -1,1 +1,1 @@
-"""What runs tell when they are compared. Pure: functions of runs, without torch."""
+"""Comparing runs: pure functions of runs, without torch."""

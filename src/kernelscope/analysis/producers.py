@@ -1,4 +1,4 @@
-"""Who produced what a call reads: followed call by call, so that a run of any length can be read once."""
+"""Which call wrote what a call reads: followed call by call, so that a run of any length is read once."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Flow:
     producer: int
     written: int  # the producer's argument
     read: int  # the consumer's argument
-    tag: Any = None  # what was said of the producer when it was followed
+    tag: Any = None  # given with the producer when it was followed
 
 
 class Flows:
     """Follows memory from call to call, in order of execution.
 
     By storage where that is known. A launch that was only noted does not know its storages: then by the
-    names of the buffers in the generated code, which tell within one execution of a graph.
+    names of the buffers in the generated code, which tell within one graph call.
     """
 
     def __init__(self, remembered: int = _REMEMBERED) -> None:

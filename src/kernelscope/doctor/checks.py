@@ -1,4 +1,4 @@
-"""What `kernelscope doctor` looks at. Torch is asked in a child, so that this process never loads it."""
+"""The checks of `kernelscope doctor`. Torch is imported in a child, never in this process."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def _writable(what: str, path: Path, advice: str) -> Result:
 
 
 def variables() -> Iterator[Result]:
-    """A misspelt variable does nothing, and says nothing."""
+    """A misspelt variable has no effect, silently."""
     given = torch_variables()
     unread = unread_variables(list(given))
     for name in given:

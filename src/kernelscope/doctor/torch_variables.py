@@ -1,4 +1,4 @@
-"""Which environment variables the installed torch reads, told from its files; torch is not imported."""
+"""Which environment variables the installed torch reads, found in its files without importing it."""
 
 from __future__ import annotations
 

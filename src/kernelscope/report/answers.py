@@ -1,4 +1,4 @@
-"""What the served page may ask, and nothing else: paths below its token, to answers of a document."""
+"""The requests that a served page may make: paths below its token, answered by a document."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _MOST_ROWS = 1000
 _MOST_BINS = 4000
 
 
-class NotAsked(LookupError):
-    """A question that has no answer here."""
+class UnknownRequest(LookupError):
+    """A request that is not supported."""
 
 
 class Answers:
-    """Of one run, or of two and their diff. One question at a time: the runs are read by one connection."""
+    """Of one run, or of two and their diff. One request at a time: a run is read by one connection."""
 
     def __init__(self, run: StoredRun, other: StoredRun | None = None) -> None:
         self._runs = {"a": RunDocument(run)} | ({} if other is None else {"b": RunDocument(other)})
@@ -36,7 +36,7 @@ class Answers:
         return {"served": True, "runs": dict.fromkeys(self._runs), "diff": "b" in self._runs or None}
 
     def answer(self, path: str, asked: Question) -> Form:
-        """The answer to `a/calls`, `diff/rows`, …; NotAsked for anything else."""
+        """The answer to `a/calls`, `diff/rows`, …; UnknownRequest for anything else."""
         which, _, what = path.partition("/")
         with self._lock:
             if which == "diff" and "b" in self._runs:
@@ -45,7 +45,7 @@ class Answers:
                 document = self._runs[which]
                 with document.run.database.understood():
                     return _OF_RUN[what](document, asked)
-        raise NotAsked(path)
+        raise UnknownRequest(path)
 
     def _of_diff(self, what: str, asked: Question) -> Form:
         if self._comparison is None:
@@ -54,7 +54,7 @@ class Answers:
             return self._comparison.about()
         if what == "rows":
             return self._comparison.rows(*_page(asked))
-        raise NotAsked(f"diff/{what}")
+        raise UnknownRequest(f"diff/{what}")
 
 
 def _state(document: RunDocument, asked: Question) -> Form:

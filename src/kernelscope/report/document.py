@@ -1,4 +1,4 @@
-"""Everything that the page shows of one run, as plain dictionaries. Both deliveries ask here."""
+"""Everything that the page shows of one run, as plain dictionaries, for a file or a server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_FOUND = 8  # lists of calls that are kept
 
 
 class RunDocument:
-    """What a page may ask of a run. Each answer is made when it is asked for."""
+    """The data of a page about a run, computed on request."""
 
     def __init__(self, run: StoredRun) -> None:
         self.run = run
@@ -95,7 +95,7 @@ class RunDocument:
         return self._found[wanted]
 
     def call(self, index: int) -> Form:
-        """One call: its row, who produced what it read, who used what it wrote, and its saved tensors."""
+        """One call: its row, the calls that it reads from, those that read from it, and its saved tensors."""
         around = self.run.select(first=max(0, index - _AROUND), limit=2 * _AROUND + 1)
         here = [call.recorded for call in around if call.index == index]
         if not here:

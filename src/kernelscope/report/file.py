@@ -30,7 +30,7 @@ def page_of(held: dict[str, Any]) -> str:
 
 
 def data(run: StoredRun, other: StoredRun | None, *, first: int | None, limit: int) -> dict[str, Any]:
-    """What the page shows. Where to begin was not said: so that the divergence of two runs is in it."""
+    """What the page shows; without `first`, the part of two runs that has their divergence."""
     if other is None:
         whole = RunDocument(run).whole(first or 0, limit, MOST_PICTURES)
         return {"served": False, "runs": {"a": whole}, "diff": None}
@@ -44,11 +44,11 @@ def data(run: StoredRun, other: StoredRun | None, *, first: int | None, limit: i
 
 
 def write(text: str, path: Path) -> int:
-    """Whole or not at all: beside it first, then in its place. Tells the number of bytes."""
+    """Write a file atomically, and return its size."""
     content = text.encode()
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with unfinished.open("xb") as file:  # as the user's other files, open to those whom they let in
+        with unfinished.open("xb") as file:  # with the user's umask
             file.write(content)
         unfinished.replace(path)
         return len(content)

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 from kernelscope.errors import RunError
 from kernelscope.store.run_db.codec import storable
 
-from .answers import Answers, NotAsked
+from .answers import Answers, UnknownRequest
 from .page_text import page
 
 LOOPBACK = "127.0.0.1"
@@ -52,7 +52,7 @@ class Server(ThreadingHTTPServer):
         return f"http://{LOOPBACK}:{self.port}/{self.token}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that goes away in the middle of an answer is nothing to tell of."""
+        """Ignore browsers that disconnect during an answer."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -91,11 +91,11 @@ class Handler(BaseHTTPRequestHandler):
             asked_for = path.removeprefix("api/") if path.startswith("api/") else ""
             answer = self.server.answers.answer(asked_for, asked)
             body = json.dumps(answer, separators=(",", ":"), allow_nan=False).encode()
-        except NotAsked:
+        except UnknownRequest:
             return self._refuse(HTTPStatus.NOT_FOUND, "there is nothing here")
         except RunError as error:
             return self._refuse(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
-        except Exception as error:  # else the page would believe that nobody serves it any more
+        except Exception as error:  # otherwise the page would report a lost connection
             why = f"cannot read this ({type(error).__name__}: {error!s:.200}): is the run damaged?"
             return self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, why)
         return self._send(HTTPStatus.OK, "application/json", body)
@@ -113,4 +113,4 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """A terminal is for what the user asked."""
+        """Do not log requests to the terminal."""

@@ -217,7 +217,7 @@ class _Values:
         numbers = _numbers(raw.translate(_SPACES).decode(), " ")
         colons = np.flatnonzero(letters == ord(":"))
         if len(numbers) != 2 * len(colons):
-            raise ValueError("details hold something else than slots")
+            raise ValueError("details do not hold slots")
         until = np.searchsorted(colons, ends)
         rows = np.repeat(np.arange(count), np.diff(until, prepend=0, append=len(colons)))
         return signatures(rows, numbers[0::2], self._of(numbers[1::2]), count)

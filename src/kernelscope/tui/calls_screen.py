@@ -14,7 +14,7 @@ from kernelscope.errors import RunError
 from kernelscope.model.run import Run
 
 from .calls_table import CallsTable, plain
-from .filter_query import NotUnderstood, asked
+from .filter_query import InvalidFilter, parse_filter
 from .screens import CallPage, DiffPage, Page, lines, source_page
 
 _HINT = "a kernel, or kind= graph= step= phase=, or the number of a call"
@@ -59,8 +59,8 @@ class CallsScreen(Screen[None]):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         try:
-            wanted = asked(event.value)
-        except NotUnderstood as error:
+            wanted = parse_filter(event.value)
+        except InvalidFilter as error:
             self._say(str(error))
             return
         self._say("")

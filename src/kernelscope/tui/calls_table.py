@@ -31,7 +31,7 @@ class CallsTable(DataTable[Text]):
     def __init__(self, run: Run, say: Callable[[str], None]) -> None:
         super().__init__(cursor_type="row", zebra_stripes=True, id="calls")
         self._run, self._say = run, say
-        self._asked: dict[str, Any] = {}
+        self._filter: dict[str, Any] = {}
         self._next = 0
         self._is_whole = self._is_broken = False
         self.calls: list[KernelCall] = []
@@ -40,10 +40,10 @@ class CallsTable(DataTable[Text]):
         self.add_columns(*_COLUMNS)
         self.show({})
 
-    def show(self, asked: dict[str, Any]) -> None:
-        """The calls that were asked for, from the first on."""
-        self._asked = {key: value for key, value in asked.items() if key != "first"}
-        self._next, self._is_whole, self._is_broken = int(asked.get("first", 0)), False, False
+    def show(self, wanted: dict[str, Any]) -> None:
+        """Show the calls that match a filter."""
+        self._filter = {key: value for key, value in wanted.items() if key != "first"}
+        self._next, self._is_whole, self._is_broken = int(wanted.get("first", 0)), False, False
         self.calls = []
         self.clear()
         self.read_on()
@@ -52,7 +52,7 @@ class CallsTable(DataTable[Text]):
         if self._is_whole:
             return
         try:
-            page = self._run.select(**self._asked, first=self._next, limit=PAGE)
+            page = self._run.select(**self._filter, first=self._next, limit=PAGE)
         except RunError as error:  # a damaged run; what was read of it stays
             self._is_whole = self._is_broken = True
             self._say(str(error))

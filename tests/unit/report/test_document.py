@@ -13,7 +13,7 @@ from tests.support.long_runs import copy_with_a_fault, copy_without_a_call, writ
 from tests.support.sample_runs import write_sample
 
 from kernelscope.errors import RunError
-from kernelscope.report.answers import Answers, NotAsked
+from kernelscope.report.answers import Answers, UnknownRequest
 from kernelscope.report.content.comparison import Comparison
 from kernelscope.report.content.facts import missing
 from kernelscope.report.content.rows import Wanted, indices
@@ -259,5 +259,5 @@ def test_only_what_may_be_asked(document: RunDocument) -> None:
     answers = Answers(document.run)
     assert answers.answer("a/about", {})["facts"]["totals"]["calls"] == 40
     for path in ("b/about", "a/", "a/refresh", "a/whole", "diff/about", "", "a/_page", "a/run"):
-        with pytest.raises(NotAsked):
+        with pytest.raises(UnknownRequest):
             answers.answer(path, {})

@@ -27,7 +27,7 @@ from textual.widgets import DataTable, Input, Static
 
 from kernelscope.tui.app import RunApp
 from kernelscope.tui.calls_table import PAGE, CallsTable
-from kernelscope.tui.filter_query import NotUnderstood, asked
+from kernelscope.tui.filter_query import InvalidFilter, parse_filter
 from kernelscope.tui.screens import CallPage, DiffPage
 
 Driver = Callable[[RunApp, "Pilot[None]"], Awaitable[None]]
@@ -146,13 +146,13 @@ def test_choosing_calls(sample: StoredRun) -> None:
     ],
 )
 def test_what_is_asked(line: str, found: dict[str, Any]) -> None:
-    assert asked(line) == found
+    assert parse_filter(line) == found
 
 
 @pytest.mark.parametrize("line", ["a=b", "step=x", "kind=", "=x"])
 def test_what_is_not_understood(line: str) -> None:
-    with pytest.raises(NotUnderstood):
-        asked(line)
+    with pytest.raises(InvalidFilter):
+        parse_filter(line)
 
 
 def test_a_long_run_is_read_on_demand_and_a_diff(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What cannot be compared: said in a sentence, with what to do."""
+"""Whether two runs can be compared; if not, an error that says what to do."""
 
 from __future__ import annotations
 

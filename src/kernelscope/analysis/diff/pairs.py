@@ -89,6 +89,6 @@ def _hashes(
 
 
 def _is_known(value: Any) -> bool:
-    """A hash that was lost in a crash, or could not be computed, says nothing."""
+    """A hash that was lost in a crash, or could not be computed, is unknown."""
     name = getattr(value, "name", type(value).__name__)
     return value is not None and name != "HashFailure"

@@ -1,4 +1,4 @@
-"""How a divergence goes on: from call to call, to what the execution leaves."""
+"""How a divergence spreads from call to call, within a graph call and beyond."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Taint:
     """Which memory and which values go back to the first divergence, in the first run."""
 
     def __init__(self, first: KernelCall) -> None:
-        self._storages: dict[int, int] = {}  # who wrote it last, by its index
+        self._storages: dict[int, int] = {}  # index of the call that wrote it last
         self._values: dict[Any, int] = {}
         self._leave(first, first.modified_args)
 

@@ -1,4 +1,4 @@
-"""Places where two runs have other calls: whether they come to the same."""
+"""Gaps where two runs have different calls: whether their results are equal."""
 
 from __future__ import annotations
 

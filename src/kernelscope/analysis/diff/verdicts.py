@@ -1,4 +1,4 @@
-"""Same inputs, other outputs: is it the kernel, its settings, or something that no argument shows?"""
+"""Why a call with the same inputs has different outputs: its kernel, its settings, or a hidden input."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _GENERATOR = Source("generator", "the state of the random number generator; seed
 
 
 def other_kernel(a: KernelCall, b: KernelCall, of_a: Reader, of_b: Reader) -> str | None:
-    """In which way the code that ran was another; a library's kernel comes with the library."""
+    """How the code differed; a library's kernel is known by the version of the library."""
     other = other_code(a, b)
     if other is None and not a.source:
         versions_a, versions_b = of_a.run.info.versions, of_b.run.info.versions
@@ -57,7 +57,7 @@ def other_code(a: KernelCall, b: KernelCall) -> str | None:
 def other_settings(a: KernelCall, b: KernelCall, of_a: Reader, of_b: Reader) -> str | None:
     """In which way the same code was launched differently."""
     flags_a, flags_b = of_a.switches(a), of_b.switches(b)
-    known = flags_a.keys() & flags_b.keys()  # what only one run recorded says nothing
+    known = flags_a.keys() & flags_b.keys()  # only flags recorded in both runs can be compared
     told_a = launch_settings(a) | _layouts(a) | {name: flags_a[name] for name in known}
     told_b = launch_settings(b) | _layouts(b) | {name: flags_b[name] for name in known}
     return unlike(told_a, told_b)
@@ -68,7 +68,7 @@ def launch_settings(call: KernelCall) -> dict[str, Any]:
 
 
 def unlike(a: dict[str, Any], b: dict[str, Any]) -> str | None:
-    """What two sets of settings do not agree on, in words."""
+    """The settings that differ, as text."""
     names = sorted(n for n in a.keys() | b.keys() if a.get(n) != b.get(n))
     return "; ".join(f"{n} is {a.get(n)} in the first and {b.get(n)} in the second" for n in names) or None
 

@@ -1,4 +1,4 @@
-"""Who wrote what a call read, and who read what it wrote: by memory, or else by equal values."""
+"""Which call wrote what a call reads: found by memory, or else by equal values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Links = dict[int, dict[int, Link]]
 
 
 def producers(calls: Iterable[Call]) -> Links:
-    """By call and argument: who wrote what it found. One pass; what was written before is not known."""
+    """By call and argument: which call wrote it, as far as that call is among these."""
     found: Links = {}
     memory: dict[int, dict[int, tuple[int, int]]] = {}  # by storage and offset: who wrote there last
     latest: dict[int, tuple[int, int]] = {}
@@ -40,7 +40,7 @@ def producers(calls: Iterable[Call]) -> Links:
 
 
 def consumers(links: Links) -> dict[int, list[list[Any]]]:
-    """By call: (its argument, who read it, through which of theirs, whether only values tell)."""
+    """By call: (its argument, the reader, the reader's argument, whether only values match)."""
     found: dict[int, list[list[Any]]] = {}
     for index, arguments in links.items():
         for i, (writer, position, by_value) in arguments.items():

@@ -2,7 +2,7 @@
 
 A run names lines of the user's files and quotes some of them. A file is shown whole only if it is Python and
 has every quoted line where the run says it is: then it is the file that was compiled. That also keeps a run
-that somebody else made from naming a file of ours and having it shown.
+made by another user from showing arbitrary files of this machine.
 """
 
 from __future__ import annotations

@@ -49,5 +49,5 @@ def picture_of(run: StoredRun, file: str) -> Form:
 
 
 def is_inside(run: StoredRun, file: str) -> bool:
-    """A run that somebody else made must not name files outside of it."""
+    """A run made by another user must not name files outside of it."""
     return "/" not in file and not file.startswith(".") and not (run.path / TENSORS / file).is_symlink()

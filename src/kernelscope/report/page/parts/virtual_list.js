@@ -177,7 +177,7 @@ class Pages {
   }
 
   // The newest question first, and few at a time; not while every frame asks for something else, because
-  // what is scrolled past so fast is not read by anybody.
+  // rows that are scrolled past so fast are not read.
   ask(page) {
     if (this.asked.has(page) || this.pending.includes(page)) return;
     this.pending = [page, ...this.pending].slice(0, 3);
