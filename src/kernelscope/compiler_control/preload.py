@@ -28,7 +28,7 @@ def warm_compiler() -> None:
                 compile_fx(module, [example])
         finally:
             kernels.remove()
-    torch._dynamo.reset()
+    torch.compiler.reset()
 
 
 def load_compiler() -> None:

@@ -134,9 +134,9 @@ def compiling_anew() -> Iterator[None]:
     """An empty compile cache, and none of what was compiled before."""
     from torch._inductor.utils import fresh_inductor_cache
 
-    torch._dynamo.reset()
+    torch.compiler.reset()
     try:
         with fresh_inductor_cache():
             yield
     finally:
-        torch._dynamo.reset()
+        torch.compiler.reset()

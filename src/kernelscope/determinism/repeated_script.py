@@ -77,7 +77,7 @@ def _execute(command: list[str]) -> int:
 
 def _forget(before: set[str], home: str) -> None:
     """The script's own modules load again next time, with whatever state they keep; libraries stay."""
-    torch._dynamo.reset()
+    torch.compiler.reset()
     here = home + os.sep
     for name in set(sys.modules) - before:
         file = getattr(sys.modules[name], "__file__", None) or ""

@@ -1,4 +1,4 @@
-"""What observes the producers of calls. The only code that touches private API of torch and triton."""
+"""What observes the producers of calls: probes emit, and never steer."""
 
 from __future__ import annotations
 

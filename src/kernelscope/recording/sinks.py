@@ -16,6 +16,7 @@ from kernelscope.fingerprint.fingerprinter import Fingerprinter
 from kernelscope.fingerprint.torch_bits import quiet
 from kernelscope.model.run import Run
 from kernelscope.probes.bus import BUS
+from kernelscope.probes.cuda_graphs.captured_graphs import current_stream
 from kernelscope.stages.records import Record
 from kernelscope.store.memory_run import MemoryRun
 from kernelscope.store.stored_run import StoredRun
@@ -204,7 +205,7 @@ class DiskSink:
         self.run: Run = StoredRun(path, info, self.writer)
         self.noted: list[Finding] = []
         if torch.version.cuda is not None:  # not is_available(), after which a fork cannot use the GPU
-            self.writer.watch_streams(torch._C._cuda_getCurrentRawStream)
+            self.writer.watch_streams(current_stream)
         self.enter = self.writer.enter
         self.note_failed = self.writer.note_failed
         self.mark = self.writer.mark

@@ -30,7 +30,7 @@ def shadow_check(candidate: Candidate) -> FailureSignature | None:
     except Exception as error:
         return of_exception(error)
     finally:
-        torch._dynamo.reset()
+        torch.compiler.reset()
     return of_culprit(result.culprit) if result.culprit is not None else None
 
 

@@ -73,7 +73,7 @@ def capture(program: Callable[[], Any]) -> Captured:
         found.nodes = max((c.size for c in found.starts), default=0)
     finally:
         traced.remove()
-        torch._dynamo.reset()
+        torch.compiler.reset()
     return found
 
 

@@ -48,7 +48,7 @@ def wrong_nodes(singles: Sequence[Single], values: Mapping[str, Any], *, dynamic
                 found |= _unlike(these, results, values)
     finally:
         if dynamic:
-            torch._dynamo.reset()
+            torch.compiler.reset()
     return [single.node.name for single in singles if single.node.name in found]
 
 

@@ -51,7 +51,7 @@ def listening(session: Session) -> Iterator[None]:
     try:
         for hook in hooks:
             hook.install()
-        torch._dynamo.reset()
+        torch.compiler.reset()
         BUS.attach(session)
         try:
             with without_caches():

@@ -60,7 +60,7 @@ class InProcessTrials:
             wants_session = self._check.judges or on_switch is not None or _is_of_run_time(settings)
             is_rerun = self._prepare(settings.of_compiler, wants_session=wants_session)
             if is_rerun and self._compiles_each_time:
-                torch._dynamo.reset()
+                torch.compiler.reset()
             graphs = _graphs_compiled()
             if self._session is not None:
                 self._session.begin(settings.names("kernel"), settings.names("execution"))
@@ -100,8 +100,8 @@ class InProcessTrials:
             return True
         self.close()
         with ExitStack() as stack:
-            stack.callback(torch._dynamo.reset)
-            torch._dynamo.reset()
+            stack.callback(torch.compiler.reset)
+            torch.compiler.reset()
             stack.enter_context(_fresh_cache(self._caches))
             self._cache = _cache_folder()
             _install(stack, self._binaries)

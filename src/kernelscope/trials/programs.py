@@ -91,4 +91,4 @@ class Function:
 
     def put_back(self) -> None:
         self._state.put_back()
-        torch._dynamo.reset()
+        torch.compiler.reset()

@@ -43,7 +43,38 @@ LIGHT = [
 EMBEDDED = "repro/embedded/"  # text of scripts that need torch
 
 # Outside of `probes` and `compiler_control`: which file uses private API of torch or triton, and what for.
-PRIVATE_TORCH: dict[str, str] = {}
+PRIVATE_TORCH = {
+    "debug_mode/labels.py": "whether a tensor is fake; attributes of tensors without the user's modes",
+    "debug_mode/live_arguments.py": "the current stream",
+    "debug_mode/mode.py": "attributes of tensors without the user's modes",
+    "determinism/api.py": "an empty compile cache",
+    "fingerprint/captured.py": "the current stream",
+    "fingerprint/cpu/bits.py": "addresses of tensors",
+    "fingerprint/cuda/engine.py": "the current device and stream",
+    "fingerprint/cuda/launcher.py": "whether a torch-function mode is on",
+    "fingerprint/cuda/nan_scan.py": "the current device and stream",
+    "fingerprint/cuda/stats.py": "the current device and stream",
+    "fingerprint/fingerprinter.py": "the current stream; no modes while it computes",
+    "fingerprint/plans.py": "the current stream; no modes while it computes",
+    "fingerprint/torch_bits.py": "addresses of tensors; no modes or autograd while it computes",
+    "gcu/backend.py": "a backend of torch.compile: AOTAutograd",
+    "gcu/execution/executor.py": "symbolic sizes in generated code",
+    "gcu/execution/graph_code.py": "symbolic sizes in generated code",
+    "gcu/lowering/operators.py": "torch's decompositions",
+    "gcu/lowering/pointwise.py": "torch's rules of type promotion",
+    "reduction/capture.py": "real tensors while Dynamo traces",
+    "reduction/single_node_search.py": "compiles graphs that are made of fake tensors",
+    "shadowing/checks/stage_check.py": "whether a functorch transform is running",
+    "shadowing/generator_state.py": "whether a functorch transform is running",
+    "shadowing/reference/evaluate.py": "evaluates graphs without modes",
+    "shadowing/reference/node_kinds.py": "Inductor's own operators",
+    "shadowing/session.py": "evaluates graphs without modes",
+    "stages/fx_part.py": "values of example inputs, where they are not fake",
+    "trials/in_process.py": "how many graphs were compiled",
+}
+# Private by name, but without a public counterpart and the same in every version: nested containers, and the
+# class of an operator.
+STABLE = ("torch.utils._pytree", "torch._ops")
 
 
 def imports(tree: ast.AST, at_import: bool = True) -> Iterator[tuple[str, bool]]:
@@ -69,6 +100,23 @@ def environment_reads(tree: ast.AST) -> Iterator[int]:
             yield node.lineno
 
 
+def private_torch(tree: ast.AST) -> Iterator[str]:
+    """Imports of private modules of torch and triton, and accesses of private attributes: `torch._C`."""
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Attribute):
+            names = [ast.unparse(node)]
+        for name in names:
+            package, *parts = name.split(".")
+            is_private = any(part.startswith("_") and not part.startswith("__") for part in parts)
+            if package in ("torch", "triton") and is_private and not name.startswith(STABLE):
+                yield name
+
+
 def violations(path: Path, source: str) -> list[str]:
     """What the file at `path`, relative to the package, imports or reads and should not."""
     tree = ast.parse(source)
@@ -85,6 +133,10 @@ def violations(path: Path, source: str) -> list[str]:
             and package in ("torch", "triton", "pyarrow")
         ):
             found.append(f"{path} imports {name} at import")
+    if room not in ("probes", "compiler_control") and not str(path).startswith(EMBEDDED):
+        used = sorted(set(private_torch(tree)))
+        if used and str(path) not in PRIVATE_TORCH:
+            found.append(f"{path} uses {', '.join(used)}; put it into `probes` or `compiler_control`")
     if str(path) not in READS_ENVIRONMENT and any(word in source for word in ENVIRONMENT):
         found += [f"{path}:{line} reads the environment" for line in environment_reads(tree)]
     return found
@@ -99,6 +151,11 @@ def test_sources_keep_their_rules() -> None:
     for file in sorted(PACKAGE.rglob("*.py")):
         found += violations(file.relative_to(PACKAGE), file.read_text())
     assert not found, "\n".join(found)
+
+
+def test_exceptions_are_needed() -> None:
+    unneeded = [f for f in PRIVATE_TORCH if not any(private_torch(ast.parse((PACKAGE / f).read_text())))]
+    assert not unneeded
 
 
 @pytest.mark.parametrize("name", ["kernelscope", *(f"kernelscope.{name}" for name in LIGHT)])
@@ -118,6 +175,8 @@ def test_loads_without_torch(name: str) -> None:
         ("store/reader.py", "try:\n    from torch import Tensor\nfinally: ...", "torch.Tensor at import"),
         ("values/save.py", "import os as o\nfolder = o.environ['X']", "save.py:2 reads the environment"),
         ("values/save.py", "from os import getenv", "reads the environment"),
+        ("values/save.py", "from torch._inductor import config", "save.py uses torch._inductor.config"),
+        ("values/save.py", "import torch\nx = torch._C._get_tracing_state()", "uses torch._C"),
     ],
 )
 def test_notices(path: str, source: str, complaint: str) -> None:
@@ -131,6 +190,8 @@ def test_notices(path: str, source: str, complaint: str) -> None:
         ("events.py", "from __future__ import annotations\nfrom dataclasses import dataclass"),
         ("config.py", "import os\nlevel = os.environ.get('KERNELSCOPE')"),
         ("probes/inductor.py", "import torch\nfrom ..events import Call\nfrom .base import Probe"),
+        ("probes/inductor.py", "import torch._inductor.config"),
+        ("values/save.py", "from torch.utils._pytree import tree_map"),
         ("store/tensors.py", "def load():\n    import torch"),
         ("store/tensors.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
     ],

@@ -139,6 +139,11 @@ def capturing_device() -> torch.device:
     return torch.device("cuda", torch._C._cuda_getDevice())
 
 
+def current_stream(device: int) -> int:
+    """The handle of the current stream of a GPU."""
+    return int(torch._C._cuda_getCurrentRawStream(device))
+
+
 def _free(kept: dict[Listener, Any], left: list[Any]) -> None:
     """The graph is gone."""
     kept.clear()

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from kernelscope.events import RANGE_PREFIX as PREFIX
 from kernelscope.probes.bus import BUS
+from kernelscope.probes.eager.profilers import profiler_is_running, unseen_range
 
 _AT_MOST = 20_000  # calls in one trace: then it is read, and another one begins
 _PATIENCE = 10  # times as many, while there is always a call of some thread under way
@@ -82,10 +83,9 @@ class TracedTimes:
 
     def start(self) -> None:
         """Raises RuntimeError when another profiler is at work."""
-        import torch
         from torch.profiler import ProfilerActivity, profile
 
-        if torch._C._autograd._profiler_enabled():  # torch 2.11 would silently take the trace away from it
+        if profiler_is_running():  # torch 2.11 would silently take the trace away from it
             raise RuntimeError("it was started before this recording")
         self._profiler = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
         with BUS.mute():  # it is not the program's: its ranges are our own
@@ -93,11 +93,9 @@ class TracedTimes:
         self._calls, self._starter = 0, threading.get_ident()
 
     def enter(self, call: int) -> None:
-        from torch._C._profiler import _RecordFunctionFast  # no operator, so no mode sees it
-
         with self._lock:  # which waits while another thread changes to the next trace
             self._running.add(call)
-        opened = _RecordFunctionFast(f"{PREFIX}{call}")
+        opened = unseen_range(f"{PREFIX}{call}")
         opened.__enter__()
         if not hasattr(self._here, "opened"):
             self._here.opened = []
