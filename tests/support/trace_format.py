@@ -28,11 +28,11 @@ class Slice:
 
     @property
     def name(self) -> str:
-        return str(self.recorded["name"])
+        return str(self.event["name"])
 
     @property
     def args(self) -> dict[str, Any]:
-        return dict(self.recorded.get("args", {}))
+        return dict(self.event.get("args", {}))
 
 
 @dataclass
