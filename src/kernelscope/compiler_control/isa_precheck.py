@@ -69,8 +69,8 @@ class IsaPrecheck:
         from torch._inductor.cpp_builder import CppBuilder, CppTorchOptions
         from torch.utils._filelock import FileLock
 
-        asked = cpu_vec_isa._get_isa_dry_compile_fingerprint(isa.build_arch_flags())
-        key, path = codecache.write(cpu_vec_isa.VecISA._avx_code, "cpp", extra=asked)
+        fingerprint = cpu_vec_isa._get_isa_dry_compile_fingerprint(isa.build_arch_flags())
+        key, path = codecache.write(cpu_vec_isa.VecISA._avx_code, "cpp", extra=fingerprint)
         options = CppTorchOptions(vec_isa=isa, warning_all=False)
         builder = CppBuilder(key, [path], options, os.path.dirname(path))
         lock = os.path.join(codecache.get_lock_dir(), f"{key}.lock")

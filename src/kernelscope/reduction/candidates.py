@@ -1,7 +1,7 @@
 """A graph with inputs, and the smaller ones that can be made of it.
 
-Any part of a graph's nodes is a graph: what those nodes need and is not among them becomes an input, with the
-value that eager computes there. So every candidate is whole, and has real inputs.
+Any part of a graph's nodes is a graph: a value that these nodes need and do not compute becomes an input with
+the value that eager computes. So every candidate is complete, and has real inputs.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _DRAWS = ("inductor_seeds", "inductor_random", "inductor_randint")
 
 @dataclass(slots=True)
 class Candidate:
-    """One program to try."""
+    """One graph to try, with its inputs."""
 
     module: GraphModule
     inputs: list[Any]
     dynamic: bool = False
-    note: str = ""  # what was done to the values of its inputs
+    note: str = ""  # how the values of its inputs were changed
 
     @property
     def size(self) -> int:
@@ -38,17 +38,27 @@ class Candidate:
 
     @property
     def key(self) -> str:
-        """The same for the same graph of inputs that look alike."""
-        parts = [self.code, str(self.dynamic), self.note, *map(_spec, self.inputs)]
+        """The same for the same graph with inputs of the same layout."""
+        inputs = (f"{layout_of(v)} {getattr(v, 'requires_grad', v)}" for v in self.inputs)
+        parts = [self.code, str(self.dynamic), self.note, *inputs]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
 
     @property
     def differentiates(self) -> bool:
         return any(isinstance(v, torch.Tensor) and v.requires_grad for v in self.inputs)
 
+    def runs_in_eager(self, *, grad: bool = False) -> bool:
+        try:
+            with torch.set_grad_enabled(grad):
+                # Not called: a graph that is called prints what it raises.
+                self.module.forward(*[copied(v) for v in self.inputs])
+        except Exception:
+            return False
+        return True
+
 
 def work_of(module: GraphModule) -> list[Node]:
-    """The nodes that count: what is computed, not what is given, and not the places of a tuple."""
+    """The nodes that count: those that compute, without inputs and without items of a tuple."""
     return [n for n in module.graph.nodes if n.op in _WORK and not _is_item(n)]
 
 
@@ -58,10 +68,10 @@ def _is_item(node: Node) -> bool:
     )
 
 
-def _spec(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
-        return f"{value.dtype}{list(value.shape)}{list(value.stride())}{value.device}{value.requires_grad}"
-    return f"{type(value).__name__} {value}"
+def layout_of(value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return type(value).__name__
+    return f"{value.dtype} {tuple(value.shape)} {tuple(value.stride())} {value.device}"
 
 
 class _Values(Interpreter):
@@ -79,14 +89,14 @@ class _Values(Interpreter):
 
 
 def copied(value: Any) -> Any:
-    """The same values in the same layout; a leaf, if it can be differentiated."""
+    """The same values in the same layout; a leaf, if it requires gradients."""
     if not isinstance(value, torch.Tensor):
         return value
     return value.detach().clone().requires_grad_(value.requires_grad and value.is_floating_point())
 
 
 def values_of(candidate: Candidate) -> dict[str, Any]:
-    """By node: what eager computes."""
+    """What eager computes, by node."""
     runner = _Values(candidate.module)
     with torch.set_grad_enabled(candidate.differentiates):
         runner.run(*[copied(v) for v in candidate.inputs])
@@ -94,7 +104,7 @@ def values_of(candidate: Candidate) -> dict[str, Any]:
 
 
 def part_of(candidate: Candidate, kept: Collection[str], values: dict[str, Any]) -> Candidate | None:
-    """The graph of these nodes alone; None where that is no graph."""
+    """The graph of these nodes alone; None if that is not a graph."""
     module = candidate.module
     wanted = {n for n in module.graph.nodes if n.name in kept or (_is_item(n) and n.args[0].name in kept)}
     given: dict[Node, None] = {}
@@ -102,8 +112,8 @@ def part_of(candidate: Candidate, kept: Collection[str], values: dict[str, Any])
         given |= dict.fromkeys(n for n in node.all_input_nodes if n not in wanted)
     outside = {n for node in module.graph.nodes if node not in wanted for n in node.all_input_nodes}
     results = [n for n in module.graph.nodes if n in wanted and (n in outside or not n.users)]
-    results = [r for r in results if _is_result(values.get(r.name))]
-    if not results or any(_is_tuple(values.get(n.name)) for n in given):
+    results = [r for r in results if isinstance(values.get(r.name), torch.Tensor)]
+    if not results or any(isinstance(values.get(n.name), tuple | list) for n in given):
         return None
     graph, copies = Graph(), dict[Node, Node]()
     inputs: list[Any] = []
@@ -119,23 +129,15 @@ def part_of(candidate: Candidate, kept: Collection[str], values: dict[str, Any])
 
 
 def constant_of(module: GraphModule, node: Node) -> Any:
-    """A tensor that the graph itself has: an input, from now on."""
+    """A tensor that the graph holds; it becomes an input."""
     found: Any = module
     for name in str(node.target).split("."):
         found = getattr(found, name)
     return found
 
 
-def _is_result(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)
-
-
-def _is_tuple(value: Any) -> bool:
-    return isinstance(value, tuple | list)
-
-
 def nothing() -> Candidate:
-    """A graph that gives back what it is given."""
+    """A graph that returns its input."""
     graph = Graph()
     given = graph.placeholder("x")
     graph.output((given,))
@@ -143,17 +145,17 @@ def nothing() -> Candidate:
 
 
 def removable(candidate: Candidate) -> list[str]:
-    """The nodes that a part may have; what draws seeds is always given instead."""
+    """The nodes that a part may have; seeds of random numbers are always inputs."""
     return [n.name for n in work_of(candidate.module) if _DRAWS[0] not in str(n.target)]
 
 
 def comparable(candidate: Candidate) -> list[str]:
-    """Those of them that eager computes as a kernel does: it draws other random numbers."""
+    """The nodes whose kernels compute what eager does: eager draws other random numbers."""
     return [n.name for n in work_of(candidate.module) if not any(word in str(n.target) for word in _DRAWS)]
 
 
 def of_module(module: GraphModule, inputs: Sequence[Any], *, dynamic: bool = False) -> Candidate:
-    """A whole graph, with tensors in place of what was traced, and its constants as inputs."""
+    """A whole graph with real tensors, and its constants as inputs."""
     graph, copies, given = Graph(), dict[Node, Node](), iter(inputs)
     values: list[Any] = []
     nodes = list(module.graph.nodes)

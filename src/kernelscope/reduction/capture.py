@@ -135,19 +135,10 @@ def _of_traced(traced: TracedGraph) -> list[Candidate]:
         made = of_module(traced.module, inputs, dynamic=dynamic)
     except Exception:
         return []
-    if made.differentiates and not _can_be_differentiated(made):
+    # It may write to leaves, as an optimizer does: Dynamo leaves out the `no_grad` around that.
+    if made.differentiates and not made.runs_in_eager(grad=True):
         made = replace(made, inputs=[_plain(v) for v in made.inputs])
     return [made]
-
-
-def _can_be_differentiated(candidate: Candidate) -> bool:
-    """False if it writes to leaves, as an optimizer does: Dynamo leaves out the `no_grad` around that."""
-    try:
-        with torch.enable_grad():
-            candidate.module.forward(*[copied(v) for v in candidate.inputs])
-    except Exception:
-        return False
-    return True
 
 
 def _generated(value: Any) -> Any:

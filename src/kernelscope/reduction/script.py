@@ -1,4 +1,4 @@
-"""What is left of a graph, as a script of stock torch."""
+"""A reduced graph as a script of stock torch."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _dictionary(numbers: dict[str, Any], bodies: dict[str, GraphModule]) -> str:
 
 
 def _class(name: str, module: GraphModule) -> str:
-    """A branch or the body of a loop, with what it has of its own: other bodies and constants."""
+    """A branch or the body of a loop, with its own bodies and constants."""
     nodes = module.graph.nodes
     own = {str(n.target): getattr(module, str(n.target)) for n in nodes if n.op == "get_attr"}
     inner = {n: _class(f"Body_of_{n}", v) for n, v in own.items() if isinstance(v, GraphModule)}
@@ -123,12 +123,12 @@ def _running(leaves: list[str], *, dynamic: bool) -> list[str]:
 
 
 def _changed(candidate: Candidate, names: list[str]) -> list[str]:
-    """The inputs that the graph writes to: a part of one may begin between a buffer and what fills it."""
+    """The inputs that the graph writes to: a part of a graph may begin after a buffer was created."""
     inputs = [copied(v) for v in candidate.inputs]
     try:
         with torch.no_grad():
             candidate.module.forward(*inputs)
-    except Exception:  # then it fails in the script, too
+    except Exception:  # it fails in the script, too
         return []
     pairs = zip(names, candidate.inputs, inputs, strict=True)
     return [n for n, a, b in pairs if isinstance(a, torch.Tensor) and not _same_bits(a, b)]

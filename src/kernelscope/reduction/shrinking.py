@@ -1,4 +1,4 @@
-"""Smaller inputs: other dtypes, shapes and values, one change at a time."""
+"""Simpler inputs: other dtypes, shapes and values, one change at a time."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _SMALL = (1, 2, 3, 4, 8, 16, 32, 64)
 
 
 def shrink(candidate: Candidate, fails: Callable[[Candidate], bool]) -> Candidate:
-    """Keep every change after which it fails in the same way; what does not run in eager is not tried."""
+    """Keep every change with which it fails in the same way; what does not run in eager is not tried."""
     least = smallest(candidate)
     if least is not None and fails(least):
         return least
     for changes in (_dtypes, _shapes, _values):
         for change in list(changes(candidate)):
             made = change(candidate)
-            if made is not None and _runs(made) and fails(made):
+            if made is not None and made.runs_in_eager() and fails(made):
                 candidate = made
     return candidate
 
@@ -33,12 +33,12 @@ Change = Callable[[Candidate], "Candidate | None"]
 
 
 def smallest(candidate: Candidate) -> Candidate | None:
-    """Every change at once: nothing smaller is ever tried. None if that does not run, or changes nothing."""
+    """All changes at once: the smallest that is ever tried. None if it does not run, or changes nothing."""
     made: Candidate | None = candidate
     changes: list[Change] = [*_dtypes(candidate), partial(_cut_all, sizes=_sizes(candidate))]
-    for change in [*changes, *_ones(candidate)]:
+    for change in [*changes, *_values(candidate, ones_only=True)]:
         made = (change(made) or made) if made is not None else None
-    return made if made is not None and made is not candidate and _runs(made) else None
+    return made if made is not None and made is not candidate and made.runs_in_eager() else None
 
 
 def _dtypes(candidate: Candidate) -> Iterator[Change]:
@@ -57,7 +57,7 @@ def _recast(candidate: Candidate, dtype: torch.dtype) -> Candidate:
 
 
 def _shapes(candidate: Candidate) -> Iterator[Change]:
-    """All sizes at once; then each that is left, everywhere, from the smallest on."""
+    """All sizes at once; then each remaining one, everywhere it occurs, smallest first."""
     ordered = _sizes(candidate)
     if len(ordered) > 1:
         yield partial(_cut_all, sizes=ordered)
@@ -81,7 +81,7 @@ def _cut_all(candidate: Candidate, sizes: list[int]) -> Candidate | None:
 
 def _cut(candidate: Candidate, size: int, small: int) -> Candidate | None:
     if not any(isinstance(v, torch.Tensor) and size in v.shape for v in candidate.inputs):
-        return None  # a smaller one has worked already
+        return None  # an earlier change has removed this size
 
     def cut(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -101,7 +101,7 @@ def _cut(candidate: Candidate, size: int, small: int) -> Candidate | None:
 
 
 def _compact(value: Any, like: Any) -> Any:
-    """In memory of its own, its dimensions in the order in which they were."""
+    """In its own memory, with its dimensions in the same order."""
     if not isinstance(value, torch.Tensor):
         return value
     order = sorted(range(value.dim()), key=lambda dim: -like.stride(dim))
@@ -110,34 +110,29 @@ def _compact(value: Any, like: Any) -> Any:
     return dense.clone().requires_grad_(like.requires_grad)
 
 
-def _ones(candidate: Candidate) -> Iterator[Change]:
-    for place, value in enumerate(candidate.inputs):
+def _values(candidate: Candidate, *, ones_only: bool = False) -> Iterator[Change]:
+    """Simple numbers: ones, otherwise few digits."""
+    for i, value in enumerate(candidate.inputs):
         if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel():
-            yield partial(_changed, place=place, how="ones", change=torch.ones_like)
-
-
-def _values(candidate: Candidate) -> Iterator[Change]:
-    """Simple numbers: ones, else few digits."""
-    for place, value in enumerate(candidate.inputs):
-        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel():
-            yield partial(_changed, place=place, how="ones", change=torch.ones_like)
-            yield partial(_changed, place=place, how="rounded", change=_rounded)
+            yield partial(_changed, number=i, how="ones", change=torch.ones_like)
+            if not ones_only:
+                yield partial(_changed, number=i, how="rounded", change=_rounded)
 
 
 def _rounded(value: torch.Tensor) -> torch.Tensor:
     return value.mul(4).round().div(4)
 
 
-def _changed(candidate: Candidate, place: int, how: str, change: Any) -> Candidate | None:
-    if f"input {place}: " in candidate.note:
+def _changed(candidate: Candidate, number: int, how: str, change: Any) -> Candidate | None:
+    if f"input {number}: " in candidate.note:
         return None
     inputs = list(candidate.inputs)
     with torch.no_grad():
-        made = change(inputs[place])
-    if torch.equal(made, inputs[place]):
+        made = change(inputs[number])
+    if torch.equal(made, inputs[number]):
         return None
-    inputs[place] = made.detach().requires_grad_(inputs[place].requires_grad)
-    return replace(candidate, inputs=inputs, note=f"{candidate.note} input {place}: {how}".strip())
+    inputs[number] = made.detach().requires_grad_(inputs[number].requires_grad)
+    return replace(candidate, inputs=inputs, note=f"{candidate.note} input {number}: {how}".strip())
 
 
 def _rewritten(module: GraphModule, change: Callable[[Any], Any]) -> GraphModule:
@@ -149,13 +144,3 @@ def _rewritten(module: GraphModule, change: Callable[[Any], Any]) -> GraphModule
             made.args = map_aggregate(made.args, lambda p: p if isinstance(p, Node) else change(p))
             made.kwargs = map_aggregate(made.kwargs, lambda p: p if isinstance(p, Node) else change(p))
     return GraphModule(module, graph)
-
-
-def _runs(candidate: Candidate) -> bool:
-    try:
-        with torch.no_grad():
-            # Not called: a graph that is called prints what it raises.
-            candidate.module.forward(*[copied(v) for v in candidate.inputs])
-    except Exception:
-        return False
-    return True

@@ -18,7 +18,7 @@ from torch.fx.node import map_arg
 
 from kernelscope.compiler_control.forced_settings import without_caches
 
-from .candidates import Candidate, comparable, constant_of, copied, work_of
+from .candidates import Candidate, comparable, constant_of, copied, layout_of, work_of
 
 _NEAR = 1e-3  # of the largest value: the result only decides what is tried first
 _ROUNDINGS = 4  # or as many of the dtype's: a sum may be taken in another order
@@ -105,7 +105,7 @@ def _is_fixed(value: Any) -> bool:
 
 def _sort(node: Node, given: Sequence[Any]) -> str:
     looks = {
-        n: f"<{i} {_look_of(v)}>" for i, (n, v) in enumerate(zip(node.all_input_nodes, given, strict=True))
+        n: f"<{i} {layout_of(v)}>" for i, (n, v) in enumerate(zip(node.all_input_nodes, given, strict=True))
     }
     args, kwargs = map_arg((node.args, node.kwargs), lambda n: _Text(looks[n]))
     return f"{node.op} {node.target} {args} {kwargs}"
@@ -116,12 +116,6 @@ class _Text(str):
 
     def __repr__(self) -> str:
         return str(self)
-
-
-def _look_of(value: Any) -> str:
-    if not isinstance(value, torch.Tensor):
-        return type(value).__name__
-    return f"{value.dtype} {tuple(value.shape)} {tuple(value.stride())} {value.device}"
 
 
 def _dense(value: Any) -> Any:

@@ -1,1 +1,1 @@
-"""One re-execution of a program in a search: how it is run, judged and written down."""
+"""One re-execution of a program in a search: how it is run, checked and recorded."""

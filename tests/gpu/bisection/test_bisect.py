@@ -141,7 +141,7 @@ kernelscope.bisect(lambda x: x.relu() + 1, (torch.randn(64, device="cuda"),), fa
         [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )
     last = done.stderr.strip().splitlines()[-1]
-    assert "the GPU cannot be used any more in this process" in last, done.stderr
+    assert "a GPU fault made the device unusable in this process" in last, done.stderr
     assert "kernelscope bisect --fails-on exception script.py" in last
 
 
@@ -189,5 +189,5 @@ f(torch.randn(64, 64, device="cuda"))
 def test_a_graph_that_loses_the_gpu_is_not_reduced(tmp_path: Path) -> None:
     written(tmp_path, CALLS.format(how="runtime_error"))
     found = run(tmp_path, "reduce", "program.py", status=2)
-    assert "the program loses its GPU" in found["problem"], found
+    assert "the program causes a GPU fault" in found["problem"], found
     assert "kernelscope bisect --fails-on exception" in found["problem"], found

@@ -160,13 +160,13 @@ def test_only_what_changes_the_code_gets_a_process_of_its_own(workers: Workers) 
     [
         ([], "nothing to run"),
         (["missing.py"], "there is no script missing.py"),
-        (["--axis", "kernels", "program.py"], "--axis kernels: there are backend"),
+        (["--axis", "kernels", "program.py"], "--axis kernels: use one of backend"),
         (["--check", "true", "--fails-on", "nan", "program.py"], "choose one kind of failure: check or nan"),
         (["--resume", "program.py"], "no bisection of program"),
-        (["--resume", "-o", "elsewhere", "program.py"], "elsewhere is no folder of a bisection"),
+        (["--resume", "-o", "elsewhere", "program.py"], "elsewhere is not the folder of a bisection"),
         (["--confidence", "2", "program.py"], "between 0 and 1"),
-        (["--timeout", "0", "program.py"], "seconds above 0"),
-        (["--", "ls"], "for a command, use --check"),
+        (["--timeout", "0", "program.py"], "greater than 0 seconds"),
+        (["--", "ls"], "to run a command after it, use --check"),
     ],
 )
 def test_what_cannot_be_done_is_said(tmp_path: Path, words: list[str], message: str) -> None:
@@ -182,7 +182,7 @@ def test_what_cannot_be_done_is_said(tmp_path: Path, words: list[str], message: 
 def test_a_check_that_never_fails(tmp_path: Path) -> None:
     script(tmp_path, WRONG)
     result, _ = bisect(tmp_path, "--check", "true", "program.py", status=2)
-    assert "did not fail in 3 runs" in result["problem"]
+    assert "did not fail in 3 baseline runs" in result["problem"]
 
 
 @pytest.mark.slow
@@ -216,7 +216,7 @@ def test_without_a_compiler(tmp_path: Path) -> None:
     words = [*COMMAND, "--runs", "2", "program.py"]
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "does not get to its end (raised: InductorError: InvalidCxxCompiler" in done.stdout
+    assert "does not finish (raised: InductorError: InvalidCxxCompiler" in done.stdout
 
 
 @pytest.mark.slow
