@@ -1,4 +1,4 @@
-"""A printed FX graph, read as text: which line computes what, from what. Needs no torch."""
+"""A printed FX graph, read as text: which line computes what, from what."""
 
 from __future__ import annotations
 
@@ -12,12 +12,8 @@ from .kernels import parsed
 _TENSOR = re.compile(r"^(?P<dtype>[a-z]\w*)\[(?P<shape>[^\]]*)\]")
 # Names that the printed code uses without defining them.
 _KNOWN = frozenset({"torch", "device", "inf", "nan", "self", "math", "operator", "fx_pytree", "print"})
-# What eager computes otherwise than the compiled graph, or not at all.
-_UNREPEATABLE = (
-    "prims.inductor_seeds.",
-    "triton_kernel_wrapper",
-    "bernoulli",
-)
+# Random numbers that eager draws differently, kernels that it does not have, constants of the graph itself.
+_UNREPEATABLE = ("prims.inductor_seeds.", "triton_kernel_wrapper", "bernoulli", "self.")
 _OPERATOR = re.compile(r" = torch\.ops\.(?P<space>\w+)\.(?P<name>\w+)")
 _OF_TORCH = re.compile(r" = torch\.ops\.(aten|prims)\.")
 _CASTS = re.compile(r"float16|half|dtype|type|\.to\(|autocast")
@@ -40,7 +36,7 @@ class FxLine:
 
     @property
     def writes(self) -> tuple[str, ...]:
-        """What it may write to: names of operators that write end with an underscore; others' are unknown."""
+        """Nodes that it may write to; a name of torch's own that ends with "_" writes to its first."""
         operator = _OPERATOR.search(self.code)
         if operator is None or not self.needs:
             return ()
@@ -62,11 +58,11 @@ class FxLine:
 class FxText:
     """A printed graph."""
 
-    inputs: dict[str, tuple[str, ...] | None] = field(default_factory=dict)  # None: it is no tensor
+    inputs: dict[str, tuple[str, ...] | None] = field(default_factory=dict)  # shapes; None: not a tensor
     dtypes: dict[str, str] = field(default_factory=dict)  # of inputs
     symbols: dict[str, str] = field(default_factory=dict)  # by input that is a size: what it stands for
     lines: dict[str, FxLine] = field(default_factory=dict)
-    results: tuple[str, ...] = ()  # "" for what is no node
+    results: tuple[str, ...] = ()  # "" for a result that is not a node
 
     def memory_of(self, name: str) -> str:
         """The first node in whose memory the value of a node lies."""
@@ -103,7 +99,7 @@ class FxText:
 
 
 def read_fx(text: str, body: str = "") -> FxText:
-    """A graph, or a branch or loop's body in it; of text that is no printed graph, one without lines."""
+    """A graph, or the body of a branch or loop in it; without lines if the text is not a printed graph."""
     found = FxText()
     tree: ast.AST | None = parsed(_plain(text))
     if tree is not None and body:
@@ -113,13 +109,17 @@ def read_fx(text: str, body: str = "") -> FxText:
     if function is None:
         return found
     for argument in function.args.args[1:]:
-        said = _said(argument.annotation)
-        if said.startswith("Sym("):
-            found.symbols[argument.arg] = said[4:-1]
-        found.inputs[argument.arg] = _shape(said)
-        found.dtypes[argument.arg] = _dtype(said)
+        text, shape, dtype = _annotated(argument.annotation)
+        if text.startswith("Sym("):
+            found.symbols[argument.arg] = text[4:-1]
+        found.inputs[argument.arg], found.dtypes[argument.arg] = shape, dtype
     for statement in function.body:
-        _read_statement(statement, found)
+        if isinstance(statement, ast.Return):
+            value = statement.value
+            parts = value.elts if isinstance(value, ast.Tuple | ast.List) else [value]
+            found.results = tuple(p.id if isinstance(p, ast.Name) else "" for p in parts)
+        elif (line := _line(statement)) is not None:
+            found.lines[line.name] = line
     return found
 
 
@@ -127,55 +127,38 @@ def _plain(text: str) -> str:
     return re.sub(r"class [^\s(]*<[^\n(]*\(", "class GraphModule(", text)
 
 
-def _read_statement(statement: ast.stmt, found: FxText) -> None:
-    if isinstance(statement, ast.Return):
-        parts = (
-            statement.value.elts if isinstance(statement.value, ast.Tuple | ast.List) else [statement.value]
-        )
-        found.results = tuple(p.id if isinstance(p, ast.Name) else "" for p in parts)
-        return
-    said = ""
-    if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-        target, value, said = statement.target.id, statement.value, _said(statement.annotation)
-    elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-        target, value = statement.targets[0].id, statement.value
-    elif isinstance(statement, ast.Expr):
-        target, value = "", statement.value
-    elif isinstance(statement, ast.AugAssign | ast.Assign):  # x += y and x[i] = y: as Dynamo traced them
-        needs = tuple(dict.fromkeys(_names(statement)))
-        name = f"line{statement.lineno}"
-        found.lines[name] = FxLine(name, ast.unparse(statement), needs)
-        return
-    else:
-        return
+def _line(statement: ast.stmt) -> FxLine | None:
+    """None for a statement that computes nothing: `sin = None` frees a node."""
+    name, shape, dtype = f"line{statement.lineno}", None, ""
+    match statement:
+        case ast.AnnAssign(target=ast.Name(id=target), annotation=annotation, value=value):
+            _, shape, dtype = _annotated(annotation)
+        case ast.Assign(targets=[ast.Name(id=target), *_], value=value):
+            pass
+        case ast.Expr(value=value):
+            target = ""
+        case ast.AugAssign() | ast.Assign():  # x += y and x[i] = y: as Dynamo traced them
+            return FxLine(name, ast.unparse(statement), _needs(statement))
+        case _:
+            return None
     if value is None or (isinstance(value, ast.Constant) and value.value is None):
-        return  # what is freed
-    needs = tuple(dict.fromkeys(_names(value)))
-    code = f"{target} = {ast.unparse(value)}" if target else ast.unparse(value)
-    name = target or f"line{statement.lineno}"
-    found.lines[name] = FxLine(name, code, needs, _shape(said), _dtype(said))
-
-
-def _names(tree: ast.AST) -> list[str]:
-    return [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id not in _KNOWN]
-
-
-def _said(annotation: ast.expr | None) -> str:
-    return (
-        annotation.value if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str) else ""
-    )
-
-
-def _shape(said: str) -> tuple[str, ...] | None:
-    match = _TENSOR.match(said)
-    if match is None:
         return None
-    return tuple(size.strip() for size in match["shape"].split(",") if size.strip())
+    code = f"{target} = {ast.unparse(value)}" if target else ast.unparse(value)
+    return FxLine(target or name, code, _needs(value), shape, dtype)
 
 
-def _dtype(said: str) -> str:
-    match = _TENSOR.match(said)
-    return match["dtype"] if match is not None else ""
+def _needs(tree: ast.AST) -> tuple[str, ...]:
+    names = (n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id not in _KNOWN)
+    return tuple(dict.fromkeys(names))
+
+
+def _annotated(annotation: ast.expr | None) -> tuple[str, tuple[str, ...] | None, str]:
+    """The text of an annotation, and the shape and dtype in it: "f32[s77, 8][8, 1]cpu"."""
+    text = str(annotation.value) if isinstance(annotation, ast.Constant) else ""
+    match = _TENSOR.match(text)
+    if match is None:
+        return text, None, ""
+    return text, tuple(size.strip() for size in match["shape"].split(",") if size.strip()), match["dtype"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +168,6 @@ class Slice:
     lines: tuple[FxLine, ...]
     given: tuple[str, ...]
     missing: tuple[str, ...]  # what is neither given nor can be computed
-
-
-def _is_unrepeatable(code: str) -> bool:
-    """Random, in place, or a constant that only the graph itself has."""
-    return "self." in code or any(word in code for word in _UNREPEATABLE)
 
 
 def _writes_before_reads(graph: FxText, done: Collection[str], wanted: str) -> list[str]:
@@ -220,7 +198,7 @@ def slice_of(graph: FxText, wanted: str, given: frozenset[str]) -> Slice:
             continue
         elif name in graph.symbols or (name in given and (name != wanted or name in graph.inputs)):
             used[name] = None
-        elif name not in graph.lines or _is_unrepeatable(graph.lines[name].code):
+        elif name not in graph.lines or any(word in graph.lines[name].code for word in _UNREPEATABLE):
             missing[name] = None
         else:
             todo.append((name, True))

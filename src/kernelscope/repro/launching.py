@@ -23,7 +23,7 @@ class Launching:
 
     before: list[str]
     lines: list[str]
-    wrapper: Wrapper
+    wrapper: Wrapper = field(default_factory=lambda: Wrapper(""))
     text: LaunchCode = field(default_factory=lambda: LaunchCode(""))
     first: list[str] = field(default_factory=list)  # what the script does before it launches
     variables: list[str] = field(default_factory=list)  # of the wrapper, that arguments are made of
@@ -32,7 +32,7 @@ class Launching:
 def launching(call: KernelCall, names: dict[int, str]) -> Launching:
     if call.kind == "gcu":
         before, lines = gcu_launch(call, names)
-        return Launching(before, lines, Wrapper(""), first=["LIBRARY = built(CPP, HEADER)"])
+        return Launching(before, lines, first=["LIBRARY = built(CPP, HEADER)"])
     if call.producer == "user" and call.graph is None:
         return _of_user(call, names)
     if call.graph is None or not call.graph.source:
@@ -90,7 +90,7 @@ def _of_operator(call: KernelCall, names: dict[int, str]) -> Launching:
     space, name, *overload = call.kernel_name.split(".")
     operator = f"torch.ops.{space}.{name}" + "".join(f".{part}" for part in overload if not iskeyword(part))
     operator = next((f"getattr({operator}, {part!r})" for part in overload if iskeyword(part)), operator)
-    return Launching([], [f"returned = {operator}({given})"], Wrapper(""))
+    return Launching([], [f"returned = {operator}({given})"])
 
 
 def _written(call: KernelCall, name: str, value: Any) -> str:
@@ -119,4 +119,4 @@ def _of_user(call: KernelCall, names: dict[int, str]) -> Launching:
     source = f"@triton.jit\n{call.source[start:].strip()}" if start >= 0 else call.source.strip()
     before = ["import triton\nimport triton.language as tl", source]
     launch = f"returned = {call.kernel_name}[{call.grid!r}]({', '.join(parts)})"
-    return Launching(before, [launch], Wrapper(""))
+    return Launching(before, [launch])

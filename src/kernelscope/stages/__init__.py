@@ -11,15 +11,3 @@ from .graphs import Stages as Stages
 from .graphs import user_lines as user_lines
 from .sections import Shown as Shown
 from .sections import render as render
-
-__all__ = [
-    "VERSION",
-    "NoSuchStage",
-    "Shown",
-    "StagedGraph",
-    "Stages",
-    "new_document",
-    "render",
-    "user_lines",
-    "write",
-]

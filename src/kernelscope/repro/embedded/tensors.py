@@ -22,17 +22,12 @@ def tensors_beside(script: str, *tables: dict[str, Any]) -> dict[str, torch.Tens
         sys.exit(2)
     data = bytearray(path.read_bytes())
     (size,) = struct.unpack("<Q", data[:8])
-    head = json.loads(data[8 : 8 + size])
+    head, whole = json.loads(data[8 : 8 + size]), torch.frombuffer(data, dtype=torch.uint8)
     found = {}
     for name, about in head.items():
         if name != "__metadata__":
             first, last = (8 + size + place for place in about["data_offsets"])
-            flat = (
-                torch.frombuffer(data, dtype=torch.uint8, offset=first, count=last - first)
-                if last > first
-                else torch.empty(0, dtype=torch.uint8)
-            )
-            found[name] = flat.clone()
+            found[name] = whole[first:last].clone()
     return found
 
 
