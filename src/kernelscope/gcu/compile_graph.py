@@ -21,7 +21,7 @@ from kernelscope.gcu.generation.kernels import Kernel
 from kernelscope.gcu.lowering.dag import Access, Dag, Node
 from kernelscope.gcu.lowering.fuse import fuse
 from kernelscope.gcu.lowering.lower import Lowered, lower
-from kernelscope.gcu.lowering.sizes import Size
+from kernelscope.gcu.lowering.sizes import Size, is_one
 
 from .cache import Library
 from .choreo import parse, show, translate
@@ -184,7 +184,7 @@ def share_equal(dag: Dag) -> None:
 
 def _identity(n: Node, dag: Dag) -> Any:
     """What a node computes, sizes of 1 left out."""
-    real = [i for i, s in enumerate(n.shape) if not (isinstance(s, int) and s == 1)]
+    real = [i for i, s in enumerate(n.shape) if not is_one(s)]
 
     def squeezed(a: Access) -> Any:
         return a.buffer, tuple(a.strides[i] for i in real), a.offset

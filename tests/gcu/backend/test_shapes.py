@@ -211,8 +211,8 @@ def test_checks_inside_a_graph_are_made() -> None:
 
 
 def test_a_gradient_in_another_layout_stays_on_its_device() -> None:
-    check = Check(0, lambda slots: (1, 4), (1, 4))
-    graph = CompiledGraph("g", "backward", 1, 1, [], [Result(0)], checks=[check])
+    check = Check(0, lambda registers: (1, 4), (1, 4))
+    graph = CompiledGraph("g", "backward", 1, [], [Result(0)], checks=[check])
     (fixed,) = graph([torch.empty(4, 3, device="meta")])
     assert (fixed.device.type, fixed.stride()) == ("meta", (1, 4))
 

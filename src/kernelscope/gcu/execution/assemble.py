@@ -11,7 +11,7 @@ from kernelscope.gcu.generation.kernels import Kernel
 from kernelscope.gcu.lowering.lower import Lowered
 from kernelscope.gcu.lowering.sizes import size_of, sizes_of, symbols_in
 
-from .executor import AtenCall, Check, CompiledGraph, Launch, Output, Result, Sized
+from .executor import AtenCall, Check, CompiledGraph, Launch, Output, Result, size_reader
 from .program import Program
 
 
@@ -37,15 +37,15 @@ class _Assembly:
         self.module = module
         self.fx = {n.name: n for n in lowered.graph.nodes}
         self.kernel_of = {name: k for k in kernels for name in k.nodes}
-        self.slot_of_buffer: dict[str, int] = {}
-        self.slot_of_fx: dict[torch.fx.Node, int] = {}
+        self.register_of_buffer: dict[str, int] = {}
+        self.register_of_fx: dict[torch.fx.Node, int] = {}
         self.symbols: dict[str, int] = {}
         self.steps: list[Launch | AtenCall] = []
         self.constants: dict[int, Any] = {}
-        self.names: list[str] = []  # by slot
+        self.names: list[str] = []  # by register
         self._taken = set(lowered.dag.buffers)
 
-    def slot(self, name: str, buffer: str = "") -> int:
+    def register(self, name: str, buffer: str = "") -> int:
         """A new place; a buffer's has the buffer's name, and no other has that."""
         given, number = buffer or name, 1
         while not buffer and given in self._taken:
@@ -78,20 +78,13 @@ class _Assembly:
                     self._launch(kernel)
         outputs = self._outputs()
         graph = CompiledGraph(
-            name,
-            direction,
-            len(placeholders),
-            len(self.names),
-            self.steps,
-            outputs,
-            self.constants,
-            self.names,
+            name, direction, len(placeholders), self.steps, outputs, self.constants, self.names
         )
         if check_inputs:
             graph.checks = self._checks(placeholders)
         for step in self.steps:
             step.graph = graph
-        self._free(outputs, len(placeholders))
+        self._free(outputs)
         return graph
 
     def _input(self, node: torch.fx.Node) -> int:
@@ -99,22 +92,22 @@ class _Assembly:
         size = size_of(value) if isinstance(value, torch.SymInt) else None
         if isinstance(value, torch.Tensor):
             buffer = self.lowered.renamed[node.name]
-            place = self.slot_of_buffer[buffer] = self.slot(node.name, buffer)
+            place = self.register_of_buffer[buffer] = self.register(node.name, buffer)
         elif getattr(size, "is_Symbol", False):
-            place = self.slot(str(size))
+            place = self.register(str(size))
             self.symbols.setdefault(str(size), place)
         else:
-            place = self.slot(node.name)
-        self.slot_of_fx[node] = place
+            place = self.register(node.name)
+        self.register_of_fx[node] = place
         return place
 
-    def _symbol_slots(self, names: set[str]) -> dict[str, int]:
-        """Slots that hold symbols; one that is not an argument is read from a tensor's shape, once."""
+    def _symbol_registers(self, names: set[str]) -> dict[str, int]:
+        """Registers that hold symbols; one that is not an argument is read from a tensor's shape, once."""
         for name in names - set(self.symbols):
-            place = self.slot(name)
+            place = self.register(name)
             node, dim = self._dimension(name)
             read = AtenCall(torch.ops.aten.sym_size.int, (node, dim), {}, place, name, is_view=True)
-            read.places = self.slot_of_fx
+            read.places = self.register_of_fx
             self.steps.insert(0, read)
             self.symbols[name] = place
         return self.symbols
@@ -130,20 +123,20 @@ class _Assembly:
 
     def _launch(self, kernel: Kernel) -> None:
         dag = self.lowered.dag
-        inputs = [self.slot_of_buffer[b] for b in kernel.inputs]
+        inputs = [self.register_of_buffer[b] for b in kernel.inputs]
         outputs = []
         for b in kernel.outputs:
             buffer = dag.buffers[b]
-            place = self.slot_of_buffer[b] = self.slot(b, b)
+            place = self.register_of_buffer[b] = self.register(b, b)
             wanted = set().union(*(symbols_in(s) for s in (*buffer.shape, *buffer.stride)), set())
-            symbols = self._symbol_slots(wanted)
+            symbols = self._symbol_registers(wanted)
             static = None
             if not wanted:
                 static = (tuple(map(int, buffer.shape)), tuple(map(int, buffer.stride)))
-            shape, stride = Sized(buffer.shape).reader(symbols), Sized(buffer.stride).reader(symbols)
+            shape, stride = size_reader(buffer.shape, symbols), size_reader(buffer.stride, symbols)
             sizes = (buffer.shape, buffer.stride)
             outputs.append(Output(place, shape, stride, buffer.dtype, sizes, static))
-        launch = Launch(kernel, None, inputs, outputs, lambda slots: ())
+        launch = Launch(kernel, None, inputs, outputs, lambda registers: ())
         if kernel.text and self.program is not None:
             self._ready(launch, kernel)
         nodes = [dag.node(n) for n in kernel.nodes]
@@ -170,7 +163,7 @@ class _Assembly:
             sizes.append(sympy.Symbol(symbol, integer=True) if unnamed is None else unnamed)
         if sizes:
             wanted = set().union(*(symbols_in(s) for s in sizes))
-            launch.symbols = Sized(tuple(sizes)).reader(self._symbol_slots(wanted))
+            launch.symbols = size_reader(tuple(sizes), self._symbol_registers(wanted))
             launch.is_static = False
             launch.sizes = tuple(sizes)
             launch.scalars = len(kernel.symbols) if kernel.returns else 0
@@ -179,14 +172,14 @@ class _Assembly:
 
     def _need(self, node: torch.fx.Node) -> None:
         """Make sure that an FX value will be there: a buffer, a view of one, or a number."""
-        if node in self.slot_of_fx:
+        if node in self.register_of_fx:
             return
         view = self.lowered.views.get(node.name)
         owner = self.lowered.dag.producers().get(view.buffer) if view is not None else None
         if view is not None and owner is not None and node.name in owner.fx and node.name == _last(owner.fx):
-            place = self.slot_of_buffer.get(view.buffer)
+            place = self.register_of_buffer.get(view.buffer)
             if place is not None and view.buffer == owner.output and not self._is_view(node):
-                self.slot_of_fx[node] = place
+                self.register_of_fx[node] = place
                 return
         if node.op == "call_function":
             self._aten(node, "", is_view=True)
@@ -200,18 +193,21 @@ class _Assembly:
     def _aten(self, node: torch.fx.Node, buffer: str, is_view: bool = False) -> None:
         for each in node.all_input_nodes:
             self._need(each)
-        place = self.slot_of_fx[node] = self.slot(node.name, buffer)
+        place = self.register_of_fx[node] = self.register(node.name, buffer)
         call = AtenCall(node.target, node.args, dict(node.kwargs), place, node.name, is_view)
-        call.places = self.slot_of_fx
+        call.places = self.register_of_fx
         call.origin = str(node.meta.get("stack_trace") or "")
         call.fx = (node,)
         if buffer:
-            self.slot_of_buffer[buffer] = place
+            self.register_of_buffer[buffer] = place
             known = self.lowered.dag.buffers[buffer]
             wanted = set().union(*(symbols_in(s) for s in known.stride), set())
             is_tensor = isinstance(node.meta.get("val"), torch.Tensor)
             if is_tensor and known.is_dense and wanted <= self.lowered.told:
-                call.stride, call.sizes = Sized(known.stride).reader(self._symbol_slots(wanted)), known.stride
+                call.stride, call.sizes = (
+                    size_reader(known.stride, self._symbol_registers(wanted)),
+                    known.stride,
+                )
         self.steps.append(call)
 
     # -- ends ------------------------------------------------------------------------------------------
@@ -222,7 +218,7 @@ class _Assembly:
         for each in node.args[0]:
             if isinstance(each, torch.fx.Node):
                 self._need(each)
-                found.append(Result(self.slot_of_fx[each]))
+                found.append(Result(self.register_of_fx[each]))
             else:
                 found.append(each)
         return found
@@ -235,17 +231,19 @@ class _Assembly:
             if isinstance(value, torch.Tensor) and value.layout is torch.strided:
                 stride = sizes_of(value.stride())
                 if all(symbols_in(s) <= set(self.symbols) for s in stride):
-                    found.append(Check(self.slot_of_fx[node], Sized(stride).reader(self.symbols), stride))
+                    found.append(Check(self.register_of_fx[node], size_reader(stride, self.symbols), stride))
         return found
 
-    def _free(self, outputs: list[Any], inputs: int) -> None:
+    def _free(self, outputs: list[Any]) -> None:
         """Let go of each value after the last step that uses it."""
         last: dict[int, int] = {}
         for number, step in enumerate(self.steps):
             for place in _used(step):
                 last[place] = number
         keep = (
-            {o.slot for o in outputs if hasattr(o, "slot")} | set(self.constants) | set(self.symbols.values())
+            {o.register for o in outputs if hasattr(o, "register")}
+            | set(self.constants)
+            | set(self.symbols.values())
         )
         for number, step in enumerate(self.steps):
             step.free = tuple(p for p, at in last.items() if at == number and p not in keep)
@@ -257,7 +255,7 @@ def _last(names: tuple[str, ...]) -> str:
 
 def _used(step: Launch | AtenCall) -> list[int]:
     if isinstance(step, Launch):
-        return [*step.inputs, *(o.slot for o in step.outputs)]
-    found: list[int] = [step.slot]
+        return [*step.inputs, *(o.register for o in step.outputs)]
+    found: list[int] = [step.register]
     torch.fx.node.map_arg((step.args, step.kwargs), lambda n: found.append(step.places[n]))
     return found

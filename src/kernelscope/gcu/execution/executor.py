@@ -20,33 +20,27 @@ from kernelscope.late_modules import loaded
 
 from .program import Program
 
-Slots = list[Any]
+Registers = list[Any]
 _empty = torch.empty_strided
 _CPU = torch.device("cpu")  # always given: the default device may be another
 
 
-@dataclass(frozen=True)
-class Sized:
-    """Sizes that may depend on the inputs."""
+def size_reader(sizes: tuple[Size, ...], symbols: dict[str, int]) -> Callable[[Registers], tuple[int, ...]]:
+    """A function from registers to sizes; `symbols` says in which register each symbol is."""
+    if all(isinstance(s, int) for s in sizes):
+        fixed = tuple(int(s) for s in sizes)
+        return lambda registers: fixed
+    import sympy
+    from torch.utils._sympy import functions
 
-    sizes: tuple[Size, ...]
-
-    def reader(self, symbols: dict[str, int]) -> Callable[[Slots], tuple[int, ...]]:
-        """A function from slots to numbers; `symbols` says in which slot each symbol is."""
-        if all(isinstance(s, int) for s in self.sizes):
-            fixed = tuple(int(s) for s in self.sizes)
-            return lambda slots: fixed
-        import sympy
-        from torch.utils._sympy import functions
-
-        names = sorted(set().union(*(symbols_in(s) for s in self.sizes)))
-        function = sympy.lambdify(
-            [sympy.Symbol(n, integer=True) for n in names],
-            [*map(_renamed, self.sizes)],
-            modules=[vars(functions), "math"],  # FloorDiv and its like are torch's own
-        )
-        places = [symbols[n] for n in names]
-        return lambda slots: tuple(int(x) for x in function(*(slots[p] for p in places)))
+    names = sorted(set().union(*(symbols_in(s) for s in sizes)))
+    function = sympy.lambdify(
+        [sympy.Symbol(n, integer=True) for n in names],
+        [*map(_renamed, sizes)],
+        modules=[vars(functions), "math"],  # FloorDiv and its like are torch's own
+    )
+    places = [symbols[n] for n in names]
+    return lambda registers: tuple(int(x) for x in function(*(registers[p] for p in places)))
 
 
 def _renamed(size: Size) -> Any:
@@ -68,9 +62,9 @@ def laid_out(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
 
 @dataclass
 class Output:
-    slot: int
-    shape: Callable[[Slots], tuple[int, ...]]
-    stride: Callable[[Slots], tuple[int, ...]]
+    register: int
+    shape: Callable[[Registers], tuple[int, ...]]
+    stride: Callable[[Registers], tuple[int, ...]]
     dtype: torch.dtype
     sizes: tuple[tuple[Size, ...], tuple[Size, ...]]  # what these compute
     static: tuple[tuple[int, ...], tuple[int, ...]] | None = None
@@ -84,7 +78,7 @@ class Launch:
     program: Program | None  # None: there is nothing to compute, only to allocate
     inputs: list[int]
     outputs: list[Output]
-    symbols: Callable[[Slots], tuple[int, ...]]
+    symbols: Callable[[Registers], tuple[int, ...]]
     arg_names: tuple[str, ...] = ()
     origin: str = ""
     source: str = ""
@@ -96,20 +90,20 @@ class Launch:
     sizes: tuple[Size, ...] = ()  # what `symbols` computes
     fx: tuple[torch.fx.Node, ...] = ()  # what the kernel computes
 
-    def __call__(self, slots: Slots) -> None:
-        tensors = [slots[i] for i in self.inputs]
+    def __call__(self, registers: Registers) -> None:
+        tensors = [registers[i] for i in self.inputs]
         for output in self.outputs:
             if output.static is not None:
                 made = _empty(*output.static, dtype=output.dtype, device=_CPU)
             else:
-                shape, stride = output.shape(slots), output.stride(slots)
+                shape, stride = output.shape(registers), output.stride(registers)
                 made = _empty(shape, stride, dtype=output.dtype, device=_CPU)
-            slots[output.slot] = made
+            registers[output.register] = made
             tensors.append(made)
         if self.entry is not None:
-            self.run(tensors, () if self.is_static else self.symbols(slots))
+            self.run(tensors, () if self.is_static else self.symbols(registers))
         for i in self.free:
-            slots[i] = None
+            registers[i] = None
 
     def run(self, tensors: Sequence[torch.Tensor], symbols: tuple[int, ...]) -> None:
         """The launch itself."""
@@ -129,28 +123,28 @@ class AtenCall:
     target: Any
     args: Any
     kwargs: dict[str, Any]
-    slot: int
+    register: int
     name: str
     is_view: bool = False
-    stride: Callable[[Slots], tuple[int, ...]] | None = None
+    stride: Callable[[Registers], tuple[int, ...]] | None = None
     sizes: tuple[Size, ...] = ()  # what `stride` computes
     fx: tuple[torch.fx.Node, ...] = ()
     origin: str = ""
     free: tuple[int, ...] = ()
     graph: CompiledGraph | None = None
 
-    def __call__(self, slots: Slots) -> None:
+    def __call__(self, registers: Registers) -> None:
         def value(x: torch.fx.Node) -> Any:
-            return slots[self.places[x]]
+            return registers[self.places[x]]
 
         args = torch.fx.node.map_arg(self.args, value)
         kwargs = torch.fx.node.map_arg(self.kwargs, value)
         result = self.run(args, kwargs)
         if self.stride is not None:  # ATen may choose another layout than it had announced
-            result = laid_out(result, self.stride(slots))
-        slots[self.slot] = result
+            result = laid_out(result, self.stride(registers))
+        registers[self.register] = result
         for i in self.free:
-            slots[i] = None
+            registers[i] = None
 
     places: dict[torch.fx.Node, int] = field(default_factory=dict)
 
@@ -162,8 +156,8 @@ class AtenCall:
 class Check:
     """The strides that an input must have."""
 
-    slot: int
-    stride: Callable[[Slots], tuple[int, ...]]
+    register: int
+    stride: Callable[[Registers], tuple[int, ...]]
     sizes: tuple[Size, ...]  # what it computes
 
 
@@ -188,11 +182,10 @@ class CompiledGraph:
     name: str
     direction: str
     inputs: int
-    slots: int
     steps: list[Launch | AtenCall]
-    outputs: list[Any]  # slots, or constants
+    outputs: list[Any]  # registers, or constants
     constants: dict[int, Any] = field(default_factory=dict)
-    names: list[str] = field(default_factory=list)  # by slot
+    names: list[str] = field(default_factory=list)  # by register
     compile_id: str = ""
     # Strides that inputs must have.
     checks: list[Check] = field(default_factory=list)
@@ -205,22 +198,22 @@ class CompiledGraph:
         self.path = f"{self.name}.py" if number == 1 else f"{self.name}.{number}.py"
 
     def __call__(self, args: list[Any]) -> list[Any]:
-        slots: Slots = [*args, *([None] * (self.slots - len(args)))]
+        registers: Registers = [*args, *([None] * (len(self.names) - len(args)))]
         args.clear()
         for place, constant in self.constants.items():
-            slots[place] = constant
+            registers[place] = constant
         for check in self.checks:
-            slots[check.slot] = laid_out(slots[check.slot], check.stride(slots))
+            registers[check.register] = laid_out(registers[check.register], check.stride(registers))
         for step in self.steps:
-            step(slots)
-        return [slots[o.slot] if isinstance(o, Result) else o for o in self.outputs]
+            step(registers)
+        return [registers[o.register] if isinstance(o, Result) else o for o in self.outputs]
 
 
 @dataclass(frozen=True)
 class Result:
-    """An output that is in a slot."""
+    """An output that is in a register."""
 
-    slot: int
+    register: int
 
 
 loaded(__name__)

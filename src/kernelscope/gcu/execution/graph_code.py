@@ -64,10 +64,10 @@ class _Writer:
         if given:
             self._add(f"{', '.join(given)}{',' if len(given) == 1 else ''} = args")
         self._add("args.clear()")
-        for slot in graph.constants:
-            self._add(f"{graph.names[slot]} = constants[{graph.names[slot]!r}]")
+        for register in graph.constants:
+            self._add(f"{graph.names[register]} = constants[{graph.names[register]!r}]")
         for check in graph.checks:
-            name = graph.names[check.slot]
+            name = graph.names[check.register]
             self._add(f"{name} = laid_out({name}, {_tuple(check.sizes)})")
         for number, step in enumerate(graph.steps):
             if isinstance(step, Launch):
@@ -75,8 +75,8 @@ class _Writer:
             else:
                 self._aten(number, step)
             if step.free:
-                self._add(f"del {', '.join(graph.names[slot] for slot in step.free)}")
-        results = [graph.names[o.slot] if isinstance(o, Result) else _value(o) for o in graph.outputs]
+                self._add(f"del {', '.join(graph.names[register] for register in step.free)}")
+        results = [graph.names[o.register] if isinstance(o, Result) else _value(o) for o in graph.outputs]
         self._add(f"return ({', '.join(results)}{',' if len(results) == 1 else ''})")
         return GraphCode("\n".join(self._lines) + "\n", self._at)
 
@@ -91,10 +91,10 @@ class _Writer:
     def _launch(self, number: int, step: Launch) -> None:
         names = self._graph.names
         for output in step.outputs:
-            self._add(f"{names[output.slot]} = {_allocation(output)}")
+            self._add(f"{names[output.register]} = {_allocation(output)}")
         if step.entry is None:
             return  # nothing to compute
-        inputs, outputs = [names[i] for i in step.inputs], [names[o.slot] for o in step.outputs]
+        inputs, outputs = [names[i] for i in step.inputs], [names[o.register] for o in step.outputs]
         sizes = [_size(s) for s in step.sizes]
         arguments = [*inputs, *sizes[: step.scalars], *outputs, *sizes[step.scalars :]]
         self._mark(number, step.kernel.name)
@@ -106,7 +106,7 @@ class _Writer:
 
         args = torch.fx.node.map_arg(step.args, named)
         kwargs = torch.fx.node.map_arg(step.kwargs, named)
-        target = self._graph.names[step.slot]
+        target = self._graph.names[step.register]
         if getattr(step.target, "__name__", "") == "getitem":
             self._add(f"{target} = {_value(args[0])}[{_value(args[1])}]")
             return

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from kernelscope.gcu.lowering.dag import ELEMENT, Access, Dag, Node
 from kernelscope.gcu.lowering.fuse import Hint, collapse, external, plan
-from kernelscope.gcu.lowering.sizes import Size, product, times
+from kernelscope.gcu.lowering.sizes import Size, is_zero, product, times
 
 from .kernels import Kernel, Names, identifier, needed_outside
 from .matmul import matmul_body
@@ -35,24 +37,24 @@ def _kernel(nodes: tuple[Node, ...], dag: Dag, hint: Hint, threads: int, name: s
     if all(_is_empty(n) for n in nodes):
         return Kernel(name, nodes=tuple(n.name for n in nodes), outputs=[n.output for n in nodes])
     if nodes[0].kind == "matmul":
-        return _wrap(name, nodes, list(nodes[0].reads), [nodes[0].output], dag, threads, _matmul)
+        one = nodes[0]
+        return _wrap(
+            name, nodes, list(one.reads), [one.output], dag, partial(matmul_body, one, threads=threads)
+        )
     if nodes[0].kind == "cat":
-        return _wrap(name, nodes, list(nodes[0].reads), [nodes[0].output], dag, threads, _cat)
+        return _wrap(name, nodes, list(nodes[0].reads), [nodes[0].output], dag, partial(_cat, nodes[0]))
     made = plan(nodes, hint)
     assert made is not None, f"group {[n.name for n in nodes]} has no plan"
     inputs, outputs = list(external(made)), needed_outside(made, dag)
     if not outputs:
         return None
 
-    def body(names: Names, _: int) -> list[str]:
-        kind = RowsBody if made.reduced else PointwiseBody
-        return kind(made, names, outputs, hint, threads).lines()
-
-    return _wrap(name, nodes, inputs, outputs, dag, threads, lambda n, d, t: body(n, t))
+    kind = RowsBody if made.reduced else PointwiseBody
+    return _wrap(name, nodes, inputs, outputs, dag, lambda n: kind(made, n, outputs, hint, threads).lines())
 
 
 def _is_empty(n: Node) -> bool:
-    return any(isinstance(s, int) and s == 0 for s in n.shape)
+    return any(is_zero(s) for s in n.shape)
 
 
 def _wrap(
@@ -61,11 +63,10 @@ def _wrap(
     inputs: list[str],
     outputs: list[str],
     dag: Dag,
-    threads: int,
-    make: object,
+    body_of: Callable[[Names], list[str]],
 ) -> Kernel:
     names = Names(dag, [*inputs, *outputs])
-    lines: list[str] = make(names, (dag, nodes), threads)  # type: ignore[operator]
+    lines = body_of(names)
     kernel = Kernel(name, inputs, outputs, nodes=tuple(n.name for n in nodes))
     for n in nodes:
         names.symbols |= n.symbols
@@ -87,19 +88,14 @@ def _wrap(
     return kernel
 
 
-def _matmul(names: Names, given: tuple[Dag, tuple[Node, ...]], threads: int) -> list[str]:
-    return matmul_body(given[1][0], names, threads)
-
-
-def _cat(names: Names, given: tuple[Dag, tuple[Node, ...]], threads: int) -> list[str]:
+def _cat(node: Node, names: Names) -> list[str]:
     """Each part is copied to where it belongs in the result."""
-    node = given[1][0]
     assert node.stores is not None
     lines: list[str] = []
     for number, (access, (shape, offset)) in enumerate(
         zip(node.inputs, node.metadata["pieces"], strict=True)
     ):
-        if any(isinstance(s, int) and s == 0 for s in shape):
+        if any(is_zero(s) for s in shape):
             continue
         stores = Access(node.stores.buffer, node.stores.strides, offset)
         dims = list(shape)

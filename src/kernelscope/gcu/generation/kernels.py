@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from kernelscope.gcu.choreo.syntax.tree import SCALARS
 from kernelscope.gcu.lowering.dag import ELEMENT, INDEX, Access, Buffer, Dag
 from kernelscope.gcu.lowering.fuse import Plan
-from kernelscope.gcu.lowering.sizes import Size, equal, literal, product, symbols_in, times
+from kernelscope.gcu.lowering.sizes import Size, equal, is_one, is_zero, literal, product, symbols_in, times
 
 _RESERVED_WORDS = (
     "local", "shared", "global", "parallel", "by", "with", "foreach", "in", "if", "else", "while",
@@ -108,24 +108,20 @@ class Names:
     def _flat(self, access: Access, index: list[str]) -> str:
         terms = []
         for at, stride in zip(index, access.strides, strict=True):
-            if (isinstance(stride, int) and stride == 0) or at == "0":
+            if is_zero(stride) or at == "0":
                 continue
-            one = isinstance(stride, int) and stride == 1
+            one = is_one(stride)
             terms.append(f"({at})" if one else f"({at}) * ({self.size(stride)})")
-        if not (isinstance(access.offset, int) and access.offset == 0):
+        if not is_zero(access.offset):
             terms.append(f"({self.size(access.offset)})")
         return " + ".join(terms) or "0"
 
 
 def covers(access: Access, dims: list[Size], buffer: Buffer) -> list[int] | None:
     """The dimensions whose indices, in order, are the indices of the whole buffer; None if it is not that."""
-    if not (isinstance(access.offset, int) and access.offset == 0) or not buffer.is_dense:
+    if not is_zero(access.offset) or not buffer.is_dense:
         return None
-    used = [
-        i
-        for i, s in enumerate(access.strides)
-        if not (isinstance(s, int) and s == 0) and not (isinstance(dims[i], int) and dims[i] == 1)
-    ]
+    used = [i for i, s in enumerate(access.strides) if not is_zero(s) and not is_one(dims[i])]
     step: Size = 1
     for i in reversed(used):
         if not equal(access.strides[i], step):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelscope.gcu.lowering.dag import Access, Node
-from kernelscope.gcu.lowering.sizes import Size
+from kernelscope.gcu.lowering.sizes import Size, is_one
 
 from .kernels import Names
 
@@ -44,7 +44,7 @@ def matmul_body(n: Node, names: Names, threads: int) -> list[str]:
 
 
 def _is_one(size: Size) -> bool:
-    return isinstance(size, int) and size == 1
+    return is_one(size)
 
 
 def _strips(

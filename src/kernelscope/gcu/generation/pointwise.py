@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kernelscope.gcu.lowering.dag import ELEMENT, Access, Node
 from kernelscope.gcu.lowering.fuse import Hint, Plan, collapse
-from kernelscope.gcu.lowering.sizes import Size, product
+from kernelscope.gcu.lowering.sizes import Size, is_one, product
 
 from .kernels import Names, covers, identifier
 
@@ -134,7 +134,7 @@ class PointwiseBody(Bodies):
     def _is_plain(self) -> bool:
         accesses = [self._over(a) for a in (*self._outside().values(), *self.made.stores.values())]
         every = list(range(len(self.dims)))
-        ones = any(isinstance(d, int) and d == 1 for d in self.dims)
+        ones = any(is_one(d) for d in self.dims)
         return not ones and all(
             a.buffer != "#" and covers(a, self.dims, self.names.buffer(a.buffer)) == every for a in accesses
         )

@@ -54,7 +54,6 @@ class RowsBody(Bodies):
         self.reduced = [i for i, c in enumerate(self.classes) if c == _REDUCED]
         self.threads = threads
         self._kept = kept(made)
-        self._tag = ""
 
     def _classes(self) -> list[int]:
         made = self.made
@@ -93,7 +92,7 @@ class RowsBody(Bodies):
             last = len(self.dims) - 1
             units.append((last, int(self.dims[last]) // self.width))
         if not units:
-            return ["parallel p by 1 {", *("  " + line for line in self._unit({}, "a")), "}"]
+            return ["parallel p by 1 {", *("  " + line for line in self._unit({})), "}"]
         sizes = [self.hint(s) for _, s in units]
         enough = [k for k, s in enumerate(sizes) if s >= self.threads]
         pd = enough[0] if enough else sizes.index(max(sizes))
@@ -117,13 +116,13 @@ class RowsBody(Bodies):
         at = {i: index[k] for k, (i, _) in enumerate(units)}
         at[units[pd][0]] = f"p # {index[pd]}"
         head = f"foreach {{{', '.join(index)}}} in [{', '.join(sizes)}] {{"
-        return [head, *("  " + line for line in self._unit(at, "a")), "}"]
+        return [head, *("  " + line for line in self._unit(at)), "}"]
 
     def _rest(self, units: list[tuple[int, Size]], pd: int, share: str, threads: int) -> list[str]:
         index = {k: f"o{k}" for k in range(len(units)) if k != pd}
         at = {i: index.get(k, "") for k, (i, _) in enumerate(units)}
         at[units[pd][0]] = f"(({share}) * {threads} + p)"
-        body = self._unit(at, "b")
+        body = self._unit(at)
         if not index:
             return body
         sizes = [self.names.size(units[k][1]) for k in index]
@@ -132,7 +131,7 @@ class RowsBody(Bodies):
 
     # -- one unit --------------------------------------------------------------------------------------
 
-    def _unit(self, at: dict[int, str], tag: str) -> list[str]:
+    def _unit(self, at: dict[int, str]) -> list[str]:
         index = [at.get(i, "") for i in range(len(self.dims))]
         for number_, i in enumerate(self.reduced):
             index[i] = f"r{number_}"
@@ -175,7 +174,7 @@ class RowsBody(Bodies):
             lines.append(f"wait {', '.join(tiles.values())};")
         return lines, reads
 
-    def _read(self, n: Node, reads: dict[tuple[str, int], str], level: int, *, in_pass: bool) -> list[str]:
+    def _read(self, n: Node, reads: dict[tuple[str, int], str], level: int) -> list[str]:
         found = []
         for place, a in enumerate(n.inputs):
             source = self.source.get(a.buffer)
@@ -201,7 +200,7 @@ class RowsBody(Bodies):
         for n in self.made.nodes:
             if n.name in self.made.full or self.made.level[n.name] != level:
                 continue
-            text = self.value(n, self._read(n, reads, level, in_pass=False))
+            text = self.value(n, self._read(n, reads, level))
             if self.width:
                 declared.append(f"local {n.compute} [{self.width}] a_{n.name};")
                 body.append(f"a_{n.name}.at(v) = {text};")
@@ -227,7 +226,7 @@ class RowsBody(Bodies):
         used = self._used_in_pass(now)
         body += self._again(now, level, reads)
         for n in now:
-            given = self._read(n, reads, level, in_pass=True)
+            given = self._read(n, reads, level)
             text = self.value(n, given)
             if self._normalises(n):
                 lines.append(f"f32 i_{n.name} = 1.0f / {given[1]};")
@@ -270,7 +269,7 @@ class RowsBody(Bodies):
         wanted = {a.buffer for n in now for a in n.inputs}
         cheap = repeated(self.made)
         return [
-            f"{n.compute} {self.variable(n)} = {self.value(n, self._read(n, reads, level, in_pass=True))};"
+            f"{n.compute} {self.variable(n)} = {self.value(n, self._read(n, reads, level))};"
             for n in self.made.nodes
             if n.name in cheap and n.output in wanted and self.made.level[n.name] < level
         ]

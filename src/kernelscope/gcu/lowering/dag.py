@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 import torch
 
-from .sizes import Size, contiguous_strides, equal, literal, product, times
+from .sizes import Size, contiguous_strides, equal, is_one, is_zero, literal, product, times
 
 ELEMENT = {
     torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16",
@@ -47,7 +46,7 @@ class Buffer:
     @property
     def order(self) -> list[int]:
         """Its dimensions from the slowest to the fastest in memory, sizes of 1 left out."""
-        real = [i for i, s in enumerate(self.shape) if not (isinstance(s, int) and s == 1)]
+        real = [i for i, s in enumerate(self.shape) if not is_one(s)]
         return sorted(real, key=lambda i: _weight(self.stride[i]), reverse=True)
 
     @property
@@ -140,7 +139,7 @@ class Node:
 
 
 def _placed(a: Access) -> str:
-    offset = "" if isinstance(a.offset, int) and a.offset == 0 else f"+{literal(a.offset)}"
+    offset = "" if is_zero(a.offset) else f"+{literal(a.offset)}"
     return f"<{', '.join(map(literal, a.strides))}>{offset}"
 
 
@@ -206,11 +205,3 @@ class Dag:
         for a, b in self.edges():
             if place[a] > place[b]:
                 raise GraphError(f"after {after}: {b} is in an earlier group than {a}, which it needs")
-
-
-def replaced(nodes: Iterable[Node], changes: dict[str, Node]) -> list[Node]:
-    return [changes.get(n.name, n) for n in nodes]
-
-
-def with_inputs(node: Node, inputs: Sequence[Access]) -> Node:
-    return replace(node, inputs=tuple(inputs))

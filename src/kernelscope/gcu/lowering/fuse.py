@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from .dag import INDEX, Access, Dag, Node
-from .sizes import Size, equal, product, refine, spread, times
+from .sizes import Size, equal, is_one, product, refine, spread, times
 
 ROW_ELEMENTS = 32 << 10  # that may be kept between the passes over a row
 NODES = 64  # in one kernel
@@ -118,7 +118,7 @@ def _reads_in_place(made: Plan) -> bool:
 
 
 def _same(a: Sequence[Size], b: Sequence[Size], dims: Sequence[Size]) -> bool:
-    return all((isinstance(d, int) and d == 1) or equal(x, y) for x, y, d in zip(a, b, dims, strict=True))
+    return all(is_one(d) or equal(x, y) for x, y, d in zip(a, b, dims, strict=True))
 
 
 def _levels(made: Plan) -> bool:

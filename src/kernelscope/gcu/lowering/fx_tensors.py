@@ -9,7 +9,7 @@ import torch
 import torch.fx
 
 from .dag import Access
-from .sizes import Size, equal, sizes_of
+from .sizes import Size, equal, is_one, sizes_of
 
 
 class Refused(Exception):
@@ -33,7 +33,7 @@ class Strided:
             raise Refused("its operand has more dimensions than its result")
         strides: list[Size] = [0] * missing
         for own, stride, extent in zip(self.shape, self.stride, shape[missing:], strict=True):
-            if isinstance(own, int) and own == 1:
+            if is_one(own):
                 strides.append(0)
             elif equal(own, extent):
                 strides.append(stride)

@@ -14,7 +14,7 @@ from .fx_tensors import Refused, Strided, is_tensor, strided
 from .operators import LISTS_OF_VIEWS, VIEWS
 from .pointwise import PointwiseLowering
 from .shapes import ShapeLowering
-from .sizes import Size, contiguous_strides, equal, size_of, sizes_of, supported, symbols_in
+from .sizes import Size, contiguous_strides, equal, is_one, is_zero, size_of, sizes_of, supported, symbols_in
 
 
 @dataclass
@@ -213,7 +213,7 @@ class _Lowering(PointwiseLowering, ShapeLowering):
         """A node and the buffer that it computes."""
         out_shape, out_stride, dtype = output
         buffer = Buffer(self.unique(name), out_shape, out_stride, dtype)
-        if not buffer.is_dense and not (isinstance(buffer.numel, int) and buffer.numel == 0):
+        if not buffer.is_dense and not is_zero(buffer.numel):
             self._taken.discard(buffer.name)
             raise Refused("its result has gaps in memory")
         self.out.dag.buffers[buffer.name] = buffer
@@ -247,8 +247,7 @@ def _shares(node: torch.fx.Node) -> bool:
     assert isinstance(base, torch.fx.Node)
     shape, stride = (sizes_of(x) for x in (base.meta["val"].shape, base.meta["val"].stride()))
     return all(
-        equal(a, b) or (isinstance(s, int) and s == 1)
-        for a, b, s in zip(stride, contiguous_strides(shape), shape, strict=True)
+        equal(a, b) or is_one(s) for a, b, s in zip(stride, contiguous_strides(shape), shape, strict=True)
     )
 
 

@@ -83,9 +83,7 @@ class PointwiseLowering:
             raise Refused("no lowering for these arguments")
         self.elementwise(node, name, rule, operands)
 
-    def elementwise(
-        self, node: torch.fx.Node, name: str, rule: Pointwise, operands: Sequence[Any], extra: str = ""
-    ) -> None:
+    def elementwise(self, node: torch.fx.Node, name: str, rule: Pointwise, operands: Sequence[Any]) -> None:
         """One node that computes `rule.body` of its operands."""
         compute = self._promoted(rule.promotion, operands)
         if kind_of(compute) not in rule.kinds:

@@ -13,7 +13,7 @@ from .fx_tensors import Refused, Strided
 from .operators import REDUCTIONS
 from .operators import number as number_literal
 from .pointwise import cast, compute_type, rounded
-from .sizes import Size, literal, product, symbols_in, times
+from .sizes import Size, is_one, is_zero, literal, product, symbols_in, times
 
 
 class ShapeLowering:
@@ -52,7 +52,7 @@ class ShapeLowering:
         counted = product(given.shape[d] for d in reduced)
         if not isinstance(correction, int | float) or not dtype.is_floating_point or not reduced:
             raise Refused("no lowering for these arguments")
-        if any(isinstance(s, int) and s == 0 for s in given.shape) or self.hint(counted) < 2:
+        if any(is_zero(s) for s in given.shape) or self.hint(counted) < 2:
             raise Refused("a variance of fewer than two numbers")
         compute = compute_type(dtype)
         wide = {"f32": torch.float32, "f64": torch.float64}[compute]
@@ -99,10 +99,10 @@ class ShapeLowering:
         counted = product(given.shape[d] for d in reduced)
         how = REDUCTIONS[name]
         text = cast("$0", given.dtype, torch.bool if name in ("any", "all") else dtype)
-        if all(isinstance(given.shape[d], int) and given.shape[d] == 1 for d in reduced):
+        if all(is_one(given.shape[d]) for d in reduced):
             self._copied(node, name, given, keep, reduced, text)
             return
-        if any(isinstance(s, int) and s == 0 for s in given.shape):
+        if any(is_zero(s) for s in given.shape):
             raise Refused("a reduction over no elements")
         stores = self._stores(given.shape, reduced, out_stride, keep)
         compute = compute_type(dtype)

@@ -26,6 +26,14 @@ def sizes_of(values: Iterable[Any]) -> tuple[Size, ...]:
     return tuple(size_of(v) for v in values)
 
 
+def is_zero(size: Size) -> bool:
+    return isinstance(size, int) and size == 0
+
+
+def is_one(size: Size) -> bool:
+    return isinstance(size, int) and size == 1
+
+
 def equal(a: Size, b: Size) -> bool:
     """Whether they are the same for every input."""
     if isinstance(a, int) and isinstance(b, int):
@@ -78,7 +86,7 @@ def refine(shapes: Sequence[Sequence[Size]], hint: Callable[[Size], int]) -> tup
     bounds: list[Size] = []
     for shape in shapes:
         step: Size = 1
-        for extent in reversed([s for s in shape if not (isinstance(s, int) and s == 1)]):
+        for extent in reversed([s for s in shape if not is_one(s)]):
             step = times(step, extent)
             if not any(equal(step, known) for known in bounds):
                 bounds.append(step)
@@ -102,7 +110,7 @@ def spread(shape: Sequence[Size], strides: Sequence[Size], dims: Sequence[Size])
     found: list[Size] = []
     at = len(dims)
     for extent, stride in reversed(list(zip(shape, strides, strict=True))):
-        if isinstance(extent, int) and extent == 1:
+        if is_one(extent):
             continue
         covered: Size = 1
         while not equal(covered, extent):

@@ -32,7 +32,7 @@ def variables() -> dict[str, Any]:
     while frame is not None:
         step: Any = frame.f_locals.get("self")
         if frame.f_globals.get("__name__") == _EXECUTOR and getattr(step, "graph", None) is not None:
-            return dict(zip(step.graph.names, frame.f_locals["slots"], strict=True))
+            return dict(zip(step.graph.names, frame.f_locals["registers"], strict=True))
         frame = frame.f_back
     return {}
 

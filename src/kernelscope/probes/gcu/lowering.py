@@ -39,7 +39,7 @@ def _lowered(compiled: Any, done: Any) -> LoweredGraph:
                 graph.inputs[lowered.renamed.get(node.name, node.name)] = node
         for step in compiled.steps:
             if getattr(step, "is_view", False) and step.fx:
-                graph.views[compiled.names[step.slot]] = step.fx[0]
+                graph.views[compiled.names[step.register]] = step.fx[0]
         for made in lowered.dag.nodes:
             nodes = [fx[name] for name in made.fx if _holds(lowered, made, name)]
             if nodes:

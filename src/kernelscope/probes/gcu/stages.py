@@ -116,7 +116,7 @@ class GcuStages:
                 continue  # it launches nothing
             kernel = getattr(step, "kernel", None)
             name = kernel.name if kernel is not None else operator_name(step.target)
-            buffers = tuple(kernel.outputs) if kernel is not None else (compiled.names[step.slot],)
+            buffers = tuple(kernel.outputs) if kernel is not None else (compiled.names[step.register],)
             nodes = tuple(self._provenance.origin(graph, node) for node in step.fx)
             self._context.emit(Provenance(graph.id, name, number, buffers, nodes))
 

@@ -32,12 +32,11 @@ class Loops(Transfers):
         shares = any(
             getattr(n, "scope", "") == "shared" or getattr(n, "target", "") == "shared" for n in nodes(s.body)
         )
-        bounds = " × ".join(shown(dims) for _, dims in counted)
         self.parallel.append(", ".join(f"{'/'.join(n) or '_'} by {shown(d)[1:-1]}" for n, d in counted))
         # What threads of one block share is safe only if they run one after another, and what all of them
         # write only if all of them do.
         runs_at_once = (len(counted) == 2 or not shares) and not self._is_written_by_all(s.body)
-        self._loops(counted, s, runs_at_once, bounds)
+        self._loops(counted, s, runs_at_once)
 
     def _is_written_by_all(self, body: tree.Block) -> bool:
         """Whether a scalar or a local buffer from outside is written."""
@@ -46,7 +45,7 @@ class Loops(Transfers):
         return any(isinstance(v, Scalar) or (isinstance(v, Data) and v.scope == "local") for v in found)
 
     def _loops(
-        self, counted: list[tuple[list[str], tuple[Dim, ...]]], s: tree.Parallel, at_once: bool, _: str
+        self, counted: list[tuple[list[str], tuple[Dim, ...]]], s: tree.Parallel, at_once: bool
     ) -> None:
         outer = self.scope
         self.expressions.scope = outer.inner(1)

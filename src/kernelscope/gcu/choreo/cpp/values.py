@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
 
@@ -123,7 +123,3 @@ class Scope:
 
     def inner(self, levels: int = 0) -> Scope:
         return Scope(self, {}, self.depth + levels)
-
-
-def at_offset(data: Data, offset: Dim, shape: tuple[Dim, ...], strides: tuple[Dim, ...]) -> Data:
-    return replace(data, offset=offset, shape=shape, strides=strides, is_dense=False)

@@ -55,9 +55,9 @@ class Cursor:
     def token(self) -> Token:
         return self._tokens[self._at]
 
-    def peek(self, ahead: int = 1) -> Token:
-        rest = [t for t in self._tokens[self._at :] if t.kind != "comment"]
-        return rest[min(ahead, len(rest) - 1)]
+    def peek(self) -> Token:
+        rest = (t for t in self._tokens[self._at + 1 :] if t.kind != "comment")
+        return next(rest, self.token)
 
     def next(self) -> Token:
         token = self.token

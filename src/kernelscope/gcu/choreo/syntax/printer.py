@@ -52,8 +52,8 @@ def _block(body: tree.Block, depth: int) -> list[str]:
     return lines
 
 
-def _nested(head: str, body: tree.Block, tail: str = "}") -> list[str]:
-    return [f"{head} {{", *_block(body, 1), tail]
+def _nested(head: str, body: tree.Block) -> list[str]:
+    return [f"{head} {{", *_block(body, 1), "}"]
 
 
 def _stmt(s: tree.Stmt) -> list[str]:
