@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -26,72 +26,10 @@ from kernelscope.store.writer import Writer
 _OTHERS = 10_000  # calls that other threads may have made within an instant
 
 
-class Sink(Protocol):
-    """What a recording wants of it."""
-
-    @property
-    def run(self) -> Run: ...
-
-    @property
-    def noted(self) -> list[Finding]:
-        """The findings so far."""
-
-    wants_ends: bool  # whether it must know when a noted launch is over
-
-    @property
-    def has_failed(self) -> bool: ...
-
-    @property
-    def note(self) -> Callable[[CompactCall], Any]: ...
-
-    def next_key(self) -> int: ...
-    def enter(self, call: Call) -> None: ...
-
-    def position(self, call: Call) -> int:
-        """The index that a call which was entered will have in the run."""
-
-    def noted_position(self, entry: CompactCall, end: Any) -> int:
-        """The same of a note; `end` is what taking it returned. -1 when it was not kept."""
-
-    def leave(self, call: Call, stream: int | None) -> None:
-        """A call is over; `stream` is where it was enqueued, if it was."""
-
-    def note_failed(self, graph_call: int, line: int, message: str) -> None: ...
-    def graph_call(self, execution: GraphCall, *, is_paused: bool) -> None: ...
-    def mark(self, kind: str, text: str) -> None: ...
-    def finding(self, finding: Finding) -> None: ...
-    def set_metadata(self, key: str, value: Any) -> None: ...
-
-    def compiled(self, record: Record) -> None:
-        """The compiler did something."""
-
-    def settings(self, found: dict[str, dict[str, Any]]) -> None:
-        """Of torch, that are not its defaults; told again when they have changed."""
-
-    def awaits_time(self, call: Call) -> None:
-        """How long it took will be told later."""
-
-    def took(self, index: int, nanoseconds: int) -> None: ...
-
-    def read_slots_with(self, fingerprinter: Fingerprinter | None) -> None:
-        """What reads the fingerprints of calls that were planned."""
-
-    def open(self) -> None:
-        """Before a recording opens, which DebugMode does several times with one."""
-
-    def use_steady_sites(self) -> None:
-        """Keep the steady sites that compact calls refer to from now on."""
-
-    def close(self) -> None: ...
-
-    def forget(self) -> None:
-        """In a forked child: it is its parent's."""
-
-
 class MemorySink:
     """A run that is kept as Python objects."""
 
-    wants_ends = False
+    wants_ends = False  # whether it must know when a noted launch is over
     has_failed = False
 
     def __init__(self, info: RunInfo, *, keeps_calls: bool = True) -> None:
@@ -129,9 +67,11 @@ class MemorySink:
             self.run.entries.append(call)
 
     def position(self, call: Call) -> int:
+        """The index that a call which was entered will have in the run."""
         return self._last(call)
 
     def noted_position(self, entry: CompactCall, end: Any) -> int:
+        """The same for a note; `end` is what taking it returned. -1 when it was not kept."""
         return self._last(entry)
 
     def _last(self, entry: Call | CompactCall) -> int:
@@ -143,7 +83,7 @@ class MemorySink:
         return -1
 
     def leave(self, call: Call, stream: int | None) -> None:
-        """It stands in the run already."""
+        """A call is over; `stream` is where it was enqueued, if it was."""
 
     def note_failed(self, graph_call: int, line: int, message: str) -> None:
         for entry in reversed(self.run.entries):
@@ -177,7 +117,7 @@ class MemorySink:
         self.run.compiler_settings = found
 
     def set_metadata(self, key: str, value: Any) -> None:
-        """Who made the recording can ask it."""
+        """A run in memory keeps no metadata: the recording has it."""
 
     def awaits_time(self, call: Call) -> None:
         self._timed[call.index] = call
@@ -266,8 +206,11 @@ class DiskSink:
         return TensorSaver(self.writer, config.max_tensors, _unrecorded, config.save_call)
 
 
+Sink = MemorySink | DiskSink
+
+
 def _drop(entry: CompactCall) -> None:
-    """Nobody reads it."""
+    """Of a recording that keeps no calls."""
 
 
 @contextmanager

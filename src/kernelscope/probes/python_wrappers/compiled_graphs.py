@@ -183,36 +183,29 @@ class CompiledGraphs(PatchSet):
             return None, None
         path = str(namespace.get("__file__", "<wrapper>"))
         wrapper = self._hooked.get(id(namespace)) or self._hook_wrapper(compiled, namespace, path)
-        graph = Graph(
+        return self._graph(compiled, wrapper.aot_name, path), wrapper
+
+    def _graph(self, compiled: Any, name: str, path: str = "") -> Graph:
+        return Graph(
             id=next(self._ids),
             direction=direction_of(compiled),
-            name=wrapper.aot_name,
+            name=name,
             compile_id=self._compile_ids.get(id(compiled), ""),
             cache_key=compiled._fx_graph_cache_key or "",
             source=compiled.source_code,
             path=path,
         )
-        return graph, wrapper
 
     def _hook_cpp_wrapper(self, compiled: Any) -> tuple[Graph, CppWrapped]:
-        direction = direction_of(compiled)
-        linemap = compiled.cache_linemap or []
         wrapper = CppWrapped(
             self._cpp_wrappers,
-            optimizes=any(_OPTIMIZERS in (trace or "") for _, trace in linemap),
+            optimizes=_is_optimizer(compiled),
             is_cuda="cuda" in compiled.device_types,
             origin=self._called_from(compiled)[1],
         )
         number = compiled.fx_kwargs.get("graph_id")
-        graph = Graph(
-            id=next(self._ids),
-            direction=direction,
-            name=f"{number}_{direction}" if number is not None else "",
-            compile_id=self._compile_ids.get(id(compiled), ""),
-            cache_key=compiled._fx_graph_cache_key or "",
-            source=compiled.source_code,
-        )
-        return graph, wrapper
+        name = f"{number}_{direction_of(compiled)}" if number is not None else ""
+        return self._graph(compiled, name), wrapper
 
     def _hook_wrapper(self, compiled: Any, namespace: dict[str, Any], path: str) -> HookedWrapper:
         text, codes = read_with_births(compiled.source_code, namespace)
@@ -224,7 +217,7 @@ class CompiledGraphs(PatchSet):
             text,
             codes,
             launches,
-            optimizes=any(_OPTIMIZERS in (trace or "") for _, trace in linemap),
+            optimizes=_is_optimizer(compiled),
             is_cuda="cuda" in compiled.device_types,
         )
         hooked.hook()
@@ -236,6 +229,10 @@ class CompiledGraphs(PatchSet):
         if direction_of(compiled) != "backward":
             self._codes[number] = compiled_user_code(), caller_frames(limit=100)
         return self._codes.get(number) or (None, caller_frames(limit=100))
+
+
+def _is_optimizer(compiled: Any) -> bool:
+    return any(_OPTIMIZERS in (trace or "") for _, trace in compiled.cache_linemap or [])
 
 
 def _follow(wrapper: _Wrapper, ended: int = -1) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 
@@ -15,22 +14,13 @@ from kernelscope.recording.sinks import Sink
 from .device_times import EventTimes, TracedTimes
 
 
-class DeviceTimes(Protocol):
-    """Tells the sink, sooner or later, how long a call ran on a GPU."""
-
-    def start(self) -> None: ...
-    def enter(self, call: int) -> None: ...
-    def leave(self) -> None: ...
-    def stop(self) -> None: ...
-
-
 class CallTimes:
     """The times of a recording's calls."""
 
     def __init__(self, sink: Sink, finding: Callable[[Finding], None]) -> None:
         self._sink = sink
         self._finding = finding
-        self.on_device: DeviceTimes | None = None
+        self.on_device: TracedTimes | EventTimes | None = None
 
     def start(self) -> None:
         if not torch.cuda.is_available():
