@@ -358,7 +358,7 @@ def test_numbering_finds_a_free_name(tmp_path: Path) -> None:
 
 def test_a_damaged_tensor(tmp_path: Path) -> None:
     file = tmp_path / "0123.safetensors"
-    with pytest.raises(RunError, match="was dropped to stay within"):
+    with pytest.raises(RunError, match="was deleted to stay within"):
         read_tensor(file)
     for content in (b"", b"\xff" * 100, b'\x08\0\0\0\0\0\0\0{"a": 1}', (1 << 60).to_bytes(8, "little")):
         file.write_bytes(content)
