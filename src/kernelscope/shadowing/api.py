@@ -30,20 +30,17 @@ def shadow(*, offload: bool = False, wrong: Callable[[Wrong], None] | None = Non
             compiled(x).sum().backward()
         print(result)
 
-    With `offload` the references are computed on the CPU, which spares the memory of a GPU. `wrong` is called
+    With `offload` the references are computed on the CPU, which saves GPU memory. `wrong` is called
     as soon as something is wrong.
     """
     result = ShadowResult()
-    try:
-        with listening(Session(result, offload=offload, wrong=wrong)):
-            yield result
-    finally:
-        result.is_done = True
+    with listening(Session(result, offload=offload, wrong=wrong)):
+        yield result
 
 
 @contextmanager
 def listening(session: Session) -> Iterator[None]:
-    """It hears of every graph that is compiled inside, and of every launch."""
+    """The session observes every graph that is compiled inside, and every launch."""
     hooks: list[Probe] = [
         Lowerings(session.lowered), GcuLowerings(session.lowered), FxStages(session.stage), session.results
     ]  # fmt: skip

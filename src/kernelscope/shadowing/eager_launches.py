@@ -14,7 +14,13 @@ import torch
 from kernelscope.events import GraphCall
 from kernelscope.fingerprint.torch_bits import quiet
 from kernelscope.probes.launch import Launch
-from kernelscope.shadowing.checks.launch_check import LaunchCheck, Pending, part_of, returned_outputs
+from kernelscope.shadowing.checks.launch_check import (
+    LaunchCheck,
+    Pending,
+    made_outputs,
+    part_of,
+    why_not_comparable,
+)
 from kernelscope.shadowing.reference.launch_nodes import LaunchNodes, Output
 
 from .graph_call_state import GraphCallState
@@ -122,18 +128,16 @@ class EagerLaunches(LaunchCheck):
             if not pending.nodes.given:
                 self._cannot(launch, "the FX nodes of this launch could not be evaluated")
             return
-        returned = returned_outputs(launch, pending.nodes)
-        is_replaced = False
+        made, is_replaced = made_outputs(launch, pending), False
         with torch.no_grad(), quiet():
             for tensor, before in pending.kept:
                 tensor.detach().copy_(before)
             for output in pending.nodes.outputs:
-                made: Any = (returned if output.index is None else pending.alive).get(output.name)
-                eager = part_of(pending.eager, output)
-                if not _fits(made, eager):
-                    self._cannot(launch, f"{output.argument} does not hold what its FX node gives")
+                target, eager = made[output.name], part_of(pending.eager, output)
+                if reason := why_not_comparable(target, eager):
+                    self._cannot(launch, f"{output.argument}: {reason}")
                     continue
-                made.detach().copy_(eager.reshape(made.shape))
+                target.detach().copy_(eager.reshape(target.shape))
                 is_replaced = True
         for argument, reason in pending.nodes.unchecked:
             self._cannot(launch, f"{argument}: {reason}")
@@ -162,16 +166,8 @@ def _is_whole(launch: Launch, pending: Pending) -> bool:
     nodes = pending.nodes
     if pending.eager is None or nodes.pieces or nodes.unchecked or nodes.given or launch.point.returns:
         return False
-    return all(_fits(pending.alive.get(o.name), part_of(pending.eager, o)) for o in nodes.outputs)
-
-
-def _fits(made: Any, eager: Any) -> bool:
-    return (
-        isinstance(made, torch.Tensor)
-        and isinstance(eager, torch.Tensor)
-        and made.numel() == eager.numel()
-        and made.dtype == eager.dtype
-    )
+    outputs = ((pending.alive.get(o.name), part_of(pending.eager, o)) for o in nodes.outputs)
+    return not any(why_not_comparable(made, eager) for made, eager in outputs)
 
 
 def _copies_of_inputs(launch: Launch) -> list[tuple[torch.Tensor, torch.Tensor]]:

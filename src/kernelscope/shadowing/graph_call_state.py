@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch.fx import Node
-from torch.utils._pytree import tree_flatten
 
 from kernelscope.probes.compilation.lowering import LoweredGraph
 from kernelscope.shadowing.checks.returned_values import Places, Returned, places_of
@@ -18,6 +17,7 @@ from kernelscope.shadowing.reference.node_kinds import (
     is_uninitialised,
     is_user_kernel,
     is_view,
+    results_of,
     value_of,
     writes,
 )
@@ -125,8 +125,7 @@ class GraphCallState:
 
     def _by_result(self, name: str, tensor: torch.Tensor | None) -> Node | None:
         """The wrapper returns it as the value of this node."""
-        output = next(n for n in reversed(list(self.lowered.module.graph.nodes)) if n.op == "output")
-        nodes, _ = tree_flatten(output.args[0])
+        nodes = results_of(self.lowered.module)
         if tensor is None or len(nodes) != len(self.text.results):
             return None
         found = [n for n, result in zip(nodes, self.text.results, strict=True) if result == name]

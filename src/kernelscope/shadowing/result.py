@@ -42,7 +42,6 @@ class ShadowResult:
         self.counts = Counts()
         self.unshadowed: list[str] = []  # graphs that ran and could not be followed
         self.notes: list[str] = []
-        self.is_done = False
         self._wrong: dict[tuple[str, str, str, str], Culprit] = {}
         self._unchecked: dict[tuple[str, str, str], int] = {}
 

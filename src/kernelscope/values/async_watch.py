@@ -40,7 +40,7 @@ _BLOCKS_KEPT = 4096  # what was looked at longer ago is over, and was fine
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """Some rows: of one call, or of a graph's execution as planned."""
+    """Some rows: of one call, or of a planned graph call."""
 
     first: int
     count: int
@@ -138,7 +138,7 @@ class AsyncWatch:
     # -- as planned ------------------------------------------------------------------------------------
 
     def readings(self, calls: list[Call]) -> GraphReadings | None:
-        """What the calls of an execution left, so that the next one can be planned like it."""
+        """What the calls of a graph call left, so that the next one can be planned like it."""
         left = [replace(call, pre={}, post=self._left.get(call.key, {})) for call in calls]
         self._left.clear()
         return readings_of(left)

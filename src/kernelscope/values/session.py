@@ -142,10 +142,8 @@ class ValueSession:
         first, *later = self._filters.values()
         watch = self._late or self._watcher
         complaints = watch.watches.complaints() if watch is not None else first.complaints()
-        for message in [
-            *complaints,
-            *(line for each in later if each.has_seen for line in each.complaints()),
-        ]:
+        complaints += [line for each in later if each.has_seen for line in each.complaints()]
+        for message in complaints:
             print(f"kernelscope: {message}", file=sys.stderr)
             self._recording.finding(Finding("nothing-matched", message))
         self.let_go()

@@ -137,17 +137,16 @@ class LaunchCheck:
     def after(self, launch: Launch, pending: Pending) -> None:
         """Compare what the launch left with what it should have."""
         state, nodes = pending.state, pending.nodes
-        returned = returned_outputs(launch, nodes)
+        made = made_outputs(launch, pending)
         for output in nodes.outputs:
             state.holds[output.name] = output.held or output.node
             state.carried.pop(output.name, None)
-            made = (returned if output.index is None else pending.alive).get(output.name)
             if nodes.given:
                 self.result.counts.given += 1
             elif pending.eager is not None:
-                self._judge_output(launch, pending, output, made)
+                self._judge_output(launch, pending, output, made[output.name])
             if output.name in state.holds and not output.key:  # else it is something else than was guessed
-                self._note_returned(launch, pending, output, made)
+                self._note_returned(launch, pending, output, made[output.name])
         for name in nodes.pieces:
             state.holds.pop(name, None)
         state.unread |= nodes.unread
@@ -161,22 +160,18 @@ class LaunchCheck:
 
     def _note_returned(self, launch: Launch, pending: Pending, output: Output, made: Any) -> None:
         state, node = pending.state, output.held or output.node
-        if isinstance(made, torch.Tensor) and is_value_of(node, made, state.symbols):
-            made = shaped(made, node, state.symbols)
-        else:
-            made = None
-        name = launch.site.kernel.name
-        state.returned.note(node, made, name, pending.index, pending.reference)
+        is_whole = isinstance(made, torch.Tensor) and is_value_of(node, made, state.symbols)
+        value = shaped(made, node, state.symbols) if is_whole else None
+        state.returned.note(node, value, launch.site.kernel.name, pending.index, pending.reference)
 
     def _judge_output(self, launch: Launch, pending: Pending, output: Output, made: Any) -> None:
         assert pending.eager is not None
-        symbols = pending.state.symbols
         eager = part_of(pending.eager, output)
-        reason = _why_not_comparable(made, eager)
+        reason = why_not_comparable(made, eager)
         if reason:
             self.result.leave_out(launch.site.kernel.name, output.argument, reason)
             return
-        made = shaped(made, output.held or output.node, symbols).to(eager.device)
+        made = shaped(made, output.held or output.node, pending.state.symbols).to(eager.device)
 
         def shaped_as_made(values: Mapping[Node, Any]) -> torch.Tensor:
             value: torch.Tensor = part_of(values, output).reshape(made.shape)
@@ -260,10 +255,11 @@ def _overwrites(launch: Launch, inputs: Any) -> bool:
     return any(tensor.untyped_storage()._cdata in written for tensor in tensors)
 
 
-def returned_outputs(launch: Launch, nodes: LaunchNodes) -> Mapping[str, Any]:
-    """By the wrapper's names for them."""
-    made = [output for output in nodes.outputs if output.index is None]
-    return {output.name: reduce(getitem, output.item, launch.result) for output in made}
+def made_outputs(launch: Launch, pending: Pending) -> dict[str, Any]:
+    """What the launch left, by the wrapper's names; an output without an index is returned."""
+    made = {output.name: pending.alive.get(output.name) for output in pending.nodes.outputs}
+    returned = [output for output in pending.nodes.outputs if output.index is None]
+    return made | {each.name: reduce(getitem, each.item, launch.result) for each in returned}
 
 
 def part_of(values: Mapping[Node, Any], output: Output) -> Any:
@@ -279,7 +275,7 @@ def _nothing(node: Node, symbols: Mapping[str, Any], offload: bool) -> torch.Ten
     return made.fill_(math.nan) if made.is_floating_point() else made.zero_()
 
 
-def _why_not_comparable(made: Any, eager: Any) -> str:
+def why_not_comparable(made: Any, eager: Any) -> str:
     if not isinstance(made, torch.Tensor) or not isinstance(eager, torch.Tensor):
         return "it is not a tensor"
     if made.numel() == eager.numel() and made.dtype == eager.dtype:

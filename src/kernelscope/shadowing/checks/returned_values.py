@@ -8,13 +8,12 @@ from typing import Any
 
 import torch
 from torch.fx import Node
-from torch.utils._pytree import tree_flatten
 
 from kernelscope.fingerprint.torch_bits import quiet
 from kernelscope.shadowing.culprit import Culprit
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate, Reference
 from kernelscope.shadowing.reference.in_place import InPlace
-from kernelscope.shadowing.reference.node_kinds import base_of, is_view
+from kernelscope.shadowing.reference.node_kinds import base_of, is_view, results_of
 
 from .foreign_writes import digest
 
@@ -23,9 +22,8 @@ Places = dict[Node, list[tuple[int, list[Node]]]]
 
 def places_of(module: Any, in_place: InPlace) -> Places:
     """By node: which results of the graph have its value, through which views."""
-    output = next(n for n in reversed(list(module.graph.nodes)) if n.op == "output")
     found: Places = {}
-    for i, node in enumerate(tree_flatten(output.args[0])[0]):
+    for i, node in enumerate(results_of(module)):
         # What is written in the middle of the graph has other values later.
         if not isinstance(node, Node) or base_of(node) in in_place.writers:
             continue
@@ -70,7 +68,7 @@ class Returned:
                     self._left[i] = Left(digest(value), kernel_name, index, (views or [node])[-1].name)
 
     def check(self, results: Sequence[Any], names: Mapping[int, str], graph: str) -> list[Culprit]:
-        """The results that are not what was left for them."""
+        """The results that differ from what the kernels left for them."""
         found = []
         for i, left in self._left.items():
             result = results[i] if i < len(results) else None
@@ -79,7 +77,7 @@ class Returned:
             with quiet():
                 if digest(result) == left.digest:
                     continue
-            reason = f"what {left.kernel_name} computed for output {i} is not what the graph returns there"
+            reason = f"the graph does not return what {left.kernel_name} computed for output {i}"
             at = f"output {i}", names.get(i, ""), left.node
             found.append(Culprit("wrong-result", reason, left.index, "return", "wrapper", *at, graph=graph))
         return found

@@ -19,13 +19,14 @@ from kernelscope.probes.compilation.lowering import LoweredGraph
 from kernelscope.shadowing.culprit import Culprit
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate, Reference
 from kernelscope.shadowing.reference.graph_walk import concrete_shape
-from kernelscope.shadowing.reference.in_place import InPlace, find_writers
+from kernelscope.shadowing.reference.in_place import find_writers
 from kernelscope.shadowing.reference.node_kinds import (
     aten,
     base_of,
     is_given,
     is_random,
     is_user_kernel,
+    results_of,
     value_of,
 )
 from kernelscope.shadowing.reference.rounding import coarsest_eps
@@ -96,6 +97,48 @@ class StageCheck:
         )
 
 
+class _Side:
+    """A graph of ATen operators before or after a stage, with what it returns and writes to its inputs."""
+
+    def __init__(self, graph: GraphModule, symbols: Mapping[str, Any]) -> None:
+        self._nodes = list(graph.graph.nodes)
+        self.writes = find_writers(self._nodes)
+        self.reference = Reference(graph, symbols, self.writes, triton=False)
+        self.outputs = {f"output {i}": n for i, n in enumerate(results_of(graph)) if isinstance(n, Node)}
+        for node in self._nodes:
+            if node.target is aten.copy_.default and isinstance(target := node.args[0], Node):
+                self.outputs[f"input {target.name}"] = node
+        for base in self.writes.writers:
+            if base.op == "placeholder":
+                self.outputs[f"input {base.name}"] = base
+
+    def given(self, inputs: Mapping[str, Any]) -> dict[Node, Any]:
+        return {n: inputs[n.name] for n in self._nodes if n.op == "placeholder" and n.name in inputs}
+
+    def order(self, names: Sequence[str]) -> list[Node]:
+        """All that these outputs need, with what is written on the way to what they read."""
+        writers, needed = self.writes.writers, set[Node]()
+        todo = [self.outputs[name] for name in names]
+        todo += [writer for node in todo for writer in writers.get(base_of(node), ())]
+        while todo:
+            node = todo.pop()
+            if node not in needed:
+                needed.add(node)
+                todo += [*node.all_input_nodes]
+                todo += [w for base, version in self.writes.needed_by(node) for w in writers[base][:version]]
+        return [n for n in self._nodes if n in needed and n.op == "call_function"]
+
+    def is_drawn(self, name: str) -> bool:
+        """Whether random numbers go into it: the stages draw them in different ways."""
+        return any(
+            is_given(n)
+            or is_random(n)
+            or n.target is aten.bernoulli.p
+            or torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ())
+            for n in self.order([name])
+        )
+
+
 def _lowerable_differs(
     before: GraphModule, after: GraphModule, alive: Mapping[str, Any], symbols: Mapping[str, Any]
 ) -> tuple[str, Node | None, Verdict] | None:
@@ -103,38 +146,28 @@ def _lowerable_differs(
     if any(is_user_kernel(node) for graph in (before, after) for node in graph.graph.nodes):
         raise CannotEvaluate("a user-defined Triton kernel writes in place, which this check does not follow")
     inputs = _inputs(before, alive, symbols)
-    writes, new_writes = find_writers(list(before.graph.nodes)), find_writers(list(after.graph.nodes))
-    outs, news = _outputs(before, writes), _outputs(after, new_writes)
-    shared = [
-        key
-        for key in outs
-        if key in news and not _is_drawn(outs[key], writes) and not _is_drawn(news[key], new_writes)
-    ]
+    old, new = _Side(before, symbols), _Side(after, symbols)
+    shared = [key for key in old.outputs if key in new.outputs]
+    shared = [key for key in shared if not old.is_drawn(key) and not new.is_drawn(key)]
     if not shared:
         raise CannotEvaluate("all of its outputs depend on random numbers, or the stage replaced them")
-    old = Reference(before, symbols, writes, triton=False)
-    new = Reference(after, symbols, new_writes, triton=False)
-    order = _order([outs[key] for key in shared], writes)
-    new_order = _order([news[key] for key in shared], new_writes)
-    given = {n: inputs[n.name] for n in before.graph.nodes if n.op == "placeholder" and n.name in inputs}
-    given_new = {n: inputs[n.name] for n in after.graph.nodes if n.op == "placeholder" and n.name in inputs}
-    eager, wide = old.same(order, given), old.double(order, given)
-    made = new.double(new_order, given_new)
+    order, given = old.order(shared), old.given(inputs)
+    eager, wide = old.reference.same(order, given), old.reference.double(order, given)
+    made = new.reference.double(new.order(shared), new.given(inputs))
     eps = coarsest_eps(order, [])
     generator = torch.Generator().manual_seed(0)
     for key in shared:
-        node, e, r, c = outs[key], eager.get(outs[key]), wide.get(outs[key]), made.get(news[key])
-        is_passed_on = node.op == "placeholder" and node not in writes.writers
-        if not all(isinstance(v, torch.Tensor) for v in (e, r, c)) or is_passed_on:
+        node = old.outputs[key]
+        values = eager.get(node), wide.get(node), made.get(new.outputs[key])
+        is_passed_on = node.op == "placeholder" and node not in old.writes.writers
+        if is_passed_on or not all(isinstance(v, torch.Tensor) for v in values):
             continue
-        assert isinstance(e, torch.Tensor)
-        assert isinstance(r, torch.Tensor)
-        assert isinstance(c, torch.Tensor)
+        e, r, c = (torch.as_tensor(v) for v in values)
         if c.shape != e.shape:
             continue
 
         def jittered(node: Node = node) -> torch.Tensor:
-            value: torch.Tensor = old.jittered(order, given, generator)[node]
+            value: torch.Tensor = old.reference.jittered(order, given, generator)[node]
             return value
 
         verdict = judge(c.to(e.dtype), e, lambda r=r: r, jittered, eps)  # type: ignore[misc]
@@ -158,42 +191,6 @@ def _inputs(graph: GraphModule, alive: Mapping[str, Any], symbols: Mapping[str, 
                 raise CannotEvaluate("one of its gradients is not a float")
             found[node.name] = torch.randn(shape, generator=generator).to(fake.dtype).to(fake.device)
     return found
-
-
-def _outputs(graph: GraphModule, writes: InPlace) -> dict[str, Node]:
-    """What it returns, and what it writes to its inputs."""
-    output = next(n for n in reversed(list(graph.graph.nodes)) if n.op == "output")
-    flat, _ = tree_flatten(output.args[0])
-    found = {f"output {i}": node for i, node in enumerate(flat) if isinstance(node, Node)}
-    for node in graph.graph.nodes:
-        if node.target is aten.copy_.default and isinstance(target := node.args[0], Node):
-            found[f"input {target.name}"] = node
-    return found | {f"input {base.name}": base for base in writes.writers if base.op == "placeholder"}
-
-
-def _order(outputs: list[Node], writes: InPlace) -> list[Node]:
-    """All that these outputs need, with what is written on the way to what they read."""
-    needed: set[Node] = set()
-    todo = list(outputs)
-    todo += [writer for node in outputs for writer in writes.writers.get(base_of(node), ())]
-    while todo:
-        node = todo.pop()
-        if node not in needed:
-            needed.add(node)
-            todo += [*node.all_input_nodes]
-            todo += [w for base, version in writes.needed_by(node) for w in writes.writers[base][:version]]
-    return [n for n in outputs[0].graph.nodes if n in needed and n.op == "call_function"]
-
-
-def _is_drawn(output: Node, writes: InPlace) -> bool:
-    """Whether random numbers go into it: the stages draw them in different ways."""
-    return any(
-        is_given(n)
-        or is_random(n)
-        or n.target is aten.bernoulli.p
-        or torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ())
-        for n in _order([output], writes)
-    )
 
 
 def _traced_differs(

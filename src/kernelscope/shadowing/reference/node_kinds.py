@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch.fx import Node
+from torch.utils._pytree import tree_flatten
 
 aten, prims = torch.ops.aten, torch.ops.prims
 # Inductor registers these when it is first used.
@@ -99,6 +100,12 @@ def base_of(node: Node) -> Node:
             break
         node = parent
     return node
+
+
+def results_of(module: Any) -> list[Any]:
+    """What a graph returns, flat: nodes and constants."""
+    output = next(n for n in reversed(list(module.graph.nodes)) if n.op == "output")
+    return tree_flatten(output.args[0])[0]
 
 
 def written_names(schema: Any) -> list[str]:
