@@ -156,7 +156,7 @@ def test_command_line(mlp: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
         (("--graph", "7/7"), "there is no graph '7/7'"),
         (("--graph", "0/0", "--stage", "nonsense"), "has no stage 'nonsense'; it has dynamo"),
         (("--stage", "aot"), "choose it with --graph"),
-        (("--kernel", "nope"), "there is no kernel 'nope'"),
+        (("--kernel", "nope"), "no kernel matches 'nope'"),
         (("--sections", "--only", "nope"), "there is no section 'nope'"),
     ):
         assert main(["stages", str(mlp), *words]) == 2
