@@ -23,14 +23,7 @@ rrelu_with_noise_ rrelu_with_noise_functional scaled_dot_product_attention unifo
 """
 RANDOM_OPERATORS = frozenset(_NAMES.split())
 
-_CHANCES = (
-    "p",
-    "dropout",
-    "dropout_p",
-    "attn_dropout_p",
-    "train",
-    "training",
-)  # arguments that switch it off
+_CHANCES = ("p", "dropout", "dropout_p", "attn_dropout_p", "train", "training")  # 0 or False: it draws none
 
 
 def is_random(kernel_name: str) -> bool:

@@ -13,6 +13,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import DataTable, Footer, Static
 
 from kernelscope.analysis.diff.divergence import Divergence
@@ -45,7 +46,11 @@ class Page(Screen[None]):
         yield Static(plain(self._heading), id="title")
         with VerticalScroll():
             yield Static(self._body, id="body")
+            yield from self._below()
         yield Footer()
+
+    def _below(self) -> Iterable[Widget]:
+        return ()
 
 
 class CallPage(Page):
@@ -117,16 +122,12 @@ class DiffPage(Page):
         )
         self._divergence, self._runs = divergence, (first, second)
 
-    def compose(self) -> ComposeResult:
-        yield Static(plain(self._heading), id="title")
-        with VerticalScroll():
-            yield Static(self._body, id="body")
-            table: DataTable[Text] = DataTable(cursor_type="row", id="sides")
-            table.add_columns("", "first run", "second run")
-            for row in self._rows():
-                table.add_row(*map(plain, row))
-            yield table
-        yield Footer()
+    def _below(self) -> Iterable[Widget]:
+        table: DataTable[Text] = DataTable(cursor_type="row", id="sides")
+        table.add_columns("", "first run", "second run")
+        for row in self._rows():
+            table.add_row(*map(plain, row))
+        yield table
 
     def _rows(self) -> Iterable[tuple[str, str, str]]:
         """By their distance from the divergence: before it both runs did the same."""

@@ -27,11 +27,7 @@ def facts(run: StoredRun) -> Form:
     return {
         "name": run.path.name.removesuffix(folder.SUFFIX),
         "path": str(run.path),
-        "uuid": info.uuid,
-        "host": info.host,
-        "pid": info.pid,
-        "rank": info.rank,
-        "world_size": info.world_size,
+        **{name: getattr(info, name) for name in ("uuid", "host", "pid", "rank", "world_size")},
         "started": info.realtime_ns / 1e9,
         "ended": _number(notes.get("ended_ns")),
         "begin_ns": info.monotonic_ns,

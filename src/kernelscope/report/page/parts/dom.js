@@ -101,6 +101,14 @@ function colour(name) {
   return found;
 }
 
+// Call it whenever the colours change; gives a function that ends that.
+function onNewColours(action) {
+  const dark = matchMedia('(prefers-color-scheme: dark)');
+  addEventListener('themed', action);
+  dark.addEventListener('change', action);
+  return () => { removeEventListener('themed', action); dark.removeEventListener('change', action); };
+}
+
 function debounced(wait, action) {
   let timer = 0;
   return (...given) => {

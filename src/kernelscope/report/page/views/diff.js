@@ -17,14 +17,7 @@ async function diff(root, params, app) {
   const names = [aboutA.facts.name, aboutB.facts.name];
   const table = new DiffTable(told, [a, b], [sitesA, sitesB], app);
   const along = strip(told, (place) => table.list.reveal(place, true));
-  const dark = matchMedia('(prefers-color-scheme: dark)');
-  addEventListener('themed', along.repaint);
-  dark.addEventListener('change', along.repaint);
-  const close = () => {
-    table.close();
-    removeEventListener('themed', along.repaint);
-    dark.removeEventListener('change', along.repaint);
-  };
+  const forget = onNewColours(along.repaint);
   replace(root, el('div.diff', null,
     verdict(told, names),
     el('div.diff-columns', null,
@@ -34,7 +27,7 @@ async function diff(root, params, app) {
         table.list.element),
       el('div', null, differences(told), spread(told), tensors(told, names)))));
   table.start();
-  return { close, list: table.list };
+  return { close: () => { table.close(); forget(); }, list: table.list };
 }
 
 function verdict(told, names) {
@@ -140,12 +133,10 @@ class DiffTable {
   }
 
   async fetch(first, howMany) {
-    const page = await this.told_rows(first, howMany);
+    const page = await this.app.diff.rows(first, howMany);
     const named = await Promise.all([0, 1].map((which) => this.names(which, page[which ? 'b' : 'a'])));
     return { rows: page.state.map((state, at) => ({ state, a: page.a[at], b: page.b[at], names: [named[0].get(page.a[at]), named[1].get(page.b[at])] })) };
   }
-
-  told_rows(first, howMany) { return this.app.diff.rows(first, howMany); }
 
   // The kernels of these calls. They stand one after the other, so that one question is enough.
   async names(which, indices) {

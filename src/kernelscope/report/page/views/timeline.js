@@ -41,15 +41,12 @@ class Timeline {
     this.resizing.observe(canvas.parentElement || canvas);
     this.fetchSoon = debounced(120, () => this.load().catch((error) => say(error.message)));
     this.sumSoon = debounced(120, () => replace(this.below, this.sums()));
-    this.recolour = () => { this.colours = {}; this.paint(); };
-    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', this.recolour);
-    addEventListener('themed', this.recolour);
+    this.forget = onNewColours(() => { this.colours = {}; this.paint(); });
   }
 
   close() {
     this.resizing.disconnect();
-    removeEventListener('themed', this.recolour);
-    matchMedia('(prefers-color-scheme: dark)').removeEventListener('change', this.recolour);
+    this.forget();
   }
 
   get width() { return Math.max(200, this.canvas.clientWidth); }
