@@ -66,7 +66,8 @@ class Search:
                     problem = f"the script {outcome.what} before any graph was tried; see kernelscope run"
                     return {"problem": problem}
                 append(self.journal, {"trial": trial[0], "outcome": outcome.to_json()})
-                print(f"kernelscope: a trial {outcome.what}; continuing without it", file=sys.stderr)
+                how = outcome.what or outcome.kind
+                print(f"kernelscope: a trial {how}; continuing without it", file=sys.stderr)
         return {"problem": f"{_MOST_CRASHES} trials crashed or hung; {self.journal} lists them"}
 
     def _search(self) -> Outcome:
@@ -79,7 +80,7 @@ class Search:
                 trial = running_trial(self.journal)
                 if trial is not None and time.time() - trial[1] > self._timeout:
                     end_tree(child)
-                    return Outcome(TIMED_OUT, TIMED_OUT)
+                    return Outcome(TIMED_OUT)
         except KeyboardInterrupt:
             if child is not None:
                 end_tree(child)
