@@ -58,6 +58,7 @@ clean: ## remove build output and tool caches; .venv and recorded runs stay
 # One shell, so that all processes share one compile cache: empty at the start (a test must not pass
 # thanks to yesterday's cache), shared within (its precompiled headers are slow to build), then gone.
 # TMPDIR, because Inductor keeps those headers below it, wherever TORCHINDUCTOR_CACHE_DIR points.
+# Many tests need an empty cache of their own: for them, tests/support/compile_once is a g++ that builds nothing twice.
 # The order is shuffled: `make test SEED=7` has another one.
 
 JOBS       ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
@@ -71,12 +72,16 @@ PYTEST      = $(BIN)/python -m pytest -m "$(MARKS)" -n $(JOBS) --dist loadgroup 
 define run-tests
 @cache=$$(mktemp -d "$${TMPDIR:-/tmp}/kernelscope-cache.XXXXXX"); trap 'rm -rf "$$cache" || true' EXIT; \
 export TMPDIR="$$cache" TORCHINDUCTOR_CACHE_DIR="$$cache/inductor" TRITON_CACHE_DIR="$$cache/triton"; \
+export XDG_CACHE_HOME="$$cache/xdg"; path="$$PATH"; \
+sh tests/support/compile_once/install.sh "$$cache/compiler"; export PATH="$$cache/compiler/bin:$$path"; \
 set -x; \
 $(PYTEST) tests/tiny; \
 passed=true; \
 $(PYTEST) tests/unit tests/gcu tests/gpu tests/browser tests/integration || passed=false; \
 $(PYTEST) --dist worksteal tests/interpreted || passed=false; \
+cut -d ' ' -f 1 "$$cache/compiler/store/log" | sort | uniq -c || true; \
 $$passed; \
+PATH="$$path"; \
 $(foreach benchmark,$(BENCHMARKS),$(BIN)/python $(benchmark) --write-docs;)
 endef
 

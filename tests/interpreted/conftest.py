@@ -53,8 +53,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _interpret_triton() -> None:
     os.environ[SWITCH] = "1"
+    from tests.interpreted import faster_interpreter
     from triton.runtime.driver import driver
 
+    faster_interpreter.install()
     driver.set_active(InterpretedDriver())
 
 

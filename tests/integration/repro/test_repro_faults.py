@@ -36,7 +36,6 @@ from kernelscope.trials.journal import Journal
 
 ROOT = Path(__file__).parents[3]
 CORPUS = "tests.integration.faults.corpus"
-pytestmark = pytest.mark.usefixtures("compile_once")
 
 
 @contextmanager

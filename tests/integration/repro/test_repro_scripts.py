@@ -19,7 +19,6 @@ from kernelscope.repro.script_parts import Script
 
 ROOT = Path(__file__).parents[3]
 OPERATORS = "tests.programs.clean_programs"  # a program's own, which a script has to import
-pytestmark = pytest.mark.usefixtures("compile_once")
 
 
 def in_place() -> None:

@@ -1,0 +1,110 @@
+// A C++ compiler that builds nothing twice: it runs the real one and keeps the result.
+//
+// A result is given back only if all that the compiler read is the same: its arguments and variables, the text of
+// its inputs, and size and time of each header that it opened. Folders of inputs may differ, unless the result names
+// them; debug information may then name the folder of the first build. Whenever something is unusual, the compiler
+// runs as if this program were not there. Beside the program are the folders "real", with a link to the compiler of
+// each name that the program has, and "store", with the results: install.sh makes them.
+
+#include "store.h"
+
+#include <cerrno>
+#include <csignal>
+#include <ctime>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+namespace {
+
+std::vector<char*> pointers(const Words& words) {
+    std::vector<char*> found;
+    for (const string& word : words) found.push_back(const_cast<char*>(word.c_str()));
+    found.push_back(nullptr);
+    return found;
+}
+
+[[noreturn]] void run_unseen(const Words& words) {
+    execv(words[0].c_str(), pointers(words).data());
+    fprintf(stderr, "%s: %s\n", words[0].c_str(), strerror(errno));
+    _exit(127);
+}
+
+// The exit status of the compiler, with a list of the headers and what it said in two files; -1 for a signal.
+int run(Words words, const string& rules, const string& said) {
+    words.insert(words.end(), {"-MD", "-MF", rules, "-MT", "target"});
+    const pid_t parent = getpid(), child = fork();
+    if (child < 0) return -1;
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent) _exit(127);
+        const int out = open(said.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600);
+        if (out < 0) _exit(127);
+        dup2(out, 1), dup2(out, 2), close(out);
+        run_unseen(words);
+    }
+    int status;
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR) return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    Words words(argv, argv + argc);
+    const fs::path home = fs::read_symlink("/proc/self/exe").parent_path(), store = home / "store";
+    words[0] = fs::read_symlink(home / "real" / name_of(words[0])).string();
+    const Request request(words);
+    const auto key = request.usual ? request.key() : std::nullopt;
+    if (!key) run_unseen(words);
+
+    // Of a result that names the folders, the folders are part of the key.
+    Key bound_key = *key;
+    for (const string& folder : request.folders()) bound_key.add(folder);
+    const Entry anywhere(store, *key), here(store, bound_key);
+    const string folder = folder_of(request.inputs[0]);
+    const auto give = [&] { return anywhere.give(request.target, folder) || here.give(request.target, folder); };
+    if (give()) return note(store, "kept", request), 0;
+
+    // Two processes that need the same build it once.
+    const string stem = (store / key->text()).string(), mine = stem + "." + std::to_string(getpid());
+    const int lock = open((stem + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (lock < 0 || flock(lock, LOCK_EX)) run_unseen(words);
+    if (give()) return note(store, "kept", request), 0;
+
+    std::error_code ignored;
+    fs::remove(request.target, ignored);
+    const time_t begun = time(nullptr);
+    const int status = run(words, mine + ".rule", mine + ".said");
+    const auto said = text_of(mine + ".said");
+    auto headers = headers_in(mine + ".rule");
+    fs::remove(mine + ".said", ignored), fs::remove(mine + ".rule", ignored);
+    if (said) fwrite(said->data(), 1, said->size(), stderr);
+    if (status) return note(store, "failed", request), status < 0 ? 1 : status;
+
+    bool objects_only = true;
+    for (const string& path : request.inputs) objects_only = objects_only && is_object(path);
+    if (!headers && objects_only) headers = Words();
+    const auto made = text_of(request.target);
+    const auto key_now = request.key();
+    const bool changed = !key_now || key_now->text() != key->text();
+    if (!headers || !said || !made || changed) return note(store, "not kept", request), 0;
+
+    const std::set<string> folders = request.folders();
+    std::set<string> known(request.inputs.begin(), request.inputs.end());
+    known.insert(request.headers.begin(), request.headers.end());
+    for (const string& path : request.headers) known.insert(path + ".gch");
+    bool bound = contains_any(loaded_part(*made), Words(folders.begin(), folders.end()));
+    Words others;
+    for (const string& header : *headers) {
+        if (known.count(header)) continue;
+        // One that is as new as this build may have changed under it.
+        if (header[0] != '/' || changed_at(header) >= begun) return note(store, "not kept", request), 0;
+        bound = bound || folders.count(folder_of(header));
+        others.push_back(header);
+    }
+    const bool kept = (bound ? here : anywhere).keep(request.target, others, replaced(*said, folder, FOLDER));
+    note(store, !kept ? "not kept" : bound ? "built here" : "built", request);
+    return 0;
+}
