@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -188,17 +189,45 @@ def at_home(name: str, method: object) -> bool:
     return isinstance(method, FunctionType) and name.startswith(f"{method.__globals__['__name__']}.")
 
 
-# Folders and files that share what is dear to make: recorded runs, a process with torch alone.
-SHARING = {"tests/browser/": "browser", "tests/integration/repro/": "repro"}
+# Folders whose files share what is slow to make: recorded runs.
+SHARING = {"tests/browser/": "browser"}
+# Files whose tests share nothing, or what each process makes once: any process may run any of them.
+APART = ("tests/integration/repro/test_repro_faults.py",)
+# Those that take longest begin first: else one process has a long file left when the others are done.
+LONGEST = (
+    "tests/integration/docs/test_docs.py",
+    "tests/integration/probes/test_cpp_wrappers.py",
+    "tests/integration/stages/test_stages.py",
+    "tests/browser/",
+    "tests/integration/repro/test_repro_scripts.py",
+    "tests/unit/fingerprint/test_cuda_kernels.py",
+    "tests/integration/recording/test_recorded_programs.py",
+    "tests/integration/shadowing/test_shadow.py",
+    "tests/integration/reduction/",
+    "tests/integration/bisection/",
+    "tests/gcu/backend/test_operators.py",
+    "tests/unit/fingerprint/test_stats.py",
+    "tests/integration/recording/",
+    "tests/integration/",
+    "tests/gcu/",
+)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With several processes, a file's tests go to one of them."""
-    if config.pluginmanager.hasplugin("xdist"):
-        for item in items:
-            file = item.nodeid.partition("::")[0]
+    """With several processes, a file's tests go to one of them, and long files come first."""
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
+    for item in items:
+        file = item.nodeid.partition("::")[0]
+        if file not in APART:
             group = next((name for start, name in SHARING.items() if file.startswith(start)), file)
             item.add_marker(pytest.mark.xdist_group(group))
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        items.sort(key=lambda item: place_in_line(item.nodeid))
+
+
+def place_in_line(test: str) -> int:
+    return next((i for i, start in enumerate(LONGEST) if test.startswith(start)), len(LONGEST))
 
 
 @pytest.fixture(scope="module", autouse=True)
