@@ -59,7 +59,7 @@ int main(int argc, char** argv) {
     const auto key = request.usual ? request.key() : std::nullopt;
     if (!key) run_unseen(words);
 
-    // Of a result that names the folders, the folders are part of the key.
+    // Of a result that belongs to its folders, they are part of the key.
     Key bound_key = *key;
     for (const string& folder : request.folders()) bound_key.add(folder);
     const Entry anywhere(store, *key), here(store, bound_key);
@@ -92,10 +92,15 @@ int main(int argc, char** argv) {
     if (!headers || !said || !made || changed) return note(store, "not kept", request), 0;
 
     const std::set<string> folders = request.folders();
+    const string loaded = loaded_part(*made);
+    Words passing;  // folders of this call alone
+    for (const string& path : {fs::current_path().string(), folder_of(request.target)})
+        if (!folders.count(path)) passing.push_back(path);
+    if (contains_any(loaded, passing)) return note(store, "not kept", request), 0;
     std::set<string> known(request.inputs.begin(), request.inputs.end());
     known.insert(request.headers.begin(), request.headers.end());
     for (const string& path : request.headers) known.insert(path + ".gch");
-    bool bound = contains_any(loaded_part(*made), Words(folders.begin(), folders.end()));
+    bool bound = contains_any(loaded, Words(folders.begin(), folders.end()));
     Words others;
     for (const string& header : *headers) {
         if (known.count(header)) continue;

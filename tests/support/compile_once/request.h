@@ -72,9 +72,9 @@ struct Request {
         if (!target.empty() && !stat(target.c_str(), &found)) usual = usual && S_ISREG(found.st_mode);
     }
 
-    // Folders whose name does not matter, unless it gets into the result.
+    // Folders whose names do not matter, unless the result has them or headers lie there.
     std::set<string> folders() const {
-        std::set<string> found = {fs::current_path().string(), folder_of(target)};
+        std::set<string> found;
         for (const string& path : inputs) found.insert(folder_of(path));
         for (const string& path : headers) found.insert(folder_of(path));
         return found;

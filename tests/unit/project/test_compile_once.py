@@ -101,19 +101,25 @@ def test_another_header_is_another_build(compiler: Compiler, tmp_path: Path) -> 
 
 
 def test_a_header_beside_the_source_belongs_to_it(compiler: Compiler, tmp_path: Path) -> None:
+    text = USING.replace("<number.h>", '"other.h"')
     for name, number in (("a", 1), ("b", 2)):
-        source = write(tmp_path / name, USING.replace("<number.h>", '"number.h"'), f"#define NUMBER {number}")
-        compiler("-shared", "-fPIC", source, "-o", tmp_path / f"{name}.so")
-        assert value(tmp_path / f"{name}.so") == number
+        source = write(tmp_path / name, text, f"#define NUMBER {number}")
+        (tmp_path / name / "other.h").write_text('#include "number.h"')
+        make_older(tmp_path / name / "other.h")
+        for i, became in enumerate(("built here", "kept")):
+            (tmp_path / f"{name}{i}").mkdir()
+            library = tmp_path / f"{name}{i}" / "library.so"
+            compiler("-shared", "-fPIC", source, "-o", library)
+            assert (value(library), compiler.last()) == (number, became)
 
 
 def test_a_result_that_names_its_folder_stays_there(compiler: Compiler, tmp_path: Path) -> None:
     text = 'extern "C" int value() { return 9; } extern "C" const char* file() { return __FILE__; }'
     for name in ("a", "b"):
         source = write(tmp_path / name, text)
-        compiler("-shared", "-fPIC", source, "-o", tmp_path / f"{name}.so")
+        compiler("-shared", "-fPIC", source, "-o", source.with_suffix(".so"))
         assert compiler.last() == "built here"
-        assert str(source).encode() in (tmp_path / f"{name}.so").read_bytes()
+        assert str(source).encode() in source.with_suffix(".so").read_bytes()
 
 
 def test_a_failure_and_a_warning_are_passed_on(compiler: Compiler, tmp_path: Path) -> None:
