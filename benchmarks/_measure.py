@@ -167,7 +167,7 @@ def unwatched() -> Iterator[Count]:
 
 
 def of_children() -> float:
-    """Seconds of the processor, of all processes that were started and have ended."""
+    """CPU time of all processes that were started and have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

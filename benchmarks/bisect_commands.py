@@ -47,7 +47,7 @@ FAULTS = [
     Fault("relu", "relu", "relu", "relu"),
     Fault("exp", "exp, of a softmax", "softmax", "exp"),
     Fault("erf", "erf, of a GELU", "gelu", "erf"),
-    Fault("pass", "a pass that takes sums for differences", PASS, PASS),
+    Fault("pass", "a pass that turns sums into differences", PASS, PASS),
     Fault("network", "relu, in a network of 7 kernels", "relu", "relu"),
     Fault("training", "erf, in a training step of two transformer layers", "gelu", "erf"),
 ]
@@ -111,14 +111,14 @@ def measure(fault: Fault) -> dict[str, Any]:
 
 def markdown(result: dict[str, Any]) -> str:
     lines = [
-        "- both run the same script and go by its exit status; empty caches, the same precompiled headers; "
+        "- both run the same script and use its exit status; empty caches, the same precompiled headers; "
         "time from the start of the command to its end",
-        "- of the processor: seconds of all its processes, which other work on the machine changes less",
+        "- CPU time: of all processes; other work on the machine changes it less than elapsed time",
         f"- machine: {result['machine']}",
         f"- versions: {result['versions']}",
         "",
         "| fault | `compiler_bisector run` | processes | `kernelscope bisect --no-workaround` | runs "
-        "| faster | of the processor | and to a workaround |",
+        "| faster | CPU time | with a workaround |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in result["rows"]:
@@ -138,7 +138,7 @@ def markdown(result: dict[str, Any]) -> str:
         lines[-1] += (
             f" Where both did, it was {min(both):.1f}× to {max(both):.1f}× faster, in the median "
             f"{statistics.median(both):.1f}× (promised: {LEAST:.0f}×), and took {min(used):.1f} to "
-            f"{max(used):.1f} times less of the processor."
+            f"{max(used):.1f} times less CPU time."
         )
     return "\n".join(lines)
 

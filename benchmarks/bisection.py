@@ -103,7 +103,7 @@ FAULTS = [
         "erf",
     ),
     Fault(
-        "a pass that takes sums for differences",
+        "a pass that turns sums into differences",
         lambda x, w: (x.sin() + w).exp(),
         lambda: setting(PASS, sums_to_differences),
         PASS,
@@ -193,11 +193,11 @@ def warm_up() -> None:
 def markdown(result: dict[str, Any]) -> str:
     lines = [
         "- programs: functions of one or two kernels; a network of products, GELU, layer norm, softmax, relu",
-        "- condition: its result is not close to eager's, for both; in a process in which it has just failed",
+        "- check, for both: the result is not close to eager's; in a process in which it has just failed",
         f"- machine: {result['machine']}",
         f"- versions: {result['versions']}",
         "",
-        "| fault | CompilerBisector | runs | kernelscope.bisect | runs | faster | and to a workaround |",
+        "| fault | CompilerBisector | runs | kernelscope.bisect | runs | faster | with a workaround |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in result["rows"]:

@@ -61,7 +61,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         good = write_long_run(Path(folder) / "a.kscope", calls)
         others = {
-            "one kernel left other values": copy_with_a_fault(
+            "one kernel wrote different values": copy_with_a_fault(
                 good, Path(folder) / "b.kscope", calls * 7 // 9
             ),
             "one call is missing": copy_without_a_call(good, Path(folder) / "c.kscope", calls // 2),

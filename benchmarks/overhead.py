@@ -146,7 +146,7 @@ def floors(result: dict[str, Any]) -> list[str]:
         added = (variant["ratio"] - 1) * result["variants"]["bare"]["ms"]
         lines.append(
             f"- {variant['name'].removeprefix('kernelscope, ')}: {floor['tensors']} tensors, "
-            f"{floor['gb']:.2f} GB a step; at the {speed:.0f} GB/s of a copy {least:.1f} ms, "
+            f"{floor['gb']:.2f} GB per step; at the {speed:.0f} GB/s of a copy {least:.1f} ms, "
             f"and {added:.1f} ms were added: {added / least:.1f}×"
         )
     return lines
@@ -176,7 +176,7 @@ def result_of(variant: Variant) -> dict[str, Any]:
 def table(result: dict[str, Any]) -> str:
     """The result as Markdown that also reads well in a terminal."""
     bare = result["variants"]["bare"]
-    head = ["", "step", "× bare", "quartiles", "first step", "calls a step"]
+    head = ["", "step", "× bare", "quartiles", "first step", "calls per step"]
     cuda = result["device"] == "cuda"
     rows = []
     for variant in result["variants"].values():
@@ -195,17 +195,17 @@ def table(result: dict[str, Any]) -> str:
                 "not traced" if variant["waits"] is None else f"{variant['waits']:g}",
             ]
         rows.append(row)
-    head += ["peak memory", "host waits a step"] if cuda else []
+    head += ["peak memory", "host waits per step"] if cuda else []
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     lines = [head, ["-" * width for width in widths], *rows]
     kinds = ", ".join(f"{count} {kind}" for kind, count in result["kinds"].items())
     return "\n".join(
         [
-            f"- workload: {result['workload']}; {result['kernels']} kernels a step ({kinds})",
+            f"- workload: {result['workload']}; {result['kernels']} kernels per step ({kinds})",
             f"- machine: {result['machine']}",
             f"- versions: {result['versions']}",
             f"- rounds: {max(v['rounds'] for k, v in result['variants'].items() if k != 'bare')}"
-            f" (dear variants: {min(v['rounds'] for v in result['variants'].values())})",
+            f" (slow variants: {min(v['rounds'] for v in result['variants'].values())})",
             *floors(result),
             "",
             *(

@@ -55,7 +55,7 @@ class Row:
     ours_nodes: int
     ours_trials: int
     ours_seconds: float
-    ours_processor: float  # seconds of the processor, of all processes
+    ours_processor: float  # CPU time of all processes
     stock_nodes: int  # -1: it lost the failure
     stock_seconds: float
     stock_processor: float
@@ -153,17 +153,22 @@ def measure(nodes: int) -> Row:
     return Row(6 * max(1, round((nodes - 1) / 6)) + 1, *made, *theirs)
 
 
+def counted(nodes: int) -> str:
+    return "1 node" if nodes == 1 else f"{nodes} nodes"
+
+
 def table(rows: list[Row]) -> str:
     lines = [
         f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}:",
         "",
-        "| nodes | `kernelscope reduce` | trials | stock minifier | faster | of the processor |",
+        "| nodes | `kernelscope reduce` | trials | stock minifier | faster | CPU time |",
         "|---|---|---|---|---|---|",
     ]
     for row in rows:
-        left = f"{row.stock_nodes} nodes" if row.stock_nodes >= 0 else "lost the failure"
+        ours = counted(row.ours_nodes)
+        left = counted(row.stock_nodes) if row.stock_nodes >= 0 else "lost the failure"
         lines.append(
-            f"| {row.nodes} | {row.ours_nodes} node, {row.ours_seconds:.1f} s | {row.ours_trials} "
+            f"| {row.nodes} | {ours}, {row.ours_seconds:.1f} s | {row.ours_trials} "
             f"| {left}, {row.stock_seconds:.1f} s | {row.ratio:.1f}× "
             f"| {row.ours_processor:.1f} s, {row.stock_processor:.1f} s: {row.ratio_of_processor:.1f}× |"
         )

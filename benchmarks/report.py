@@ -146,7 +146,7 @@ def measured() -> tuple[str, list[str]]:
 def _told(found: dict[str, float]) -> str:
     return (
         f"{found['fps']:.0f} frames/s, the longest {found['longest']:.0f} ms, "
-        f"{100 * found['empty']:.1f}% of rows not there yet"
+        f"{100 * found['empty']:.1f}% of rows still loading"
     )
 
 

@@ -4,7 +4,7 @@
     python benchmarks/stages.py --check          # exit status 1 when it costs more than was promised
 
 Each compile starts with an empty cache of its own. Bare and recorded compiles take turns in one process, and
-which comes first changes each round. Compiling is also measured in seconds of the processor, of this process
+which comes first changes each round. Compiling is also measured in CPU time, of this process
 and of the C++ compilers that it starts: that holds on a machine that has other work.
 """
 
@@ -86,7 +86,7 @@ def compile_in_turns(device: str, layers: int, rounds: int) -> dict[str, list[tu
 def steps_after(device: str, layers: int, rounds: int) -> float:
     """Steps of a compiled model, in a recording with stages beside one without.
 
-    On a CPU in seconds of the processor: else the work of others would be all that one sees.
+    On a CPU in CPU time: otherwise other work on the machine would dominate.
     """
     now = time.perf_counter if device == "cuda" else time.process_time
     torch._dynamo.reset()
@@ -132,7 +132,7 @@ def measure(device: str, layers: int, rounds: int) -> dict[str, Any]:
 
 def table(result: dict[str, Any]) -> str:
     lines = [
-        "| | cold compile | of the processor | × bare | × bare, of the processor |",
+        "| | cold compile | CPU time | × bare | × bare, CPU time |",
         "|---|---|---|---|---|",
     ]
     for name, way in result["ways"].items():
@@ -144,7 +144,7 @@ def table(result: dict[str, Any]) -> str:
     lines.append(
         f"Forward and backward of {result['layers']} transformer blocks on {result['device']}, median of "
         f"{result['rounds']} rounds; {result['machine']}, {result['versions']}, load {result['load']:.1f}. "
-        f"A step after that takes {result['steps_after']:.3f}× one in a recording without stages."
+        f"A later step takes {result['steps_after']:.3f}× one in a recording without stages."
     )
     return "\n".join(lines)
 
