@@ -26,8 +26,8 @@ from _report import parser, report
 from torch.profiler import ProfilerActivity, profile
 
 import kernelscope
-from kernelscope.probes import PROBES
 from kernelscope.probes.eager.profilers import Profilers
+from kernelscope.probes.probe_list import PROBES
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "profiler.md"

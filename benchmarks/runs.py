@@ -39,7 +39,7 @@ from kernelscope.events import (  # noqa: E402
     SteadySite,
     TensorSpec,
 )
-from kernelscope.store.writer import Writer  # noqa: E402
+from kernelscope.store.writer_thread import Writer  # noqa: E402
 
 PAGE = ROOT / "docs" / "runs.md"
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "src")}

@@ -12,7 +12,7 @@ import kernelscope
 from kernelscope.events import GraphCall
 from kernelscope.report.document import RunDocument
 from kernelscope.store.stored_run import load
-from kernelscope.store.writer import Writer
+from kernelscope.store.writer_thread import Writer
 from tests.support.long_runs import copy_without_a_call, write_long_run
 from tests.support.sample_runs import GRAPH, full_call, info, site, write_sample
 

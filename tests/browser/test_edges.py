@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 
 from kernelscope.events import GraphCall
 from kernelscope.fingerprint import Stats
-from kernelscope.store.writer import Writer
+from kernelscope.store.writer_thread import Writer
 from tests.support.long_runs import copy_with_a_fault, write_long_run
 from tests.support.sample_runs import GRAPH, Hashes, full_call, info, site, write_sample
 

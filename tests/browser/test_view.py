@@ -17,7 +17,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from kernelscope.events import GraphCall
-from kernelscope.store.writer import Writer
+from kernelscope.store.writer_thread import Writer
 from tests.support.long_runs import write_long_run
 from tests.support.sample_runs import GRAPH, Hashes, full_call, info, site, write_sample
 

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from kernelscope.events import Finding, GraphCall
-from kernelscope.store.writer import Writer
+from kernelscope.store.writer_thread import Writer
 from tests.support.sample_runs import GRAPH, Hashes, compiling, full_call, info, site
 
 from .conftest import ROOT, Write, served, shown

@@ -118,7 +118,7 @@ inductor_config.cpp.inject_relu_bug_TESTING_ONLY = "accuracy"
 from functorch.compile import min_cut_rematerialization_partition
 from torch._dynamo.backends.common import aot_autograd
 from kernelscope.gcu.backend import Inner
-from kernelscope.gcu.lowering.operators import decompositions
+from kernelscope.gcu.lowering.operator_texts import decompositions
 inner = Inner(kernelscope.config.Conductor())
 """,
 }

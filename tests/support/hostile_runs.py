@@ -10,7 +10,7 @@ from tests.support.sample_runs import SPEC, Hashes, full_call, info
 
 from kernelscope.events import Arg, Finding, Frame, Graph, GraphCall, Kernel, Site
 from kernelscope.stages.records import FRAME, Compilation, FxOrigin, Incident, Provenance, Stage
-from kernelscope.store.writer import Writer
+from kernelscope.store.writer_thread import Writer
 
 ATTACKS = (
     "<script>window.hacked=1</script>",

@@ -8,7 +8,7 @@ from tests.support.sample_runs import Hashes, info
 
 from kernelscope.events import Arg, Call, Finding, Frame, Graph, GraphCall, Kernel, Site, TensorSpec
 from kernelscope.stages.records import FRAME, Compilation, FxOrigin, Incident, Provenance, Stage
-from kernelscope.store.writer import Writer
+from kernelscope.store.writer_thread import Writer
 
 EVIL = (
     "<script>alert(1)</script></style><img src=x onerror=alert(2)>\"'`\\ ${x} {{y}} "

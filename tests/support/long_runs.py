@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.support.sample_runs import GRAPH, info
 
 from kernelscope.events import Arg, Frame, GraphCall, Kernel, Site, TensorSpec
-from kernelscope.store.run_db.database import Database
+from kernelscope.store.run_db.row_writer import Database
 
 SITES = 50
 _SPEC = TensorSpec("float32", (64, 64), (64, 1), "cpu")

@@ -35,7 +35,7 @@ from kernelscope.stages.records import (
     TimedConfig,
 )
 from kernelscope.store.run_db.schema import OBJECTS, SCHEMA_VERSION, VIEWS
-from kernelscope.store.writer import Writer
+from kernelscope.store.writer_thread import Writer
 
 SPEC = TensorSpec("float32", (8, 64), (64, 1), "cpu")
 GRAPH = Graph(0, "forward", "0_forward", "0/0", "key", "def call(args): ...", "/wrapper.py")

@@ -55,7 +55,7 @@ try:
     found["gpus"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
 except Exception as error:
     found["gpu_error"] = str(error)
-from kernelscope.probes import PROBES
+from kernelscope.probes.probe_list import PROBES
 from kernelscope.compiler_control.forced_settings import STAGE_SETTINGS
 found["probes"] = PROBES.check()
 found["stages"] = PROBES.acquire_stages() + STAGE_SETTINGS.acquire(fresh=True)

@@ -21,7 +21,7 @@ def gcu(module: torch.fx.GraphModule, example_inputs: list[Any], **options: Any)
     from functorch.compile import min_cut_rematerialization_partition
     from torch._dynamo.backends.common import aot_autograd
 
-    from kernelscope.gcu.lowering.operators import decompositions
+    from kernelscope.gcu.lowering.operator_texts import decompositions
 
     if options:
         raise ValueError(f"the gcu backend takes no options, and was given {', '.join(sorted(options))}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kernelscope.config import Config, strict_from_environment, strings
 from kernelscope.model.run import Run
-from kernelscope.probes import check_gil
+from kernelscope.probes.probe_list import check_gil
 from kernelscope.store import folder
 
 from .open_recordings import OPEN

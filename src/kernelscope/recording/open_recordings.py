@@ -6,7 +6,7 @@ import os
 from typing import Any, Protocol
 
 from kernelscope.compiler_control.forced_settings import STAGE_SETTINGS
-from kernelscope.probes import PROBES
+from kernelscope.probes.probe_list import PROBES
 
 from .sinks import Sink
 

@@ -10,11 +10,11 @@ from typing import Any
 from kernelscope.compiler_control.forced_settings import STAGE_SETTINGS
 from kernelscope.config import Config
 from kernelscope.events import COMPACT_CALL, CompactCall, Finding, Graph, GraphCall
-from kernelscope.probes import PROBES
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.cuda_graphs.tree_graphs import drop_tree_graphs
 from kernelscope.probes.listener import ignore
 from kernelscope.probes.own_work import own_fault, unseen
+from kernelscope.probes.probe_list import PROBES
 from kernelscope.stages.records import Record
 
 from .busy_threads import STILL_BUSY, wait_for_others

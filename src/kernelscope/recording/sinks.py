@@ -21,7 +21,7 @@ from kernelscope.stages.records import Record
 from kernelscope.store.memory_run import MemoryRun
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.store.tensors import TensorSaver
-from kernelscope.store.writer import Writer
+from kernelscope.store.writer_thread import Writer
 
 _OTHERS = 10_000  # calls that other threads may have made within an instant
 

@@ -122,7 +122,7 @@ def flags(run: StoredRun, call: KernelCall) -> list[str]:
     """Torch's global flags that change what a kernel computes, where the program had set them."""
     import numpy as np
 
-    from kernelscope.analysis.alignment.calls_by_place import Reader
+    from kernelscope.analysis.alignment.calls_by_position import Reader
 
     found = Reader(run, np.empty(0, np.int64)).switches(call)
     lines = [

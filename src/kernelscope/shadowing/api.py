@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from kernelscope.compiler_control.forced_settings import without_caches
-from kernelscope.probes import PROBES, Probe
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.compilation.fx_stages import FxStages
 from kernelscope.probes.compilation.lowering import Lowerings
 from kernelscope.probes.gcu.lowering import GcuLowerings
+from kernelscope.probes.probe_list import PROBES, Probe
 
 from .result import ShadowResult
 from .session import Session, Wrong

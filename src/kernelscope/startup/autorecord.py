@@ -20,7 +20,7 @@ from kernelscope.options import config_of, parse_options, take_over_printer, val
 
 if TYPE_CHECKING:
     from kernelscope.recording import Recording
-    from kernelscope.store.writer import Writer
+    from kernelscope.store.writer_thread import Writer
     from kernelscope.values.session import ValueSession
 
 # What torch and Python start for themselves, and torchrun, whose own process runs nothing of the user's.
@@ -81,8 +81,8 @@ def _is_helper(argv: list[str]) -> bool:
 
 def _open(wanted: AutoRecord) -> None:
     from kernelscope.errors import NoGil, RunError
-    from kernelscope.probes import check_gil
     from kernelscope.probes.eager.loader_workers import LoaderWorkers
+    from kernelscope.probes.probe_list import check_gil
 
     try:
         check_gil()

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from kernelscope.events import Call, Site
 from kernelscope.model.run import Run
-from kernelscope.store.run_db.database import LOG_SHIFT
-from kernelscope.store.run_db.reader import DatabaseReader
+from kernelscope.store.run_db.row_reader import DatabaseReader
+from kernelscope.store.run_db.row_writer import LOG_SHIFT
 
 from .run_db import codec
 from .stored_run import StoredRun

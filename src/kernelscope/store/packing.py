@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from kernelscope.errors import RunError
-from kernelscope.store.run_db.reader import DatabaseReader
+from kernelscope.store.run_db.row_reader import DatabaseReader
 
 from . import folder
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from kernelscope.errors import RunError, reason
 from kernelscope.model.run import Run
-from kernelscope.store.run_db.database import LOG_SHIFT, Database
+from kernelscope.store.run_db.row_writer import LOG_SHIFT, Database
 
 from . import folder
 from .file_systems import network_of

@@ -17,8 +17,8 @@ from kernelscope.model.kinds import view_of
 from kernelscope.model.run import Run, is_graph
 from kernelscope.stages.records import Record
 from kernelscope.store.flight.reader import FlightLog, read_flight
-from kernelscope.store.run_db.reader import DatabaseReader
-from kernelscope.store.run_db.run_rows import RunRows
+from kernelscope.store.run_db.row_reader import DatabaseReader
+from kernelscope.store.run_db.row_views import RunRows
 
 from . import folder
 from .run_db import codec, stage_rows
@@ -27,7 +27,7 @@ from .saving import save_run
 from .tensors import SavedTensor
 
 if TYPE_CHECKING:
-    from .writer import Writer
+    from .writer_thread import Writer
 
 _INFO_KEYS = frozenset(RunInfo.__dataclass_fields__)
 

@@ -18,7 +18,7 @@ from kernelscope.events import Call, Finding
 from .folder import TENSORS
 
 if TYPE_CHECKING:
-    from .writer import Writer
+    from .writer_thread import Writer
 
 SUFFIX = ".safetensors"
 NAME = "tensor"  # of the one tensor in a file

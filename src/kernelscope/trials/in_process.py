@@ -16,18 +16,18 @@ from typing import Any
 
 import torch
 
-from kernelscope.compiler_control.cautious_configs import CAUTIOUS, DYNAMO, INDUCTOR, split, switchable
 from kernelscope.compiler_control.forced_settings import NO_CACHES, ForcedSettings
 from kernelscope.compiler_control.lazy_kernels import LazyKernels
+from kernelscope.compiler_control.settings_to_try import CAUTIOUS, DYNAMO, INDUCTOR, split, switchable
 from kernelscope.compiler_control.shared_binaries import SharedBinaries
 from kernelscope.compiler_control.switches import CompilerSwitches
 from kernelscope.errors import RunError
-from kernelscope.probes import PROBES
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.compilation.compile_settings import defaults_of_changed, values_of
 from kernelscope.probes.compilation.fx_stages import FxStages
 from kernelscope.probes.compilation.lowering import LoweredGraph, Lowerings
 from kernelscope.probes.patching import MovedTarget
+from kernelscope.probes.probe_list import PROBES
 from kernelscope.shadowing.eager_launches import EagerSession
 
 from .checks import Check, Program

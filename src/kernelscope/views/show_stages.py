@@ -11,7 +11,7 @@ from kernelscope.errors import RunError
 from kernelscope.stages import NoSuchStage, Shown, StagedGraph, render
 from kernelscope.stages.document import document
 from kernelscope.stages.export import export, folder_name, fusion_text
-from kernelscope.store.run_db.reader import DAMAGES
+from kernelscope.store.run_db.row_reader import DAMAGES
 from kernelscope.store.stored_run import StoredRun
 
 from . import plain, stages

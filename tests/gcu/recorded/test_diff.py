@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import kernelscope
-from kernelscope.gcu.lowering import operators
+from kernelscope.gcu.lowering import operator_texts
 
 
 def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -53,8 +53,8 @@ def test_against_inductor_and_eager(record: Record, monkeypatch: pytest.MonkeyPa
         assert found.verdict == "different-kernel"
         assert any("all values that can be compared agree" in note for note in found.notes), str(found)
         assert "it is the last call" not in str(found)
-    rule = operators.POINTWISE["relu"]
-    monkeypatch.setitem(operators.POINTWISE, "relu", replace(rule, body="__max($0, 0.25f)"))
+    rule = operator_texts.POINTWISE["relu"]
+    monkeypatch.setitem(operator_texts.POINTWISE, "relu", replace(rule, body="__max($0, 0.25f)"))
     wrong = record("wrong", "gcu")
     for other in (*others.values(), clean):
         for a, b in ((wrong, other), (other, wrong)):

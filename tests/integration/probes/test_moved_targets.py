@@ -14,8 +14,8 @@ from tests.conftest import PATCH_TARGETS, PATCHED_FUNCTIONS
 import kernelscope
 from kernelscope.config import Config
 from kernelscope.late_modules import LATE
-from kernelscope.probes import PROBES
 from kernelscope.probes.patching import MovedTarget, Patch, resolve
+from kernelscope.probes.probe_list import PROBES
 from kernelscope.recording import Recording
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None

@@ -95,8 +95,8 @@ def test_a_schedule(compiled: Compiled, tmp_path: Path) -> None:
 
 def test_notes_are_back_when_it_stops(compiled: Compiled) -> None:
     """No launch pays for a profiler that does not run: the wrapper's code is that of before."""
-    from kernelscope.probes import PROBES
     from kernelscope.probes.bus import BUS
+    from kernelscope.probes.probe_list import PROBES
 
     def code_in_use() -> Any:
         [wrapper] = PROBES._compiled_graphs._hooked.values()

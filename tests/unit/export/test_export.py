@@ -25,7 +25,7 @@ from kernelscope.model.run import Run
 from kernelscope.store.memory_run import MemoryRun
 from kernelscope.store.run_db.codec import storable
 from kernelscope.store.stored_run import StoredRun
-from kernelscope.store.writer import Writer
+from kernelscope.store.writer_thread import Writer
 from kernelscope.views.call_filter import CallFilter
 
 

@@ -23,7 +23,7 @@ from tests.support.sample_runs import (
 import kernelscope
 from kernelscope.events import Arg, Finding, GraphCall, Site
 from kernelscope.store.flight.recorder import Flight
-from kernelscope.store.writer import Writer
+from kernelscope.store.writer_thread import Writer
 
 
 @pytest.mark.timeout(60)

@@ -16,7 +16,7 @@ import kernelscope
 from kernelscope.cli import main
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.store.tensors import TensorSaver, read_tensor
-from kernelscope.store.writer import Writer
+from kernelscope.store.writer_thread import Writer
 
 PER_STEP = 300
 

@@ -23,8 +23,7 @@ from kernelscope.store.flight import crash
 from kernelscope.store.flight import reader as flight_reader
 from kernelscope.store.flight.reader import is_recording
 from kernelscope.store.flight.recorder import Flight
-from kernelscope.store.run_db import database, reader
-from kernelscope.store.run_db.database import Database
+from kernelscope.store.run_db.row_writer import Database
 
 Capture = pytest.CaptureFixture[str]
 ROOT = Path(__file__).parents[3]
@@ -141,7 +140,7 @@ def test_a_database_that_cannot_be_locked(tmp_path: Path, monkeypatch: pytest.Mo
     """SQLite would wait for a minute, and then say that somebody else has it."""
     assert can_lock(tmp_path / "x")
     assert not can_lock(tmp_path / "x", refused)
-    monkeypatch.setattr(database, "can_lock", lambda path: False)
+    monkeypatch.setattr(row_writer, "can_lock", lambda path: False)
     held = sqlite3.connect(tmp_path / "run.db", isolation_level=None)
     held.execute("BEGIN IMMEDIATE")  # in vain
     Database(tmp_path / "run.db", info(), log=False).close()
@@ -193,7 +192,7 @@ def test_what_cannot_be_known_is_said(
 
 def test_a_reader_of_a_run_that_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the log a writer locks readers out. It is not damaged, and no copy is made that may be torn."""
-    monkeypatch.setattr(reader, "_LOCKED", 0.05)
+    monkeypatch.setattr(row_reader, "_LOCKED", 0.05)
     path = tmp_path / "x.kscope"
     writer = write_sample(path, close=False, mounts=on_nfs(tmp_path))
     read, other = kernelscope.load(path), sqlite3.connect(path / "run.db", isolation_level=None)

@@ -45,7 +45,7 @@ from kernelscope.store.packing import pack, unpack
 from kernelscope.store.run_db import codec
 from kernelscope.store.run_db.schema import COLUMNS, OBJECTS, SCHEMA_VERSION, TABLES
 from kernelscope.store.tensors import read_tensor
-from kernelscope.store.writer import Writer
+from kernelscope.store.writer_thread import Writer
 
 plain_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.complex_numbers(),

@@ -18,7 +18,7 @@ from tests.support.sample_runs import info, write_sample
 import kernelscope
 from kernelscope.cli import main
 from kernelscope.store.stored_run import StoredRun
-from kernelscope.store.writer import Writer
+from kernelscope.store.writer_thread import Writer
 
 pytest.importorskip("textual")
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernelscope.analysis.alignment.align import Alignment, Gap, align
-from kernelscope.analysis.alignment.calls_by_place import Reader
+from kernelscope.analysis.alignment.calls_by_position import Reader
 from kernelscope.analysis.alignment.identity import OTHER_CODE
 from kernelscope.analysis.tensor_errors import Errors
 from kernelscope.errors import RunError

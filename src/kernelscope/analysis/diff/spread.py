@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernelscope.analysis.alignment.align import Alignment
-from kernelscope.analysis.alignment.calls_by_place import Reader
+from kernelscope.analysis.alignment.calls_by_position import Reader
 from kernelscope.model.call import KernelCall
 
 from .divergence_parts import Link, Spread

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kernelscope.analysis.alignment.calls_by_place import Reader
+from kernelscope.analysis.alignment.calls_by_position import Reader
 from kernelscope.model.call import KernelCall
 from kernelscope.model.call_facts import same_hash
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernelscope.analysis.alignment.calls_by_place import Reader
+from kernelscope.analysis.alignment.calls_by_position import Reader
 from kernelscope.analysis.alignment.identity import kernel_key
 from kernelscope.analysis.random_operators import draws
 from kernelscope.model.call import KernelCall

@@ -8,7 +8,7 @@ from itertools import islice
 from kernelscope.cli.arguments import count
 from kernelscope.errors import RunError
 from kernelscope.store import folder
-from kernelscope.store.run_db.reader import DatabaseReader
+from kernelscope.store.run_db.row_reader import DatabaseReader
 from kernelscope.views import plain
 from kernelscope.views.terminal import table
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from kernelscope.gcu.lowering.dag import INDEX, Access, Node
 from kernelscope.gcu.lowering.fuse import Hint, Plan, collapse, kept, repeated
-from kernelscope.gcu.lowering.operators import number
+from kernelscope.gcu.lowering.operator_texts import number
 from kernelscope.gcu.lowering.pointwise import rounded
 from kernelscope.gcu.lowering.sizes import Size, product
 

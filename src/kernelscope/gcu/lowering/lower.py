@@ -11,7 +11,7 @@ import torch.fx
 
 from .dag import ELEMENT, Access, Buffer, Dag, Node
 from .fx_tensors import Refused, Strided, is_tensor, strided
-from .operators import LISTS_OF_VIEWS, VIEWS
+from .operator_texts import LISTS_OF_VIEWS, VIEWS
 from .pointwise import PointwiseLowering
 from .shapes import ShapeLowering
 from .sizes import Size, contiguous_strides, equal, is_one, is_zero, size_of, sizes_of, supported, symbols_in

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from .dag import ELEMENT, Access
 from .fx_tensors import Refused, Strided
-from .operators import BOOL_TO_LONG, DEFAULT, POINTWISE, TO_FLOAT, Pointwise, kind_of, number
+from .operator_texts import BOOL_TO_LONG, DEFAULT, POINTWISE, TO_FLOAT, Pointwise, kind_of, number
 from .sizes import Size, literal, size_of, supported, symbols_in
 
 _WIDE = {"f16": "f32", "bf16": "f32"}  # what is computed in a wider type inside a kernel

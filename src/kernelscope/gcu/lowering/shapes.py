@@ -10,8 +10,8 @@ import torch.fx
 
 from .dag import INDEX, Access
 from .fx_tensors import Refused, Strided
-from .operators import REDUCTIONS
-from .operators import number as number_literal
+from .operator_texts import REDUCTIONS
+from .operator_texts import number as number_literal
 from .pointwise import cast, compute_type, rounded
 from .sizes import Size, is_one, is_zero, literal, product, symbols_in, times
 

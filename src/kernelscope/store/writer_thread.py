@@ -17,7 +17,7 @@ from kernelscope.stages.records import Record
 from kernelscope.store.flight.markers import StreamMarkers
 from kernelscope.store.flight.recorder import CELLS, Flight
 from kernelscope.store.flight.ring import Ring
-from kernelscope.store.run_db.database import LOG_SHIFT, Database
+from kernelscope.store.run_db.row_writer import LOG_SHIFT, Database
 
 from .file_systems import about_disk, network_of
 

@@ -1,4 +1,4 @@
-"""Calls of a run by their place, and the settings that held there."""
+"""Calls of a run by their position, and the settings that held there."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import Any
 
 from kernelscope.events import Call, Graph, GraphCall, Kernel, Site
-from kernelscope.store.run_db.reader import DatabaseReader, StoredFingerprints
 
 from . import codec
+from .row_reader import DatabaseReader, StoredFingerprints
 
 _MANY = 500  # values in one IN (…)
 
