@@ -23,6 +23,7 @@ from kernelscope.store.flight import crash
 from kernelscope.store.flight import reader as flight_reader
 from kernelscope.store.flight.reader import is_recording
 from kernelscope.store.flight.recorder import Flight
+from kernelscope.store.run_db import row_reader, row_writer
 from kernelscope.store.run_db.row_writer import Database
 
 Capture = pytest.CaptureFixture[str]
