@@ -245,7 +245,7 @@ def test_selected_futures_are_waited_for_one_by_one() -> None:
 
 
 def test_two_functions_of_one_name() -> None:
-    with pytest.raises(ChoreoError, match="two functions `f`"):
+    with pytest.raises(ChoreoError, match="function `f` is defined twice"):
         translate("__co__ void f(f32 [1] x) { }\n__co__ void f(f32 [1] x) { }\n")
 
 

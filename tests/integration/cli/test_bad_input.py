@@ -265,6 +265,7 @@ def test_a_fault_of_the_recorder_is_a_finding_and_not_the_users(monkeypatch: pyt
     """Whatever goes wrong in our own code, the user's result is right and the run says what happened."""
     from kernelscope.probes import bus
     from kernelscope.probes.eager import eager_operators
+    from kernelscope.probes.storages import Storages
     from kernelscope.recording import Recording
     from kernelscope.recording.launch_values import LaunchValues
 
@@ -276,7 +277,7 @@ def test_a_fault_of_the_recorder_is_a_finding_and_not_the_users(monkeypatch: pyt
         (Recording, "after"),
         (LaunchValues, "before"),
         (LaunchValues, "after"),
-        (bus.Storages, "of"),
+        (Storages, "of"),
         (bus, "describe"),
         (eager_operators, "operator_args"),
         (eager_operators, "flatten"),

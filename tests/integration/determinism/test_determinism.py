@@ -176,7 +176,7 @@ def test_something_that_no_call_shows_is_said() -> None:
 
     result = kernelscope.check_determinism(fn, torch.ones(4))
     assert result
-    assert "every recorded call did the same" in result.unexplained
+    assert "no recorded call differed" in result.unexplained
     assert not result.kernels
 
 
@@ -193,7 +193,7 @@ def test_inputs_that_differ_are_nobodys_fault() -> None:
     ("call", "error", "says"),
     [
         (lambda: kernelscope.check_determinism(3), TypeError, "must be callable"),  # type: ignore[arg-type]
-        (lambda: kernelscope.check_determinism(torch.sin, torch.ones(2), runs=1), ValueError, "two runs"),
+        (lambda: kernelscope.check_determinism(torch.sin, torch.ones(2), runs=1), ValueError, "at least 2 runs"),
         (lambda: kernelscope.check_determinism(lambda: 3), RunError, "launched no kernel"),
         (
             lambda: kernelscope.check_determinism(torch.sin, torch.ones(2), ops="x"),

@@ -245,7 +245,7 @@ def test_a_disk_that_is_sealed(tmp_path: Path) -> None:
     show, bisect = told.stderr.splitlines()
     assert show.startswith("kernelscope: ")
     assert show.endswith("set TMPDIR to a folder with room for it")
-    assert bisect == "kernelscope: cannot write to kscope-runs: Read-only file system"
+    assert bisect == "kernelscope: kscope-runs/program-bisect-1 cannot be created: Read-only file system"
     assert told.stdout.startswith("2 2\n")
     assert "No usable temporary directory found" in told.stdout
 

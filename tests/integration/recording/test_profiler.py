@@ -209,7 +209,7 @@ def test_a_trace_is_joined(joined: tuple[Path, Path], name: str, capsys: Any) ->
     assert [c["index"] for c in calls] == list(range(count // 2, count))
     assert all(c["host"] > 0 and c["device"] is None for c in calls)
     assert main(["show", str(run), "--profile", str(home / name), "--call", "0"]) == 2
-    assert "the profiler was not at work then" in capsys.readouterr().err
+    assert "the profiler was not running then" in capsys.readouterr().err
 
 
 def test_traces_that_do_not_fit(joined: tuple[Path, Path], tmp_path: Path, compiled: Compiled) -> None:

@@ -121,7 +121,7 @@ def test_stops_at_a_call(step: Step, tmp_path: Path, capsys: pytest.CaptureFixtu
         step()
     assert stopped.value.code == 0
     assert [c.index for c in run.calls] == [0, 1, 2, 3]
-    assert "call 3 is over" in capsys.readouterr().err
+    assert "stopping after call 3" in capsys.readouterr().err
 
 
 def test_an_exception_of_a_kernel(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_saved_tensors_stay_within_their_budget(tmp_path: Path) -> None:
     assert {finding.kind for finding in run.findings} == {"tensors-dropped", "tensor-not-saved"}
     loaded = kernelscope.load(tmp_path / "x.kscope")
     gone = next(iter(loaded.saved_tensors(0).values()))
-    with pytest.raises(RunError, match="was dropped to stay within"):
+    with pytest.raises(RunError, match="was deleted to stay within"):
         read_tensor(loaded.path / "tensors" / gone)
 
 

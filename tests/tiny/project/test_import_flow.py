@@ -60,7 +60,7 @@ PRIVATE_TORCH = {
     "gcu/backend.py": "a backend of torch.compile: AOTAutograd",
     "gcu/execution/executor.py": "symbolic sizes in generated code",
     "gcu/execution/graph_code.py": "symbolic sizes in generated code",
-    "gcu/lowering/operators.py": "torch's decompositions",
+    "gcu/lowering/operator_texts.py": "torch's decompositions",
     "gcu/lowering/pointwise.py": "torch's rules of type promotion",
     "reduction/capture.py": "real tensors while Dynamo traces",
     "reduction/single_node_search.py": "compiles graphs that are made of fake tensors",
