@@ -66,6 +66,7 @@ FAULTS = {
         r"foreach k in \[9\]", "foreach k in [8]", "mm_\\d+", "backward"
     ),
 }  # fmt: skip
+PATTERNS_ARE_FOR = 2  # threads: generated code depends on their number
 ONE_OF_EACH = {"wrong operator", "missing write", "accumulated in bfloat16", "wrong gradient"}
 
 
@@ -101,6 +102,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> list[str]:
 )
 def test_a_planted_fault_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fault = FAULTS[name]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: PATTERNS_ARE_FOR)
     hits = plant(monkeypatch, fault)
     result = kernelscope.check_correctness(program, given(), backend="gcu")
     assert hits
