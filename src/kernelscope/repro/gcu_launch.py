@@ -69,7 +69,7 @@ def gcu_launch(call: KernelCall, names: dict[int, str]) -> tuple[list[str], list
 def _number(call: KernelCall, name: str, known: dict[str, int]) -> str:
     found = value_of(name, known)
     if found is None:
-        raise unreproducible(call, f"the shapes do not tell the size {name}")
+        raise unreproducible(call, f"no shape gives the size {name}")
     return f"ctypes.c_int64({found})"
 
 

@@ -197,7 +197,7 @@ def _given(
     for name, expression in text.symbols.items():
         number = value_of(expression, known.symbols)
         if number is None:
-            raise RunError(f"the recording does not tell the size {expression} of the graph")
+            raise RunError(f"the recording does not have the size {expression} of the graph")
         numbers[name] = number
     return given, numbers
 

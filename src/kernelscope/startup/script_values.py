@@ -111,6 +111,6 @@ class _SetInCode:
 
 
 def _stop(hit: Hit) -> None:
-    print(f"kernelscope: {hit}\nkernelscope: stopping the program (--watch)", file=sys.stderr)
+    print(f"kernelscope: {hit}\nkernelscope: stopping the program (--stop-on)", file=sys.stderr)
     sys.stderr.flush()
     raise StopOnHit(STOPPED)

@@ -53,7 +53,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="for flaky failures: repeat each trial until this certain (default 0.99)")  # fmt: skip
     add("--timeout", type=float, default=600, metavar="SECONDS", help="limit for one trial (default 600)")
     add("--spawn", action="store_true", help="use a new process for each trial instead of a fork")
-    where = parser.add_argument_group("where to")
+    where = parser.add_argument_group("output")
     where.add_argument("-o", dest="output", metavar="NAME", help="folder to create; default SCRIPT-bisect-1")
     where.add_argument("--resume", action="store_true",
                        help="continue the newest bisection of this script, or -o NAME")  # fmt: skip

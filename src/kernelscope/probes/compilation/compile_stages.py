@@ -79,7 +79,7 @@ class CompileStages(PatchSet):
 
     def _around_compile(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def compile_fx(*args: Any, **kwargs: Any) -> Any:
-            with ours("taking down Dynamo's graph"):
+            with ours("recording Dynamo's graph"):
                 module, inputs, *_ = *args, *kwargs.values()
                 self._take_down(module, inputs)
             return original(*args, **kwargs)

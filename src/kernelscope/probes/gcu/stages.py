@@ -38,7 +38,7 @@ class GcuStages:
 
     def _around_begin(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def begin(inner: Any, module: Any, inputs: Any) -> Any:
-            with ours("taking down Dynamo's graph"):
+            with ours("recording Dynamo's graph"):
                 self._take_down(module, inputs)
                 frame = self._context.frame(current_compile_id())
                 names = self._context.pre_grad.setdefault(frame.id, set())
