@@ -61,7 +61,7 @@ CASES: dict[str, tuple[Callable[[Path], Path], list[str]]] = {
     ),
     "empty": (
         lambda path: small(path, stages=False, calls=0),
-        ["No kernel ran while this was recorded", "kernelscope run --ops all script.py"],
+        ["No kernel ran during the recording", "kernelscope run --ops all script.py"],
     ),
 }
 
