@@ -4,7 +4,7 @@
     python tools/rooms.py --write-docs   put the table into docs/architecture.md
 
 A room is a folder below src/kernelscope, or a file beside them. Rooms stand on floors: a room imports only
-rooms further down. Inside a room no files import each other in a circle.
+rooms further down, and uses no private member of another room. No files import each other in a circle.
 """
 
 from __future__ import annotations
@@ -144,6 +144,43 @@ def circles(edges: Edges) -> list[list[str]]:
     return found
 
 
+# Members of torch, argparse and ctypes that share their name with a private member of ours.
+FOREIGN = ("_actions", "_boxed_call", "_handle", "_schema", "_spec")
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name not in FOREIGN
+
+
+def private_names(tree: ast.AST) -> Iterator[str]:
+    """Private names that a file defines: functions, classes, variables, attributes of self."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.id if isinstance(node, ast.Name) else node.attr
+
+
+def private_uses(trees: dict[str, ast.AST]) -> Iterator[str]:
+    """Where a room uses a private member that only other rooms define."""
+    homes: dict[str, set[str]] = {}
+    for module, tree in trees.items():
+        for name in filter(is_private, private_names(tree)):
+            homes.setdefault(name, set()).add(room_of(module))
+    for module, tree in trees.items():
+        for node in ast.walk(tree):
+            names = []
+            if isinstance(node, ast.Attribute):
+                names = [node.attr]
+            elif isinstance(node, ast.ImportFrom) and (
+                node.level or (node.module or "").startswith("kernelscope")
+            ):
+                names = [alias.name for alias in node.names]
+            for name in filter(is_private, names):
+                if name in homes and room_of(module) not in homes[name]:
+                    yield f"{module}:{node.lineno} uses {name}, a private member of {', '.join(sorted(homes[name]))}"
+
+
 def broken_rules() -> list[str]:
     files = file_edges()
     found = []
@@ -159,6 +196,9 @@ def broken_rules() -> list[str]:
     packages = {name for name, path in modules().items() if path.name == "__init__.py"}
     inside = {name: targets - packages for name, targets in files.items() if name not in packages}
     found += ["these files import each other in a circle: " + ", ".join(group) for group in circles(inside)]
+    found += private_uses(
+        {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules().items()}
+    )
     for folder in sorted({path.parent for path in sources()}):
         count = sum(path.parent == folder for path in sources())
         if count > MOST_FILES:

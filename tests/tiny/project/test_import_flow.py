@@ -146,6 +146,10 @@ def test_rooms_keep_their_rules() -> None:
     assert rooms.broken_rules() == []
 
 
+def test_the_table_in_the_docs_is_the_one_of_the_sources() -> None:
+    assert rooms.table() in rooms.PAGE.read_text(), "run: python tools/rooms.py --write-docs"
+
+
 def test_sources_keep_their_rules() -> None:
     found = []
     for file in sorted(PACKAGE.rglob("*.py")):
@@ -210,3 +214,12 @@ def test_a_circle_and_an_arrow_upwards_are_noticed(monkeypatch: pytest.MonkeyPat
     assert rooms.circles(edges) == [["store.a", "store.b", "store.c"]]
     monkeypatch.setattr(rooms, "file_edges", lambda: edges)
     assert rooms.broken_rules()[0] == "text.x imports cli, which is further up"
+
+
+def test_a_private_member_of_another_room_is_noticed() -> None:
+    sources = {
+        "store.a": "class A:\n    def __init__(self): self._rows = 1",
+        "views.b": "def f(a): return a._rows",
+    }
+    trees: dict[str, ast.AST] = {name: ast.parse(source) for name, source in sources.items()}
+    assert list(rooms.private_uses(trees)) == ["views.b:1 uses _rows, a private member of store"]
