@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -145,7 +145,7 @@ def circles(edges: Edges) -> list[list[str]]:
 
 
 # Members of torch, argparse and ctypes that share their name with a private member of ours.
-FOREIGN = ("_actions", "_boxed_call", "_handle", "_schema", "_spec")
+FOREIGN = ("_actions", "_boxed_call", "_handle", "_profiler", "_schema", "_spec")
 
 
 def is_private(name: str) -> bool:
@@ -161,7 +161,7 @@ def private_names(tree: ast.AST) -> Iterator[str]:
             yield node.id if isinstance(node, ast.Name) else node.attr
 
 
-def private_uses(trees: dict[str, ast.AST]) -> Iterator[str]:
+def private_uses(trees: Mapping[str, ast.AST]) -> Iterator[str]:
     """Where a room uses a private member that only other rooms define."""
     homes: dict[str, set[str]] = {}
     for module, tree in trees.items():
@@ -169,16 +169,17 @@ def private_uses(trees: dict[str, ast.AST]) -> Iterator[str]:
             homes.setdefault(name, set()).add(room_of(module))
     for module, tree in trees.items():
         for node in ast.walk(tree):
-            names = []
             if isinstance(node, ast.Attribute):
                 names = [node.attr]
-            elif isinstance(node, ast.ImportFrom) and (
-                node.level or (node.module or "").startswith("kernelscope")
-            ):
+            elif isinstance(node, ast.ImportFrom):
                 names = [alias.name for alias in node.names]
+            else:
+                continue
             for name in filter(is_private, names):
-                if name in homes and room_of(module) not in homes[name]:
-                    yield f"{module}:{node.lineno} uses {name}, a private member of {', '.join(sorted(homes[name]))}"
+                owners = homes.get(name, {room_of(module)})
+                if room_of(module) not in owners:
+                    home = ", ".join(sorted(owners))
+                    yield f"{module}:{node.lineno} uses {name}, a private member of {home}"
 
 
 def broken_rules() -> list[str]:

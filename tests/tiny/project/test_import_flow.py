@@ -217,9 +217,6 @@ def test_a_circle_and_an_arrow_upwards_are_noticed(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_private_member_of_another_room_is_noticed() -> None:
-    sources = {
-        "store.a": "class A:\n    def __init__(self): self._rows = 1",
-        "views.b": "def f(a): return a._rows",
-    }
-    trees: dict[str, ast.AST] = {name: ast.parse(source) for name, source in sources.items()}
+    defines, uses = "class A:\n    def __init__(self): self._rows = 1", "def f(a): return a._rows"
+    trees = {"store.a": ast.parse(defines), "views.b": ast.parse(uses)}
     assert list(rooms.private_uses(trees)) == ["views.b:1 uses _rows, a private member of store"]
