@@ -224,7 +224,7 @@ def test_command_line(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
         "import torch\n"
-        "from kernelscope.gcu.lowering import operators\n"
+        "from kernelscope.gcu.lowering import operator_texts as operators\n"
         "from dataclasses import replace\n"
         "rule = operators.POINTWISE['sin']\n"
         "operators.POINTWISE['sin'] = replace(rule, body='(__sin($0) + 0.01f)')\n"
