@@ -71,7 +71,7 @@ def test_a_script_is_bisected(tmp_path: Path) -> None:
     line = "torch._inductor.config.cpp.inject_relu_bug_TESTING_ONLY = None"
     assert result["workaround"] == [line]
     assert result["status"] == 0
-    assert said.count("trial ") == result["trials"]
+    assert said.count("kernelscope: trial ") == result["trials"]
     folder = tmp_path / "kscope-runs" / "program-bisect-1"
     assert Path(result["folder"]) == folder
     assert "the script ran to its end" in (folder / "logs" / "trial-1.log").read_text()
