@@ -24,6 +24,12 @@ NO_CACHES: tuple[Setting, ...] = (
 _PROVENANCE: Setting = (INDUCTOR, "trace.provenance_tracking_level", 1)
 
 
+# By module and name: the value before all of them, and who forces which value, the newest last. Blocks of
+# several threads overlap, and may end in any order.
+_HELD: dict[tuple[str, str], tuple[Any, list[tuple[object, Any]]]] = {}
+_lock = threading.RLock()
+
+
 class ForcedSettings:
     """Forces settings while it is installed.
 
@@ -33,7 +39,7 @@ class ForcedSettings:
 
     def __init__(self, settings: Iterable[Setting]) -> None:
         self._settings = tuple(settings)
-        self._before: list[tuple[Any, str, Any, bool]] = []
+        self._forced: list[tuple[Any, str]] = []
 
     def install(self) -> list[str]:
         """Returns what could not be set."""
@@ -45,17 +51,23 @@ class ForcedSettings:
             except (ImportError, AttributeError, KeyError):
                 missing.append(f"{module}.{name} cannot be set in this torch")
                 continue
-            self._before.append((config, name, before, (module, name) in FORCED))
-            _force(config, name, value)
-            FORCED.add((module, name))
+            with _lock:
+                _HELD.setdefault((module, name), (before, []))[1].append((self, value))
+                _force(config, name, value)
+                FORCED.add((module, name))
+            self._forced.append((config, name))
         return missing
 
     def remove(self) -> None:
-        while self._before:
-            config, name, before, was_forced = self._before.pop()
-            _force(config, name, before)
-            if not was_forced:
-                FORCED.discard((config.__name__, name))
+        while self._forced:
+            config, name = self._forced.pop()
+            with _lock:
+                before, holders = _HELD[config.__name__, name]
+                holders.remove(next(holder for holder in reversed(holders) if holder[0] is self))
+                _force(config, name, holders[-1][1] if holders else before)
+                if not holders:
+                    del _HELD[config.__name__, name]
+                    FORCED.discard((config.__name__, name))
 
 
 def _force(config: Any, name: str, value: Any) -> None:
@@ -70,7 +82,10 @@ def without_caches(**inductor: Any) -> Iterator[None]:
     """Every graph is compiled inside, none is loaded from a cache; `inductor` forces further settings."""
     forced = ForcedSettings([*NO_CACHES, *((INDUCTOR, name, value) for name, value in inductor.items())])
     try:
-        forced.install()
+        # A remote cache that this torch does not have cannot be used either.
+        missing = [each for each in forced.install() if "_remote_" not in each]
+        if missing:
+            raise RuntimeError(f"caches cannot be turned off: {'; '.join(missing)}")
         yield
     finally:
         forced.remove()
@@ -106,7 +121,9 @@ class StageSettings:
                 self._restore()
 
     def forget_in_child(self) -> None:
-        """A forked child does not record."""
+        """A forked child does not record; another thread of its parent may have held the locks."""
+        global _lock
+        _lock = threading.RLock()
         self._users, self._lock = 0, threading.Lock()
         self._restore()
 

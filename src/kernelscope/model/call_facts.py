@@ -38,6 +38,8 @@ class CallFacts:
 
     def value(self, arg: str, moment: str = "") -> Any:
         """A saved tensor (values="save") as a numpy array: after the launch, unless told "before"."""
+        if moment not in ("", "before", "after"):
+            raise ValueError(f"value({arg!r}, {moment!r}): the moment is 'before' or 'after'")
         return self.run.saved_value(self, arg, moment).numpy()
 
     # -- the kernel ------------------------------------------------------------------------------------

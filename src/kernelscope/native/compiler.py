@@ -90,4 +90,8 @@ def run(command: Sequence[str], seconds: int, advice: str = "") -> subprocess.Co
         raise NativeError(
             f"the compiler took more than {seconds} s and was stopped{advice}:\n{shlex.join(command)}"
         ) from None
+    except BaseException:  # Ctrl-C does not reach a session of its own
+        os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+        raise
     return subprocess.CompletedProcess(command, child.returncode, out, err)

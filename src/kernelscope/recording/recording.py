@@ -63,7 +63,8 @@ class Recording(LaunchRecorder):
             drop_tree_graphs(lambda graph: True)
 
     def _open_stages(self) -> None:
-        for missing in STAGE_SETTINGS.acquire(fresh=self.config.fresh) + PROBES.acquire_stages():
+        # The settings last: a hook that raises leaves none of them forced.
+        for missing in PROBES.acquire_stages() + STAGE_SETTINGS.acquire(fresh=self.config.fresh):
             self.finding(Finding("stage-hook-missing", f"some stages will be missing: {missing}"))
         if self.config.fresh and not STAGE_SETTINGS.is_fresh:
             why = "another open recording of stages allows graphs to be loaded from caches"
@@ -76,8 +77,8 @@ class Recording(LaunchRecorder):
         OPEN.remove(self)
         self._state.note_settings()
         if self.config.stages:
-            PROBES.release_stages()
             STAGE_SETTINGS.release()
+            PROBES.release_stages()
         BUS.detach(self)
         if not wait_for_others(self._busy):
             self.finding(STILL_BUSY)

@@ -18,8 +18,6 @@ def value_of(
     call: CallFacts, name: str, moment: str, tensors: Path, files: Mapping[tuple[int, str], str]
 ) -> SavedTensor:
     """After the launch if that was saved, else before; `name` is the kernel's, or the generated code's."""
-    if moment not in ("", *MOMENTS):
-        raise ValueError(f"value({name!r}, {moment!r}): the moment is 'before' or 'after'")
     position = _position(call, name)
     for each in (moment,) if moment else reversed(MOMENTS):
         if (position, each) in files:

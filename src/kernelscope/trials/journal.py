@@ -17,7 +17,7 @@ from kernelscope.errors import RunError
 from .outcome import KILLED, Outcome
 
 FILE = "journal.jsonl"
-BISECT, REDUCE = {"kernelscope-bisect": 1}, {"kernelscope-reduce": 1}  # command, version of its format
+BISECT, REDUCE = {"kernelscope-bisect": 2}, {"kernelscope-reduce": 1}  # command, version of its format
 Trial = str | Mapping[str, Any]  # what identifies a trial: any JSON
 
 
@@ -67,7 +67,8 @@ class Journal:
 
     def _read(self, path: Path, head: Mapping[str, Any]) -> None:
         command, version = next(iter(head.items()), ("", None))
-        records = _records(path)
+        lines = _whole_lines(path)
+        records = _records(path, lines)
         first = records[0] if records else {}
         if not isinstance(first, dict) or first.get(command) != version:
             raise RunError(f"{path} is not a journal of {command} that this version can read")
@@ -75,6 +76,7 @@ class Journal:
         if different:
             was = ", ".join(f"{name} was {first.get(name)!r}" for name in different)
             raise RunError(f"{path} belongs to another search: {was}")
+        _keep(path, lines)
         open_trials: list[str] = []
         for number, record in enumerate(records[1:], start=2):
             try:
@@ -128,22 +130,38 @@ def running_trial(path: Path) -> tuple[str, float] | None:
 
 def reopen(path: Path) -> None:
     """Before a search continues: the trial that was running when it was interrupted is to run again."""
-    _records(path)
+    _keep(path, _whole_lines(path))
     if (trial := running_trial(path)) is not None:
         append(path, {"interrupted": trial[0]})
 
 
-def _records(path: Path) -> list[Any]:
-    """All lines; an incomplete last one is removed, so that the next one is not appended to it."""
+def _whole_lines(path: Path) -> list[str]:
+    """All lines but a last one that is incomplete."""
     try:
-        text = path.read_text(encoding="utf-8")
-        whole = text[: text.rfind("\n") + 1]
-        if whole != text:
-            path.write_text(whole, encoding="utf-8")
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     except (OSError, UnicodeDecodeError) as error:
         raise RunError(f"{path} cannot be read: {error}") from None
+    return lines[:-1] if lines and not _is_whole(lines[-1]) else lines
+
+
+def _is_whole(line: str) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return line.endswith("\n")
+
+
+def _keep(path: Path, lines: list[str]) -> None:
+    """Removes an incomplete last line, so that the next one is not appended to it."""
+    whole = "".join(lines)
+    if path.read_text(encoding="utf-8") != whole:
+        path.write_text(whole, encoding="utf-8")
+
+
+def _records(path: Path, lines: list[str]) -> list[Any]:
     records = []
-    for number, line in enumerate(whole.splitlines(), start=1):
+    for number, line in enumerate(lines, start=1):
         try:
             records.append(json.loads(line))
         except ValueError:

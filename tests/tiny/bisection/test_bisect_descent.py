@@ -370,7 +370,7 @@ def test_a_torn_line_is_dropped(tmp_path: Path) -> None:
         ("nonsense\nmore\n", "line 1: not an entry of a journal"),
         ('{"a": 1}\n{"b": 2}\n', "is not a journal"),
         (
-            json.dumps({"kernelscope-bisect": 1, "command": ["y"]}) + "\n{}\n",
+            json.dumps({"kernelscope-bisect": 2, "command": ["y"]}) + "\n{}\n",
             "another search: command was",
         ),
         ("", "is not a journal"),
@@ -387,3 +387,16 @@ def test_a_result_as_json() -> None:
     told: dict[str, Any] = json.loads(json.dumps(result.to_json()))
     assert told["cause"]["switches"][0]["name"] == "k7 (0, line 7)"
     assert {"workaround", "trials", "seconds", "confidence", "failed", "runs", "status"} <= told.keys()
+
+
+def test_a_journal_that_was_cut_off_or_is_of_something_else(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    whole = json.dumps(BISECT) + "\n"
+    for torn in ('{"trial": {', "\0\0\0\n"):
+        path.write_text(whole + torn)
+        Journal(path, BISECT)
+        assert path.read_text() == whole
+    path.write_text('{"of": "others"}\nno newline')
+    with pytest.raises(RunError, match="is not a journal of kernelscope-bisect"):
+        Journal(path, BISECT)
+    assert path.read_text() == '{"of": "others"}\nno newline'

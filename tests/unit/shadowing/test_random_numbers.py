@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kernelscope.shadowing.reference.random_numbers import inductor_randint, inductor_random, philox
 
 
@@ -36,3 +38,14 @@ def test_an_offset_moves_along() -> None:
 def test_integers_are_in_range() -> None:
     values = inductor_randint(-3, 4, (1000,), 99, 0, triton=False)
     assert set(values.tolist()) == {-3, -2, -1, 0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0, 10), (-5, 1 << 62), (0, (1 << 63) - 1), (-(1 << 63), (1 << 63) - 1)]
+)
+def test_integers_of_any_range_are_exact(low: int, high: int) -> None:
+    """The word has 64 bits and no sign; so may the range."""
+    first, second, *_ = philox(99, 64, 0)
+    words = [int(a) | int(b) << 32 for a, b in zip(first, second, strict=True)]
+    expected = [word % (high - low) + low for word in words]
+    assert inductor_randint(low, high, (8, 8), 99, 0, triton=False).flatten().tolist() == expected

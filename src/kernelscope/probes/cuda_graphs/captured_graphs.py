@@ -139,9 +139,8 @@ def capturing_device() -> torch.device:
     return torch.device("cuda", torch._C._cuda_getDevice())
 
 
-def current_stream(device: int) -> int:
-    """The handle of the current stream of a GPU."""
-    return int(torch._C._cuda_getCurrentRawStream(device))
+# The handle of the current stream of a GPU, by its index. Called at each launch, so without a wrapper.
+current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
 def _free(kept: dict[Listener, Any], left: list[Any]) -> None:

@@ -23,8 +23,8 @@ def sites(run: StoredRun) -> Form:
         "kernels": {id: kernel_form(kernel) for id, kernel in kernels.items()},
         "graphs": {graph.id: graph_form(graph) | {"compiled": at.get(graph.id)} for graph in run.graphs},
         "sites": {
-            id: site_form(site, dead) | {"graph": graph_at.get(id), "bytes": moved.get(id)}
-            for id, (site, dead) in run.sites.items()
+            id: site_form(site, uninitialised) | {"graph": graph_at.get(id), "bytes": moved.get(id)}
+            for id, (site, uninitialised) in run.sites.items()
         },
     }
 

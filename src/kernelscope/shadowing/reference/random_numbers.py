@@ -46,6 +46,9 @@ def inductor_randint(low: int, high: int, size: Any, seed: int, offset: int, *, 
     """What `prims.inductor_randint` gives."""
     words = drawn_words(size, seed, offset, triton)
     drawn, span = words[0] | (words[1] << 32), high - low
+    if span > 1 << 62:  # twice a remainder would not fit into 64 bits
+        exact = [(word & 0xFFFFFFFFFFFFFFFF) % span + low for word in drawn.tolist()]
+        return torch.tensor(exact, dtype=torch.int64).reshape(size)
     half = (drawn >> 1) & 0x7FFFFFFFFFFFFFFF  # the word has 64 bits and no sign
     return ((half % span * 2 + (drawn & 1)) % span + low).reshape(size)
 

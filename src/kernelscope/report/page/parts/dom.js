@@ -3,7 +3,7 @@
 const SVG = 'http://www.w3.org/2000/svg';
 
 // Characters that would hide or reorder what is shown: written out, so that nothing pretends to be something else.
-// As kernelscope.run.markup has them: controls, what has no width, what turns the direction, fillers, tags.
+// As kernelscope.model.html has them: controls, what has no width, what turns the direction, fillers, tags.
 const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff\u{1bca0}-\u{1bca3}\u{1d173}-\u{1d17a}\u{e0000}-\u{e007f}]/gu;
 
 function visible(text) {
