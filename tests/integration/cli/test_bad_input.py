@@ -290,3 +290,20 @@ def test_a_fault_of_the_recorder_is_a_finding_and_not_the_users(monkeypatch: pyt
             assert torch.equal(out, torch.ones(3).sin()), name
             assert {f.kind for f in run.findings} == {"recorder-error"}, name
             assert "planted" in str(run.findings[0]), name
+
+
+def test_a_fault_after_the_first_launch_does_not_reach_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the recorder keeps of a launch, so that the next ones need only a note."""
+    from kernelscope.probes.python_wrappers import wrapper_launches
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        raise LookupError("planted")
+
+    monkeypatch.setattr(wrapper_launches, "_seen", broken)
+    compiled, x = torch.compile(lambda x: x.sin() + 41), torch.ones(3)
+    with kernelscope.record() as run:
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x), x.sin() + 41)
+    assert [call.kind for call in run.calls] == ["cpp"] * 3
+    assert [finding.kind for finding in run.findings] == ["recorder-error"]
+    assert "planted" in run.findings[0].message

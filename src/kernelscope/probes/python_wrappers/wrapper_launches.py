@@ -206,7 +206,7 @@ class WrapperLaunches:
             result, point = run(args, kwargs)
             if point is not None and point.steady is not None and hook not in seen:
                 is_notable = point.is_leaf and not point.scalars and is_plain
-                seen[hook] = _seen(callsite, point, result, args, kwargs) if is_notable else None
+                seen[hook] = _try_to_see(callsite, point, result, args, kwargs) if is_notable else None
             return result
 
         return launch
@@ -250,6 +250,15 @@ class WrapperLaunches:
             return BUS.run(point, flat, func, args, kwargs), point
 
         return self._once_steady(callsite, launch)
+
+
+def _try_to_see(callsite: Callsite, point: LaunchPoint, *launched: Any) -> SeenLaunch | None:
+    """None where it cannot be described: its launches are then recorded in full each time."""
+    try:
+        return _seen(callsite, point, *launched)
+    except Exception:
+        BUS.finding(own_fault(f"describing {point.site.kernel.name}"))
+        return None
 
 
 def _seen(
