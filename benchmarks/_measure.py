@@ -42,6 +42,7 @@ class Variant:
     calls: int = 0  # in one step
     steps: int = LEAST_STEPS
     first_seconds: list[float] = field(default_factory=list)  # of the first step in a recording
+    warm_up_seconds: float = 0.0  # of the first recording in the process: what it compiles, and one step
     every: int = 1  # takes part in each n-th round
     waits: float | None = None  # of the host for the device, in one step
     peak: int | None = None  # bytes
@@ -61,8 +62,11 @@ class Variant:
 class Bench:
     """Runs the variants of one step in turn: bare, A, bare, B, bare, …"""
 
-    def __init__(self, step: Callable[[], None], device: str) -> None:
+    def __init__(
+        self, step: Callable[[], None], device: str, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self._step = step
+        self._clock = clock
         self._wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
         self._steps = LEAST_STEPS
         self.bare_seconds: list[float] = []
@@ -73,7 +77,9 @@ class Bench:
             bare = self._bare()
         self._steps = max(LEAST_STEPS, round(LEAST_SECONDS / bare))
         for variant in variants:
+            start = time.perf_counter()
             self._watched(variant, steps=1)
+            variant.warm_up_seconds = time.perf_counter() - start
             seconds = self._watched(variant, steps=2)
             variant.steps = self._steps
             if seconds > DEAR * bare:
@@ -110,11 +116,11 @@ class Bench:
 
     def _seconds_per_step(self, steps: int) -> float:
         self._wait()
-        start = time.perf_counter()
+        start = self._clock()
         for _ in range(steps):
             self._step()
         self._wait()
-        return (time.perf_counter() - start) / steps
+        return (self._clock() - start) / steps
 
     # -- on a GPU --------------------------------------------------------------------------------------
 
