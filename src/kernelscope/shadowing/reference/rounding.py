@@ -18,7 +18,7 @@ WIDE = {
     torch.complex32: torch.complex128,
     torch.complex64: torch.complex128,
 }
-_REDUCING = ("mm", "addmm", "bmm", "baddbmm", "convolution", "softmax", "attention", "cumsum", "linear")
+REDUCING = ("mm", "addmm", "bmm", "baddbmm", "convolution", "softmax", "attention", "cumsum", "linear")
 
 
 def widened(inputs: Mapping[Node, Any]) -> dict[Node, Any]:
@@ -53,7 +53,7 @@ def reduction_size(node: Node) -> float:
         return 0
     most, made = max(_count(v) for v in ins), max(1.0, min(_count(v) for v in outs))
     name = str(getattr(node.target, "__name__", node.target))
-    if any(word in name for word in _REDUCING):
+    if any(word in name for word in REDUCING):
         return max(most / made, max(float(_last(v)) for v in ins))
     return most / made if most > made else 0
 

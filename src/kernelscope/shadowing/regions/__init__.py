@@ -1,0 +1,1 @@
+"""The compiled function as a whole against the uncompiled one."""

@@ -1,0 +1,112 @@
+"""Running a traced graph or a function uncompiled, on copies of what it was called with.
+
+In its own dtypes, in float64, and in float64 with small errors; with the gradients of each.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from kernelscope.determinism.state import torch_generators
+from kernelscope.probes.bus import BUS
+from kernelscope.shadowing.generator_state import untouched_random_numbers
+
+from .copies import Copied, Snapshot
+from .operator_modes import Notes, Wide
+
+Call = Callable[[list[Any]], Any]
+Mode = Notes | Wide
+RandomStates = list[tuple[torch.Generator, torch.Tensor]]
+
+
+@dataclass(slots=True)
+class EagerRun:
+    """One execution, with its autograd graph."""
+
+    results: list[Any]  # leaves of what was returned
+    inputs: list[Any]  # as they are afterwards
+    leaves: list[torch.Tensor | None]
+    mode: Mode
+    returned: Any = None
+
+    def gradients(
+        self, outputs: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor | None]:
+        """By input; `outputs` are results, or inputs that were written to."""
+        found: list[torch.Tensor | None] = [None] * len(self.leaves)
+        wanted = [(i, leaf) for i, leaf in enumerate(self.leaves) if leaf is not None]
+        pairs = [(o, t.to(o.dtype)) for o, t in zip(outputs, tangents, strict=True) if o.requires_grad]
+        if not wanted or not pairs:
+            return found
+        with alone(), one_thread(), self.mode:
+            made = torch.autograd.grad(
+                [o for o, _ in pairs], [leaf for _, leaf in wanted], [t for _, t in pairs],
+                allow_unused=True, retain_graph=True,
+            )  # fmt: skip
+        for (index, _), gradient in zip(wanted, made, strict=True):
+            found[index] = gradient
+        return found
+
+
+class Eager:
+    """Runs `call` on fresh copies each time."""
+
+    def __init__(self, call: Call, inputs: Snapshot, random: RandomStates, *, differentiates: bool) -> None:
+        self._call, self._inputs, self._random = call, inputs, random
+        self.differentiates = differentiates
+
+    def same(self, *, seed: int | None = None, fill: float | None = None) -> EagerRun:
+        """As eager computes it; with a seed, with other random numbers than the program had."""
+        return self._run(self._inputs.fresh(differentiates=self.differentiates), Notes(fill), seed)
+
+    def wide(self, generator: torch.Generator | None = None) -> EagerRun:
+        """In float64; with a generator, with an error of one rounding after each operator."""
+        mode, copied = Wide(generator), self._inputs.fresh(wide=True, differentiates=self.differentiates)
+        for value, dtype in copied.dtypes:
+            mode.learn(value, dtype)
+        return self._run(copied, mode, None)
+
+    def _run(self, copied: Copied, mode: Mode, seed: int | None) -> EagerRun:
+        with alone(), torch.set_grad_enabled(self.differentiates), random_numbers(self._random, seed), mode:
+            returned = self._call(list(copied.values))
+        return EagerRun(tree_leaves(returned), copied.values, copied.leaves, mode, returned)
+
+
+def random_states() -> RandomStates:
+    return [(generator, generator.get_state()) for generator in torch_generators()]
+
+
+@contextmanager
+def random_numbers(states: RandomStates, seed: int | None = None) -> Iterator[None]:
+    """Those that the program had at that time, or other ones; and afterwards its own again."""
+    with untouched_random_numbers():
+        for generator, state in states:
+            generator.set_state(state)
+            if seed is not None:
+                generator.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Not recorded, and without modes of the program; autocast and gradients as they are."""
+    with (
+        BUS.mute(),
+        torch.utils._python_dispatch._disable_current_modes(),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def one_thread() -> AbstractContextManager[Any]:
+    """Gradients are computed in this thread, in which our modes are."""
+    found = getattr(torch.autograd, "set_multithreading_enabled", None)
+    return found(False) if found is not None else nullcontext()

@@ -1,0 +1,205 @@
+"""Modes that see every operator of an eager run: one that takes notes, one that computes in float64.
+
+They work below autograd, so they are also in force while gradients are computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from kernelscope.shadowing.reference.node_kinds import aten
+from kernelscope.shadowing.reference.rounding import REDUCING, WIDE, eps_of, shaken, widen
+
+_BITS = {aten.view.dtype}
+_EMPTY = {
+    aten.empty,
+    aten.empty_like,
+    aten.empty_strided,
+    aten.new_empty,
+    aten.new_empty_strided,
+    aten.resize_,
+}
+# They move numbers, or choose among them, and never round.
+_EXACT = {
+    aten.clone, aten.copy_, aten.copy, aten.cat, aten.stack, aten.index, aten.index_select, aten.gather,
+    aten.where, aten.fill_, aten.fill, aten.zero_, aten.constant_pad_nd, aten.repeat, aten.flip,
+    aten.roll, aten.lift_fresh, aten.lift_fresh_copy, aten.lift, aten.tril, aten.triu, aten.masked_fill,
+    aten.masked_fill_, aten.masked_select, aten.relu, aten.relu_, aten.neg, aten.neg_, aten.abs,
+    aten.max, aten.min, aten.amax, aten.amin, aten.maximum, aten.minimum, aten.clamp, aten.clamp_,
+    aten.sort, aten.topk, aten.sign, aten.embedding, aten.scatter, aten.index_fill,
+    aten.reflection_pad1d, aten.reflection_pad2d, aten.threshold_backward, aten.slice_scatter,
+    aten.select_scatter, aten.unfold_copy, aten.set_, aten.resize_,
+}  # fmt: skip
+
+
+class Notes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Runs everything as it is; `fill` goes where memory would be left uninitialised."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, fill: float | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.fill = fill
+        self.draws = False  # random numbers
+        self.is_uninitialised = False  # some memory, at first
+        self.eps = 0.0  # of the coarsest float that was computed
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.draws |= torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
+        is_view = _is_view(func)
+        for made in _tensors(result):
+            if not is_view:
+                self.eps = max(self.eps, eps_of(made.dtype) if made.dtype.itemsize > 1 else 0.0)
+        if getattr(func, "overloadpacket", None) in _EMPTY:
+            self.is_uninitialised = True
+            if self.fill is not None and func.overloadpacket is not aten.resize_:
+                for made in _tensors(result):
+                    made.fill_(self.fill if made.dtype.is_floating_point or made.dtype.is_complex else 1)
+        return result
+
+
+class Wide(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Computes in float64; with a generator, with an error of one rounding after each operator."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, generator: torch.Generator | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._generator = generator
+        self._dtypes: dict[int, torch.dtype] = {}  # by address of memory: what it would have been
+        self.narrow: set[str] = set()  # operators that ran without float64
+
+    def learn(self, tensor: torch.Tensor, dtype: torch.dtype) -> None:
+        """A float64 tensor that stands for one of this dtype."""
+        self._dtypes[tensor.untyped_storage().data_ptr()] = dtype
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        dtype = self._result_dtype(args, kwargs)
+        result = self._run(func, args, kwargs)
+        if self._generator is not None and not _writes(func) and (reach := _reach(func, args, result)):
+            size = (eps_of(dtype) or eps_of(torch.float32)) * (0.5 + math.sqrt(reach) / 8)
+            result = self._run(func, tuple(shaken(args, size, self._generator)), kwargs)
+        if not _is_view(func):
+            self._finish(func, args, result, dtype)
+        return result
+
+    def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if getattr(func, "namespace", "") not in ("aten", "prims") or func in _BITS:
+            return self._narrowly(func, args, kwargs)
+        wide_args, wide_kwargs = tree_map(_wide_part, (args, kwargs))
+        if _makes_default_dtype(func, args, kwargs):
+            wide_kwargs["dtype"] = WIDE.get(torch.get_default_dtype(), torch.float64)
+        try:
+            return widen(func(*wide_args, **wide_kwargs))
+        except (RuntimeError, NotImplementedError, TypeError):
+            return self._narrowly(func, args, kwargs)
+
+    def _narrowly(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """In its own dtypes: there is no float64 kernel, or the bits matter."""
+        self.narrow.add(str(func))
+        pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+        def narrow(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor) or value.dtype not in WIDE.values():
+                return value
+            made = value.to(self._dtype_of(value))
+            pairs.append((value, made))
+            return made
+
+        result = func(*tree_map(narrow, args), **tree_map(narrow, kwargs))
+        if _writes(func) or not hasattr(func, "_schema"):
+            for value, made in pairs:
+                if made is not value:
+                    value.copy_(made)
+            same = {id(made): value for value, made in pairs}
+            result = tree_map(lambda r: same.get(id(r), r), result)
+        return widen(result)
+
+    def _finish(self, func: Any, args: Any, result: Any, dtype: torch.dtype | None) -> None:
+        is_exact = getattr(func, "overloadpacket", None) in _EXACT or not any(True for _ in _tensors(args))
+        for made in _tensors(result):
+            if made.dtype not in WIDE.values():
+                continue
+            if not _writes(func):
+                self.learn(made, dtype or torch.get_default_dtype())
+            eps = eps_of(self._dtype_of(made))
+            if torch.is_autocast_enabled(made.device.type):
+                eps = max(eps, eps_of(torch.get_autocast_dtype(made.device.type)))
+            if self._generator is not None and eps and not is_exact:
+                made.copy_(shaken(made, 0.5 * eps, self._generator))
+
+    def _dtype_of(self, value: torch.Tensor) -> torch.dtype:
+        found = self._dtypes.get(value.untyped_storage().data_ptr(), value.dtype)
+        if value.is_complex() and not found.is_complex:
+            return torch.complex64 if found == torch.float32 else value.dtype
+        if not value.is_complex() and found.is_complex:
+            return torch.float32 if found == torch.complex64 else value.dtype
+        return found
+
+    def _result_dtype(self, args: Any, kwargs: Any) -> torch.dtype | None:
+        """What the operator would have returned, in a program of its own dtypes."""
+        for part in tree_leaves((args, kwargs)):
+            if isinstance(part, torch.dtype):
+                return part
+        found: dict[bool, torch.dtype] = {}
+        for tensor in _tensors((args, kwargs)):
+            if tensor.is_floating_point() or tensor.is_complex():
+                kind, dtype = tensor.dim() > 0, self._dtype_of(tensor)
+                found[kind] = torch.promote_types(found[kind], dtype) if kind in found else dtype
+        return found.get(True, found.get(False))
+
+
+def _wide_part(part: Any) -> Any:
+    if isinstance(part, torch.dtype):
+        return WIDE.get(part, part)
+    if isinstance(part, torch.Tensor) and part.dtype in WIDE:
+        return part.to(WIDE[part.dtype])
+    return part
+
+
+def _makes_default_dtype(func: Any, args: Any, kwargs: Any) -> bool:
+    """Such as `zeros`: without tensors, and without a dtype."""
+    schema = getattr(func, "_schema", None)
+    if schema is None or kwargs.get("dtype") is not None or any(True for _ in _tensors((args, kwargs))):
+        return False
+    names = {a.name for a in schema.arguments if a.kwarg_only}
+    scalars = (aten.arange, aten.full, aten.scalar_tensor, aten.range)
+    if getattr(func, "overloadpacket", None) in scalars:
+        return any(isinstance(part, float) for part in tree_leaves(args))
+    return "dtype" in names and {"layout", "device"} <= names
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    yield from (part for part in tree_leaves(value) if isinstance(part, torch.Tensor))
+
+
+def _writes(func: Any) -> bool:
+    schema = getattr(func, "_schema", None)
+    return schema is not None and bool(schema.is_mutable)
+
+
+def _is_view(func: Any) -> bool:
+    return bool(getattr(func, "is_view", False)) or func in (aten.detach.default, aten.alias.default)
+
+
+def _reach(func: Any, args: Any, result: Any) -> float:
+    """How many numbers go into one of the result's, for an operator that adds many; else 0."""
+    if _is_view(func) or getattr(func, "overloadpacket", None) in _EXACT:
+        return 0
+    ins = [t for t in _tensors(args) if t.is_floating_point() or t.is_complex()]
+    outs = [t for t in _tensors(result) if t.numel()]
+    if not ins or not outs:
+        return 0
+    share = max(t.numel() for t in ins) / min(t.numel() for t in outs)
+    name = str(getattr(func, "__name__", func))
+    if any(word in name for word in REDUCING):
+        return max(share, *(float(t.shape[-1]) if t.dim() else 1.0 for t in ins))
+    return share if share > 1 else 0

@@ -1,0 +1,38 @@
+"""One compiled region, and one way in which it differs from the uncompiled function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.fx import GraphModule
+
+from kernelscope.events import Frame
+from kernelscope.shadowing.checks.judge import Verdict
+
+from .copies import Snapshot
+from .eager_run import Eager
+
+
+@dataclass(slots=True)
+class Region:
+    """What Dynamo compiled from one frame under one set of guards."""
+
+    name: str  # of the user's function
+    compile_id: str  # 0/0
+    module: GraphModule  # the graph as Dynamo traced it: a copy that no pass has touched
+    origin: tuple[Frame, ...] = ()
+    inputs: Snapshot | None = None  # of its first execution
+    eager: Eager | None = None  # the traced graph on these inputs
+    tangents: list[Any] = field(default_factory=list)  # by result: the gradient that came in, or None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something that the compiled function does otherwise."""
+
+    what: str  # result 0 | input 2 after the call | gradient of input 1
+    reason: str
+    verdict: Verdict | None = None  # where values differ
+    index: int = 0  # of the result or input
+    kind: str = "result"  # result | input | gradient | layout | alias
