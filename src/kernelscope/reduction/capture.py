@@ -91,7 +91,7 @@ def _starts(wrong: Wrong, traced: TracedGraph | None) -> tuple[list[Candidate], 
     # A pass before autograd sees only what Dynamo traced.
     of_traced = _of_traced(traced) if traced is not None else []
     nodes = max([nodes, *(c.size for c in of_traced)])
-    is_stage = wrong.culprit.verdict == "wrong-stage"
+    is_stage = wrong.culprit.is_step
     return ([*of_traced, *starts] if is_stage else [*starts, *of_traced]), nodes
 
 

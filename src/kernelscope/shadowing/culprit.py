@@ -1,36 +1,26 @@
-"""One thing that shadowing found wrong, and one that it could not check: as data and as text."""
+"""What shadowing found wrong, what it could not check, and where it failed itself: as data."""
 
 from __future__ import annotations
 
-import linecache
 import math
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kernelscope.events import Frame
 
+from .verdicts import kind_of
+
 if TYPE_CHECKING:
     from kernelscope.probes.launch import Launch
 
 Numbers = dict[str, "float | int | str"]
-_SENTENCES = {
-    "wrong-kernel": "has more error than rounding can explain",
-    "foreign-write": "writes to a buffer that is not its output",
-    "uninitialised-read": "reads uninitialised memory",
-    "wrong-stage": "changes what the program computes",
-    "wrong-result": "does not return what the kernels computed",
-}
-_SUBJECTS = {"wrong-stage": "stage", "wrong-result": "wrapper"}
-_VALUES = ("compiled", "eager", "float64")  # of the worst element
-_NODES_SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
     """One thing that is wrong."""
 
-    verdict: str  # wrong-kernel | uninitialised-read | foreign-write | wrong-stage | wrong-result
+    verdict: str  # a name in `verdicts.VERDICTS`
     reason: str
     index: int  # of the launch, counted over the whole program; of a stage: -1
     kernel_name: str
@@ -53,32 +43,15 @@ class Culprit:
     def line(self) -> str:
         return str(self.origin[0]) if self.origin else "an unknown line"
 
+    @property
+    def is_step(self) -> bool:
+        """A step of the compiler is wrong, rather than a launch."""
+        return kind_of(self.verdict).is_step
+
     def to_dict(self) -> dict[str, Any]:
         plain = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
         del plain["source"]
         return plain | {"numbers": {k: _for_json(v) for k, v in self.numbers.items()}}
-
-    def lines(self) -> Iterator[str]:
-        """As text, one fact a line."""
-        subject = _SUBJECTS.get(self.verdict) or f"kernel #{self.index}"
-        yield f"{self.verdict}: {subject} {self.kernel_name} ({self.kind}) {_SENTENCES.get(self.verdict, '')}"
-        element = f", element {list(self.where)}" if self.where is not None else ""
-        node = f" (FX node {self.node})" if self.node else ""
-        yield f"  what       {' = '.join(filter(None, (self.argument, self.buffer)))}{node}{element}"
-        yield f"  why        {self.reason}"
-        for frame in self.origin[:2]:
-            text = linecache.getline(frame.file, frame.line).strip()
-            yield f"  from       {frame}" + (f"\n             {text}" if text else "")
-        yield from (f"  {name:<10} {self.numbers[name]}" for name in _VALUES if name in self.numbers)
-        if rest := [f"{k} {_short(v)}" for k, v in self.numbers.items() if k not in _VALUES]:
-            yield f"  numbers    {', '.join(rest)}"
-        if self.nodes:
-            more = " …" if len(self.nodes) > _NODES_SHOWN else ""
-            yield f"  computes   {' → '.join(self.nodes[:_NODES_SHOWN])}{more}"
-        if self.joined:
-            yield f"  together   with {', '.join(self.joined)}"
-        if self.wrapper:
-            yield f"  launched   {self.wrapper} ({self.phase}, {self.times} times wrong)"
 
 
 def culprit_of(launch: Launch, index: int, verdict: str, reason: str, **more: Any) -> Culprit:
@@ -109,11 +82,21 @@ class Unchecked:
         return f"{self.kernel_name} {self.argument}: {self.reason}{times}"
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A mistake of kernelscope itself, which left something unchecked."""
+
+    where: str
+    error: str
+    traceback: str
+    times: int = 1
+
+    def __str__(self) -> str:
+        times = f" ({self.times} times)" if self.times > 1 else ""
+        return f"{self.where}: {self.error}{times}"
+
+
 def _for_json(value: float | int | str | complex) -> float | int | str:
     if isinstance(value, complex) or (isinstance(value, float) and not math.isfinite(value)):
         return str(value)  # JSON has no NaN
     return value
-
-
-def _short(value: float | int | str) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -48,7 +48,7 @@ class EagerSession(Session):
         """Another run of the program, with the same compiled code; these are replaced in it."""
         before, self.result = self.result, ShadowResult()
         for culprit in before.culprits:
-            if culprit.verdict == "wrong-stage":  # stages are compared once, when a graph first executes
+            if culprit.is_step:  # stages are compared once, when a graph first executes
                 self.result.add(culprit)
         self._off, self._off_graph_calls = off, off_graph_calls
         self._names, self._numbers = {}, {}

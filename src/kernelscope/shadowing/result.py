@@ -3,36 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
-from .culprit import Culprit, Unchecked
-from .html import result_html
+from kernelscope.shadowing.text.html import result_html
+from kernelscope.shadowing.text.result_text import failed, result_lines
 
-_SHOWN = 5
+from .counts import Counts
+from .culprit import Culprit, Failure, Unchecked
+from .verdicts import kind_of
 
-
-@dataclass(slots=True)
-class Counts:
-    """How much was checked."""
-
-    launches: int = 0
-    buffers: int = 0  # compared with eager
-    bitwise: int = 0  # of them equal to eager bit by bit
-    given: int = 0  # random numbers that cannot be drawn again
-    graphs: int = 0
-    stages: int = 0  # pairs of stages that were compared
-    narrow: set[str] = field(default_factory=set)  # operators without float64, judged in their own dtype
-
-    def __str__(self) -> str:
-        return (
-            f"{self.launches} launches of {self.graphs} graphs: {self.buffers} buffers checked, "
-            f"{self.bitwise} of them bitwise equal to eager"
-            + (f", {self.given} random buffers used as they are" if self.given else "")
-            + (f"; {self.stages} compiler stages compared" if self.stages else "")
-            + "."
-        )
+ENOUGH = 0.9  # of launches, and of output bytes, must be judged for a result to be conclusive
 
 
 class ShadowResult:
@@ -42,15 +25,17 @@ class ShadowResult:
         self.counts = Counts()
         self.unshadowed: list[str] = []  # graphs that ran and could not be followed
         self.notes: list[str] = []
+        self.command: Sequence[str] = ()  # the script and its arguments, where a command runs one
         self._wrong: dict[tuple[str, str, str, str], Culprit] = {}
         self._unchecked: dict[tuple[str, str, str], int] = {}
+        self._failures: dict[tuple[str, str], Failure] = {}
 
     # -- what was found --------------------------------------------------------------------------------
 
     @property
     def culprits(self) -> list[Culprit]:
         """Everything that is wrong, in the order in which it happened; a wrong stage comes first."""
-        return sorted(self._wrong.values(), key=lambda c: (c.verdict != "wrong-stage", c.index))
+        return sorted(self._wrong.values(), key=lambda c: (kind_of(c.verdict).rank, c.index))
 
     @property
     def culprit(self) -> Culprit | None:
@@ -59,6 +44,11 @@ class ShadowResult:
     @property
     def unchecked(self) -> list[Unchecked]:
         return [Unchecked(*key, times) for key, times in self._unchecked.items()]
+
+    @property
+    def failures(self) -> list[Failure]:
+        """Mistakes of kernelscope itself: never a clean bill."""
+        return list(self._failures.values())
 
     def __bool__(self) -> bool:
         return bool(self._wrong)
@@ -69,12 +59,18 @@ class ShadowResult:
     @property
     def problem(self) -> str:
         """Why the result is inconclusive, where nothing was found."""
+        if self._failures:
+            return failed(self.failures)
         if self.unshadowed:
             return f"{len(self.unshadowed)} compiled graphs were not shadowed: {self.unshadowed[0]}"
         if not self.counts.launches:
             return "no compiled kernel was launched"
         if not self.counts.buffers:
             return "none of the kernels could be checked"
+        for what, share in self.counts.shares.items():
+            if share < ENOUGH and what != "steps":
+                names = "output bytes" if what == "bytes" else what
+                return f"only {100 * share:.0f} % of the {names} could be judged"
         return ""
 
     @property
@@ -94,18 +90,27 @@ class ShadowResult:
         key = kernel_name, argument, reason
         self._unchecked[key] = self._unchecked.get(key, 0) + 1
 
+    def fail(self, where: str, error: BaseException | str, trace: str = "") -> None:
+        """Kernelscope itself failed here."""
+        text = str(error)
+        if isinstance(error, BaseException):
+            text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
+            trace = "".join(traceback.format_exception(error)).strip()
+        known = self._failures.get((where, text))
+        times = known.times + 1 if known is not None else 1
+        self._failures[where, text] = Failure(where, text, trace, times)
+
     # -- as data and as text ---------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        counts = asdict(self.counts)
         return {
             "culprit": self.culprit.to_dict() if self.culprit is not None else None,
             "culprits": [c.to_dict() for c in self.culprits],
             "status": self.status,
             "problem": self.problem,
-            "same_dtype": sorted(counts.pop("narrow")),
-            **counts,
+            **self.counts.to_dict(),
             "unchecked": [asdict(each) for each in self.unchecked],
+            "failures": [asdict(each) for each in self.failures],
             "unshadowed": self.unshadowed,
             "notes": self.notes,
         }
@@ -114,30 +119,11 @@ class ShadowResult:
         return json.dumps(self.to_dict(), indent=2)
 
     def __str__(self) -> str:
-        return "\n".join(self._lines())
+        return "\n".join(result_lines(self))
 
-    def _lines(self) -> Iterator[str]:
-        if self.culprit is not None:
-            yield from self.culprit.lines()
-            if more := self.culprits[1:]:
-                yield f"and {len(more)} more, each checked with the inputs it was given:"
-                for c in more[:_SHOWN]:
-                    yield f"  #{c.index} {c.kernel_name} {c.argument} ({c.buffer}): {c.reason}"
-        elif self.problem:
-            yield f"Inconclusive: {self.problem}."
-        else:
-            yield "Nothing wrong: no kernel has more error than rounding can explain."
-        yield str(self.counts)
-        if self.counts.narrow:
-            names = ", ".join(sorted(self.counts.narrow))
-            yield f"Checked in their own dtype, because they have no float64 kernel: {names}."
-        if unchecked := self.unchecked:
-            yield f"Not checked ({len(unchecked)}):"
-            yield from (f"  {each}" for each in unchecked[:_SHOWN])
-            if len(unchecked) > _SHOWN:
-                yield f"  and {len(unchecked) - _SHOWN} more"
-        yield from (f"Not shadowed: {each}" for each in self.unshadowed[:_SHOWN])
-        yield from self.notes
+    def details(self) -> str:
+        """The same with all numbers, everything that was not checked, and tracebacks of our own failures."""
+        return "\n".join(result_lines(self, verbose=True))
 
     def _repr_html_(self) -> str:
         """For notebooks."""

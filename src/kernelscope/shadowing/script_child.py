@@ -21,9 +21,11 @@ def main(argv: list[str]) -> int:
     failed, result = "", ShadowResult()
     try:
         with shadow(offload="--offload" in options) as result:
+            result.command = words
             failed = _run(words)
     finally:
-        found = {"result": result.to_dict(), "text": str(result), "failed": failed}
+        text = result.details() if "--verbose" in options else str(result)
+        found = {"result": result.to_dict(), "text": text, "failed": failed}
         answer.write_text(json.dumps(found), encoding="utf-8")
     return 1 if failed else 0
 

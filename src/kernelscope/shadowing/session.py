@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -93,7 +92,7 @@ class Session(Listener):
             self._functions.pop(graph.path, None)
             self._nodes = {key: nodes for key, nodes in self._nodes.items() if key[0] != graph.path}
             for problem in graph.problems:
-                self.result.notes.append(f"kernelscope could not read all that lowering knows: {problem}")
+                self.result.fail("reading what lowering knows", problem)
 
     def graph_returned(self, graph_call: int, results: Sequence[Any]) -> None:
         """Check that these are the values that its kernels computed."""
@@ -144,21 +143,26 @@ class Session(Listener):
         self.result.counts.launches += 1
         if launch.captured:
             self.result.leave_out(launch.site.kernel.name, "*", "launched while a CUDA graph was captured")
+            self.result.counts.unjudged_launches += 1
             return None
         with self._guarded(launch.site.kernel.name):
             pending = self._prepare(index, launch, state)
             self._report(launch.graph_call, state, None)
             return pending
+        self.result.counts.unjudged_launches += 1
         return None
 
     def after(self, launch: Launch, pending: Pending) -> None:
         if launch.error is not None:
             return
+        is_done = False
         with self._guarded(launch.site.kernel.name):
             self._launches.after(launch, pending)
             if self._checks_all:
                 self.result.add(*self._memory.after(pending.index, launch, pending.alive))
             self._report(launch.graph_call, pending.state, pending)
+            is_done = True
+        self.result.counts.unjudged_launches += pending.is_left_out or not is_done
 
     def _report(self, graph_call: int, state: GraphCallState, pending: Pending | None) -> None:
         """Call `wrong` if there is a new culprit."""
@@ -196,9 +200,9 @@ class Session(Listener):
         try:
             with self.apart():
                 yield
-        except Exception:
-            trace = traceback.format_exc(limit=-3).strip()
-            self.result.leave_out(kernel_name, argument, f"kernelscope failed: {trace}")
+        except Exception as error:
+            self.result.fail(kernel_name, error)
+            self.result.leave_out(kernel_name, argument, f"kernelscope failed: {type(error).__name__}")
 
     # -- before the launch -----------------------------------------------------------------------------
 
@@ -239,10 +243,17 @@ class Session(Listener):
         self, capture: Capture, epochs: Sequence[tuple[int, ...]], stream: int, graph_call: int
     ) -> None:
         for template in capture.templates:
+            self.result.counts.launches += 1
+            self.result.counts.unjudged_launches += 1
             self.result.leave_out(template.site.kernel.name, "*", "replayed from a CUDA graph")
 
     def finding(self, finding: Finding) -> None:
-        if finding.message not in self.result.notes:
+        if finding.kind == "recorder-error":
+            first, _, trace = finding.message.partition("\n")
+            self.result.fail("a probe", first, trace)
+        elif finding.kind == "unseen-graph":
+            self.result.unshadowed.append(finding.message)
+        elif finding.message not in self.result.notes:
             self.result.notes.append(finding.message)
 
 

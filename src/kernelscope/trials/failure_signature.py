@@ -52,7 +52,7 @@ def without_numbers(text: str) -> str:
 
 
 def of_culprit(culprit: Culprit) -> FailureSignature:
-    is_stage = culprit.verdict == "wrong-stage"
+    is_stage = culprit.is_step
     is_named = is_stage or culprit.kind not in ("cpp", "triton")
     return FailureSignature(
         kind="stage" if is_stage else "kernel",

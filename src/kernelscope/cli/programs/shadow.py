@@ -26,6 +26,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--offload", action="store_true", help="compute the references on the CPU, to save GPU memory"
     )
+    parser.add_argument(
+        "--verbose", action="store_true", help="print all numbers, everything not checked, and tracebacks"
+    )
     add_script(parser)
 
 
@@ -34,7 +37,8 @@ def main(args: argparse.Namespace) -> int:
 
     words = script_words(args.module, args.command, "shadow runs a Python script or -m module, not a command")
     # With --json, stdout is for the result alone.
-    found = shadow_script(words, offload=args.offload, stdout=sys.stderr if args.json else None)
+    output = sys.stderr if args.json else None
+    found = shadow_script(words, offload=args.offload, verbose=args.verbose, stdout=output)
     if args.json:
         print(json.dumps(found.form, indent=2))
     elif found.text:

@@ -155,11 +155,13 @@ class _Floats:
         verdict.numbers |= {"error_in_roundings": worst, "rms_in_roundings": rms, "gain_in_roundings": gain}
         element_limit, rms_limit, gain_limit = self.limits.wrong
         if worst > element_limit:
-            reason = f"the error of an element is {worst:.3g} times what rounding can explain"
+            verdict.numbers["wrong"] = int((error > element_limit).sum())
+            reason = "elements have more error than rounding can explain"
         elif rms > rms_limit:
-            reason = f"the average error is {rms:.3g} times what rounding can explain"
+            reason = "the average error is larger than rounding can explain"
         elif gain_limit < gain < math.inf:
-            reason = f"all elements are off in one direction, by {gain:.3g} times what rounding can explain"
+            verdict.numbers["bias"] = found.along / power
+            reason = "all elements are off in one direction, by more than rounding can explain"
         else:
             return verdict
         return self._wrong(

@@ -45,6 +45,7 @@ class Pending:
     kept: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)  # put back after the launch
     eager: dict[Node, Any] | None = None
     wide: dict[Node, Any] | None = None
+    is_left_out: bool = False  # one of its outputs is not checked
 
     def in_double(self) -> dict[Node, Any]:
         if self.wide is None:
@@ -64,6 +65,7 @@ class LaunchCheck:
     def close(self) -> None:
         for culprit in self._doubts.values():
             reason = f"it does not hold {culprit.node} and cannot be identified; its readers were not checked"
+            self.result.counts.unjudged_launches += 1
             self.result.leave_out(culprit.kernel_name, culprit.argument, reason)
 
     def before(
@@ -74,7 +76,7 @@ class LaunchCheck:
         reference = Reference(module, state.symbols, state.in_place, triton=is_triton, offload=self._offload)
         pending = Pending(index, state, nodes, alive, reference)
         for argument, reason in nodes.unchecked:
-            self.result.leave_out(launch.site.kernel.name, argument, reason)
+            self._leave_out(launch, pending, argument, reason)
         if not nodes.given:
             self._read_inputs(launch, pending)
         if self.poisons:
@@ -117,7 +119,7 @@ class LaunchCheck:
                 pending.inputs = {n: v.clone() for n, v in inputs.items() if isinstance(v, torch.Tensor)}
         except CannotEvaluate as error:
             for output in nodes.outputs:
-                self.result.leave_out(launch.site.kernel.name, output.argument, str(error))
+                self._leave_out(launch, pending, output.argument, str(error))
             pending.eager = None
 
     def _all_inputs(self, launch: Launch, pending: Pending) -> dict[Node, torch.Tensor]:
@@ -145,6 +147,8 @@ class LaunchCheck:
                 self.result.counts.given += 1
             elif pending.eager is not None:
                 self._judge_output(launch, pending, output, made[output.name])
+            else:
+                self._count_unjudged(made[output.name])
             if output.name in state.holds and not output.key:  # else it is something else than was guessed
                 self._note_returned(launch, pending, output, made[output.name])
         for name in nodes.pieces:
@@ -158,6 +162,17 @@ class LaunchCheck:
                 del state.carried[piece]
         self.result.counts.narrow |= pending.reference.narrow
 
+    def _leave_out(
+        self, launch: Launch, pending: Pending, argument: str, reason: str, made: Any = None
+    ) -> None:
+        pending.is_left_out = True
+        self.result.leave_out(launch.site.kernel.name, argument, reason)
+        self._count_unjudged(made)
+
+    def _count_unjudged(self, made: Any) -> None:
+        if isinstance(made, torch.Tensor) and made.layout is torch.strided:
+            self.result.counts.unjudged_bytes += made.nbytes
+
     def _note_returned(self, launch: Launch, pending: Pending, output: Output, made: Any) -> None:
         state, node = pending.state, output.held or output.node
         is_whole = isinstance(made, torch.Tensor) and is_value_of(node, made, state.symbols)
@@ -169,7 +184,7 @@ class LaunchCheck:
         eager = part_of(pending.eager, output)
         reason = why_not_comparable(made, eager)
         if reason:
-            self.result.leave_out(launch.site.kernel.name, output.argument, reason)
+            self._leave_out(launch, pending, output.argument, reason, made)
             return
         made = shaped(made, output.held or output.node, pending.state.symbols).to(eager.device)
 
@@ -190,12 +205,13 @@ class LaunchCheck:
         try:
             verdict = judge(made, eager.reshape(made.shape), wide, jittered, eps)
         except CannotEvaluate as error:
-            self.result.leave_out(launch.site.kernel.name, output.argument, str(error))
+            self._leave_out(launch, pending, output.argument, str(error), made)
             return
         if verdict.is_wrong and output.is_guess:
             self._doubt(launch, pending, output, verdict)
             return
         self.result.counts.buffers += 1
+        self.result.counts.bytes += made.nbytes
         self.result.counts.bitwise += verdict.is_bitwise
         earlier = [(id(pending.state.doubted), piece) for piece in set(pending.nodes.carried.values())]
         doubts = [key for key in earlier if key in self._doubts]

@@ -58,6 +58,7 @@ class StageCheck:
                 found = self._differs(stage, stage.after, alive, symbols)
             except CannotEvaluate as error:
                 result.leave_out(f"stage {stage.name}", "*", str(error))
+                result.counts.unjudged_stages += 1
                 continue
             result.counts.stages += 1
             if found is not None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelscope.model.html import code, folded, marked, page, paragraph, table
-
-from .culprit import Culprit, Unchecked
+from kernelscope.shadowing.culprit import Culprit, Unchecked
 
 _ROWS, _LINES = 10, 100
 

@@ -1,0 +1,56 @@
+"""How much was checked, and what share of all that could have been."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Counts:
+    """How much was checked."""
+
+    launches: int = 0
+    buffers: int = 0  # compared with eager
+    bitwise: int = 0  # of them equal to eager bit by bit
+    given: int = 0  # random numbers that cannot be drawn again
+    graphs: int = 0
+    stages: int = 0  # pairs of stages that were compared
+    unjudged_launches: int = 0  # with an output that was not compared
+    bytes: int = 0  # of outputs that were compared
+    unjudged_bytes: int = 0
+    unjudged_stages: int = 0
+    narrow: set[str] = field(default_factory=set)  # operators without float64, judged in their own dtype
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """From 0 to 1, by what was counted."""
+        return {
+            "launches": _share(self.launches - self.unjudged_launches, self.unjudged_launches),
+            "bytes": _share(self.bytes, self.unjudged_bytes),
+            "steps": _share(self.stages, self.unjudged_stages),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        plain = asdict(self)
+        narrow = sorted(plain.pop("narrow"))
+        return {"same_dtype": narrow, **plain, "judged": self.shares}
+
+    def __str__(self) -> str:
+        launches, of_bytes, steps = (f"{_percent(share)}" for share in self.shares.values())
+        return (
+            f"{self.launches} launches of {self.graphs} graphs: {self.buffers} buffers checked, "
+            f"{self.bitwise} of them bitwise equal to eager"
+            + (f", {self.given} random buffers used as they are" if self.given else "")
+            + (f"; {self.stages} compiler stages compared" if self.stages else "")
+            + f". Judged: {launches} of launches, {of_bytes} of output bytes, {steps} of compiler steps."
+        )
+
+
+def _share(judged: int, unjudged: int) -> float:
+    return judged / (judged + unjudged) if judged + unjudged > 0 else 1.0
+
+
+def _percent(share: float) -> str:
+    """Rounded, but never to 100 % where something is missing."""
+    return "100 %" if share == 1 else f"{min(100 * share, 99.9):.3g} %"

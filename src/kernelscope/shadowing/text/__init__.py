@@ -1,0 +1,1 @@
+"""What shadowing found, as text and as HTML."""

@@ -1,0 +1,82 @@
+"""One culprit as text: the first line says where, what and how wrong, the last ones what to do next."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kernelscope.events import Frame
+from kernelscope.shadowing.culprit import Culprit
+from kernelscope.shadowing.verdicts import kind_of
+
+from .how_wrong import how_wrong, shown
+
+_VALUES = ("compiled", "eager", "float64")  # of the worst element
+_NODES_SHOWN = 12
+_PURPOSES = {
+    "bisect": "find the part of the compiler that causes it",
+    "reduce": "write the smallest script that still fails",
+}
+_CALLS = {"bisect": "kernelscope.bisect(fn, args)", "reduce": "kernelscope.reduce(program)"}
+
+
+def headline(culprit: Culprit) -> str:
+    """Which kernel, from which line, and how wrong it is."""
+    kind = kind_of(culprit.verdict)
+    subject = f"kernel #{culprit.index}" if kind.subject == "kernel" else kind.subject
+    at = f" at {_frame(culprit.origin[0])}" if culprit.origin else ""
+    what = how_wrong(culprit.numbers) or culprit.buffer or culprit.argument
+    name = f"{subject} {culprit.kernel_name} ({culprit.kind})"
+    return f"{culprit.verdict}: {name}{at} {kind.sentence}" + (f": {what}" if what else "")
+
+
+def culprit_lines(culprit: Culprit, command: Sequence[str], *, verbose: bool) -> Iterator[str]:
+    """One fact a line; all numbers only if `verbose`."""
+    yield headline(culprit)
+    for frame in culprit.origin[:2]:
+        text = linecache.getline(frame.file, frame.line).strip()
+        yield f"  from       {_frame(frame)}" + (f"\n             {text}" if text else "")
+    if what := " = ".join(filter(None, (culprit.argument, culprit.buffer))):
+        element = f", worst element {list(culprit.where)}" if culprit.where is not None else ""
+        yield f"  output     {what}{f' (FX node {culprit.node})' if culprit.node else ''}{element}"
+    yield f"  why        {culprit.reason}"
+    values = [f"{name} {shown(culprit.numbers[name])}" for name in _VALUES if name in culprit.numbers]
+    if values:
+        yield f"  values     {', '.join(values)}"
+    if verbose:
+        yield from _details(culprit)
+    yield from _next_steps(kind_of(culprit.verdict).tools, command)
+
+
+def _details(culprit: Culprit) -> Iterator[str]:
+    if rest := [f"{k} {_short(v)}" for k, v in culprit.numbers.items() if k not in _VALUES]:
+        yield f"  numbers    {', '.join(rest)}"
+    if culprit.nodes:
+        more = " …" if len(culprit.nodes) > _NODES_SHOWN else ""
+        yield f"  computes   {' → '.join(culprit.nodes[:_NODES_SHOWN])}{more}"
+    if culprit.joined:
+        yield f"  together   with {', '.join(culprit.joined)}"
+    if culprit.wrapper:
+        yield f"  launched   {culprit.wrapper} ({culprit.phase}, {culprit.times} times wrong)"
+
+
+def _next_steps(tools: Sequence[str], command: Sequence[str]) -> Iterator[str]:
+    """What to run next: on the same script, or from Python."""
+    calls = {t: f"kernelscope {t} {shlex.join(command)}" if command else _CALLS[t] for t in tools}
+    width = max(map(len, calls.values()), default=0)
+    for i, (tool, call) in enumerate(calls.items()):
+        yield f"  {'' if i else 'next':<10} {call:<{width}}  # {_PURPOSES[tool]}"
+
+
+def _frame(frame: Frame) -> str:
+    """With a path that is as short as it can be."""
+    inside = frame.file.startswith(os.getcwd() + os.sep)
+    file = os.path.relpath(frame.file) if inside else frame.file
+    return str(Frame(file, frame.line, frame.function))
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,38 @@
+"""The verdicts of shadowing: one row each, from which texts, order and next steps follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictKind:
+    """One kind of thing that may be wrong."""
+
+    name: str
+    sentence: str  # what it does, after its name
+    rank: int  # of several culprits, those of the lowest rank come first: the earlier cause
+    subject: str = "kernel"  # what is named; of a kernel, its launch is numbered too
+    tools: tuple[str, ...] = ("bisect", "reduce")  # what to do next
+
+    @property
+    def is_step(self) -> bool:
+        """A step of the compiler rather than a launch."""
+        return self.subject != "kernel" and self.rank == 0
+
+
+# A new verdict is a row here. Rank 0: a step of the compiler before any kernel; 1: a launch; 2: neither.
+VERDICTS = {
+    kind.name: kind
+    for kind in (
+        VerdictKind("wrong-stage", "changes what the program computes", 0, "stage"),
+        VerdictKind("wrong-kernel", "is wrong", 1),
+        VerdictKind("foreign-write", "writes to a buffer that is not its output", 1),
+        VerdictKind("uninitialised-read", "reads uninitialised memory", 1),
+        VerdictKind("wrong-result", "does not return what the kernels computed", 1, "wrapper"),
+    )
+}
+
+
+def kind_of(verdict: str) -> VerdictKind:
+    return VERDICTS.get(verdict) or VerdictKind(verdict, "is wrong", 2, "part")
