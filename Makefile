@@ -8,11 +8,13 @@ MINOR  := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2]
 VENV   := $(if $(TORCH),.venvs/py$(MINOR)-torch$(TORCH),.venv)
 BIN    := $(VENV)/bin
 
+SWEEP  ?=
+
 SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-tiny test-all test-matrix environment lint format docs clean toolchain browser
+.PHONY: help demo test test-tiny test-all test-matrix sweep environment lint format docs clean toolchain browser
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +33,9 @@ test-all: lint toolchain browser ## test, plus the slow tests and the benchmarks
 
 test-matrix: $(VENV)/.installed-dev ## a short selection on every supported torch and each Python that is installed
 	$(BIN)/python -m tests.matrix --python $(PYTHON) --write-docs
+
+sweep: $(VENV)/.installed-dev toolchain ## torch's operator and module databases under shadow (hours); SWEEP="--device cuda --jobs 8"
+	$(BIN)/python -m tests.sweep --write-docs $(SWEEP)
 
 environment: $(VENV)/.installed-dev ## only install, for example with TORCH=2.15.0
 

@@ -1,0 +1,196 @@
+"""One program: compiled bare, recorded, and under shadow; what differs, and what shadow says."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import traceback
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten
+
+import kernelscope
+
+from .databases import Program, fresh
+
+_OF_OURS = "src/kernelscope", "site-packages/kernelscope"
+_WRONG = {"unowned-write", "undeclared-write", "never-written"}  # findings that accuse the program
+_BROKEN = {"recorder-error", "hash-failed", "unseen-graph"}  # findings that we failed
+
+
+def tried(program: Program) -> dict[str, Any]:
+    """What is written to the journal about it, but its name."""
+    begun = time.perf_counter()
+    found = _tried(program)
+    return found | {"seconds": round(time.perf_counter() - begun, 2)}
+
+
+def _tried(program: Program) -> dict[str, Any]:
+    torch.compiler.reset()
+    compiled = torch.compile(program.call)
+    bare, error = _outcome(program, compiled)
+    if error is not None:
+        return _that_fails(program, error)
+    found: dict[str, Any] = {"status": "ok"}
+    recorded, shadowed = None, None
+    try:
+        with kernelscope.record(values="hash") as run:
+            recorded, error = _outcome(program, compiled)
+        found |= _of_recording(run, error)
+    except Exception as problem:  # of its own
+        found |= {"status": "failure", "error": f"while recording: {_text(problem)}"}
+    torch.compiler.reset()
+    try:
+        with kernelscope.shadow() as result:
+            shadowed, error = _outcome(program, torch.compile(program.call))
+        found |= _of_shadow(result)
+    except Exception as problem:
+        error = problem
+    if error is not None:
+        return found | {"status": "failure", "error": _text(error)}
+    if found["status"] == "ok":
+        found |= _perturbed(program, bare, {"recorded": recorded, "shadowed": shadowed})
+    return found
+
+
+def _outcome(program: Program, call: Any) -> tuple[list[Any], BaseException | None]:
+    """Results and gradients, or what it raised."""
+    inputs, leaves = fresh(program)
+    torch.manual_seed(1)
+    try:
+        result = call(*inputs)
+        made = [part for part in tree_flatten(result)[0] if isinstance(part, torch.Tensor)]
+        wanted = [
+            part
+            for part in tree_flatten(program.finish(result))[0]
+            if isinstance(part, torch.Tensor) and part.requires_grad
+        ]
+        gradients: tuple[Any, ...] = ()
+        if program.backward and wanted and leaves:
+            generator = torch.Generator().manual_seed(2)
+            given = [_gradient(part, generator) for part in wanted]
+            gradients = torch.autograd.grad(wanted, leaves, given, allow_unused=True)
+        written = [part for part in tree_flatten(inputs)[0] if isinstance(part, torch.Tensor)]
+        return [_kept(part) for part in (*made, *gradients, *written)], None
+    except Exception as error:
+        return [], error
+    finally:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+
+
+def _gradient(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    made = torch.rand(like.shape, generator=generator, dtype=torch.float64) + 0.5
+    return made.to(like.device, like.dtype)
+
+
+def _kept(part: Any) -> Any:
+    return part.detach().clone() if isinstance(part, torch.Tensor) else part
+
+
+def _that_fails(program: Program, error: BaseException) -> dict[str, Any]:
+    torch.compiler.reset()
+    _, eager = _outcome(program, program.call)
+    torch.compiler.reset()
+    raised = None
+    try:
+        with kernelscope.shadow():
+            _, raised = _outcome(program, torch.compile(program.call))
+    except Exception as problem:
+        raised = problem
+    found = {"error": _text(error), "eager": _text(eager) if eager is not None else ""}
+    if raised is None or type(raised) is not type(error):
+        found["shadow"] = _text(raised) if raised is not None else "no exception"
+        if raised is not None and any(place in _text(raised) for place in _OF_OURS):
+            return found | {"status": "failure"}
+    return found | {"status": "fails-bare"}
+
+
+def _of_recording(run: Any, error: BaseException | None) -> dict[str, Any]:
+    odd = sorted({f"{f.kind}: {f.message[:200]}" for f in run.findings if f.kind in _WRONG | _BROKEN})
+    found: dict[str, Any] = {"findings": odd} if odd else {}
+    if any(f.kind in _BROKEN for f in run.findings):
+        found |= {"status": "failure", "error": "; ".join(odd)}
+    if error is not None:
+        found |= {"status": "failure", "error": f"while recording: {_text(error)}"}
+    return found
+
+
+def _of_shadow(result: Any) -> dict[str, Any]:
+    facts = result.to_dict()
+    unchecked = [f"{u['kernel_name']} {u['argument']}: {u['reason']}" for u in facts["unchecked"]]
+    by_kernel: dict[str, int] = {}
+    for each in facts["unchecked"]:
+        by_kernel[each["kernel_name"]] = max(by_kernel.get(each["kernel_name"], 0), each["times"])
+    found = {
+        "launches": facts["launches"],
+        "unjudged": min(sum(by_kernel.values()), facts["launches"]),
+        "buffers": facts["buffers"],
+    }
+    if unchecked:
+        found["unchecked"] = unchecked[:10]
+    if facts["notes"]:
+        found["notes"] = [note[:500] for note in facts["notes"][:5]]
+    if facts["unshadowed"]:
+        found["unshadowed"] = facts["unshadowed"][:3]
+    if facts["culprits"]:
+        found["culprits"] = [
+            {
+                name: c.get(name)
+                for name in ("verdict", "kernel_name", "argument", "buffer", "node", "reason", "numbers")
+            }
+            for c in facts["culprits"][:5]
+        ]
+        return found | {"status": "alarm"}
+    ours = any("failed" in note and "kernelscope" in note for note in [*facts["notes"], *unchecked])
+    if ours or facts["unshadowed"]:
+        return found | {"status": "failure"}
+    return found
+
+
+def _perturbed(program: Program, bare: list[Any], others: dict[str, list[Any] | None]) -> dict[str, Any]:
+    for name, other in others.items():
+        where = _differs(bare, other) if other is not None else None
+        if where is None:
+            continue
+        torch.compiler.reset()
+        again, error = _outcome(program, torch.compile(program.call))
+        if error is None and _differs(bare, again) is not None:
+            return {"varies": True}  # without kernelscope too
+        return {"status": "perturbed", "error": f"{name}: {where}"}
+    return {}
+
+
+def _differs(one: list[Any], other: list[Any]) -> str | None:
+    if len(one) != len(other):
+        return f"{len(one)} tensors, then {len(other)}"
+    for i, (a, b) in enumerate(zip(one, other, strict=True)):
+        if (a is None) != (b is None):
+            return f"tensor {i} is missing"
+        if isinstance(a, torch.Tensor) and not _identical(a, b):
+            return f"tensor {i} of {len(one)}, {a.dtype}{list(a.shape)}"
+    return None
+
+
+def _identical(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if (a.dtype, a.shape, a.layout) != (b.dtype, b.shape, b.layout):
+        return False
+    if a.layout is not torch.strided:
+        a, b = a.to_dense(), b.to_dense()
+    elif a.stride() != b.stride():
+        return False
+    a, b = a.resolve_conj().resolve_neg().contiguous(), b.resolve_conj().resolve_neg().contiguous()
+    return bool(torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8)))
+
+
+def _text(error: BaseException) -> str:
+    with contextlib.suppress(Exception):
+        frames = traceback.extract_tb(error.__traceback__)
+        where = "; ".join(f"{f.filename.split('site-packages/')[-1]}:{f.lineno}" for f in frames[-3:])
+        ours = next(
+            (f"{f.filename}:{f.lineno}" for f in reversed(frames) if any(o in f.filename for o in _OF_OURS)),
+            "",
+        )
+        return f"{type(error).__name__}: {str(error)[:300]} [{where}]{' ours: ' + ours if ours else ''}"
+    return type(error).__name__
