@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,11 +15,11 @@ from kernelscope.shadowing.reference.in_place import InPlace, find_variables, fi
 from kernelscope.shadowing.reference.node_kinds import (
     is_uninitialised,
     is_user_kernel,
-    is_view,
     results_of,
     value_of,
     writes,
 )
+from kernelscope.shadowing.reference.places import Holdings, place_of
 from kernelscope.shadowing.reference.wrapper_variables import WrapperText, read_text
 
 
@@ -52,7 +51,7 @@ def _bodies_in(lowered: LoweredGraph) -> set[str]:
 class GraphCallState:
     """Which node's value each variable has, changing with each launch."""
 
-    def __init__(self, function: Function, name: str) -> None:
+    def __init__(self, function: Function, name: str, outer: GraphCallState | None = None) -> None:
         self.lowered = lowered = function.lowered
         self.doubted = function.doubted
         self.text = function.text
@@ -61,19 +60,21 @@ class GraphCallState:
         self.returned = Returned(function.places)
         self._functions = function.inner
         self._inner: dict[str, GraphCallState] = {}
+        self._outer = outer  # whose variables a body can write to as well
         self._line = 0  # of the last launch
-        self.holds: dict[str, Node] = (
+        self.inputs: dict[str, Node] = (
             {str(node.target): node for node in lowered.module.graph.nodes if node.op == "placeholder"}
             if lowered.inputs is None
             else dict(lowered.inputs)
         )
+        self._unseen = self.inputs | lowered.views  # that get a value without a launch
+        self.holds = Holdings()
         self.overwritten = {
             node
             for base in lowered.mutates.values()
             if (node := lowered.nodes.get(base)) is not None and any(map(is_user_kernel, node.users))
         }
         self.done: set[str] = set()  # variables that a launch has written to
-        self.unread: dict[str, Node] = {}  # written, but not read in this wrapper
         self.carried: dict[str, dict[Node, torch.Tensor]] = {}  # by piece: its kernel's inputs
         self.makers: dict[str, list[str]] = {}
         self.symbols: dict[str, Any] = {}
@@ -87,7 +88,7 @@ class GraphCallState:
         inner = self._inner.get(name)
         is_own = self._functions[name].inner.keys().isdisjoint(functions)
         if inner is None or (is_own and line <= inner._line):  # no line comes twice: loops are bodies too
-            inner = self._inner[name] = GraphCallState(self._functions[name], self.name)
+            inner = self._inner[name] = GraphCallState(self._functions[name], self.name, self)
         inner.symbols = self.symbols
         return inner.at(functions, line)
 
@@ -107,21 +108,44 @@ class GraphCallState:
         found = _by_origin([n for n in self.lowered.origins.get(name, ()) if n not in others], tensor)
         return found if found is None or _fits(found, tensor) else None
 
-    def renamed_inputs(self, alive: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        """Inputs whose memory goes on under a new name, as long as it has not been written to."""
-        found = {}
-        for new, old in self.text.renamed.items():
-            node, tensor = self.holds.get(old), alive.get(new)
-            if node is None or node.op != "placeholder" or old in alive or new in self.done:
-                continue
-            fake = value_of(node)
-            if (
-                isinstance(tensor, torch.Tensor)
-                and isinstance(fake, torch.Tensor)
-                and _is_whole(fake, tensor)
-            ):
-                found[old] = tensor.as_strided(tuple(fake.shape), tuple(fake.stride()), 0)
-        return found
+    def look_at(self, alive: Mapping[str, Any]) -> None:
+        """What has values without a launch: the graph's inputs, and the results of branches and loops."""
+        for name, node in [*self._unseen.items()]:
+            if self._put(name, node, alive):
+                del self._unseen[name]
+
+    def _put(self, name: str, node: Node, alive: Mapping[str, Any]) -> bool:
+        """Note where the value of a variable lies that no launch has written."""
+        names = {old: new for new, old in self.text.renamed.items()}
+        newer, tensor = name, alive.get(name)
+        while tensor is None and names.get(newer, newer) not in (newer, *self.done):
+            newer = names[newer]  # its memory was given a new name before it was ever seen
+            tensor = alive.get(newer)
+        if not isinstance(tensor, torch.Tensor):
+            return False
+        place, fake = place_of(tensor), value_of(node)
+        if newer != name:
+            try:
+                place = place and place.laid_out_as(fake, self.symbols)
+            except KeyError:  # a size that is not known yet
+                return False
+        self.holds.put(name, node, place)
+        return True
+
+    def overwrite(self, tensors: Iterable[Any]) -> None:
+        """A launch writes to these: what their memory held before is gone."""
+        for place in filter(None, map(place_of, tensors)):
+            state: GraphCallState | None = self
+            while state is not None:
+                state.holds.overwrite(place)
+                state = state._outer
+
+    def lose(self, tensors: Iterable[Any]) -> None:
+        """A launch writes to these that could not be followed, in this function or in a body."""
+        tensors = list(tensors)
+        self.overwrite(tensors)
+        for inner in self._inner.values():
+            inner.lose(tensors)
 
     def _by_result(self, name: str, tensor: torch.Tensor | None) -> Node | None:
         """The wrapper returns it as the value of this node."""
@@ -135,29 +159,12 @@ class GraphCallState:
         """The buffer that this one is a slice of (aten.cat)."""
         return next((whole for whole, parts in self.lowered.parts.items() if name in parts), "")
 
-    def held(self, name: str) -> Node | None:
-        """What a variable holds, also under a second name: `buf9 = buf8`."""
-        while name not in self.holds and name not in self.text.last_write and name in self.text.renamed:
-            name = self.text.renamed[name]
-        if name in self.holds or name in self.text.last_write:
-            return self.holds.get(name)
-        node = self.lowered.nodes.get(name)  # a view, made without a launch: torch.ops.aten._conj(buf1)
-        return node if node is not None and is_view(node) and node.target is not operator.getitem else None
-
     def _mutated_input(self, name: str) -> Node | None:
-        node = self.holds.get(name)
-        if node is None or node.op != "placeholder":
+        node = self.inputs.get(name)
+        if node is None:
             return None
         others: list[Node] = list(self.lowered.module.graph.nodes)
         return next((other for other in reversed(others) if node in writes(other)), None)
-
-
-def _is_whole(fake: torch.Tensor, memory: torch.Tensor) -> bool:
-    """Whether this memory is as large as the fake tensor, whose sizes are known."""
-    known = all(isinstance(n, int) for n in (*fake.shape, *fake.stride()))
-    size = sum((n - 1) * step for n, step in zip(fake.shape, fake.stride(), strict=True)) + 1 if known else 0
-    held = memory.untyped_storage().nbytes() // memory.itemsize
-    return known and fake.dtype == memory.dtype and fake.numel() > 0 and size <= held
 
 
 def _by_origin(origins: Sequence[Node], tensor: torch.Tensor | None) -> Node | None:

@@ -149,6 +149,8 @@ class Session(Listener):
             pending = self._prepare(index, launch, state)
             self._report(launch.graph_call, state, None)
             return pending
+        with self._guarded(launch.site.kernel.name):  # what it writes to is not known to hold anything
+            state.lose(launch.flat[i] for i in launch.point.written)
         self.result.counts.unjudged_launches += 1
         return None
 
@@ -213,12 +215,7 @@ class Session(Listener):
         whole, state = state, state.at(functions, launch.site.line)
         if state is not whole and not state.done:
             self._memory.enter(launch.graph_call, state.text.variables)
-        alive |= state.renamed_inputs(alive)
-        state.holds |= {
-            name: node
-            for name, node in state.lowered.views.items()
-            if isinstance(alive.get(name), torch.Tensor)
-        }
+        state.look_at(alive)
         check = self._checks.pop(launch.site.file, None)
         if check is not None and self._checks_all:
             check.run(alive, state.symbols, self.result)

@@ -22,8 +22,9 @@ from kernelscope.shadowing.culprit import Culprit, culprit_of
 from kernelscope.shadowing.graph_call_state import GraphCallState
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate, Reference
 from kernelscope.shadowing.reference.graph_walk import concrete_shape, is_value_of, shaped
-from kernelscope.shadowing.reference.launch_nodes import LaunchNodes, Output
+from kernelscope.shadowing.reference.launch_nodes import LaunchNodes, Output, given_values
 from kernelscope.shadowing.reference.node_kinds import is_view, value_of
+from kernelscope.shadowing.reference.places import Memories, place_of
 from kernelscope.shadowing.reference.rounding import coarsest_eps
 from kernelscope.shadowing.result import ShadowResult
 
@@ -87,8 +88,13 @@ class LaunchCheck:
     def _read_inputs(self, launch: Launch, pending: Pending) -> None:
         state, nodes, reference = pending.state, pending.nodes, pending.reference
         inputs: dict[Node, Any] = {}
+        memories = Memories(pending.alive, launch.flat)
         for node, name in nodes.inputs.items():
-            value = shaped(pending.alive[name], node, state.symbols)
+            found = state.holds.read(name, memories)
+            if found is None:
+                self._leave_all_out(launch, pending, f"it needs {node.name}, whose memory is gone")
+                return
+            value = shaped(found, node, state.symbols)
             inputs[node] = value.cpu() if self._offload else value
         for node, piece in nodes.carried.items():
             inputs[node] = state.carried[piece][node]
@@ -99,7 +105,7 @@ class LaunchCheck:
                 inputs[output.node] = reference.constant(output.node)
         pending.inputs = inputs
         if nodes.pieces:
-            kept = {node: value.clone() for node, value in self._all_inputs(launch, pending).items()}
+            kept = {node: value.clone() for node, value in _all_inputs(launch, pending, memories).items()}
             for piece in nodes.pieces:
                 state.carried[piece] = state.carried.get(piece, {}) | kept
                 state.makers.setdefault(piece, []).append(launch.site.kernel.name)
@@ -118,30 +124,20 @@ class LaunchCheck:
                 pending.in_double()
                 pending.inputs = {n: v.clone() for n, v in inputs.items() if isinstance(v, torch.Tensor)}
         except CannotEvaluate as error:
-            for output in nodes.outputs:
-                self._leave_out(launch, pending, output.argument, str(error))
+            self._leave_all_out(launch, pending, str(error))
             pending.eager = None
 
-    def _all_inputs(self, launch: Launch, pending: Pending) -> dict[Node, torch.Tensor]:
-        """All that this kernel was given, for the kernels that go on with its unfinished results."""
-        state = pending.state
-        found = {
-            node: shaped(value, node, state.symbols)
-            for arg in launch.site.args
-            if arg.role != "out"
-            and (node := state.held(arg.wrapper_name)) is not None
-            and isinstance(value := pending.alive.get(arg.wrapper_name), torch.Tensor)
-        }
-        for piece in {arg.wrapper_name for arg in launch.site.args} & state.carried.keys():
-            found |= state.carried[piece]
-        return found
+    def _leave_all_out(self, launch: Launch, pending: Pending, reason: str) -> None:
+        for output in pending.nodes.outputs:
+            self._leave_out(launch, pending, output.argument, reason)
 
     def after(self, launch: Launch, pending: Pending) -> None:
         """Compare what the launch left with what it should have."""
         state, nodes = pending.state, pending.nodes
         made = made_outputs(launch, pending)
+        state.overwrite([*(launch.flat[i] for i in launch.point.written), *launch.returned])
         for output in nodes.outputs:
-            state.holds[output.name] = output.held or output.node
+            state.holds.put(output.name, output.held or output.node, place_of(made[output.name]))
             state.carried.pop(output.name, None)
             if nodes.given:
                 self.result.counts.given += 1
@@ -152,8 +148,7 @@ class LaunchCheck:
             if output.name in state.holds and not output.key:  # else it is something else than was guessed
                 self._note_returned(launch, pending, output, made[output.name])
         for name in nodes.pieces:
-            state.holds.pop(name, None)
-        state.unread |= nodes.unread
+            state.holds.put(name, None, place_of(pending.alive.get(name)))
         state.done |= {a.wrapper_name for a in launch.site.args if a.role in ("out", "inout")}
         for piece in list(state.carried):  # kept while it may still be read
             whole = state.whole_of(piece)
@@ -228,7 +223,7 @@ class LaunchCheck:
         culprit = self._culprit(launch, pending, output, verdict)
         self._doubts[id(state.doubted), name] = culprit
         state.doubted.add(name)
-        state.holds.pop(name, None)
+        state.holds.put(name, None, place_of(pending.alive.get(name)))
         state.carried[name] = {n: v.clone() for n, v in pending.inputs.items() if torch.is_tensor(v)}
         state.makers.setdefault(name, []).append(launch.site.kernel.name)
 
@@ -248,6 +243,18 @@ class LaunchCheck:
             where=verdict.where,
             numbers=verdict.numbers,
         )
+
+
+def _all_inputs(launch: Launch, pending: Pending, memories: Memories) -> dict[Node, torch.Tensor]:
+    """All that this kernel was given, for the kernels that go on with its unfinished results."""
+    state = pending.state
+    found: dict[Node, torch.Tensor] = {}
+    for name in given_values(launch, state):
+        node, value = state.holds.node(name), state.holds.read(name, memories)
+        if node is not None and value is not None:
+            found[node] = shaped(value, node, state.symbols)
+        found |= state.carried.get(name, {})
+    return found
 
 
 def _poison(launch: Launch) -> None:

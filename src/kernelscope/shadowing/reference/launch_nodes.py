@@ -18,6 +18,7 @@ from kernelscope.shadowing.graph_call_state import GraphCallState
 
 from .graph_walk import Walked, stop_at, walk, walk_in_place
 from .node_kinds import is_given, is_user_kernel, kernel_arguments, whole_of
+from .places import Memories
 
 IN_PARTS = -1  # not an argument: written part by part
 
@@ -48,7 +49,6 @@ class LaunchNodes:
     pieces: list[str] = field(default_factory=list)  # outputs without a node, checked with their readers
     joined: list[str] = field(default_factory=list)  # kernels that made the pieces which this one reads
     unchecked: list[tuple[str, str]] = field(default_factory=list)  # argument, why
-    unread: dict[str, Node] = field(default_factory=dict)  # outputs that the wrapper does not read
     fresh: list[Node] = field(default_factory=list)  # uninitialised memory
     given: bool = False  # draws random numbers
 
@@ -63,7 +63,8 @@ class _Search:
     """Looks for the nodes of one launch."""
 
     def __init__(self, launch: Launch, state: GraphCallState, alive: Mapping[str, Any]) -> None:
-        self._launch, self._state, self._alive = launch, state, alive
+        self._launch, self._state = launch, state
+        self._memories = Memories(alive, launch.flat)
         self._text, self._lowered, self._line = state.text, state.lowered, launch.site.line
         self._found: dict[str, Output] = {}  # by the wrapper's name
         self._nodes = LaunchNodes()
@@ -103,7 +104,7 @@ class _Search:
                     nodes.fresh.append(base)
         if not nodes.outputs:
             return nodes
-        self._stop_at_alive(stops, self._state.holds)
+        self._stop_at_alive(stops)
         order, leaves, missing = walk([node], {*stops, *nodes.fresh}, self._state.overwritten)
         if missing:
             nodes.unchecked = [(o.argument, _not_given(missing)) for o in nodes.outputs]
@@ -119,7 +120,7 @@ class _Search:
             if not is_user_kernel(node) or taken.get(node.name, self._line) != self._line:
                 continue
             given = kernel_arguments(node)
-            bases = {k: self._lowered.nodes.get(v) or self._state.holds.get(v) for k, v in names.items()}
+            bases = {k: self._lowered.nodes.get(v) or self._state.holds.node(v) for k, v in names.items()}
             if names.keys() <= given.keys() and all(b is None or given[k] is b for k, b in bases.items()):
                 taken[node.name] = self._line
                 found: Node = node
@@ -134,11 +135,8 @@ class _Search:
             self._add_base(Output(name, argument, base, index, held=base))
             return
         is_part = state.whole_of(name) != ""
-        is_input = name in state.holds and state.holds[name].op == "placeholder"
+        is_input = name in state.inputs
         if not (text.is_read_after(name, self._line) or is_part or is_input):
-            node = state.node_of(name, tensor) or state.guess_of(name, tensor)
-            if node is not None:
-                nodes.unread[name] = node
             return  # the kernel need not store what is not read
         is_last = text.last_write.get(name, self._line) <= self._line
         sure = state.node_of(name, tensor) if is_last else None
@@ -200,14 +198,8 @@ class _Search:
     def _stops(self) -> dict[Node, str]:
         """The nodes whose values this launch is given, with the variables that hold them."""
         stops: dict[Node, str] = {}
-        for i, arg in enumerate(self._launch.site.args):
-            name = arg.wrapper_name
-            if arg.tensor is None or not name or arg.role == "out":
-                continue
-            node = self._state.held(name)
-            if node is None and arg.role == "inout" and i not in self._launch.uninitialised:
-                node = self._before_renaming(name)
-            if node is not None:
+        for name in given_values(self._launch, self._state):
+            if (node := self._state.holds.node(name)) is not None:
                 self._stop_at(stops, node, name)
         return stops
 
@@ -215,27 +207,19 @@ class _Search:
         for each in (node, *self._lowered.same.get(node, ())):
             stop_at(stops, each, name)
 
-    def _stop_at_alive(self, stops: dict[Node, str], held: Mapping[str, Node]) -> None:
-        for name, node in held.items():
-            if isinstance(self._alive.get(name), torch.Tensor):
+    def _stop_at_alive(self, stops: dict[Node, str]) -> None:
+        for name, node in self._state.holds.items():
+            if self._state.holds.read(name, self._memories) is not None:
                 self._stop_at(stops, node, name)
-
-    def _before_renaming(self, name: str) -> Node | None:
-        """What memory that goes on under a new name still holds."""
-        while (name := self._text.renamed.get(name, "")) != "":
-            if (node := self._state.holds.get(name) or self._lowered.views.get(name)) is not None:
-                return node
-        return None
 
     def _add_nodes(self, output: Output, given: Mapping[Node, str]) -> None:
         """Add what computes one output: from the kernel's own inputs, or else from all that is alive."""
         state, nodes, stops = self._state, self._nodes, dict(given)
         carried = {n: p for p, known in state.carried.items() for n in known}
         order, leaves, missing = self._walked(output, {*stops, *carried})
-        for more in (state.holds, state.unread):
-            if missing:
-                self._stop_at_alive(stops, more)
-                order, leaves, missing = self._walked(output, {*stops, *carried})
+        if missing:
+            self._stop_at_alive(stops)
+            order, leaves, missing = self._walked(output, {*stops, *carried})
         if missing:
             nodes.unchecked.append((output.argument, _not_given(missing)))
             return
@@ -256,6 +240,15 @@ class _Search:
         is_made = not output.writers or in_place.is_made_at(output.node, self._line)
         wanted = [*([output.node] if is_made else ()), *output.writers]
         return walk_in_place(wanted, stops, overwritten, in_place, self._line)
+
+
+def given_values(launch: Launch, state: GraphCallState) -> list[str]:
+    """The variables whose values lie in the memory that this launch reads, whatever its name is by now."""
+    found: dict[str, None] = {}
+    for value, arg in zip(launch.flat, launch.site.args, strict=False):
+        if arg.tensor is not None and arg.wrapper_name and arg.role != "out":
+            found |= dict.fromkeys(state.holds.lying_in(arg.wrapper_name, value))
+    return list(found)
 
 
 def _not_given(missing: list[Node]) -> str:

@@ -1,0 +1,179 @@
+"""Where in memory a value lies: what is written through one view is read back through the same view.
+
+A wrapper gives memory a new name, shape and dtype whenever it pleases (`buf1 = reinterpret_tensor(buf0, …)`).
+A kernel that is given `buf1` then still finds what was written to `buf0`, element by element where that was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from kernelscope.probes.bus import BUS
+
+from .graph_walk import concrete_sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Elements of one memory, as a tensor lies over them."""
+
+    memory: int  # the number of the storage
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    is_conj: bool = False
+    is_neg: bool = False
+
+    def view(self, other: torch.Tensor) -> torch.Tensor:
+        """The elements here; `other` is any tensor in the same memory."""
+        empty = torch.empty(0, dtype=self.dtype, device=other.device)
+        found = empty.set_(other.untyped_storage(), self.offset, self.shape, self.stride)
+        found = found.conj() if self.is_conj else found
+        return torch._neg_view(found) if self.is_neg else found
+
+    def laid_out_as(self, fake: torch.Tensor, symbols: Mapping[str, Any]) -> Place:
+        """Where a tensor of this layout lies that begins here."""
+        shape, stride = (concrete_sizes(sizes, symbols) for sizes in (fake.shape, fake.stride()))
+        offset = self.offset * self.dtype.itemsize // fake.dtype.itemsize
+        return Place(self.memory, fake.dtype, shape, stride, offset)
+
+    def dimensions(self) -> list[tuple[int, int]]:
+        """Step and count of each dimension, in bytes."""
+        size = self.dtype.itemsize
+        steps = [(step * size, n) for step, n in zip(self.stride, self.shape, strict=True) if n != 1]
+        return [*steps, *([(1, size)] if size > 1 else ())]
+
+    def span(self) -> tuple[int, int]:
+        """The first of its bytes, and the one behind its last."""
+        start = self.offset * self.dtype.itemsize
+        return start, start + 1 + sum(step * (n - 1) for step, n in self.dimensions())
+
+
+def place_of(tensor: Any) -> Place | None:
+    """None: this has no memory that could be looked at in another way (a sparse tensor)."""
+    if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
+        return None
+    shape, stride, offset = tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
+    flags = tensor.is_conj(), tensor.is_neg()
+    return Place(BUS.storages.of(tensor).id, tensor.dtype, shape, stride, offset, *flags)
+
+
+def overlap(a: Place, b: Place) -> bool:
+    """Whether a write to one changes the other; in doubt it does."""
+    if a.memory != b.memory or 0 in a.shape or 0 in b.shape:
+        return False
+    (start, end), (first, last) = a.span(), b.span()
+    if end <= first or last <= start:
+        return False
+    steps = sorted({step for each in (a, b) for step, _ in each.dimensions()}, reverse=True)
+    ranges, others = _ranges(a, start, steps), _ranges(b, first, steps)
+    if ranges is None or others is None:
+        return True
+    return all(x[0] <= y[1] and y[0] <= x[1] for x, y in zip(ranges, others, strict=True))
+
+
+def _ranges(place: Place, start: int, steps: Sequence[int]) -> list[tuple[int, int]] | None:
+    """Its first and last index along each of these steps; None: it does not lie along them."""
+    counts: dict[int, int] = {}
+    for step, count in place.dimensions():
+        if step <= 0 or step in counts:
+            return None
+        counts[step] = count
+    found = []
+    for step in steps:
+        first, start = divmod(start, step)
+        found.append((first, first + counts.get(step, 1) - 1))
+    reach = 0
+    for i in range(len(steps) - 1, 0, -1):
+        reach += found[i][1] * steps[i]
+        if reach >= steps[i - 1]:  # a row runs over into the next
+            return None
+    return found
+
+
+class Memories:
+    """The memory that can be reached at this moment: that of the wrapper's variables, and of the launch."""
+
+    def __init__(self, alive: Mapping[str, Any], arguments: Sequence[Any]) -> None:
+        self._alive = alive
+        self._arguments = arguments
+        self._by_number: dict[int, torch.Tensor] | None = None
+
+    def find(self, number: int) -> torch.Tensor | None:
+        """A tensor that lies in this memory."""
+        if self._by_number is None:
+            tensors = (*self._arguments, *self._alive.values())
+            self._by_number = {place.memory: each for each in tensors if (place := place_of(each))}
+        return self._by_number.get(number)
+
+    def named(self, name: str) -> torch.Tensor | None:
+        found = self._alive.get(name)
+        return found if isinstance(found, torch.Tensor) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What was last written to a variable."""
+
+    node: Node | None  # None: a part of a result, which is the value of no node
+    place: Place | None
+
+
+class Holdings:
+    """Which node's value lies where, by the variable that it was written to; each launch changes it."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Held] = {}
+
+    def __contains__(self, name: object) -> bool:
+        return self.node(str(name)) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, held in self._held.items() if held.node is not None)
+
+    def node(self, name: str) -> Node | None:
+        held = self._held.get(name)
+        return held.node if held is not None else None
+
+    def items(self) -> Iterator[tuple[str, Node]]:
+        return ((name, held.node) for name, held in self._held.items() if held.node is not None)
+
+    def put(self, name: str, node: Node | None, place: Place | None) -> None:
+        """The value of this node is there now."""
+        self._held[name] = Held(node, place)
+
+    def drop(self, name: str) -> None:
+        self._held.pop(name, None)
+
+    def overwrite(self, place: Place) -> None:
+        """Something is written there: what was there before is gone."""
+        for name, held in list(self._held.items()):
+            if held.place is not None and overlap(held.place, place):
+                del self._held[name]
+
+    def lying_in(self, name: str, tensor: Any) -> list[str]:
+        """The variables whose values can be found in this tensor, which has this name now."""
+        place = place_of(tensor)
+        if place is None:
+            return [name] if name in self._held else []
+        return [
+            each
+            for each, held in self._held.items()
+            if (overlap(held.place, place) if held.place is not None else each == name)
+        ]
+
+    def read(self, name: str, memories: Memories) -> torch.Tensor | None:
+        """What was written to this variable; None: its memory can no longer be reached."""
+        held = self._held.get(name)
+        if held is None or held.place is None:
+            return memories.named(name) if held is not None else None
+        tensor = memories.find(held.place.memory)
+        if tensor is None or tensor.untyped_storage().nbytes() < held.place.span()[1]:
+            return None
+        return held.place.view(tensor)
