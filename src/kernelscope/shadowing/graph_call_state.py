@@ -74,6 +74,7 @@ class GraphCallState:
             for base in lowered.mutates.values()
             if (node := lowered.nodes.get(base)) is not None and any(map(is_user_kernel, node.users))
         }
+        self.unread = Holdings()  # of variables that the wrapper does not read
         self.done: set[str] = set()  # variables that a launch has written to
         self.carried: dict[str, dict[Node, torch.Tensor]] = {}  # by piece: its kernel's inputs
         self.makers: dict[str, list[str]] = {}
@@ -138,6 +139,7 @@ class GraphCallState:
             state: GraphCallState | None = self
             while state is not None:
                 state.holds.overwrite(place)
+                state.unread.overwrite(place)
                 state = state._outer
 
     def lose(self, tensors: Iterable[Any]) -> None:

@@ -29,8 +29,7 @@ from kernelscope.shadowing.reference.rounding import coarsest_eps
 from kernelscope.shadowing.result import ShadowResult
 
 from .judge import Verdict, judge
-
-_POISON = {torch.bool: True, torch.uint8: 0xA5}
+from .poison import is_poisoned, poison
 
 
 @dataclass(slots=True)
@@ -82,7 +81,7 @@ class LaunchCheck:
             self._read_inputs(launch, pending)
         if self.poisons:
             with quiet():  # so that autograd does not count it as a write
-                _poison(launch)
+                poison(launch)
         return pending
 
     def _read_inputs(self, launch: Launch, pending: Pending) -> None:
@@ -90,7 +89,7 @@ class LaunchCheck:
         inputs: dict[Node, Any] = {}
         memories = Memories(pending.alive, launch.flat)
         for node, name in nodes.inputs.items():
-            found = state.holds.read(name, memories)
+            found = (state.unread if name in state.unread else state.holds).read(name, memories)
             if found is None:
                 self._leave_all_out(launch, pending, f"it needs {node.name}, whose memory is gone")
                 return
@@ -147,6 +146,9 @@ class LaunchCheck:
                 self._count_unjudged(made[output.name])
             if output.name in state.holds and not output.key:  # else it is something else than was guessed
                 self._note_returned(launch, pending, output, made[output.name])
+        for name, node in nodes.unread.items():
+            if self.poisons and not is_poisoned(stored := pending.alive.get(name)):
+                state.unread.put(name, node, place_of(stored))
         for name in nodes.pieces:
             state.holds.put(name, None, place_of(pending.alive.get(name)))
         state.done |= {a.wrapper_name for a in launch.site.args if a.role in ("out", "inout")}
@@ -255,20 +257,6 @@ def _all_inputs(launch: Launch, pending: Pending, memories: Memories) -> dict[No
             found[node] = shaped(value, node, state.symbols)
         found |= state.carried.get(name, {})
     return found
-
-
-def _poison(launch: Launch) -> None:
-    """Fills uninitialised outputs, so that an element which the kernel does not write is noticed."""
-    for i in launch.uninitialised:
-        if i not in launch.point.written:
-            continue
-        tensor = launch.flat[i]
-        if tensor.is_floating_point() or tensor.is_complex():
-            tensor.fill_(float("nan"))
-        elif tensor.dtype in _POISON:
-            tensor.fill_(_POISON[tensor.dtype])
-        else:
-            tensor.fill_(torch.iinfo(tensor.dtype).min + 0x55)
 
 
 def _overwrites(launch: Launch, inputs: Any) -> bool:

@@ -18,7 +18,7 @@ from kernelscope.shadowing.graph_call_state import GraphCallState
 
 from .graph_walk import Walked, stop_at, walk, walk_in_place
 from .node_kinds import is_given, is_user_kernel, kernel_arguments, whole_of
-from .places import Memories
+from .places import Holdings, Memories
 
 IN_PARTS = -1  # not an argument: written part by part
 
@@ -49,6 +49,7 @@ class LaunchNodes:
     pieces: list[str] = field(default_factory=list)  # outputs without a node, checked with their readers
     joined: list[str] = field(default_factory=list)  # kernels that made the pieces which this one reads
     unchecked: list[tuple[str, str]] = field(default_factory=list)  # argument, why
+    unread: dict[str, Node] = field(default_factory=dict)  # outputs that the wrapper does not read
     fresh: list[Node] = field(default_factory=list)  # uninitialised memory
     given: bool = False  # draws random numbers
 
@@ -104,7 +105,7 @@ class _Search:
                     nodes.fresh.append(base)
         if not nodes.outputs:
             return nodes
-        self._stop_at_alive(stops)
+        self._stop_at_alive(stops, self._state.holds)
         order, leaves, missing = walk([node], {*stops, *nodes.fresh}, self._state.overwritten)
         if missing:
             nodes.unchecked = [(o.argument, _not_given(missing)) for o in nodes.outputs]
@@ -137,6 +138,10 @@ class _Search:
         is_part = state.whole_of(name) != ""
         is_input = name in state.inputs
         if not (text.is_read_after(name, self._line) or is_part or is_input):
+            is_fresh = index in self._launch.uninitialised
+            node = (state.node_of(name, tensor) or state.guess_of(name, tensor)) if is_fresh else None
+            if node is not None:
+                nodes.unread[name] = node
             return  # the kernel need not store what is not read
         is_last = text.last_write.get(name, self._line) <= self._line
         sure = state.node_of(name, tensor) if is_last else None
@@ -207,9 +212,9 @@ class _Search:
         for each in (node, *self._lowered.same.get(node, ())):
             stop_at(stops, each, name)
 
-    def _stop_at_alive(self, stops: dict[Node, str]) -> None:
-        for name, node in self._state.holds.items():
-            if self._state.holds.read(name, self._memories) is not None:
+    def _stop_at_alive(self, stops: dict[Node, str], held: Holdings) -> None:
+        for name, node in held.items():
+            if held.read(name, self._memories) is not None:
                 self._stop_at(stops, node, name)
 
     def _add_nodes(self, output: Output, given: Mapping[Node, str]) -> None:
@@ -217,9 +222,10 @@ class _Search:
         state, nodes, stops = self._state, self._nodes, dict(given)
         carried = {n: p for p, known in state.carried.items() for n in known}
         order, leaves, missing = self._walked(output, {*stops, *carried})
-        if missing:
-            self._stop_at_alive(stops)
-            order, leaves, missing = self._walked(output, {*stops, *carried})
+        for more in (state.holds, state.unread):
+            if missing:
+                self._stop_at_alive(stops, more)
+                order, leaves, missing = self._walked(output, {*stops, *carried})
         if missing:
             nodes.unchecked.append((output.argument, _not_given(missing)))
             return
