@@ -120,12 +120,9 @@ def _of_recording(run: Any, error: BaseException | None) -> dict[str, Any]:
 def _of_shadow(result: Any) -> dict[str, Any]:
     facts = result.to_dict()
     unchecked = [f"{u['kernel_name']} {u['argument']}: {u['reason']}" for u in facts["unchecked"]]
-    by_kernel: dict[str, int] = {}
-    for each in facts["unchecked"]:
-        by_kernel[each["kernel_name"]] = max(by_kernel.get(each["kernel_name"], 0), each["times"])
     found = {
         "launches": facts["launches"],
-        "unjudged": min(sum(by_kernel.values()), facts["launches"]),
+        "unjudged": facts["unjudged_launches"],
         "buffers": facts["buffers"],
     }
     if unchecked:
@@ -143,9 +140,13 @@ def _of_shadow(result: Any) -> dict[str, Any]:
             for c in facts["culprits"][:5]
         ]
         return found | {"status": "alarm"}
-    ours = any("failed" in note and "kernelscope" in note for note in [*facts["notes"], *unchecked])
+    ours = [f"{each['where']}: {each['error']}" for each in facts["failures"]]
     if ours or facts["unshadowed"]:
-        return found | {"status": "failure"}
+        return found | {
+            "status": "failure",
+            "error": "; ".join([*ours, *facts["unshadowed"]])[:600],
+            "traces": [each["traceback"][-700:] for each in facts["failures"]],
+        }
     return found
 
 

@@ -184,10 +184,15 @@ class LaunchCheck:
             self._leave_out(launch, pending, output.argument, reason, made)
             return
         made = shaped(made, output.held or output.node, pending.state.symbols).to(eager.device)
+        eager = eager.reshape(made.shape)
+        undefined = self._undefined(pending, output)
+        if undefined is not None:
+            undefined = undefined.reshape(made.shape)
+            made = torch.where(undefined, eager, made)
 
         def shaped_as_made(values: Mapping[Node, Any]) -> torch.Tensor:
             value: torch.Tensor = part_of(values, output).reshape(made.shape)
-            return value
+            return value if undefined is None else torch.where(undefined, eager.to(value.dtype), value)
 
         def wide() -> torch.Tensor:
             return shaped_as_made(pending.in_double())
@@ -200,7 +205,7 @@ class LaunchCheck:
 
         eps = coarsest_eps(_ancestors(output, pending.nodes), [made.dtype])
         try:
-            verdict = judge(made, eager.reshape(made.shape), wide, jittered, eps)
+            verdict = judge(made, eager, wide, jittered, eps)
         except CannotEvaluate as error:
             self._leave_out(launch, pending, output.argument, str(error), made)
             return
@@ -218,6 +223,13 @@ class LaunchCheck:
         else:
             for key in doubts:
                 del self._doubts[key]
+
+    def _undefined(self, pending: Pending, output: Output) -> torch.Tensor | None:
+        """The elements that have no value to compare with, because they come from uninitialised memory."""
+        if output.key or pending.eager is None:
+            return None
+        order, inputs = pending.nodes.order, pending.inputs
+        return pending.reference.undefined(order, inputs, pending.eager, output.node)
 
     def _doubt(self, launch: Launch, pending: Pending, output: Output, verdict: Verdict) -> None:
         """Either the kernel is wrong, or the guess at its node was: checking its readers decides."""

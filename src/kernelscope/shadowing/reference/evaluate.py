@@ -27,6 +27,7 @@ from .node_kinds import (
     dtype_of,
     is_copy,
     is_random,
+    is_uninitialised,
     is_user_kernel,
     is_view,
     named_arguments,
@@ -61,11 +62,26 @@ class Reference:
         self._triton = triton
         self._in_place = in_place
         self._writers = {node for by in in_place.writers.values() for node in by}
+        self._fill = 0  # of uninitialised memory: which of two
         self.narrow: set[str] = set()  # operators that ran without float64
 
     def same(self, order: Sequence[Node], inputs: Mapping[Node, Any]) -> dict[Node, Any]:
         """Each node in its own dtype, as eager computes it."""
         return self._run(order, inputs, self._plain, lambda node, value: value)
+
+    def undefined(
+        self, order: Sequence[Node], inputs: Mapping[Node, Any], eager: Mapping[Node, Any], node: Node
+    ) -> torch.Tensor | None:
+        """Which elements of a node's value depend on what uninitialised memory happens to hold."""
+        if not any(is_uninitialised(each) for each in order):
+            return None
+        self._fill = 1
+        try:
+            one, other = eager[node], self.same(order, inputs)[node]
+        finally:
+            self._fill = 0
+        both = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
+        return (one != other) & ~((one != one) & (other != other)) if both else None
 
     def double(self, order: Sequence[Node], inputs: Mapping[Node, Any]) -> dict[Node, Any]:
         return self._run(order, widened(inputs), self._wide, lambda node, value: value)
@@ -154,6 +170,8 @@ class Reference:
             raise CannotEvaluate(f"it needs a node of kind {node.op}")
         if not isinstance(target, torch._ops.OpOverload):  # a higher-order operator has a namespace too
             return self._other(node, target, args, kwargs)
+        if is_uninitialised(node):
+            return _filled(target(*args, **kwargs), self._fill)
         if node in self._writers:
             done = _copy_over(*args) if is_copy(node) else target(*args, **kwargs)
             return done if done is not None else _written(target, args, kwargs)
@@ -226,6 +244,12 @@ class Reference:
         else:
             raise CannotEvaluate(f"{target} draws random numbers of its own")
         return found.to(seed.device)
+
+
+def _filled(memory: torch.Tensor, which: int) -> torch.Tensor:
+    """Uninitialised memory with one of two contents: what differs between them is undefined."""
+    is_number = memory.is_floating_point() or memory.is_complex()
+    return memory.fill_((math.nan, 0.5)[which] if is_number else which)
 
 
 def _copied(node: Node, source: Any, *, wide: bool = False) -> Any:

@@ -10,7 +10,7 @@ import torch
 from torch.fx import Node
 
 from .in_place import InPlace
-from .node_kinds import is_copy, is_given, is_symbolic, is_uninitialised, is_view, reshaped, value_of
+from .node_kinds import is_copy, is_given, is_symbolic, is_view, reshaped, value_of
 
 Walked = tuple[list[Node], list[Node], list[Node]]
 
@@ -40,7 +40,7 @@ def walk(
             leaves[node] = None
         elif node.op == "get_attr" or is_symbolic(node):
             continue
-        elif node.op == "placeholder" or is_given(node) or is_uninitialised(node) or node in overwritten:
+        elif node.op == "placeholder" or is_given(node) or node in overwritten:
             missing.append(node)
         else:
             todo.append((node, True))
