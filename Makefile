@@ -28,7 +28,7 @@ test: lint toolchain browser ## lint, types and all tests but the slow ones
 test-tiny: $(VENV)/.installed-dev ## the tests that take seconds
 	$(BIN)/python -m pytest tests/tiny
 
-test-all: lint toolchain browser ## test, plus the slow tests and the benchmarks (rewrites the tables in docs)
+test-all: lint toolchain browser $(VENV)/.installed-models ## test, plus the slow tests and the benchmarks (rewrites the tables in docs)
 	$(run-tests)
 
 test-matrix: $(VENV)/.installed-dev ## a short selection on every supported torch and each Python that is installed
@@ -93,8 +93,8 @@ endef
 # --- installation -------------------------------------------------------------------------------
 
 # Another torch brings the triton that it needs; the interpreter of triton 3.6 needs numpy before 2.4.
-UNPINNED := $(if $(filter-out $(PINNED),$(TORCH)),^(torch|triton)==,^$$)
-UNPINNED := $(if $(filter 2.11.%,$(TORCH)),^(torch|triton|numpy)==,$(UNPINNED))
+UNPINNED := $(if $(filter-out $(PINNED),$(TORCH)),^(torch|torchvision|triton)==,^$$)
+UNPINNED := $(if $(filter 2.11.%,$(TORCH)),^(torch|torchvision|triton|numpy)==,$(UNPINNED))
 NUMPY    := $(if $(filter 2.11.%,$(TORCH)),'numpy<2.4')
 
 .PHONY: same-python
@@ -115,6 +115,11 @@ $(VENV)/.installed-run: pyproject.toml constraints.txt | same-python
 
 $(VENV)/.installed-dev: $(VENV)/.installed-run
 	$(BIN)/pip install -c $(VENV)/constraints.txt -e '.[dev]'
+	@touch $@
+
+# torch is named again, so that the torchvision that fits it is chosen.
+$(VENV)/.installed-models: $(VENV)/.installed-dev
+	$(BIN)/pip install -c $(VENV)/constraints.txt torch==$(or $(TORCH),$(PINNED)) -e '.[models]'
 	@touch $@
 
 # Inductor and the gcu backend compile C++ that includes Python.h.

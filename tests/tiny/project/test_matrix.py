@@ -64,7 +64,7 @@ def test_the_table_is_put_into_its_place(tmp_path: Path) -> None:
     ("given", "folder", "left_out"),
     [
         ([], ".venv", "^$"),
-        (["TORCH=2.99.0"], ".venvs/py{}-torch2.99.0", "^(torch|triton)=="),
+        (["TORCH=2.99.0"], ".venvs/py{}-torch2.99.0", "^(torch|torchvision|triton)=="),
         ([f"TORCH={matrix.PINNED}"], f".venvs/py{{}}-torch{matrix.PINNED}", "^$"),
     ],
 )
