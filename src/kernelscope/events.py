@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 Kind = str  # "triton", "cpp", "extern", "op", "gcu"; backends may add theirs
 Producer = str  # "inductor", "user", "eager", "gcu", "replay"
-Role = Literal["in", "out", "inout", "scalar"]
+Role = Literal["in", "out", "inout", "scalar", "unused"]  # unused: passed, but neither read nor written
 Phase = Literal["forward", "backward", "optimizer", "other"]
 Direction = Literal["forward", "backward", "inference"]
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any
 
 from kernelscope.events import Role
 from kernelscope.probes.describe import plain
 
-from .pointer_roles import roles_in_source
+from .pointer_roles import Use, roles_in_source, uses_in_source
 
 _CPP_SIGNATURE = re.compile(r'extern\s+"C"[^(]*?\w+\s*\((?P<params>[^)]*)\)\s*\{', re.DOTALL)
+_INDUCTORS_NAME = re.compile(r"(in_|out_|in_out_|ws_)ptr|[xyzr]\d*_?numel|ks\d|seed|load_seed")
 
 # With atomics, or, where Inductor compiled for one thread, with += and its vector form.
 _CPP_ACCUMULATES = (
@@ -53,9 +55,32 @@ def triton_arguments(kernel: Any, source: str = "") -> tuple[tuple[str, Role], .
         )
     mutated = set(getattr(kernel, "mutated_arg_names", ()) or ())
     text = source or str(getattr(kernel.fn, "src", ""))
-    return tuple(
-        (n, _triton_role(n, mutated, text) if _is_pointer(kind) else "scalar") for n, kind in kinds.items()
-    )
+    roles = inductor_roles(text, kernel.fn.__name__, list(kinds), mutated)
+    return tuple((n, roles[n] if _is_pointer(kind) else "scalar") for n, kind in kinds.items())
+
+
+def inductor_roles(
+    source: str, function: str, names: Sequence[str], mutated: Collection[str]
+) -> dict[str, Role]:
+    """The roles of these arguments of a Triton kernel that Inductor wrote, as if all of them were pointers.
+
+    Inductor's own kernels tell by their names. A template has names of its own, its outputs among them: there
+    the code tells.
+    """
+    is_template = not all(map(_INDUCTORS_NAME.match, names))
+    uses = uses_in_source(source, function) if is_template else {}
+    return {
+        name: _triton_role(name, mutated, source)
+        if _INDUCTORS_NAME.match(name) or name not in uses
+        else _template_role(uses[name], is_mutated=name in mutated)
+        for name in names
+    }
+
+
+def _template_role(use: Use, *, is_mutated: bool) -> Role:
+    if use.is_written or is_mutated:
+        return "out" if use.is_written and not use.is_read else "inout"
+    return "in" if use.is_read or not use.is_followed else "unused"
 
 
 def is_users_own(kernel: Any) -> bool:
@@ -87,7 +112,7 @@ def _is_pointer(kind: str) -> bool:
     return kind.startswith(("*", "tensordesc")) or kind == "nvTmaDesc"
 
 
-def _triton_role(name: str, mutated: set[str], source: str) -> Role:
+def _triton_role(name: str, mutated: Collection[str], source: str) -> Role:
     if name.startswith("out_ptr") and not re.search(rf"tl\.atomic_\w+\(\s*{name}\b", source):
         return "out"
     if name in mutated or name.startswith(("in_out_ptr", "out_ptr", "ws_ptr")):

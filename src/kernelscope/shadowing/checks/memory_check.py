@@ -87,7 +87,7 @@ def _uninitialised_reads(index: int, launch: Launch) -> Iterator[Culprit]:
     for place, i in enumerate(point.tensors):
         storage, arg = launch.storages[place], launch.site.args[i]
         # An operator passes on what it has no use for: seeds where nothing is dropped.
-        is_known = storage.left_uninitialised or storage.written or storage.id in own
+        is_known = storage.left_uninitialised or storage.written or storage.id in own or arg.role == "unused"
         if i in launch.uninitialised and i not in point.written and not is_known:
             reason = f"{arg.name} is read, but nothing was ever written to it"
             names = {"argument": arg.name, "buffer": arg.wrapper_name}

@@ -17,6 +17,7 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_map
 
+from .flex_attention import flex, is_flex
 from .in_place import InPlace
 from .layouts import as_compiled, viewed
 from .node_kinds import (
@@ -36,6 +37,7 @@ from .node_kinds import (
 )
 from .random_numbers import inductor_randint, inductor_random
 from .rounding import WIDE, eps_of, reduction_size, shaken, widen, widened
+from .subgraphs import has_subgraphs, with_wide_subgraphs
 
 _BITS = {torch.ops.aten.view.dtype}
 
@@ -189,6 +191,9 @@ class Reference:
         return viewed(target, as_compiled(node, args, self._symbols), kwargs)
 
     def _other(self, node: Node, target: Any, args: Any, kwargs: Any) -> Any:
+        if is_flex(node):
+            with torch.utils._python_dispatch._disable_current_modes():
+                return flex(node, args)
         if isinstance(target, torch._ops.HigherOrderOperator):
             if not getattr(target, "_name", "").startswith("triton_kernel_wrapper_functional"):
                 args, kwargs = tree_map(_cloned, (args, kwargs))
@@ -205,7 +210,9 @@ class Reference:
             return args[0][args[1]]
         if is_random(node):
             return widen(self._random(target, args, kwargs))
-        if target in _BITS or getattr(target, "namespace", "") not in ("aten", "prims"):
+        if has_subgraphs((args, kwargs)):
+            args, kwargs = with_wide_subgraphs((args, kwargs))
+        elif target in _BITS or getattr(target, "namespace", "") not in ("aten", "prims"):
             return self._narrowly(node, args, kwargs)
         wide = tree_map(
             lambda part: WIDE.get(part, part) if isinstance(part, torch.dtype) else part, (args, kwargs)
@@ -304,7 +311,9 @@ def _cloned(value: Any) -> Any:
 
 def _paired(change: Callable[[Any, Any], Any], values: Any, parts: Any) -> Any:
     if isinstance(values, tuple | list) and isinstance(parts, tuple | list):
-        return [_paired(change, v, p) for v, p in zip(values, parts, strict=True)]
+        # An operator that is given a tuple may insist on it.
+        kind = tuple if isinstance(values, tuple) else list
+        return kind(_paired(change, v, p) for v, p in zip(values, parts, strict=True))
     if isinstance(values, Mapping) and isinstance(parts, Mapping):
         return {k: _paired(change, v, parts[k]) for k, v in values.items()}
     return change(values, parts)

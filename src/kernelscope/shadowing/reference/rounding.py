@@ -40,7 +40,8 @@ def shaken(value: Any, size: float, generator: torch.Generator) -> Any:
         noise = torch.rand(value.shape, dtype=torch.float64, generator=generator)
         return value * (1 + (2 * noise - 1).to(value.device) * size)
     if isinstance(value, tuple | list):
-        return [shaken(v, size, generator) for v in value]
+        kind = tuple if isinstance(value, tuple) else list
+        return kind(shaken(v, size, generator) for v in value)
     return value
 
 

@@ -13,7 +13,7 @@ import torch
 from kernelscope.generated_code.calls import Callsite
 from kernelscope.generated_code.kernels import GeneratedKernel
 from kernelscope.generated_code.wrapper import Wrapper, names_in
-from kernelscope.probes.triton.kernel_signatures import cpp_arguments
+from kernelscope.probes.triton.kernel_signatures import cpp_arguments, inductor_roles
 from kernelscope.probes.triton.pointer_roles import roles_in_source
 
 from .node_kinds import written_names
@@ -128,8 +128,9 @@ def _written_by_operator(callsite: Callsite) -> Iterator[tuple[str, str]]:
         return
     named = dict(zip([a.name for a in schema.arguments], callsite.args, strict=False)) | callsite.kwargs
     for name in written_names(schema):
-        if name != "out" and name in named:
-            yield named[name].name, "inout"
+        if name in named and name not in callsite.kwargs.keys() & {"out"}:  # that one is an output
+            for part in named[name].items or (named[name],):
+                yield part.name, "inout"
 
 
 def _roles(kernel: GeneratedKernel) -> list[str]:
@@ -143,7 +144,10 @@ def _roles(kernel: GeneratedKernel) -> list[str]:
         roles = roles_in_source(kernel.source, named[1])
         return [roles.get(n, "scalar") for n in _parameters(named[2])]
     names = _parameters(found[1])
-    return ["inout" if n.startswith("in_out_ptr") else "out" if _WRITTEN.match(n) else "in" for n in names]
+    roles = inductor_roles(kernel.source, kernel.name, names, ())
+    return [
+        "inout" if n.startswith("in_out_ptr") else "out" if _WRITTEN.match(n) else roles[n] for n in names
+    ]
 
 
 def _parameters(text: str) -> list[str]:

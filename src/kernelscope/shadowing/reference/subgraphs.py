@@ -1,0 +1,51 @@
+"""Graphs that an operator is given, as functions: score_mod of flex_attention, the branches of cond."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.fx import GraphModule
+from torch.utils._pytree import tree_leaves, tree_map
+
+from .rounding import WIDE
+
+_WIDE: WeakKeyDictionary[GraphModule, GraphModule] = WeakKeyDictionary()
+
+
+def has_subgraphs(args: Any) -> bool:
+    return any(isinstance(part, GraphModule) for part in tree_leaves(args))
+
+
+def with_wide_subgraphs(args: Any) -> Any:
+    """The same arguments, with graphs that do not cast to a narrower float."""
+    return tree_map(lambda part: _widened(part) if isinstance(part, GraphModule) else part, args)
+
+
+def _widened(module: GraphModule) -> GraphModule:
+    found = _WIDE.get(module)
+    if found is None:
+        found = _WIDE[module] = copy.deepcopy(module)
+        for part in found.modules():
+            _widen_tensors(part)
+            if isinstance(part, GraphModule):
+                _widen_casts(part)
+    return found
+
+
+def _widen_casts(module: GraphModule) -> None:
+    for node in module.graph.nodes:
+        node.args, node.kwargs = tree_map(_wide_dtype, (node.args, node.kwargs))
+    module.recompile()
+
+
+def _widen_tensors(module: torch.nn.Module) -> None:
+    for name, value in [*vars(module).items(), *module.named_buffers(recurse=False)]:
+        if isinstance(value, torch.Tensor) and value.dtype in WIDE:
+            setattr(module, name, value.to(WIDE[value.dtype]))
+
+
+def _wide_dtype(part: Any) -> Any:
+    return WIDE.get(part, part) if isinstance(part, torch.dtype) else part
