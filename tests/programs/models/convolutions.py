@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import torch
-from tests.programs.models import working_torchvision  # noqa: F401  # before torchvision
+import torchvision
 from tests.programs.models.registry import Made, images, model
-
-import torchvision  # isort: skip
 
 
 @model("convolution", "torchvision")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import diffusers
 import torch
-from tests.programs.models import working_torchvision  # noqa: F401  # before diffusers
 from tests.programs.models.registry import Made, images, model
-
-import diffusers  # isort: skip
 
 BLOCKS = {"block_out_channels": (16, 32), "layers_per_block": 1, "norm_num_groups": 8}
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from tests.programs.models import working_torchvision  # noqa: F401  # before transformers and timm import it
 from torch import nn
 
 Made = tuple[nn.Module, dict[str, Any]]  # the module, and the arguments of its forward

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import timm
 import torch
-from tests.programs.models import working_torchvision  # noqa: F401  # before timm
 from tests.programs.models.registry import Made, images, model
-
-import timm  # isort: skip
 
 
 @model("convolution", "timm")

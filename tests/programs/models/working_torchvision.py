@@ -1,4 +1,4 @@
-"""Import this before torchvision: it then works also where its compiled operators cannot be loaded.
+"""Makes torchvision work where its compiled operators cannot be loaded; import it first.
 
 PyPI's torchvision is built for one torch. With another build of the same torch (one without CUDA) its
 operators are missing, and its import fails where it describes two of them. None of the models here uses them.
@@ -10,6 +10,8 @@ import torch
 
 try:
     import torchvision
+except ModuleNotFoundError:
+    pass  # then its models are left out
 except RuntimeError as failure:
     if "torchvision::nms does not exist" not in str(failure):
         raise
