@@ -11,6 +11,7 @@ from kernelscope.fingerprint.torch_bits import quiet
 from kernelscope.probes.launch import Launch
 from kernelscope.shadowing.culprit import Culprit, culprit_of
 from kernelscope.shadowing.graph_call_state import GraphCallState
+from kernelscope.shadowing.reference.node_kinds import base_of, is_uninitialised
 
 from .foreign_writes import Change, Watch
 
@@ -48,7 +49,7 @@ class MemoryCheck:
             watch.look_at(held, index - 1)
             changes = watch.before({name: held[name] for name in names & held.keys()}, index)
         found = [self._foreign(index, launch, change) for change in changes]
-        return [*_uninitialised_reads(index, launch), *found]
+        return [*_uninitialised_reads(index, launch, state), *found]
 
     def after(self, index: int, launch: Launch, alive: Mapping[str, Any]) -> list[Culprit]:
         """The buffers that this kernel changed without declaring to write to them."""
@@ -81,7 +82,7 @@ class MemoryCheck:
         )
 
 
-def _uninitialised_reads(index: int, launch: Launch) -> Iterator[Culprit]:
+def _uninitialised_reads(index: int, launch: Launch, state: GraphCallState) -> Iterator[Culprit]:
     point = launch.point
     own = {launch.storages[place].id for _, place in point.outputs}  # filled by this launch itself
     for place, i in enumerate(point.tensors):
@@ -89,6 +90,14 @@ def _uninitialised_reads(index: int, launch: Launch) -> Iterator[Culprit]:
         # An operator passes on what it has no use for: seeds where nothing is dropped.
         is_known = storage.left_uninitialised or storage.written or storage.id in own or arg.role == "unused"
         if i in launch.uninitialised and i not in point.written and not is_known:
+            if not launch.flat[i].numel() or _is_meant(state, arg.wrapper_name):
+                continue
             reason = f"{arg.name} is read, but nothing was ever written to it"
             names = {"argument": arg.name, "buffer": arg.wrapper_name}
             yield culprit_of(launch, index, "uninitialised-read", reason, **names)
+
+
+def _is_meant(state: GraphCallState, name: str) -> bool:
+    """Whether the program itself reads uninitialised memory here: `torch.empty(3).uniform_()`."""
+    node = state.node_of(name, None)
+    return node is not None and is_uninitialised(base_of(node))

@@ -18,6 +18,7 @@ from torch.fx.node import map_arg
 from torch.utils._pytree import tree_map
 
 from .flex_attention import flex, is_flex
+from .graph_walk import concrete_sizes
 from .in_place import InPlace
 from .layouts import as_compiled, viewed
 from .node_kinds import (
@@ -26,6 +27,7 @@ from .node_kinds import (
     RANDOM,
     base_of,
     dtype_of,
+    has_no_elements,
     is_copy,
     is_random,
     is_uninitialised,
@@ -139,6 +141,8 @@ class Reference:
                 return values[part]
             if part.op == "get_attr":
                 return self.constant(part)
+            if has_no_elements(part):
+                return self._without_elements(part)
             return self._symbol(part)
 
         if is_copy(node) and node not in self._writers:  # what it is copied over need not be known
@@ -149,6 +153,11 @@ class Reference:
             on_cpu = torch.device("cpu")
             args, kwargs = tree_map(lambda p: on_cpu if isinstance(p, torch.device) else p, (args, kwargs))
         return args, kwargs
+
+    def _without_elements(self, node: Node) -> torch.Tensor:
+        fake = value_of(node)
+        device = torch.device("cpu") if self._offload else fake.device
+        return torch.empty(concrete_sizes(fake.shape, self._symbols), dtype=fake.dtype, device=device)
 
     def _symbol(self, node: Node) -> Any:
         value = value_of(node)

@@ -10,7 +10,7 @@ import torch
 from torch.fx import Node
 
 from .in_place import InPlace
-from .node_kinds import is_copy, is_given, is_symbolic, is_view, reshaped, value_of
+from .node_kinds import has_no_elements, is_copy, is_given, is_symbolic, is_view, reshaped, value_of
 
 Walked = tuple[list[Node], list[Node], list[Node]]
 
@@ -38,7 +38,7 @@ def walk(
         done.add(node)
         if node in stops and (node not in outputs or node.op == "placeholder"):  # a copy of an input
             leaves[node] = None
-        elif node.op == "get_attr" or is_symbolic(node):
+        elif node.op == "get_attr" or is_symbolic(node) or (has_no_elements(node) and node not in outputs):
             continue
         elif node.op == "placeholder" or is_given(node) or node in overwritten:
             missing.append(node)

@@ -159,3 +159,9 @@ def kernel_arguments(node: Node) -> dict[str, Any]:
 
 def is_uninitialised(node: Node) -> bool:
     return str(node.target).startswith(("aten.empty", "aten.new_empty"))
+
+
+def has_no_elements(node: Node) -> bool:
+    """A tensor of which nothing has to be known but its shape."""
+    value = value_of(node)
+    return isinstance(value, torch.Tensor) and any(isinstance(n, int) and n == 0 for n in value.shape)
