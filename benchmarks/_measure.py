@@ -80,10 +80,11 @@ class Bench:
             start = time.perf_counter()
             self._watched(variant, steps=1)
             variant.warm_up_seconds = time.perf_counter() - start
+            self._watched(variant, steps=2)  # what is planned compiles here
             seconds = self._watched(variant, steps=2)
             variant.steps = self._steps
             if seconds > DEAR * bare:
-                variant.steps, variant.every = 1, 4
+                variant.steps, variant.every = 2, 4
             variant.first_seconds.clear()  # those compiled
 
     def rounds(self, variants: list[Variant], count: int) -> None:

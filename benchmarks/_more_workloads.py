@@ -1,4 +1,4 @@
-"""What people record besides a training step of fixed shapes: small programs, each compiled when it is made."""
+"""What people record besides a training step of fixed shapes: small programs, compiled when they are made."""
 
 from __future__ import annotations
 

@@ -195,6 +195,7 @@ class Call:
     fingerprinter: Any = None  # reads the slots
     error: str = ""  # the exception that the kernel raised
     key: int = -1  # its number while it was recorded; a note has none
+    is_unwritten: bool = False  # a crash has left it in the flight recorder alone
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,7 @@ class Fingerprinter:
         # What did not go to a log, by slot and place in `kinds`: results of callables, and failures.
         self._values: dict[tuple[Slot, int], object] = {}
         self._doubted: set[Slot] = set()
+        self._unwritten: dict[int, int] = {}  # rows of the host's log that were reserved: the first, how many
 
     def _why_slow(self) -> str:
         if not self.takes_stats and not self._bits:
@@ -224,8 +225,15 @@ class Fingerprinter:
         return (number << _DEVICE_SHIFT) + row
 
     def reserve_on_host(self, rows: int) -> int:
+        """Rows that are going to be written to until `written_on_host`."""
         with self._lock:
-            return self.host_log.reserve(rows)
+            first = self.host_log.reserve(rows)
+            self._unwritten[first] = rows
+            return first
+
+    def written_on_host(self, first: int) -> None:
+        with self._lock:
+            self._unwritten.pop(first, None)
 
     def reserve_on_device(
         self, log: DeviceLog, salts: Sequence[int], stream: int | None, numels: Sequence[int] = ()
@@ -242,7 +250,9 @@ class Fingerprinter:
     def ready(self, number: int) -> Slot:
         """Slots of this log before this one can be read without waiting for the device."""
         with self._lock:
-            return self.slot(number, self._devices[number - 1].ready() if number else self.host_log.rows)
+            if not number:
+                return min(self._unwritten, default=self.host_log.rows)
+            return self.slot(number, self._devices[number - 1].ready())
 
     def log_of(self, device: torch.device) -> tuple[int, DeviceLog]:
         """The log of a device, and its number."""
@@ -268,6 +278,21 @@ class Fingerprinter:
         log, row = self._log_and_row(slot)
         with quiet(), self._lock:
             return None if slot in self._doubted and log.is_blank(row) else log.stats(row)
+
+    def read_many(self, start: Slot, stop: Slot) -> tuple[list[int], list[Stats | None]] | None:
+        """The bits (signed) and statistics of neighbouring slots; None where they have to be read one by one.
+
+        May wait for the device.
+        """
+        if self.kinds != ("bits",) or any(start <= slot < stop for slot, _ in list(self._values)):
+            return None
+        log, row = self._log_and_row(start)
+        self._log_and_row(stop - 1)
+        rows = range(row, row + stop - start)
+        with quiet(), self._lock:
+            if any(start <= slot < stop for slot in self._doubted):
+                return None
+            return log.many_bits(rows), log.many_stats(rows) if self.takes_stats else []
 
     def _log_and_row(self, slot: Slot) -> tuple[HostLog | DeviceLog, int]:
         number, row = slot >> _DEVICE_SHIFT, slot & _ROW_MASK

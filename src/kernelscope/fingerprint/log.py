@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
 from typing import Protocol
@@ -18,7 +18,7 @@ import torch
 from kernelscope.fingerprint.cuda.stats_batches import words_of_records
 
 from .chunks import Chunk, during_captures, pool
-from .definition import MASK64, mix
+from .definition import MASK64, MIX_FIRST, MIX_SECOND, SHIFT_FIRST, SHIFT_SECOND, mix
 from .stats import ROW_LENGTH, Stats
 from .torch_bits import quiet
 
@@ -75,6 +75,13 @@ class HostLog:
     def bits(self, row: int) -> int:
         return self._bits[row]
 
+    def many_bits(self, rows: range) -> list[int]:
+        """As SQLite has them: signed."""
+        return array("q", self._bits[rows.start : rows.stop].tobytes()).tolist()
+
+    def many_stats(self, rows: range) -> list[Stats | None]:
+        return [self.stats(row) for row in rows]
+
     def is_blank(self, row: int) -> bool:
         """Whether nothing was written into this row, which was reserved."""
         return not self._bits[row]
@@ -84,6 +91,15 @@ class HostLog:
         if self._numels[row] == NO_NUMBERS:
             return None
         return Stats.from_row(self._stats[row * ROW_LENGTH : (row + 1) * ROW_LENGTH], self._numels[row])
+
+
+def pieces(rows: range) -> Iterator[range]:
+    """The parts of these rows that lie in one chunk each."""
+    start = rows.start
+    while start < rows.stop:
+        end = min(rows.stop, start - start % CHUNK_ROWS + CHUNK_ROWS)
+        yield range(start, end)
+        start = end
 
 
 class DeviceLog:
@@ -217,6 +233,36 @@ class DeviceLog:
         values = self._on_host(self._stats, row)
         found = values.narrow(0, row % CHUNK_ROWS * ROW_LENGTH, ROW_LENGTH)
         return Stats.from_row(found.tolist(), self._numels[row])
+
+    def many_bits(self, rows: range) -> list[int]:
+        """As SQLite has them: signed."""
+        import numpy
+
+        found: list[int] = []
+        for piece in pieces(rows):
+            at = piece.start % CHUNK_ROWS
+            sums = self._on_host(self._sums, piece.stop - 1).numpy()[at : at + len(piece)]
+            salts = numpy.frombuffer(self._salts[piece.start : piece.stop].tobytes(), numpy.uint64)
+            words = (sums.view(numpy.uint64) ^ salts) * numpy.uint64(MIX_FIRST)  # as `mix` does
+            words ^= words >> numpy.uint64(SHIFT_FIRST)
+            words *= numpy.uint64(MIX_SECOND)
+            words ^= words >> numpy.uint64(SHIFT_SECOND)
+            found += words.view(numpy.int64).tolist()
+        return found
+
+    def many_stats(self, rows: range) -> list[Stats | None]:
+        if self._stats is None:
+            return [None] * len(rows)
+        found: list[Stats | None] = []
+        for piece in pieces(rows):
+            at, numels = piece.start % CHUNK_ROWS, self._numels[piece.start : piece.stop]
+            values = self._on_host(self._stats, piece.stop - 1).view(-1, ROW_LENGTH)
+            several = values.narrow(0, at, len(piece)).tolist()
+            found += [
+                None if numel == NO_NUMBERS else Stats.from_row(row, numel)
+                for row, numel in zip(several, numels, strict=True)
+            ]
+        return found
 
     def drain(self, stream: int) -> None:
         """Now and then, enqueue a copy of the log to the host, which survives a fault of the device."""

@@ -39,6 +39,7 @@ class Plan(Protocol):
     """The fingerprints of one graph, taken by one fingerprinter."""
 
     flushes: list[Callable[..., None]]  # given an execution, and tensors with the addresses of its own
+    rows: int  # of one execution
 
     def begin(self) -> tuple[tuple[Any, ...], Slot]:
         """Reserve rows: what flushes are given, which ends with the first slot; and that slot."""
@@ -182,6 +183,7 @@ class _HostPlan(_Rows):
             raise CannotPlan(cpu_bits.LIBRARY.unavailable())
         self._fingerprinter = fingerprinter
         self._salts = salts
+        self.rows = len(salts)
         sums = []
         for spec, layout in zip(tensors, layouts, strict=True):
             sum_at = library.sum_of(spec.shape, spec.stride, layout.itemsize, layout.is_flat)
@@ -197,6 +199,10 @@ class _HostPlan(_Rows):
     def begin(self) -> tuple[tuple[Any, ...], Slot]:
         first = self._fingerprinter.reserve_on_host(len(self._salts))
         return (first,), first
+
+    def ended(self, execution: tuple[Any, ...], *, broken_off: bool) -> None:
+        super().ended(execution, broken_off=broken_off)
+        self._fingerprinter.written_on_host(execution[0])
 
     def _flush(self, todo: list[tuple[int, Callable[[int], int], int]]) -> Flush:
         log = self._fingerprinter.host_log
@@ -225,6 +231,7 @@ class _CudaPlan(_Rows):
             raise CannotPlan(reason)
         self._fingerprinter = fingerprinter
         self._salts = salts
+        self.rows = len(salts)
         self._numels = numels
         self._records = records
         self._idle: dict[int, list[torch.Tensor]] = {}  # by stream, memory for records

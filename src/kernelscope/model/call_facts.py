@@ -128,6 +128,11 @@ class CallFacts:
         return self.recorded.error
 
     @property
+    def is_unwritten(self) -> bool:
+        """Whether a crash has left it in the flight recorder alone: without values, and maybe executing."""
+        return self.recorded.is_unwritten
+
+    @property
     def origin(self) -> Frame | None:
         """The user's line of code."""
         return self.site.origin[0] if self.site.origin else None

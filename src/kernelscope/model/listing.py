@@ -51,6 +51,7 @@ def _call_line(call: KernelCall, widths: list[int]) -> str:
     name = ("└ " if call.parent is not None else "") + call.kernel_name
     line = f"  {call.index:>{widths[0]}}  {call.kind:<{widths[1]}}  {short_frame(call.origin):<{widths[2]}}"
     line = f"{line}  {name:<{min(widths[3], _WIDEST_NAME)}}  {_arguments(call)}".rstrip()
+    line += "  (flight recorder only)" if call.is_unwritten else ""
     return line + (f"  raised {call.error}" if call.error else "")
 
 

@@ -189,6 +189,10 @@ class FanOut:
             listener.graph_call(call, inputs)
         return call.index
 
+    def graph_call_ended(self, graph_call: int) -> None:
+        for listener in self.listeners:
+            listener.graph_call_ended(graph_call)
+
     def replayed(self, capture: Capture) -> None:
         """A CUDA graph was replayed: each launch of its capture has been enqueued once more."""
         stream = torch.cuda.current_stream().cuda_stream

@@ -83,6 +83,9 @@ class Listener:
 
     def graph_call(self, graph_call: GraphCall, inputs: Sequence[Any]) -> None: ...
 
+    def graph_call_ended(self, graph_call: int) -> None:
+        """It is over, or raised; its launches are over."""
+
     @property
     def accepts_compact(self) -> bool:
         """Whether a compact note of a launch at a steady site is enough."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from kernelscope.events import Call, SteadySite
 from kernelscope.fingerprint.fingerprinter import Fingerprinter
@@ -12,21 +11,31 @@ from kernelscope.fingerprint.plans import CannotPlan, Plan, in_one_pass, plan
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.listener import GraphPlan, GraphReadings
 from kernelscope.probes.own_work import own_fault
-from kernelscope.store.memory_run import MemoryRun
 
 from .observers import Late
 
 
-class PlannedGraph:
-    """A plan whose graph calls the run knows of."""
+class PlannedSink(Protocol):
+    """Where the calls of a recording go, as far as a plan has to know it."""
 
-    def __init__(self, made: Plan, run: MemoryRun) -> None:
+    def last_calls(self, graph_call: int, launches: int) -> list[Call] | None:
+        """The calls of a graph call that has just ended; None if not all of them are there."""
+
+    def planned(self, graph_call: int, first: int, rows: int) -> None:
+        """The fingerprints of this graph call will be in so many slots from `first` on."""
+
+
+class PlannedGraph:
+    """A plan whose graph calls the sink knows of."""
+
+    def __init__(self, made: Plan, sink: PlannedSink) -> None:
         self.flushes = made.flushes
         self._plan = made
-        self._first_slots = run.first_slots
+        self._planned = sink.planned
 
     def begin(self, graph_call: int) -> Any:
-        execution, self._first_slots[graph_call] = self._plan.begin()
+        execution, first = self._plan.begin()
+        self._planned(graph_call, first, self._plan.rows)
         return execution
 
     def ended(self, execution: Any, *, broken_off: bool) -> None:
@@ -40,9 +49,9 @@ class RecordingPlanner:
     """Plans the fingerprints of a recording; `takers` gives what takes them at this moment."""
 
     def __init__(
-        self, run: MemoryRun, takers: Callable[[], tuple[Late | None, Fingerprinter | None]]
+        self, sink: PlannedSink, takers: Callable[[], tuple[Late | None, Fingerprinter | None]]
     ) -> None:
-        self._run = run
+        self._sink = sink
         self._takers = takers
 
     @property
@@ -51,7 +60,7 @@ class RecordingPlanner:
 
     def readings(self, graph_call: int, launches: int) -> GraphReadings | None:
         late, fingerprinter = self._takers()
-        calls = last_calls(self._run, graph_call, launches)
+        calls = self._sink.last_calls(graph_call, launches)
         if calls is None:
             return None
         if late is not None:
@@ -69,20 +78,11 @@ class RecordingPlanner:
             made = plan(fingerprinter, readings.tensors, flushes, readings.swapped, _flush_failed)
         except CannotPlan:
             return None
-        return PlannedGraph(made, self._run)
+        return PlannedGraph(made, self._sink)
 
 
 def _flush_failed() -> None:
     BUS.finding(own_fault("fingerprinting as planned"))
-
-
-def last_calls(run: MemoryRun, graph_call: int, launches: int) -> list[Call] | None:
-    """The calls of a graph call that has just ended; None if the run does not hold all of them."""
-    calls: list[Call] = []
-    for entry in itertools.islice(reversed(run.entries), 2 * launches + 1000):
-        if isinstance(entry, Call) and entry.graph_call == graph_call:
-            calls.append(entry)
-    return calls[::-1] if len(calls) == launches else None
 
 
 def readings_of(calls: list[Call], fingerprinter: Fingerprinter | None = None) -> GraphReadings | None:

@@ -22,7 +22,6 @@ from .launch_recorder import LaunchRecorder
 from .observers import InputObserver
 from .open_recordings import OPEN, watch_forks
 from .planning import RecordingPlanner
-from .sinks import MemorySink
 
 
 class Recording(LaunchRecorder):
@@ -33,9 +32,7 @@ class Recording(LaunchRecorder):
         self.input_observers: list[InputObserver] = []
         self._counts_steps_itself = False
         self._graphs: dict[int, Graph] = {}  # as this run numbers them, by the process's number
-        self._planner: RecordingPlanner | None = None
-        if isinstance(self.sink, MemorySink):
-            self._planner = RecordingPlanner(self.sink.run, lambda: (self.late, self.fingerprinter))
+        self._planner = RecordingPlanner(self.sink, lambda: (self.late, self.fingerprinter))
 
     def open(self) -> None:
         watch_forks()
@@ -130,15 +127,23 @@ class Recording(LaunchRecorder):
         if self._is_paused:
             return ignore
         whole = self.accepts_compact or self.planner is not None
-        note = self.sink.note if whole else self._note_if_wanted
         if BUS.profiler and self.ranges is not None and self._is_profiled:
-            return self.ranges.around(note)
-        return note
+            with_end = self.sink.note_with_end
+            return self.ranges.around(
+                self._wanted_notes(self.sink.note, whole), self._wanted_notes(with_end, whole)
+            )
+        return self._wanted_notes(self.sink.note, whole)
 
-    def _note_if_wanted(self, entry: CompactCall) -> Any:
-        """This recording opened while a graph was executing under one that needs notes only."""
-        steady = BUS.steady_sites.get(COMPACT_CALL.unpack(entry)[0])
-        return self.sink.note(entry) if steady is not None and self._wants(steady.site.kernel) else None
+    def _wanted_notes(self, note: Callable[[CompactCall], Any], whole: bool) -> Callable[[CompactCall], Any]:
+        """Not all are, where it opened while a graph was executing under one that needs notes only."""
+        if whole:
+            return note
+
+        def note_if_wanted(entry: CompactCall) -> Any:
+            steady = BUS.steady_sites.get(COMPACT_CALL.unpack(entry)[0])
+            return note(entry) if steady is not None and self._wants(steady.site.kernel) else None
+
+        return note_if_wanted
 
     def note_failed(self, graph_call: int, line: int, error: BaseException) -> None:
         if self.ranges is not None:
@@ -165,6 +170,9 @@ class Recording(LaunchRecorder):
             self._state.note_flags()
         if self.input_observers and not self._is_paused:
             self._show_inputs(execution, inputs)
+
+    def graph_call_ended(self, graph_call: int) -> None:
+        self.sink.graph_call_ended(graph_call)
 
     def _show_inputs(self, execution: GraphCall, inputs: Sequence[Any]) -> None:
         for observer in self.input_observers:

@@ -23,6 +23,7 @@ from kernelscope.store.stored_run import StoredRun
 from kernelscope.store.tensors import TensorSaver
 from kernelscope.store.writer_thread import Writer
 
+_GRAPHS_LOOKED_AT = 8  # that may be executing at the same time
 _OTHERS = 10_000  # calls that other threads may have made within an instant
 
 
@@ -59,6 +60,10 @@ class MemorySink:
     def note(self) -> Callable[[CompactCall], Any]:
         return self.run.entries.append if self._keeps_calls else _drop
 
+    @property
+    def note_with_end(self) -> Callable[[CompactCall], Any]:
+        return self.note
+
     def next_key(self) -> int:
         return next(self._keys)
 
@@ -71,7 +76,7 @@ class MemorySink:
         return self._last(call)
 
     def noted_position(self, entry: CompactCall, end: Any) -> int:
-        """The same for a note; `end` is what taking it returned. -1 when it was not kept."""
+        """The same for a note with an end, which taking it returned. -1 when it was not kept."""
         return self._last(entry)
 
     def _last(self, entry: Call | CompactCall) -> int:
@@ -119,6 +124,20 @@ class MemorySink:
     def set_metadata(self, key: str, value: Any) -> None:
         """A run in memory keeps no metadata: the recording has it."""
 
+    def last_calls(self, graph_call: int, launches: int) -> list[Call] | None:
+        """The calls of a graph call that has just ended; None if the run does not hold all of them."""
+        calls: list[Call] = []
+        for entry in itertools.islice(reversed(self.run.entries), 2 * launches + 1000):
+            if isinstance(entry, Call) and entry.graph_call == graph_call:
+                calls.append(entry)
+        return calls[::-1] if len(calls) == launches else None
+
+    def planned(self, graph_call: int, first: int, rows: int) -> None:
+        self.run.first_slots[graph_call] = first
+
+    def graph_call_ended(self, graph_call: int) -> None:
+        """Its calls are in the run."""
+
     def awaits_time(self, call: Call) -> None:
         self._timed[call.index] = call
 
@@ -136,11 +155,10 @@ class MemorySink:
 class DiskSink:
     """A new folder, which survives a crash."""
 
-    wants_ends = True  # after a crash it must be known which launch was executing
-
     def __init__(self, path: Path, info: RunInfo, config: Config, on_failure: Callable[[], None]) -> None:
         self.writer = Writer(path, info, timed=config.time, keep_last=config.keep_last)
         self.writer.on_failure = on_failure
+        self.wants_ends = config.time  # without them a call is over when its graph call comes to the next
         self.writer.flight.steady = lambda number: BUS.steady_sites.get(number)
         self.run: Run = StoredRun(path, info, self.writer)
         self.noted: list[Finding] = []
@@ -153,6 +171,9 @@ class DiskSink:
         self.set_metadata = self.writer.set_metadata
         self.took = self.writer.duration
         self.forget = self.writer.forget
+        self.planned = self.writer.planned
+        self.graph_call_ended = self.writer.plain_notes.ended
+        self._looked_at: dict[int, list[Call]] = {}  # by graph call, of the newest ones
 
     @property
     def has_failed(self) -> bool:
@@ -160,6 +181,10 @@ class DiskSink:
 
     @property
     def note(self) -> Callable[[CompactCall], Any]:
+        return self.writer.note if self.wants_ends else self.writer.plain_notes.note
+
+    @property
+    def note_with_end(self) -> Callable[[CompactCall], Any]:
         return self.writer.note
 
     def next_key(self) -> int:
@@ -175,6 +200,22 @@ class DiskSink:
         if stream is not None:
             self.writer.launched(call.index, stream)
         self.writer.leave(call)
+        if call.graph_call >= 0 and call.replay < 0:
+            self._keep(call)
+
+    def _keep(self, call: Call) -> None:
+        """For a moment, so that the next call of its graph can be planned."""
+        calls = self._looked_at.get(call.graph_call)
+        if calls is None:
+            for old in list(self._looked_at)[:-_GRAPHS_LOOKED_AT]:
+                self._looked_at.pop(old, None)
+            calls = self._looked_at.setdefault(call.graph_call, [])
+        calls.append(call)
+
+    def last_calls(self, graph_call: int, launches: int) -> list[Call] | None:
+        """The calls of a graph call that has just ended; None if not all of them were looked at."""
+        calls = self._looked_at.pop(graph_call, [])
+        return calls if len(calls) == launches else None
 
     def graph_call(self, execution: GraphCall, *, is_paused: bool) -> None:
         if not is_paused:
@@ -190,7 +231,7 @@ class DiskSink:
         """It is looked up by its index."""
 
     def read_slots_with(self, fingerprinter: Fingerprinter | None) -> None:
-        """Calls on disk have a reader of their own."""
+        self.writer.slots.planned_by = fingerprinter
 
     def use_steady_sites(self) -> None:
         """The writer looks them up."""

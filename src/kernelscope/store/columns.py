@@ -14,6 +14,7 @@ from kernelscope.model.run import Run
 from kernelscope.store.run_db.row_reader import DatabaseReader
 from kernelscope.store.run_db.row_writer import LOG_SHIFT
 
+from .planned_columns import LAYOUTS_SINCE, add_planned
 from .run_db import codec
 from .stored_run import StoredRun
 
@@ -128,6 +129,9 @@ def _of_disk(run: StoredRun, found: bool) -> Columns:
         values = _Values(database)
         left = _details(database, values, index, "ifnull(post, ifnull(pre, ''))")
         before = _details(database, values, index, "ifnull(pre, '')") if found else None
+        if database.version >= LAYOUTS_SINCE:
+            layout = numbers_of(database, "calls", ["ifnull(layout, 0)"])[1]
+            add_planned(database, values.of, signatures, (index, graph_call, layout), (left, before))
         return Columns(sites, index, site, graph_call, step, left, len(values) > 0, before)
 
 
@@ -220,9 +224,9 @@ class _Values:
             raise ValueError("details do not hold slots")
         until = np.searchsorted(colons, ends)
         rows = np.repeat(np.arange(count), np.diff(until, prepend=0, append=len(colons)))
-        return signatures(rows, numbers[0::2], self._of(numbers[1::2]), count)
+        return signatures(rows, numbers[0::2], self.of(numbers[1::2]), count)
 
-    def _of(self, slots: Ints) -> Words:
+    def of(self, slots: Ints) -> Words:
         found = np.zeros(len(slots), np.uint64)
         logs = slots >> LOG_SHIFT
         for log, (known, words) in self._logs.items():

@@ -23,11 +23,11 @@ from kernelscope.events import (
 from kernelscope.model.run import Run
 from kernelscope.stages.records import Record
 
+from .planned_calls import spell_out
 from .saving import save_run
 
 # A graph that outlasted two recordings notes sites that are not known any more.
 _UNKNOWN = SteadySite(Site(-1, Kernel(-1, "(unknown)", "unknown", "unknown"), ()), ())
-_STORAGE_BITS = 24  # a graph call that was planned numbers its storages itself
 
 
 class MemoryRun(Run):
@@ -70,12 +70,9 @@ class MemoryRun(Run):
         call = Call(-1, steady.site, graph_call, start_ns=when, error=error)
         call.uninitialised = steady.uninitialised
         first = self.first_slots.get(graph_call)
-        if first is not None and steady.pre is not None and steady.post is not None:
+        if first is not None:
             call.fingerprinter = self.fingerprinter
-            call.pre = {i: first + slot for i, slot in steady.pre.items()}
-            call.post = None if error else {i: first + slot for i, slot in steady.post.items()}
-            call.storages = tuple((graph_call + 1 << _STORAGE_BITS) + s for s in steady.storages)
-            call.epochs, call.offsets = steady.epochs, steady.offsets
+            spell_out(call, steady, first)
         about = self.graph_calls.get(graph_call)
         if about is not None:  # the graph call began inside the recording
             call.step, call.phase = about.step, about.phase

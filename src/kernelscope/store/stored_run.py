@@ -17,6 +17,7 @@ from kernelscope.model.kinds import view_of
 from kernelscope.model.run import Run, is_graph
 from kernelscope.stages.records import Record
 from kernelscope.store.flight.reader import FlightLog, read_flight
+from kernelscope.store.flight.unwritten import open_run
 from kernelscope.store.run_db.row_reader import DatabaseReader
 from kernelscope.store.run_db.row_views import RunRows
 
@@ -70,7 +71,8 @@ class StoredRun(Run):
     @property
     def database(self) -> DatabaseReader:
         if self._opened is None:
-            self._opened = DatabaseReader(self.path / folder.DATABASE)
+            is_own = self._writer is not None and self._writer.is_open
+            self._opened = DatabaseReader(self.path / folder.DATABASE) if is_own else open_run(self.path)
         return self._opened
 
     def close(self) -> None:
@@ -248,8 +250,8 @@ class StoredRun(Run):
 
     def calls_in_flight_alone(self) -> int:
         """How many calls a crash has left in the flight recorder alone."""
-        [(newest,)] = self.rows("SELECT coalesce(max(id), -1) FROM calls")
-        return sum(cell.index > newest for cell in self.flight.cells)
+        assert self.flight.cells is not None  # an unreadable one says so
+        return len(self.database.unwritten)
 
     @property
     def sites(self) -> dict[int, tuple[Site, tuple[int, ...]]]:
@@ -258,7 +260,7 @@ class StoredRun(Run):
 
     def query(self, sql: str) -> tuple[list[str], list[codec.Row]]:
         """The columns and rows of a SELECT over the run's tables."""
-        names, rows = DatabaseReader(self.path / folder.DATABASE).query(sql)
+        names, rows = open_run(self.path).query(sql)
         return names, list(rows)
 
     def totals(self) -> tuple[int, int, int]:

@@ -15,13 +15,16 @@ from kernelscope.errors import RunError, reason
 from kernelscope.events import Call, Finding, GraphCall, Mark, RunInfo
 from kernelscope.stages.records import Record
 from kernelscope.store.flight.markers import StreamMarkers
+from kernelscope.store.flight.noting import PlainNotes
 from kernelscope.store.flight.recorder import CELLS, Flight
 from kernelscope.store.flight.ring import Ring
-from kernelscope.store.run_db.row_writer import LOG_SHIFT, Database
+from kernelscope.store.run_db.row_writer import NUMBERS_OF_NOTED, Database
+from kernelscope.store.run_db.used_slots import UsedSlots
 
 from .file_systems import about_disk, network_of
 
-TICK = 0.4  # seconds between two transactions: below the half second that a crash may cost
+TICK = 0.25  # seconds between two transactions: a crash may cost this and the time that one takes
+_LEAST_AHEAD = 256  # calls that the program may make during a transaction, however short the last one was
 _MOST_WAITING = 20_000  # calls in full, before the program waits for the writer
 
 
@@ -45,8 +48,10 @@ class Writer:
         self._durations: list[tuple[int, int]] = []
         self._tensors: list[tuple[Any, ...]] = []
         self._told: list[tuple[str, Any]] = []
-        self._fingerprinters: dict[int, tuple[Any, int]] = {}  # by log: its reader, and how far it is used
+        self._planned: list[tuple[int, int, int]] = []  # graph calls: first slot, how many
+        self.slots = UsedSlots()
         self._written = 0
+        self._last_begun = 0  # the next call when the last transaction began
         self._step_starts: list[int] = [0]  # of the steps that stay
         self.first_kept = 0  # calls before this one are of steps that do not stay
         self._dropped_before = 0
@@ -69,7 +74,8 @@ class Writer:
         self._ring = Ring(self.flight)
         self.flight.make_room = self._make_room
         self.left = self.flight.leaver(timed=timed)
-        self.note = self.flight.noter(self.left)
+        self.note = self.flight.noter(self.left)  # what it returns is called after the launch
+        self.plain_notes = PlainNotes(self.flight)
         self._thread = threading.Thread(target=self._work, name="kernelscope writer", daemon=True)
         self._thread.start()
 
@@ -86,24 +92,18 @@ class Writer:
         if self.flight.sites.get(call.site.id) is not call.site:
             self.flight.meet(call.site)
         if call.fingerprinter is not None:
-            self._use_slots(call)
+            self.slots.add(call)
         self._full.append(call)
         self.left(call.index)  # after that: what the ring shows as over is in the queue
         if len(self._full) > _MOST_WAITING:
             self._wait(lambda: len(self._full) <= _MOST_WAITING)
-
-    def _use_slots(self, call: Call) -> None:
-        for slots in (call.pre, call.post, call.poison):
-            for slot in (slots or {}).values():
-                log = slot >> LOG_SHIFT
-                fingerprinter, used = self._fingerprinters.get(log, (call.fingerprinter, 0))
-                self._fingerprinters[log] = fingerprinter, max(used, slot + 1)
 
     def watch_streams(self, stream_of: Callable[[int], int]) -> None:
         """Have CUDA streams say which calls have completed. `stream_of` knows a device's current stream."""
         self._markers = StreamMarkers(self._has_no_markers)
         left = self.flight.device_leaver(self.left, self._markers.mark, stream_of)
         self.note = self.flight.noter(left)
+        self.plain_notes.mark_with(self._markers.mark, stream_of)
 
     def _has_no_markers(self, why: str) -> None:
         message = f"GPU progress will not be known after a crash: {why}"
@@ -125,6 +125,10 @@ class Writer:
 
     def graph_call(self, graph_call: GraphCall) -> None:
         self._graph_calls.append(graph_call)
+
+    def planned(self, graph_call: int, first: int, rows: int) -> None:
+        """The fingerprints of this graph call will be in so many slots from `first` on."""
+        self._planned.append((graph_call, first, rows))
 
     def mark(self, kind: str, text: str) -> None:
         if not self.is_open:
@@ -188,10 +192,24 @@ class Writer:
                 with self._room:
                     self._room.notify_all()
 
+    def _limit_debt(self) -> None:
+        """During a transaction, at most as many calls as since the last: then the program waits for its end.
+
+        Otherwise a program that keeps Python's lock would leave the writer ever further behind.
+        """
+        now = self.flight.next_call
+        ahead = max(now - self._last_begun, _LEAST_AHEAD)
+        self.flight.limit = min(self.flight.limit, now + ahead)
+        self._last_begun = now
+
     def _flush(self, *, final: bool) -> None:
+        self._limit_debt()
         noted = self._ring.take(final=final)
         flight, queues = self.flight, self._take_queues()
-        new_sites, full, graph_calls, marks, findings, errors, durations, tensors, told, compiled = queues
+        (
+            new_sites, new_layouts, full, graph_calls, marks, findings, errors, durations, tensors, told,
+            compiled, planned,
+        ) = queues  # fmt: skip
         newer = [call for call in full if call.index >= self._ring.taken]
         if newer:  # came in since the ring was looked at: no gaps, so next time
             self._full[:0] = newer
@@ -200,16 +218,19 @@ class Writer:
         self._durations[:0] = early
         durations = [pair for pair in durations if pair[1] < self._ring.taken]
         with self._database as db:
-            for id in dict.fromkeys(new_sites):
-                db.site(flight.sites[id], flight.uninitialised.get(id))
+            db.sites([(flight.sites[id], flight.uninitialised.get(id)) for id in dict.fromkeys(new_sites)])
+            db.layouts(new_layouts)
             db.graph_calls(graph_calls)
+            db.first_slots([(graph_call, first) for graph_call, first, _ in planned])
             db.noted_calls(noted)
             db.calls(full)
             for call, message in errors:
                 db.error(call, message)
             db.durations(durations)
             db.tensors(tensors)
-            self._write_fingerprints(db, final)
+            for _, first, rows in planned:
+                self.slots.add_planned(first, rows)
+            self.slots.write(db, final=final)
             db.marks(marks)
             db.findings(findings)
             db.compiled(compiled)
@@ -222,15 +243,16 @@ class Writer:
         self._ring.free()
         if self._markers is not None:
             flight.completed(self._markers.completed())
-        self._written += len(noted) // 5 + len(full)
+        self._written += len(noted) // NUMBERS_OF_NOTED + len(full)
         flight.clear_site_table()
         flight.status(self._written, self._database.graph_count, self._database.size, closed=final)
 
     def _take_queues(self) -> tuple[list[Any], ...]:
         """Each queue so far. What arrives meanwhile waits for the next time."""
         queues = (
-            self.flight.new_sites, self._full, self._graph_calls, self._marks, self._findings, self._errors,
-            self._durations, self._tensors, self._told, self.compiled,
+            self.flight.new_sites, self.flight.new_layouts, self._full, self._graph_calls, self._marks,
+            self._findings, self._errors, self._durations, self._tensors, self._told, self.compiled,
+            self._planned,
         )  # fmt: skip
         taken: list[list[Any]] = []
         for queue in queues:
@@ -238,22 +260,6 @@ class Writer:
             taken.append(queue[:count])
             del queue[:count]
         return tuple(taken)
-
-    def _write_fingerprints(self, db: Database, final: bool) -> None:
-        for log, (fingerprinter, used) in list(self._fingerprinters.items()):
-            first = log << LOG_SHIFT
-            if not final:  # only what is here: reading from a device would make the program wait for it
-                db.fingerprints(fingerprinter, log, range(first, min(used, fingerprinter.ready(log))))
-                continue
-            try:
-                db.fingerprints(fingerprinter, log, range(first, used))
-            except RuntimeError as error:  # a CUDA fault has taken the device's memory with it
-                del self._fingerprinters[log]
-                ready = max(min(used, fingerprinter.ready(log)), first)
-                db.fingerprints(fingerprinter, log, range(first, ready))
-                why = str(error).partition("\n")[0]
-                message = f"the last {used - ready} hashes could not be read from the device: {why}"
-                db.findings([Finding("hashes-lost", message)])
 
     # -- the end ---------------------------------------------------------------------------------------
 
@@ -280,8 +286,8 @@ class Writer:
         """From now on: nothing will be written any more, and launching threads still append."""
         nowhere = _Nowhere()
         self._full = self._graph_calls = self._marks = self._findings = self.compiled = nowhere
-        self._errors = self._durations = self._tensors = self._told = nowhere
-        self._fingerprinters = _NoHashers()
+        self._errors = self._durations = self._tensors = self._told = self._planned = nowhere
+        self.slots.keep_nothing()
         self.flight.keep_no_sites(nowhere)
 
     def close(self) -> None:
@@ -314,7 +320,3 @@ class _Nowhere(list[Any]):
     """A queue that keeps nothing, in place of one that some thread may be appending to."""
 
     def append(self, item: Any) -> None: ...
-
-
-class _NoHashers(dict[int, Any]):
-    def __setitem__(self, log: int, used: Any) -> None: ...

@@ -44,6 +44,7 @@ def call_form(call: KernelCall, saved: dict[tuple[int, str], str] | None = None)
         "provenance": None if provenance is None else provenance_form(provenance),
         "graph": graph and {"id": graph.id, "name": graph.name, "direction": graph.direction},
         "error": call.error or None,
+        "flight_recorder_only": call.is_unwritten,
     }
 
 

@@ -83,7 +83,8 @@ def _unclosed(run: StoredRun) -> str:
     if running:
         return "the run is still being recorded"
     try:
-        newer = f", and {run.calls_in_flight_alone():,} calls are in the flight recorder alone"
+        count = run.calls_in_flight_alone()
+        newer = f"; {counted(count, 'call')} from the flight recorder only, without values" if count else ""
     except RunError as error:
         newer = f", and {error}"
     doubt = f"; {UNKNOWN}" if running is None else ""

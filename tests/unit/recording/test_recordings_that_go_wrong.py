@@ -123,7 +123,7 @@ def test_a_writer_that_writes_no_more_keeps_nothing(tmp_path: Path, how: str) ->
     kept = {name: value for owner in (writer, writer.flight) for name, value in vars(owner).items()}
     counts = {name: len(value) for name, value in kept.items() if isinstance(value, list | dict | set)}
     del counts["_step_starts"]  # as many as steps stay
-    del counts["_noted"]  # numbers of sites, as long as there are notes
+    del counts["noted"]  # numbers of sites, as long as there are notes
     assert {name: count for name, count in counts.items() if count} == {}
     assert len(counts) > 10
     writer.close()

@@ -8,7 +8,7 @@ from itertools import islice
 from kernelscope.cli.arguments import count
 from kernelscope.errors import RunError
 from kernelscope.store import folder
-from kernelscope.store.run_db.row_reader import DatabaseReader
+from kernelscope.store.flight.unwritten import open_run
 from kernelscope.views import plain
 from kernelscope.views.terminal import table
 
@@ -41,7 +41,7 @@ def main(args: argparse.Namespace) -> int:
     found = [root / args.part] if args.part else folder.parts(root)
     if not found:
         raise RunError(f"{root} is empty: no process recorded anything")
-    names, rows = DatabaseReader(found[0] / folder.DATABASE).query(sql)
+    names, rows = open_run(found[0]).query(sql)
     taken = list(islice(rows, args.limit + 1) if args.limit else rows)
     more = bool(args.limit) and len(taken) > args.limit
     taken = taken[: args.limit] if more else taken

@@ -117,6 +117,8 @@ class CompiledGraphs(PatchSet):
                     here.plan.ended(here.execution, broken_off=broken_off)
                 here.graph_call, here.execution, here.plan, here.in_graph, here.backward, here.launch = before
                 here.optimizer -= optimizes
+                if ended >= 0:
+                    BUS.graph_call_ended(ended)
                 if wrapper is not None:
                     self._leave(wrapper, ended)
 

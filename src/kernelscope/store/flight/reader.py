@@ -19,6 +19,7 @@ from .recorder import (
     HEADER,
     HEADER_BYTES,
     MAGIC,
+    PASSING,
     RECORD,
     STATUS,
     STATUS_AT,
@@ -134,9 +135,13 @@ def _cells(data: bytes, cells: int) -> Iterator[Cell]:
         if index and (index - 1) % cells == at
     ]
     newest = max((cell[0] for cell in found), default=-1)
-    for index, end_ns, start_ns, site, graph_call, state, stream, is_full, _unused in found:
+    newest_of: dict[int, int] = {}
+    for index, _, _, _, graph_call, *_ in found:
+        newest_of[graph_call] = max(index, newest_of.get(graph_call, -1))
+    for index, end_ns, start_ns, site, graph_call, state, stream, is_full, _layout in found:
         if index > newest - cells + 1:  # the oldest may have been half overwritten
-            yield Cell(index, site, graph_call, start_ns, end_ns, state == ENTERED, stream, bool(is_full))
+            runs = state == ENTERED or (state == PASSING and newest_of[graph_call] == index)
+            yield Cell(index, site, graph_call, start_ns, end_ns, runs, stream, bool(is_full))
 
 
 def _site_table(data: bytes, at: int) -> Iterator[tuple[int, Site]]:

@@ -29,7 +29,7 @@ from kernelscope.events import COMPACT_CALL, Call, CompactCall, Kernel, Site, St
 from kernelscope.store.run_db import codec
 
 MAGIC = b"KSFLIGHT"
-VERSION = 1
+VERSION = 2
 HEADER_BYTES = 4096
 CELLS = 1 << 16
 
@@ -41,12 +41,14 @@ STATUS_AT = 64
 STREAM = struct.Struct("<QQ")  # handle, newest completed call + 1
 STREAMS_AT, STREAMS = 128, 64
 STOPPED_AT, STOPPED_BYTES = 2048, 512  # why the recording stopped before the program did: text
-# start ns, site, graph call, state, stream's number, is full, unused, call + 1; end ns, once it is measured.
+# start ns, site, graph call, state, stream's number, is full, layout, call + 1; end ns, once it is measured.
 # The call is written last: a cell that was being written when the process died still shows its old number.
 CELL = struct.Struct("<QIiBBHIQQ")
 NOTE = struct.Struct("<QIiQQ")  # the same, up to the call, with the four small ones as one
 SITE_AT, STATE_AT, STREAM_NUMBER_AT, END_AT = 8, 16, 17, 32
 ENTERED, LEFT = 1, 2
+PASSING = 3  # entered, and over when its graph call comes to another call, or ends
+_LAYOUT_SHIFT = 32  # of the layout, in the four small ones
 RECORD = struct.Struct("<II")  # length and CRC-32 of a record in the table of sites
 
 _TABLE_LIMIT = 4 << 20
@@ -90,7 +92,10 @@ class Flight:
         numbered = zip(self._numbers, cycle(offsets), strict=False)
         self.next_cell: Callable[[], tuple[int, int]] = numbered.__next__
         self.steady: Callable[[int], SteadySite | None] = lambda number: None  # by the number in a note
-        self._noted: dict[int, int] = {}  # by number of a steady site: its site
+        # By number of a steady site: its site, and what its cells begin with when they are noted plainly.
+        self.noted: dict[int, tuple[int, int]] = {}
+        self.running: dict[int, int] = {}  # by graph call: the newest call + 1 that was noted plainly
+        self.new_layouts: list[tuple[int, SteadySite]] = []  # by number
         self.limit = cells  # the newest call + 1 that has a cell, until the writer has taken older ones
         self.make_room: Callable[[int], None] = lambda number: None
         self.sites: dict[int, Site] = {}
@@ -106,29 +111,32 @@ class Flight:
 
     def noter(self, left: Callable[[int], None]) -> Callable[[CompactCall], Callable[[], None]]:
         """What notes a launch in few words; what it returns is to be called when the launch is over."""
-        ring, pack, known = self.map, NOTE.pack_into, self._noted
+        ring, pack, known = self.map, NOTE.pack_into, self.noted
         next_cell, unpack = self.next_cell, COMPACT_CALL.unpack
 
         def note(entry: CompactCall) -> Callable[[], None]:
             steady, graph_call, start_ns = unpack(entry)
-            site = known.get(steady)
-            if site is None:
-                site = self._meet_noted(steady)
+            site, begins = known.get(steady) or self.meet_noted(steady)
             number, at = next_cell()
             if number > self.limit:
                 self.make_room(number)
-            pack(ring, at, start_ns, site, graph_call, ENTERED, number)
+            pack(ring, at, start_ns, site, graph_call, begins - PASSING + ENTERED, number)
             return partial(left, number - 1)
 
         return note
 
-    def _meet_noted(self, number: int) -> int:
+    def meet_noted(self, number: int) -> tuple[int, int]:
+        """What `noted` has for this steady site, from now on."""
         steady = self.steady(number)
         if steady is None:  # of a recording that has closed since
             steady = _UNKNOWN
         self.meet_steady(steady)
-        self._noted[number] = steady.site.id
-        return steady.site.id
+        layout = 0
+        if steady.pre is not None and self._keeps_sites:
+            layout = number + 1
+            self.new_layouts.append((layout, steady))
+        self.noted[number] = found = steady.site.id, PASSING | layout << _LAYOUT_SHIFT
+        return found
 
     def leaver(self, *, timed: bool) -> Callable[[int], None]:
         """What marks a call as over."""
@@ -187,7 +195,7 @@ class Flight:
             at = HEADER_BYTES + (index & (self.cells - 1)) * CELL.size
             _, site, noted_in, state, _, is_full, _, number, _ = CELL.unpack_from(self.map, at)
             if noted_in == graph_call and number == index + 1:
-                return (index, self.sites.get(site)) if state == ENTERED and not is_full else None
+                return (index, self.sites.get(site)) if state != LEFT and not is_full else None
         return None
 
     def on_stream(self, index: int, number: int) -> None:
@@ -253,9 +261,9 @@ class Flight:
         for number, (handle, value) in enumerate(streams[:STREAMS]):
             STREAM.pack_into(self.map, STREAMS_AT + number * STREAM.size, handle, value)
 
-    def keep_no_sites(self, nowhere: list[int]) -> None:
+    def keep_no_sites(self, nowhere: list[Any]) -> None:
         """From now on: no site will be written any more."""
-        self._keeps_sites, self.new_sites = False, nowhere
+        self._keeps_sites, self.new_sites, self.new_layouts = False, nowhere, nowhere
         for known in (self.sites, self.uninitialised, self.cuda_devices):
             known.clear()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from .recorder import CELL, ENTERED, HEADER_BYTES, Flight
+from .recorder import CELL, ENTERED, HEADER_BYTES, PASSING, Flight
 
 _AT_ONCE = 8192
 _PATIENCE = 1.0  # seconds for a launch that has its number to fill its cell
@@ -20,7 +20,7 @@ class Ring:
         self._numpy = numpy
         self._layout = numpy.dtype(
             [("start", "<u8"), ("site", "<u4"), ("graph_call", "<i4"), ("state", "u1"), ("stream", "u1"),
-             ("is_full", "<u2"), ("unused", "<u4"), ("call", "<u8"), ("end", "<u8")]
+             ("is_full", "<u2"), ("layout", "<u4"), ("call", "<u8"), ("end", "<u8")]
         )  # fmt: skip
         self._flight = flight
         self.taken = 0  # calls before this one have left the ring
@@ -28,7 +28,7 @@ class Ring:
         self._gap = (-1, 0.0)  # a call that has no cell, and since when
 
     def take(self, *, final: bool) -> list[int]:
-        """Noted calls that are over since the last time, five numbers each: see `Database.noted_calls`."""
+        """Noted calls that are over since the last time, six numbers each: see `Database.noted_calls`."""
         pieces: list[Any] = []
         start = self.taken
         while True:
@@ -37,13 +37,23 @@ class Ring:
                 if self.taken < start + self._flight.cells and self._pass_gap(final):
                     continue
                 break
-            running = found["state"] == ENTERED
+            running = self._running(found)
             self._late.update((found["call"][running] - 1).tolist())
             pieces.append(found[~running & (found["is_full"] == 0)])
             self.taken += len(found)
         # Last, so that none is missing before one that was taken: it may have ended meanwhile.
         pieces += self._take_late(final)
         return self._numbers(self._numpy.concatenate(pieces)) if pieces else []
+
+    def _running(self, cells: Any) -> Any:
+        """Which of these cells, which were read before this, are of calls that were running then."""
+        states = cells["state"]
+        running = states == ENTERED
+        passing = states == PASSING
+        if passing.any():
+            newest = self._numpy.fromiter(list(self._flight.running.values()), self._numpy.uint64)
+            running |= passing & self._numpy.isin(cells["call"], newest)
+        return running
 
     def _pass_gap(self, final: bool) -> bool:
         """Whether to go on past a number that has no cell: an exception, such as Ctrl-C, came in between.
@@ -63,11 +73,12 @@ class Ring:
 
     def _numbers(self, cells: Any) -> list[int]:
         numpy = self._numpy
-        table = numpy.empty((len(cells), 5), numpy.int64)
+        table = numpy.empty((len(cells), 6), numpy.int64)
         for column, name in enumerate(("call", "site", "graph_call", "start")):
             table[:, column] = cells[name]
         table[:, 0] -= 1
         table[:, 4] = numpy.where(cells["end"] > cells["start"], cells["end"] - cells["start"], 0)
+        table[:, 5] = cells["layout"]
         numbers: list[int] = table.ravel().tolist()
         return numbers
 
@@ -90,7 +101,7 @@ class Ring:
             at = HEADER_BYTES + (index & (flight.cells - 1)) * CELL.size
             cell = self._numpy.frombuffer(flight.map[at : at + CELL.size], self._layout)
             is_there = cell["call"][0] == index + 1
-            is_running = not is_there or cell["state"][0] == ENTERED
+            is_running = not is_there or bool(self._running(cell)[0])
             if is_running and not final and self.taken - index < flight.cells // 2:
                 continue
             if is_running:

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, fields, is_dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernelscope.events import (
     Arg,
@@ -19,6 +19,7 @@ from kernelscope.events import (
     Mark,
     RunInfo,
     Site,
+    SteadySite,
     TensorSpec,
 )
 from kernelscope.fingerprint.stats import Stats
@@ -26,6 +27,7 @@ from kernelscope.fingerprint.stats import Stats
 Row = tuple[Any, ...]
 _BITS = 1 << 64
 _STATS = tuple(Stats.__dataclass_fields__)
+_QUICK = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 class Stored:
@@ -111,10 +113,19 @@ def storable(text: str) -> str:
 
 def fingerprint_row(slot: int, value: Any, stats: Any = None) -> Row:
     """64 bits as SQLite's signed integer; anything else as text."""
-    told = None if stats is None else to_json([getattr(stats, name) for name in _STATS])
+    told = stats_text(stats)
     if type(value) is int and 0 <= value < _BITS:
         return slot, value - _BITS if value >= _BITS >> 1 else value, None, told
     return slot, None, to_json(value), told
+
+
+def stats_text(stats: Any) -> str | None:
+    if stats is None:
+        return None
+    numbers = [getattr(stats, name) for name in _STATS]
+    if all(number is None or math.isfinite(number) for number in numbers):
+        return _QUICK(numbers)  # the same text, without a look at the kind of each
+    return to_json(numbers)
 
 
 def stats_of(text: str | None) -> Stats | None:
@@ -211,7 +222,7 @@ def call_row(call: Call) -> Row:
     return (
         call.index, call.site.id, call.graph_call, call.start_ns,
         call.duration_ns if call.duration_ns >= 0 else None, call.step, call.phase, call.thread, call.stream,
-        call.replay if call.replay >= 0 else None, call.parent if call.parent >= 0 else None,
+        call.replay if call.replay >= 0 else None, call.parent if call.parent >= 0 else None, None,
     )  # fmt: skip
 
 
@@ -225,9 +236,30 @@ def detail_row(call: Call) -> Row | None:
     )  # fmt: skip
 
 
+class Layout(NamedTuple):
+    """Of calls whose fingerprints were planned: what is the same in each graph call."""
+
+    storages: tuple[int, ...]
+    epochs: tuple[int, ...]
+    offsets: tuple[int, ...]
+    pre: dict[int, int]
+    post: dict[int, int]
+
+
+def layout_row(id: int, steady: SteadySite) -> Row:
+    lists = steady.storages, steady.epochs, steady.offsets
+    return id, *map(json.dumps, lists), json.dumps(steady.pre or {}), json.dumps(steady.post or {})
+
+
+def layout_of(row: Row) -> Layout:
+    _, storages, epochs, offsets, pre, post = row
+    lists = numbers(storages), numbers(epochs), numbers(offsets)
+    return Layout(*lists, _slots(pre) or {}, _slots(post) or {})
+
+
 def call_of(row: Row, site: Site, graph_call: GraphCall | None, uninitialised: tuple[int, ...]) -> Call:
     """A call from its row; what the row leaves open stands in its graph call."""
-    id, _, graph_call_id, start_ns, duration_ns, step, phase, thread, stream, replay, parent = row
+    id, _, graph_call_id, start_ns, duration_ns, step, phase, thread, stream, replay, parent, *_ = row
     if graph_call is not None:
         step = graph_call.step if step is None else step
         phase = graph_call.phase if phase is None else phase

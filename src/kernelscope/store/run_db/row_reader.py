@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from kernelscope.errors import RunError
+from kernelscope.events import Site
 from kernelscope.fingerprint.stats import Stats
 from kernelscope.store.file_systems import can_share
 from kernelscope.store.run_db.schema import APPLICATION_ID, COLUMNS, OBJECTS, SCHEMA_VERSION
@@ -42,6 +43,7 @@ class DatabaseReader:
         self.path = path
         self._copy: tempfile.TemporaryDirectory[str] | None = None
         self.version = 0
+        self.unwritten: set[int] = set()  # calls that are not in the file
         with self.understood():
             self._db = self._open()
         self._deadline = float("inf")
@@ -122,6 +124,34 @@ class DatabaseReader:
         if found != OBJECTS.get(self.version):
             raise RunError(f"{self.path} is damaged: its tables are not those of schema {self.version}")
         self.rows("PRAGMA trusted_schema=ON")  # our views use JSON functions, and these are our views
+
+    def add_unwritten(
+        self, calls: Sequence[codec.Row], kernels: Sequence[codec.Row], sites: Sequence[Site]
+    ) -> None:
+        """Add calls that did not come to be written, as far as this reader goes: nothing changes on disk."""
+        rows: dict[str, list[codec.Row]] = {
+            "calls": list(calls),
+            "kernels": list(kernels),
+            "sites": [codec.site_row(site) for site in sites],
+            "arguments": [row for site in sites for row in codec.argument_rows(site)],
+        }
+        for pragma in ("query_only=OFF", "temp_store=MEMORY"):
+            self._db.execute(f"PRAGMA {pragma}")
+        for table, added in rows.items():
+            width = len(COLUMNS[self.version][table])
+            columns = ", ".join(f"c{i}" for i in range(width))
+            self._db.execute(f"CREATE TEMP TABLE unwritten_{table} ({columns})")
+            self._db.executemany(
+                f"INSERT INTO unwritten_{table} VALUES ({', '.join('?' * width)})",
+                [row[:width] for row in added],
+            )
+            both = f"SELECT * FROM main.{table} UNION ALL SELECT * FROM temp.unwritten_{table}"
+            self._db.execute(f"CREATE TEMP VIEW {table} AS {both}")  # comes before the table of this name
+        for view in ("call", "hash"):
+            sql = OBJECTS[self.version][view]
+            self._db.execute(sql.replace("CREATE VIEW", "CREATE TEMP VIEW"))
+        self._db.execute("PRAGMA query_only=ON")
+        self.unwritten = {row[0] for row in calls}
 
     def _is_too_late(self) -> int:
         return int(time.monotonic() > self._deadline)

@@ -7,10 +7,12 @@ from functools import cached_property
 from typing import Any
 
 from kernelscope.events import Call, Graph, GraphCall, Kernel, Site
+from kernelscope.store.planned_calls import spell_out
 
 from . import codec
 from .row_reader import DatabaseReader, StoredFingerprints
 
+_LAYOUT = 11  # the column of a call
 _MANY = 500  # values in one IN (…)
 
 
@@ -67,7 +69,26 @@ class RunRows:
                 for row in rows
             ]
             self._add_details({call.index: call for call in calls})
+            self._add_layouts(calls, rows)
+            if unwritten := self._database().unwritten:
+                for call in calls:
+                    call.is_unwritten = call.index in unwritten
             return calls
+
+    @cached_property
+    def _layouts(self) -> dict[int, codec.Layout]:
+        return {row[0]: codec.layout_of(row) for row in self._database().table("layouts")}
+
+    def _add_layouts(self, calls: list[Call], rows: list[codec.Row]) -> None:
+        """What stands in the layout of a call and its graph call, where it has no details of its own."""
+        planned = [(call, row[_LAYOUT]) for call, row in zip(calls, rows, strict=True) if row[_LAYOUT:]]
+        planned = [(call, layout) for call, layout in planned if layout is not None and call.pre is None]
+        wanted = list({call.graph_call for call, _ in planned})
+        first: dict[int, int] = dict(self._spread("first_slots", "graph_call", wanted))  # type: ignore[arg-type]
+        for call, layout in planned:
+            if call.graph_call in first:
+                call.fingerprinter = self._fingerprints
+                spell_out(call, self._layouts[layout], first[call.graph_call])
 
     def _add_details(self, calls: dict[int, Call]) -> None:
         for row in self._spread("details", "call", list(calls)):

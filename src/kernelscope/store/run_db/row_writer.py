@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from kernelscope.events import Call, Finding, GraphCall, Mark, RunInfo, Site
+from kernelscope.events import Call, Finding, GraphCall, Mark, RunInfo, Site, SteadySite
 from kernelscope.stages.records import Record
 from kernelscope.store.file_systems import can_lock
 from kernelscope.store.run_db.schema import APPLICATION_ID, OBJECTS, SCHEMA_VERSION
@@ -21,9 +21,11 @@ from . import codec, stage_rows
 
 # Rows in one statement. SQLite lets go of Python's lock at each: with one row in each, the recorded program
 # and the writer would hand that lock to and fro all the time.
-_AT_ONCE = (500, 50, 5, 1)
+_AT_ONCE = 500
+NUMBERS_OF_NOTED = 6
 LOG_SHIFT = 40  # of a fingerprint slot: its log; log 0 is the host's
 _READERS = 60.0  # seconds that a reader may keep the writer waiting, where there is no log
+_SLOTS_AT_ONCE = 8192
 _IN_USE = 4096  # slots before the oldest one that is needed: a call that is not written yet may be theirs
 
 
@@ -64,22 +66,29 @@ class Database:
     def note(self, key: str, value: Any) -> None:
         self._db.execute("INSERT OR REPLACE INTO info VALUES (?, ?)", (key, codec.to_json(value)))
 
-    def site(self, site: Site, uninitialised: Sequence[int] | None = None) -> None:
-        """`uninitialised`: what its noted calls find uninitialised, where it has been noted."""
-        if self._sites.get(site.id) is site and uninitialised is None:
-            return
-        if site.kernel.id not in self._kernels:
-            self._insert("kernels", [codec.row_of(site.kernel)])
-            self._kernels.add(site.kernel.id)
-        self._insert("sites", [codec.site_row(site, uninitialised or ())])
-        self._insert("arguments", list(codec.argument_rows(site)))
-        self._sites[site.id] = site
+    def sites(self, sites: Iterable[tuple[Site, Sequence[int] | None]]) -> None:
+        """With what their noted calls find uninitialised, where they have been noted."""
+        kernels: list[codec.Row] = []
+        rows: list[codec.Row] = []
+        arguments: list[codec.Row] = []
+        for site, uninitialised in sites:
+            if self._sites.get(site.id) is site and uninitialised is None:
+                continue
+            if site.kernel.id not in self._kernels:
+                kernels.append(codec.row_of(site.kernel))
+                self._kernels.add(site.kernel.id)
+            rows.append(codec.site_row(site, uninitialised or ()))
+            arguments += codec.argument_rows(site)
+            self._sites[site.id] = site
+        # Together: between two statements the program's thread has Python's lock for as long as it likes.
+        self._insert("kernels", kernels)
+        self._insert("sites", rows)
+        self._insert("arguments", arguments)
 
     def graph_calls(self, graph_calls: Sequence[GraphCall]) -> None:
-        for graph_call in graph_calls:
-            if graph_call.graph.id not in self._graphs:
-                self._insert("graphs", [codec.row_of(graph_call.graph)])
-                self._graphs.add(graph_call.graph.id)
+        new = {call.graph.id: call.graph for call in graph_calls if call.graph.id not in self._graphs}
+        self._insert("graphs", [codec.row_of(graph) for graph in new.values()])
+        self._graphs.update(new)
         self._insert("graph_calls", [codec.graph_call_row(g) for g in graph_calls])
 
     @property
@@ -87,16 +96,22 @@ class Database:
         return len(self._graphs)
 
     def noted_calls(self, numbers: list[int]) -> None:
-        """Straight from the ring, five for a call: index, site, graph call, start ns, duration ns or 0.
+        """Straight from the ring, six for a call: index, site, graph call, start ns, duration ns, layout.
 
-        What a noted call does not say, its graph call does.
+        The last two are 0 where there is none. What a noted call does not say, its graph call and layout do.
         """
-        into = "calls (id, site, graph_call, start_ns, duration_ns)"
-        self._insert_flat(into, "(?, ?, ?, ?, nullif(?, 0))", 5, numbers)
+        into = "calls (id, site, graph_call, start_ns, duration_ns, layout)"
+        self._insert_flat(into, "(?, ?, ?, ?, nullif(?, 0), nullif(?, 0))", NUMBERS_OF_NOTED, numbers)
+
+    def layouts(self, layouts: Iterable[tuple[int, SteadySite]]) -> None:
+        self._insert("layouts", [codec.layout_row(id, steady) for id, steady in layouts])
+
+    def first_slots(self, rows: Sequence[tuple[int, int]]) -> None:
+        """(graph call, first slot), where its fingerprints were planned."""
+        self._insert("first_slots", rows)
 
     def calls(self, calls: Sequence[Call]) -> None:
-        for call in calls:
-            self.site(call.site)
+        self.sites((call.site, None) for call in calls)
         self._insert("calls", [codec.call_row(call) for call in calls])
         self._insert("details", [row for call in calls if (row := codec.detail_row(call)) is not None])
         self._insert("errors", [(call.index, call.error) for call in calls if call.error])
@@ -111,10 +126,24 @@ class Database:
     def fingerprints(self, fingerprinter: Any, log: int, slots: range) -> None:
         """The values of these slots of one log, as far as they are not written yet."""
         start = max(self._fingerprints.get(log, slots.start), slots.start)
+        read_many = getattr(fingerprinter, "read_many", lambda start, stop: None)
         stats = fingerprinter.stats if getattr(fingerprinter, "has_stats", False) else lambda slot: None
-        rows = [codec.fingerprint_row(s, fingerprinter.read(s), stats(s)) for s in range(start, slots.stop)]
-        self._insert("fingerprints", rows)
-        self._fingerprints[log] = max(start, slots.stop)
+        while start < slots.stop:
+            stop = min(start + _SLOTS_AT_ONCE, slots.stop)
+            several = read_many(start, stop)
+            if several is None:
+                one_by_one = range(start, stop)
+                rows = [codec.fingerprint_row(s, fingerprinter.read(s), stats(s)) for s in one_by_one]
+                self._insert("fingerprints", rows)
+            elif several[1]:
+                bits, told = several[0], map(codec.stats_text, several[1])
+                self._insert(
+                    "fingerprints (slot, bits, stats)", list(zip(range(start, stop), bits, told, strict=True))
+                )
+            else:
+                flat = list(chain.from_iterable(zip(range(start, stop), several[0], strict=True)))
+                self._insert_flat("fingerprints (slot, bits)", "(?, ?)", 2, flat)
+            self._fingerprints[log] = start = stop
 
     def tensors(self, rows: Sequence[codec.Row]) -> None:
         self._insert("tensors", rows)
@@ -136,6 +165,7 @@ class Database:
             self._db.execute(f"DELETE FROM {table} WHERE {column} < ?", (call,))
         oldest = "(SELECT min(graph_call) FROM calls WHERE graph_call >= 0)"
         self._db.execute(f"DELETE FROM graph_calls WHERE id < {oldest}")
+        self._db.execute(f"DELETE FROM first_slots WHERE graph_call < {oldest}")
         self._db.execute("DELETE FROM marks WHERE call < ?", (call,))
         self._drop_fingerprints()
         self.note("dropped_before", call)
@@ -144,8 +174,8 @@ class Database:
         """Slots are handed out in order, so what is older than all that the calls refer to is of no use."""
         needed = self._db.execute(
             f"SELECT value >> {LOG_SHIFT}, min(value) "
-            "FROM (SELECT pre AS slots FROM details UNION ALL SELECT post FROM details), json_each(slots) "
-            "GROUP BY 1"
+            "FROM (SELECT value FROM (SELECT pre AS slots FROM details UNION ALL SELECT post FROM details), "
+            "json_each(slots) UNION ALL SELECT slot FROM first_slots) GROUP BY 1"
         ).fetchall()
         for log, oldest in needed:
             start, end = log << LOG_SHIFT, oldest - _IN_USE
@@ -161,7 +191,7 @@ class Database:
     def _insert_flat(self, into: str, marks: str, width: int, values: list[Any]) -> None:
         at = 0
         while at < len(values):
-            count = next(n for n in _AT_ONCE if n * width <= len(values) - at)
+            count = min(_AT_ONCE, (len(values) - at) // width)
             sql = f"INSERT OR REPLACE INTO {into} VALUES {', '.join([marks] * count)}"
             given = values[at : at + count * width]
             try:

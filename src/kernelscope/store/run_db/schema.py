@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 APPLICATION_ID = 0x4B534350  # "KSCP", in the header of every run.db
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 TABLES = {
     "info": "CREATE TABLE info (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -29,10 +29,15 @@ TABLES = {
     "calls": """CREATE TABLE calls (
   id INTEGER PRIMARY KEY, site INTEGER NOT NULL, graph_call INTEGER NOT NULL, start_ns INTEGER NOT NULL,
   duration_ns INTEGER, step INTEGER, phase TEXT, thread INTEGER, stream INTEGER, replay INTEGER,
-  parent INTEGER)""",
+  parent INTEGER, layout INTEGER)""",
     "details": """CREATE TABLE details (
   call INTEGER PRIMARY KEY, scalars TEXT NOT NULL, storages TEXT NOT NULL, epochs TEXT NOT NULL,
   offsets TEXT NOT NULL, dead TEXT NOT NULL, pre TEXT, post TEXT, depth INTEGER NOT NULL, poison TEXT)""",
+    # In place of details where fingerprints were planned: slots are counted from the first of the graph call.
+    "layouts": """CREATE TABLE layouts (
+  id INTEGER PRIMARY KEY, storages TEXT NOT NULL, epochs TEXT NOT NULL, offsets TEXT NOT NULL,
+  pre TEXT NOT NULL, post TEXT NOT NULL)""",
+    "first_slots": "CREATE TABLE first_slots (graph_call INTEGER PRIMARY KEY, slot INTEGER NOT NULL)",
     "errors": "CREATE TABLE errors (call INTEGER PRIMARY KEY, message TEXT NOT NULL)",
     "fingerprints": """CREATE TABLE fingerprints (
   slot INTEGER PRIMARY KEY, bits INTEGER, other TEXT, stats TEXT)""",
@@ -78,6 +83,23 @@ VIEWS = {
 FROM calls c JOIN sites s ON s.id = c.site JOIN kernels k ON k.id = s.kernel
 LEFT JOIN graph_calls g ON g.id = c.graph_call""",
     "hash": """CREATE VIEW hash AS SELECT * FROM (SELECT
+  c.id AS call, a.position AS position, a.name AS name,
+  (SELECT printf('%016x', bits) FROM fingerprints
+   WHERE slot = coalesce(json_extract(d.pre, '$."' || a.position || '"'),
+   f.slot + json_extract(l.pre, '$."' || a.position || '"')) AND bits IS NOT NULL) AS before,
+  (SELECT printf('%016x', bits) FROM fingerprints
+   WHERE slot = coalesce(json_extract(d.post, '$."' || a.position || '"'),
+   f.slot + json_extract(l.post, '$."' || a.position || '"')) AND bits IS NOT NULL
+   AND (d.call IS NOT NULL OR NOT EXISTS (SELECT 1 FROM errors e WHERE e.call = c.id))) AS after
+FROM calls c JOIN arguments a ON a.site = c.site LEFT JOIN details d ON d.call = c.id
+LEFT JOIN layouts l ON l.id = c.layout LEFT JOIN first_slots f ON f.graph_call = c.graph_call)
+WHERE before IS NOT NULL OR after IS NOT NULL""",
+}
+
+# What older versions had in place of that. A run of theirs still reads.
+_UP_TO_4 = {
+    "calls": TABLES["calls"].replace(", layout INTEGER)", ")"),
+    "hash": """CREATE VIEW hash AS SELECT * FROM (SELECT
   d.call AS call, a.position AS position, a.name AS name,
   (SELECT printf('%016x', bits) FROM fingerprints
    WHERE slot = json_extract(d.pre, '$."' || a.position || '"') AND bits IS NOT NULL) AS before,
@@ -86,9 +108,8 @@ LEFT JOIN graph_calls g ON g.id = c.graph_call""",
 FROM details d JOIN calls c ON c.id = d.call JOIN arguments a ON a.site = c.site)
 WHERE before IS NOT NULL OR after IS NOT NULL""",
 }
-
-# What older versions had in place of that. A run of theirs still reads.
 _UP_TO_3 = {
+    **_UP_TO_4,
     "graph_calls": TABLES["graph_calls"].replace(", parent INTEGER)", ")"),
     "call": VIEWS["call"].replace(",\n  coalesce(c.parent, g.parent) AS parent,", ", c.parent AS parent,"),
 }
@@ -96,10 +117,12 @@ _OLDER = {
     1: {"details": TABLES["details"].replace(", poison TEXT)", ")"), **_UP_TO_3},
     2: _UP_TO_3,
     3: _UP_TO_3,
+    4: _UP_TO_4,
 }
-_SINCE = dict.fromkeys(
-    ("compilations", "stages", "provenance", "refusals", "candidates", "incidents"), 3
-)  # tables that came later; in a run that is older they read as empty
+_SINCE = {
+    **dict.fromkeys(("compilations", "stages", "provenance", "refusals", "candidates", "incidents"), 3),
+    **dict.fromkeys(("layouts", "first_slots"), 5),
+}  # tables that came later; in a run that is older they read as empty
 
 OBJECTS = {
     version: {

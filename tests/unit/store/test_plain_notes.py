@@ -1,0 +1,137 @@
+"""Calls that are noted without an end: over when their graph call comes to the next one, or ends."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from tests.support.sample_runs import ARGS, info, site
+
+import kernelscope
+from kernelscope.events import COMPACT_CALL, Call, Site, SteadySite
+from kernelscope.store.columns import columns_of
+from kernelscope.store.flight.reader import read_flight
+from kernelscope.store.flight.unwritten import open_run
+from kernelscope.store.writer_thread import Writer
+
+
+def note(writer: Writer, at: Site, graph_call: int, steady: SteadySite | None = None) -> None:
+    writer.flight.steady = {at.id: steady or SteadySite(at, (1,))}.get
+    writer.plain_notes.note(COMPACT_CALL.pack(at.id, graph_call, time.monotonic_ns()))
+
+
+def executing(folder: Path) -> list[int]:
+    return [cell.index for cell in read_flight(folder / "flight").cells if cell.is_executing]
+
+
+def test_which_calls_are_over(tmp_path: Path) -> None:
+    writer, at = Writer(tmp_path, info()), site(1)
+    for graph_call in (5, 5, 6, 5):
+        note(writer, at, graph_call)
+    writer.flush()
+    assert writer.calls == 2, "the newest of each graph call may be running"
+    assert executing(tmp_path) == [2, 3]
+    writer.plain_notes.ended(6)
+    writer.flush()
+    assert (writer.calls, executing(tmp_path)) == (3, [3])
+    writer.flight.enter(Call(next(writer.flight), at, 5))  # of the same graph call, in full
+    assert executing(tmp_path) == [4]
+    writer.plain_notes.ended(5)
+    writer.close()
+    assert [c.index for c in kernelscope.load(tmp_path).calls] == [0, 1, 2, 3]
+
+
+def test_streams_are_marked_when_the_next_call_comes(tmp_path: Path) -> None:
+    writer, marked = Writer(tmp_path, info()), []
+
+    def mark(stream: int, index: int) -> int:
+        marked.append((stream, index))
+        return 1
+
+    writer.plain_notes.mark_with(mark, lambda device: 70 + device)
+    at = Site(9, site(9).kernel, ARGS[:1], line=3, device="cuda:1")
+    note(writer, at, 5)
+    assert marked == []
+    note(writer, at, 5)
+    assert marked == [(71, 0)]
+    writer.plain_notes.ended(5)
+    assert marked == [(71, 0), (71, 1)]
+    assert [cell.stream for cell in read_flight(tmp_path / "flight").cells] == [1, 1]
+    writer.close()
+
+
+class Bits:
+    """A fingerprinter whose slots below `ready_until` are there."""
+
+    has_stats = False
+    ready_until = 0
+
+    def ready(self, log: int) -> int:
+        return self.ready_until
+
+    def read_many(self, start: int, stop: int) -> tuple[list[int], list[None]]:
+        return [slot * 3 for slot in range(start, stop)], []
+
+
+def test_calls_whose_fingerprints_were_planned(tmp_path: Path) -> None:
+    writer, at, bits = Writer(tmp_path, info()), site(1, args=ARGS[:3]), Bits()
+    steady = SteadySite(at, (), {0: 0, 1: 1}, {1: 2}, (0, 1), (4, 5), (0, 8))
+    writer.slots.planned_by = bits
+    for graph_call, first in ((5, 0), (6, 3)):
+        writer.planned(graph_call, first, 3)
+        note(writer, at, graph_call, steady)
+        writer.plain_notes.ended(graph_call)
+    bits.ready_until = 3
+    writer.flush()
+    run = kernelscope.load(tmp_path)
+    assert [c.pre_hashes for c in run.calls] == [{0: 0, 1: 3}, {0: None, 1: None}], "not all are there yet"
+    bits.ready_until = 6
+    writer.close()
+    run = kernelscope.load(tmp_path)
+    assert [c.pre_hashes for c in run.calls] == [{0: 0, 1: 3}, {0: 9, 1: 12}]
+    assert [c.post_hashes for c in run.calls] == [{1: 6}, {1: 15}]
+    assert [c.recorded.epochs for c in run.calls] == [(4, 5)] * 2
+    first, second = (set(c.recorded.storages) for c in run.calls)
+    assert not first & second
+    assert run.query("SELECT call, position, before, after FROM hash ORDER BY 1, 2")[1] == [
+        (call, position, f"{before:016x}", None if after is None else f"{after:016x}")
+        for call, position, before, after in ((0, 0, 0, None), (0, 1, 3, 6), (1, 0, 9, None), (1, 1, 12, 15))
+    ]
+    columns = columns_of(run, found=True)
+    assert columns.has_hashes
+    assert columns.found is not None
+    assert len({*columns.left.tolist(), *columns.found.tolist()}) == 4
+
+
+def test_calls_of_a_killed_process_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from kernelscope.cli import main
+
+    folder = tmp_path / "killed.kscope"
+    folder.mkdir()
+    writer = Writer(folder, info())
+    old, new = site(1), site(2, args=ARGS[:3])
+    note(writer, old, 5)
+    note(writer, old, 5)
+    writer.flush()
+    writer._stop.set()  # from now on nothing is written
+    writer._wake.set()
+    writer._thread.join()
+    for _ in range(3):
+        note(writer, new, 5)
+    writer.flight.close()  # as the end of the process does
+    run = kernelscope.load(folder)
+    assert len(run) == 5
+    assert [c.is_unwritten for c in run.calls] == [False, True, True, True, True]
+    assert [c.site.id for c in run.calls] == [1, 1, 2, 2, 2]
+    assert run.query("SELECT count(*), count(kernel) FROM call")[1] == [(5, 5)]
+    assert run.select(kernel=new.kernel.name, first=3)[0].index == 3
+    assert open_run(folder).unwritten == {1, 2, 3, 4}
+    assert main(["show", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("(flight recorder only)") == 4
+    assert "4 calls from the flight recorder only, without values" in shown
+    assert main(["show", "--json", str(folder)]) == 0
+    assert capsys.readouterr().out.count('"flight_recorder_only": true') == 4
+    assert main(["query", str(folder), "SELECT max(id) FROM calls"]) == 0
+    assert "4" in capsys.readouterr().out
