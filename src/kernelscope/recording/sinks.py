@@ -172,7 +172,6 @@ class DiskSink:
         self.took = self.writer.duration
         self.forget = self.writer.forget
         self.planned = self.writer.planned
-        self.graph_call_ended = self.writer.plain_notes.ended
         self._looked_at: dict[int, list[Call]] = {}  # by graph call, of the newest ones
 
     @property
@@ -216,6 +215,9 @@ class DiskSink:
         """The calls of a graph call that has just ended; None if not all of them were looked at."""
         calls = self._looked_at.pop(graph_call, [])
         return calls if len(calls) == launches else None
+
+    def graph_call_ended(self, graph_call: int) -> None:
+        self.writer.plain_notes.ended(graph_call)
 
     def graph_call(self, execution: GraphCall, *, is_paused: bool) -> None:
         if not is_paused:

@@ -103,7 +103,7 @@ class Writer:
         self._markers = StreamMarkers(self._has_no_markers)
         left = self.flight.device_leaver(self.left, self._markers.mark, stream_of)
         self.note = self.flight.noter(left)
-        self.plain_notes.mark_with(self._markers.mark, stream_of)
+        self.plain_notes.mark_with(self._markers, stream_of)
 
     def _has_no_markers(self, why: str) -> None:
         message = f"GPU progress will not be known after a crash: {why}"

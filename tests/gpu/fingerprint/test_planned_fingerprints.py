@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from torch import nn
 import kernelscope
 from kernelscope.model.call import KernelCall
 from kernelscope.model.run import Run
+from kernelscope.store.stored_run import StoredRun
 
 WIDTH, HEADS = 64, 4
 
@@ -80,6 +82,35 @@ def test_as_if_everything_had_been_read(step: Callable[[], None], level: str) ->
         assert looked_at[0][4]
         return
     assert not run.findings
+
+
+@pytest.mark.parametrize("level", ["hash", "stats"])
+def test_on_disk_as_in_memory(step: Callable[[], None], level: str, tmp_path: Path) -> None:
+    _, planned = recorded(step, 4, level)
+    path = tmp_path / "run.kscope"
+    with kernelscope.record(values=level, path=path):
+        for _ in range(4):
+            step()
+    run = kernelscope.load(path)
+    once = len(run) // 4
+    assert run.rows("SELECT count(layout) FROM calls") == [(3 * once,)]
+    assert [values(run.calls[i * once : (i + 1) * once]) for i in range(4)] == planned
+    assert not [f for f in run.findings if f.kind != "slow-values"]
+
+
+def test_hashes_are_on_disk_while_the_program_runs(step: Callable[[], None], tmp_path: Path) -> None:
+    path = tmp_path / "run.kscope"
+    with kernelscope.record(values="hash", path=path):
+        for _ in range(6):
+            step()
+            torch.cuda.synchronize()
+            time.sleep(0.3)
+        time.sleep(0.3)
+        written = StoredRun(path)  # as another process reads it
+        firsts = [slot for (slot,) in written.rows("SELECT slot FROM first_slots ORDER BY 1")]
+        assert len(firsts) == 5 * 2, "planned, forward and backward"
+        [(newest,)] = written.rows("SELECT max(slot) FROM fingerprints")
+        assert newest >= firsts[-4], "those of the fourth step are there"
 
 
 @pytest.mark.parametrize("level", ["hash", "stats"])

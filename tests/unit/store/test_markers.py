@@ -101,7 +101,7 @@ def test_the_newest_mark_was_noted_before_an_older_one() -> None:
     """Two threads on one stream: the word is ahead of what was noted last."""
     marked = StreamMarkers(no_failure, Driver())
     marked.mark(7, (1 << 33) + 5)
-    marked._marked[7] = (1 << 33) + 4
+    marked.marked[7] = (1 << 33) + 4
     assert marked.completed() == [(7, (1 << 33) + 6)]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.support.sample_runs import ARGS, info, site
@@ -11,6 +13,7 @@ from tests.support.sample_runs import ARGS, info, site
 import kernelscope
 from kernelscope.events import COMPACT_CALL, Call, Site, SteadySite
 from kernelscope.store.columns import columns_of
+from kernelscope.store.flight import noting
 from kernelscope.store.flight.reader import read_flight
 from kernelscope.store.flight.unwritten import open_run
 from kernelscope.store.writer_thread import Writer
@@ -19,6 +22,14 @@ from kernelscope.store.writer_thread import Writer
 def note(writer: Writer, at: Site, graph_call: int, steady: SteadySite | None = None) -> None:
     writer.flight.steady = {at.id: steady or SteadySite(at, (1,))}.get
     writer.plain_notes.note(COMPACT_CALL.pack(at.id, graph_call, time.monotonic_ns()))
+
+
+@pytest.fixture(params=["native", "python"], autouse=True)
+def which(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "python":
+        monkeypatch.setattr(noting, "LIBRARY", SimpleNamespace(get=lambda: None))
+    else:
+        assert not noting.LIBRARY.unavailable()
 
 
 def executing(folder: Path) -> list[int]:
@@ -49,7 +60,8 @@ def test_streams_are_marked_when_the_next_call_comes(tmp_path: Path) -> None:
         marked.append((stream, index))
         return 1
 
-    writer.plain_notes.mark_with(mark, lambda device: 70 + device)
+    markers = SimpleNamespace(mark=mark, numbers={}, marked={}, driver=None)
+    writer.plain_notes.mark_with(markers, lambda device: 70 + device)
     at = Site(9, site(9).kernel, ARGS[:1], line=3, device="cuda:1")
     note(writer, at, 5)
     assert marked == []
@@ -59,6 +71,44 @@ def test_streams_are_marked_when_the_next_call_comes(tmp_path: Path) -> None:
     assert marked == [(71, 0), (71, 1)]
     assert [cell.stream for cell in read_flight(tmp_path / "flight").cells] == [1, 1]
     writer.close()
+
+
+def test_the_driver_marks_streams_itself(tmp_path: Path) -> None:
+    """Once a stream has a number, C++ calls the driver."""
+    if noting.LIBRARY.get() is None:
+        pytest.skip("only C++ does that")
+    writer, wrote = Writer(tmp_path, info()), []
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint)
+    def write(stream: int, address: int, value: int, flags: int) -> int:
+        wrote.append((stream, address, value))
+        return 0
+
+    def mark(stream: int, index: int) -> int:
+        markers.numbers[stream] = 2
+        return 3
+
+    address = ctypes.cast(write, ctypes.c_void_p).value
+    markers = SimpleNamespace(mark=mark, numbers={}, marked={}, driver=(address, 1000))
+    writer.plain_notes.mark_with(markers, lambda device: 70 + device)
+    at = Site(9, site(9).kernel, ARGS[:1], line=3, device="cuda:1")
+    for _ in range(3):
+        note(writer, at, 5)
+    writer.plain_notes.ended(5)
+    assert wrote == [(71, 1008, 2), (71, 1008, 3)]
+    assert markers.marked == {71: 3}
+    assert [cell.stream for cell in read_flight(tmp_path / "flight").cells] == [3, 3, 3]
+    writer.close()
+
+
+def test_a_full_ring_makes_the_program_wait(tmp_path: Path) -> None:
+    writer, at = Writer(tmp_path, info(), cells=64), site(1)
+    for graph_call in range(100):
+        for _ in range(20):
+            note(writer, at, graph_call)
+        writer.plain_notes.ended(graph_call)
+    writer.close()
+    assert [c.index for c in kernelscope.load(tmp_path).calls] == list(range(2000))
 
 
 class Bits:

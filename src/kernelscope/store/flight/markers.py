@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from .recorder import STREAMS
@@ -34,8 +35,9 @@ class StreamMarkers:
         self._address = 0
         self._write: Any = None
         self._is_broken = False
-        self._numbers: dict[int, int] = {}
-        self._marked: dict[int, int] = {}  # the newest call of each stream
+        self.driver: tuple[int, int] | None = None  # the addresses of its function and of the words
+        self.numbers: dict[int, int] = {}
+        self.marked: dict[int, int] = {}  # the newest call of each stream
 
     def _begin(self) -> None:
         try:
@@ -55,37 +57,39 @@ class StreamMarkers:
         assert host.value is not None
         self._words = (ctypes.c_uint32 * STREAMS).from_address(host.value)
         self._address, self._write = device.value, write
+        with suppress(ctypes.ArgumentError):  # where it is not a function of the driver itself
+            self.driver = ctypes.cast(write, ctypes.c_void_p).value or 0, device.value
 
     def mark(self, stream: int, index: int) -> int:
         """Have the stream say that it has come past this call; the stream's number, counted from 1."""
-        number = self._numbers.get(stream)
+        number = self.numbers.get(stream)
         if number is None:
             number = self._number_of_new(stream)
             if number < 0:
                 return 0
         # After a fault this fails, and the program hears of the fault from its own next call.
         self._write(stream, self._address + 4 * number, (index + 1) & _WORD, 0)
-        self._marked[stream] = index + 1
+        self.marked[stream] = index + 1
         return number + 1
 
     def _number_of_new(self, stream: int) -> int:
         """-1 where there is none for it."""
         with self._lock:
-            number = self._numbers.get(stream)  # another thread may have been faster
+            number = self.numbers.get(stream)  # another thread may have been faster
             if number is not None:
                 return number
             if self._words is None and not self._is_broken:
                 self._begin()
-            if self._is_broken or len(self._numbers) == STREAMS:
+            if self._is_broken or len(self.numbers) == STREAMS:
                 return -1
-            number = self._numbers[stream] = len(self._numbers)
+            number = self.numbers[stream] = len(self.numbers)
             return number
 
     def completed(self) -> list[tuple[int, int]]:
         """Handle and newest completed call + 1 of each stream, by number."""
         found = []
-        for stream, number in list(self._numbers.items()):
-            newest, word = self._marked.get(stream, 0), self._words[number]
+        for stream, number in list(self.numbers.items()):
+            newest, word = self.marked.get(stream, 0), self._words[number]
             ahead, behind = (word - newest) & _WORD, (newest - word) & _WORD
             if ahead < _OTHERS:  # a thread that marked an older call noted it last
                 found.append((stream, newest + ahead))

@@ -7,29 +7,59 @@ ends; so a launch costs one `pack_into` and nothing after it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from kernelscope.events import COMPACT_CALL, CompactCall
 
+from .native_noter import LIBRARY
 from .recorder import CELL, HEADER_BYTES, LEFT, NOTE, STATE_AT, Flight
 
 Mark = Callable[[int, int], int]  # of a stream and a call: the stream's number among the markers
 StreamOf = Callable[[int], int]  # the current stream of a device
 
 
+class Markers(Protocol):
+    """Has streams say how far they have come."""
+
+    numbers: dict[int, int]
+    marked: dict[int, int]
+    driver: tuple[int, int] | None  # the address of its function, and of the words; once it is there
+
+    def mark(self, stream: int, index: int) -> int: ...
+
+
 class PlainNotes:
     """Notes launches without their ends, and knows which of them may still be running."""
 
-    def __init__(self, flight: Flight) -> None:
+    def __init__(self, flight: Flight, *, native: bool = True) -> None:
         self._flight = flight
         self._queued: dict[int, tuple[int, int]] = {}  # by graph call: its newest launch on a GPU, the stream
         self._mark: Mark | None = None
+        self._native = LIBRARY.get() if native else None
         self.note: Callable[[CompactCall], None] = self._noter()
+        self.ended: Callable[[int], None] = self._ended
+        if self._native is not None:
+            self._use(self._native.noter(flight, (None, None, {}, {})))
 
-    def mark_with(self, mark: Mark, stream_of: StreamOf) -> None:
+    def _use(self, noter: Any) -> None:
+        self.note, self.ended = noter, noter.ended
+
+    def mark_with(self, markers: Markers, stream_of: StreamOf) -> None:
         """From now on, have streams say which calls have completed."""
-        self._mark = mark
-        self.note = self._noter_on_device(stream_of)
+        self._mark = markers.mark
+        if self._native is None:
+            self.note = self._noter_on_device(stream_of)
+            return
+
+        def mark(stream: int, index: int) -> int:
+            """Until a stream has been marked once: the driver may not be there yet."""
+            number = markers.mark(stream, index)
+            if markers.driver is not None:
+                noter.write_with(*markers.driver)
+            return number
+
+        noter = self._native.noter(self._flight, (stream_of, mark, markers.numbers, markers.marked))
+        self._use(noter)
 
     def _noter(self) -> Callable[[CompactCall], None]:
         flight, unpack = self._flight, COMPACT_CALL.unpack
@@ -80,7 +110,7 @@ class PlainNotes:
         marked = self._mark(stream, number - 1)
         self._flight.on_stream(number - 1, marked)
 
-    def ended(self, graph_call: int) -> None:
+    def _ended(self, graph_call: int) -> None:
         """The graph call is over, and so is its last launch."""
         number = self._flight.running.pop(graph_call, None)
         if number is None:

@@ -84,7 +84,7 @@ class RunRows:
         planned = [(call, row[_LAYOUT]) for call, row in zip(calls, rows, strict=True) if row[_LAYOUT:]]
         planned = [(call, layout) for call, layout in planned if layout is not None and call.pre is None]
         wanted = list({call.graph_call for call, _ in planned})
-        first: dict[int, int] = dict(self._spread("first_slots", "graph_call", wanted))  # type: ignore[arg-type]
+        first: dict[int, int] = dict(self._spread("first_slots", "graph_call", wanted))
         for call, layout in planned:
             if call.graph_call in first:
                 call.fingerprinter = self._fingerprints

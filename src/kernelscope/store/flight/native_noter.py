@@ -1,0 +1,83 @@
+"""Notes in the ring that are made by C++, where there is a compiler."""
+
+from __future__ import annotations
+
+import importlib.util
+import sysconfig
+from collections.abc import Sequence
+from importlib.machinery import ExtensionFileLoader
+from pathlib import Path
+from typing import Any
+
+from kernelscope.native.compiler import NativeError
+from kernelscope.native.load import OnDemand
+
+from .recorder import CELL, HEADER_BYTES, LEFT, PASSING, STATE_AT, STREAM_NUMBER_AT, Flight
+
+_MODULE = "kernelscope_noter"  # as the C++ says
+
+
+class NoterLibrary:
+    """One loaded library."""
+
+    NAME = "noter"
+    SOURCE = Path(__file__).with_name("noter.cpp")
+    FLAGS: tuple[str, ...] = (f"-I{sysconfig.get_path('include')}",)
+
+    def __init__(self, library: Path) -> None:
+        loader = ExtensionFileLoader(_MODULE, str(library))
+        spec = importlib.util.spec_from_file_location(_MODULE, library, loader=loader)
+        if spec is None:
+            raise NativeError(f"{library} is not a Python module")
+        try:
+            self._module = importlib.util.module_from_spec(spec)
+        except ImportError as error:
+            raise NativeError(f"{library} cannot be imported: {error}") from error
+        loader.exec_module(self._module)
+
+    def noter(self, flight: Flight, marks: Sequence[Any]) -> Any:
+        """`marks`: the current stream of a device, what marks one, numbers of streams, their newest calls."""
+        layout = HEADER_BYTES, CELL.size, STATE_AT, STREAM_NUMBER_AT, flight.cells, LEFT
+        objects = (
+            flight, flight.next_cell, flight.noted, flight.running, flight.abandoned, flight.cuda_devices,
+            *marks,
+        )  # fmt: skip
+        return self._module.Noter(flight.map, layout, objects)
+
+    def computes(self) -> bool:
+        """Whether a note is what `struct` makes of it."""
+        flight = _Flight()
+        marked: list[tuple[int, int]] = []
+
+        def mark(stream: int, index: int) -> int:
+            marked.append((stream, index))
+            return 3
+
+        noter = self.noter(flight, (lambda device: 70 + device, mark, {}, {}))  # type: ignore[arg-type]
+        for start in (5, 6):
+            noter(start.to_bytes(1, "little") + bytes(7) + b"\2" + bytes(7) + b"\7" + bytes(7))
+        noter.ended(2)
+        cells = [CELL.unpack_from(flight.map, HEADER_BYTES + i * CELL.size) for i in range(2)]
+        expected = [(7, 9, 2, state, 3, 0, 8, i + 1, 0) for i, state in enumerate((PASSING, LEFT))]
+        return cells == expected and marked == [(71, 0), (71, 1)] and not flight.running
+
+
+class _Flight:
+    """As much of a flight recorder as a noter uses."""
+
+    cells, limit = 4, 4
+
+    def __init__(self) -> None:
+        self.map = bytearray(HEADER_BYTES + 4 * CELL.size)
+        self.next_cell = iter([(1, HEADER_BYTES), (2, HEADER_BYTES + CELL.size)]).__next__
+        self.noted: dict[int, tuple[int, int]] = {}
+        self.running: dict[int, int] = {}
+        self.abandoned: set[int] = set()
+        self.cuda_devices = {9: 1}
+
+    def meet_noted(self, number: int) -> tuple[int, int]:
+        self.noted[number] = found = 9, PASSING | 8 << 32
+        return found
+
+
+LIBRARY = OnDemand(NoterLibrary)
