@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from .corpus import FAULTS as COMMON
+from .kinds_of_values import KINDS
 from .other_kinds import OTHERS
 from .planting import Fault
 
-FAULTS = [*COMMON, *OTHERS]
+FAULTS = [*COMMON, *OTHERS, *KINDS]
 _FIRST = {fault.family: fault.name for fault in reversed(FAULTS)}
 
 

@@ -131,6 +131,108 @@ def test_eager_alone_is_not_believed(wide: torch.Tensor) -> None:
     assert verdict.where == (5, 5)
 
 
+KINDS = [0.75, math.inf, -math.inf, math.nan]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("made", KINDS)
+@pytest.mark.parametrize("both", KINDS)
+def test_nan_is_not_inf_and_inf_is_not_minus_inf(dtype: torch.dtype, made: float, both: float) -> None:
+    """Where eager and float64 agree, a kernel has to."""
+    wide = torch.full((5,), 0.5, dtype=torch.float64)
+    wide[3] = both
+    c = wide.clone().to(dtype)
+    c[3] = made
+    verdict = decide(c, wide)
+    assert verdict.is_wrong == (repr(made) != repr(both))
+    if verdict.is_wrong:
+        assert verdict.where == (3,)
+
+
+@pytest.mark.parametrize("adds", [False, True])
+@pytest.mark.parametrize("made", [*KINDS, 0.5])
+@pytest.mark.parametrize("eager", KINDS[1:])
+@pytest.mark.parametrize("exact", KINDS)
+def test_where_eager_and_float64_disagree_a_kernel_is_like_one_of_them(
+    made: float, eager: float, exact: float, adds: bool
+) -> None:
+    """An overflow on the way: in a sum its order decides, and a finite value has to be that of float64."""
+    wide = torch.full((5,), 0.5, dtype=torch.float64)
+    e, c = wide.float(), wide.float()
+    wide[3], e[3], c[3] = exact, eager, made
+    verdict = judge(c, e, lambda: wide, lambda: wide * (1 + 1e-8), 1e-7, adds=adds)
+    is_like_one = repr(made) in (repr(eager), repr(exact))
+    is_open = adds and repr(eager) != repr(exact) and not math.isfinite(made)
+    assert verdict.is_wrong == (not is_like_one and not is_open)
+
+
+def test_an_overflow_near_the_largest_number_is_rounding() -> None:
+    wide = torch.tensor([1.0, 65519.0, 65530.0, 3e5], dtype=torch.float64)
+    for second in (65504.0, math.inf):
+        made = torch.tensor([1.0, second, second, math.inf]).half()
+        assert not decide(made, wide).is_wrong
+    assert decide(torch.tensor([1.0, 65504.0, math.inf, -math.inf]).half(), wide).is_wrong
+    assert decide(torch.tensor([-math.inf, 65504.0, math.inf, math.inf]).half(), wide).is_wrong
+
+
+def test_next_to_a_pole_any_kind_is_rounding() -> None:
+    """log(a - b): 0 and a negative number are one rounding apart."""
+    difference = torch.tensor([0.5, -1e-9], dtype=torch.float64)
+    generator = torch.Generator().manual_seed(0)
+
+    def jittered() -> torch.Tensor:
+        noise = 1e-7 * (torch.rand(2, generator=generator, dtype=torch.float64) - 0.5)
+        return (difference + noise).log()
+
+    wide = difference.log()
+    for value in (-math.inf, math.nan, -16.0):
+        made = torch.tensor([math.log(0.5), value])
+        assert not judge(made, wide.float(), lambda: wide, jittered, 1e-7).is_wrong
+    made = torch.tensor([-math.inf, math.nan])
+    assert judge(made, wide.float(), lambda: wide, jittered, 1e-7).is_wrong
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+def test_the_sign_of_a_zero_counts_where_it_is_defined(dtype: torch.dtype) -> None:
+    wide = torch.tensor([1.0, -0.0, 0.0], dtype=torch.float64)
+    if dtype.is_complex:
+        wide = torch.complex(wide, torch.ones(3, dtype=torch.float64))
+    eager, made = wide.to(dtype), (wide + 0).to(dtype)
+    assert not judge(made, eager, lambda: wide, lambda: wide, 1e-7).is_wrong
+    verdict = judge(made, eager, lambda: wide, lambda: wide, 1e-7, signed_zeros=True)
+    assert verdict.is_wrong
+    assert verdict.where is not None
+    assert verdict.where[0] == 1
+    moved = wide + 1e-9  # the sum of two that cancel
+    assert not judge(made, eager, lambda: wide, lambda: moved, 1e-7, signed_zeros=True).is_wrong
+    other = -wide  # eager and float64 do not agree
+    assert not judge(made[1:], eager[1:], lambda: other[1:], lambda: other[1:], 1e-7).is_wrong
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64, torch.uint8, torch.bool])
+def test_integers_are_compared_as_integers(dtype: torch.dtype) -> None:
+    """Not through float64, which has no 2**53 + 1."""
+    eager = torch.tensor([0, 1, 1]).to(dtype)
+    if dtype is torch.int64:
+        eager[0] = 2**53
+    made = eager.clone()
+    made[0] = not eager[0] if dtype is torch.bool else eager[0] + 1
+    verdict = judge(made, eager, lambda: eager, lambda: eager, 1e-7)
+    assert verdict.is_wrong
+    assert (verdict.where, verdict.numbers["wrong"]) == ((0,), 1)
+    assert verdict.numbers["compiled"] == made[0].item()
+
+
+def test_infinite_complex_numbers_have_many_forms() -> None:
+    """An infinite complex number may have any other part; a finite one may not."""
+    wide = torch.tensor([complex(math.inf, math.nan), 1 + 1j], dtype=torch.complex128)
+    eager = wide.to(torch.complex64)
+    made = torch.tensor([complex(math.nan, -math.inf), 1 + 1j])
+    assert not judge(made, eager, lambda: wide, lambda: wide, 1e-7).is_wrong
+    made = torch.tensor([complex(math.inf, math.nan), complex(1, math.inf)])
+    assert judge(made, eager, lambda: wide, lambda: wide, 1e-7).is_wrong
+
+
 def test_complex_numbers(wide: torch.Tensor) -> None:
     whole = torch.complex(wide, wide.flip(0))
     made = whole.to(torch.complex64)

@@ -16,7 +16,14 @@ from kernelscope.shadowing.verdicts import VERDICTS, kind_of
 
 
 def culprit(verdict: str = "wrong-kernel", index: int = 1) -> Culprit:
-    numbers = {"compiled": 2.3, "eager": 1.3, "float64": 1.3000000019, "wrong": 12, "count": 32, "gain": 0.1}
+    numbers = {
+        "compiled": 2.3,
+        "eager": 1.3,
+        "float64": 1.3000000019,
+        "wrong": 12,
+        "elements": 32,
+        "gain": 0.1,
+    }
     return Culprit(
         verdict, "elements have more error than rounding can explain", index, "cpp_fused_relu_0", "cpp",
         "in_out_ptr0", "buf1", "relu", where=(0, 3), numbers=numbers,
@@ -43,7 +50,7 @@ def test_the_first_line_says_where_what_and_how_wrong() -> None:
     assert any(re.match(r"  next +kernelscope bisect train.py --epochs 1  # ", line) for line in lines)
     assert any("kernelscope reduce train.py --epochs 1" in line for line in lines)
     assert not any("numbers" in line for line in lines)
-    assert "numbers    wrong 12, count 32, gain 0.1" in result.details()
+    assert "numbers    wrong 12, elements 32, gain 0.1" in result.details()
 
 
 def test_without_a_script_the_next_step_is_python() -> None:
@@ -62,8 +69,8 @@ def test_without_a_script_the_next_step_is_python() -> None:
         ({"compiled": math.nan, "eager": 1.3}, "NaN where eager has 1.3"),
         ({"compiled": -math.inf, "eager": math.inf}, "-inf where eager has inf"),
         ({"compiled": 1.00001, "eager": 1.0}, "1.00001 where eager has 1 (wrong from digit 5 on)"),
-        ({"compiled": 5, "eager": 4, "wrong": 1, "count": 9}, "5 where eager has 4, in 1 of 9 elements"),
-        ({"compiled": True, "eager": False, "count": 1}, "True where eager has False"),
+        ({"compiled": 5, "eager": 4, "wrong": 1, "elements": 9}, "5 where eager has 4, in 1 of 9 elements"),
+        ({"compiled": True, "eager": False, "wrong": 1, "elements": 1}, "True where eager has False"),
         ({"compiled": -0.0, "eager": 0.0}, "-0 where eager has 0"),
         ({"compiled": 1.0, "eager": 1.0, "bias": 0.012}, "all elements together are 1.2 % too large"),
         ({"max_abs_error": 1.0}, ""),

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from .measure import is_equal, is_finiteness_wrong, sums
+from .measure import is_equal, sums
+from .not_finite import unexplained
 
 Jittered = Callable[[], torch.Tensor]
 JITTERED_RUNS = 4
@@ -53,15 +54,25 @@ def judge(
     wide: Callable[[], torch.Tensor],
     jittered: Jittered,
     eps: float,
+    *,
+    adds: bool = True,
+    signed_zeros: bool = False,
 ) -> Verdict:
-    """`made` and `eager` have one shape and dtype; the other two are computed only when needed."""
+    """`made` and `eager` have one shape and dtype; the other two are computed only when needed.
+
+    `adds`: many numbers go into one, in an order of the kernel's own. `signed_zeros`: the sign of a zero is
+    defined, as by a copy, a negation or a product; that of a sum or a maximum is not.
+    """
     made, eager = _in_memory(made), _in_memory(eager)
     if made.numel() == 0 or is_equal(made, eager):
         return Verdict(False, is_bitwise=True)
     reference = _in_memory(wide()).expand(made.shape)
     if not (made.is_floating_point() or made.is_complex()):
         return _judge_discrete(made, eager, reference, jittered)
-    return _Floats(made, eager, reference, jittered, eps).judge()
+    verdict = _Floats(made, eager, reference, jittered, eps, adds=adds).judge()
+    if signed_zeros and not verdict.is_wrong:
+        return _judge_zeros(verdict, made, eager, reference, jittered)
+    return verdict
 
 
 class _Floats:
@@ -74,7 +85,10 @@ class _Floats:
         reference: torch.Tensor,
         jittered: Jittered,
         eps: float,
+        *,
+        adds: bool,
     ) -> None:
+        self._adds, self._pairs = adds, made.is_complex()
         if made.is_complex():
             made, eager = _real_view(made), _real_view(eager)
         elif made.itemsize == 1:  # float8: its values, compared as floats
@@ -90,8 +104,11 @@ class _Floats:
     def judge(self) -> Verdict:
         ratios = self._ratios()
         verdict = Verdict(False, numbers=self._numbers(ratios))
-        if self.sums.bad and (place := self._not_finite()) is not None:
-            reason = "an element is not finite but should be, or is finite but should not be"
+        if self.sums.bad and bool((wrong := self._of_wrong_kind()).any()):
+            place = int(wrong.to(torch.int8).argmax())
+            verdict.numbers["wrong"] = int(wrong.sum())
+            has = "NaN" if self.made.flatten()[place].isnan() else f"{float(self.made.flatten()[place]):.4g}"
+            reason = f"neither eager nor float64 has {has} there, and rounding cannot explain it"
             return self._wrong(verdict, reason, place)
         if all(ratio <= limit for ratio, limit in zip(ratios, self.limits.suspicious, strict=True)):
             return verdict
@@ -112,18 +129,17 @@ class _Floats:
         """float64 once more, with small errors added."""
         return _real_view(_in_memory(self.jittered())).expand(self.reference.shape).flatten()
 
-    def _not_finite(self) -> int | None:
-        """An element that is finite where the others are not, or the other way round, and small errors do not
-        explain it: 1 - p, of a p that is nearly 1, may be 0 or not.
-        """
-        c = self.made.flatten()
-        wrong = is_finiteness_wrong(c, self.eager.flatten(), self.reference.flatten(), self.most)
-        for _ in range(RUNS_AT_MOST):
-            moved = self._moved()
-            wrong &= (moved.isfinite() & (moved.abs() <= self.most)) != c.isfinite()
-            if not bool(wrong.any()):
-                return None
-        return int(wrong.to(torch.int8).argmax())
+    def _of_wrong_kind(self) -> torch.Tensor:
+        """NaN, infinite or finite where it should be something else, and small errors do not explain it."""
+        r, factor = self.reference.flatten(), self.limits.wrong[0]
+
+        def tolerance(spread: torch.Tensor) -> torch.Tensor:
+            return factor * torch.maximum(spread, (self.eps * r.abs()).clamp(min=self.least))
+
+        return unexplained(
+            self.made.double().flatten(), self.eager.double().flatten(), r, self._moved, self.most, tolerance,
+            adds=self._adds, pairs=self._pairs,
+        )  # fmt: skip
 
     def _look_closely(self, verdict: Verdict) -> Verdict:
         """With the spread of each element known, is one of them, or all of them together, out of bounds?"""
@@ -188,6 +204,28 @@ class _Floats:
         }
 
 
+def _judge_zeros(
+    verdict: Verdict, made: torch.Tensor, eager: torch.Tensor, reference: torch.Tensor, jittered: Jittered
+) -> Verdict:
+    """A zero with the wrong sign, where eager and float64 agree on it and no small error changes it."""
+    c, e, r = (_parts(value) for value in (made, eager, reference))
+    zeros = (c == 0) & (e == 0) & (r == 0) & (e.signbit() == r.signbit())
+    wrong = zeros & (c.signbit() != e.signbit())
+    if not bool(wrong.any()):
+        return verdict
+    moved = _parts(_in_memory(jittered()).expand(made.shape))
+    wrong &= (moved == 0) & (moved.signbit() == r.signbit())
+    if not bool(wrong.any()):
+        return verdict
+    verdict.numbers["wrong"] = int(wrong.sum())
+    place = int(wrong.flatten().to(torch.int8).argmax())
+    return _wrong(verdict, "the sign of a zero is wrong, which 1/x or atan2 would show", place, c, e, r)
+
+
+def _parts(value: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(value) if value.is_complex() else value
+
+
 def _judge_discrete(
     made: torch.Tensor, eager: torch.Tensor, reference: torch.Tensor, jittered: Jittered
 ) -> Verdict:
@@ -220,6 +258,7 @@ def _wrong(
     verdict.where = tuple(int(n) for n in torch.unravel_index(torch.tensor(place), made.shape))
     values = {"compiled": made, "eager": eager, "float64": reference}
     verdict.numbers |= {name: value.flatten()[place].item() for name, value in values.items()}
+    verdict.numbers["elements"] = made.numel()
     return verdict
 
 

@@ -25,7 +25,7 @@ from kernelscope.shadowing.reference.graph_walk import concrete_shape, is_value_
 from kernelscope.shadowing.reference.launch_nodes import LaunchNodes, Output, given_values
 from kernelscope.shadowing.reference.node_kinds import is_view, value_of
 from kernelscope.shadowing.reference.places import Memories, place_of
-from kernelscope.shadowing.reference.rounding import coarsest_eps
+from kernelscope.shadowing.reference.rounding import coarsest_eps, keeps_signs_of_zeros, reduction_size
 from kernelscope.shadowing.result import ShadowResult
 
 from .judge import Verdict, judge
@@ -203,9 +203,11 @@ class LaunchCheck:
             order = pending.nodes.order
             return shaped_as_made(pending.reference.jittered(order, pending.inputs, generator))
 
-        eps = coarsest_eps(_ancestors(output, pending.nodes), [made.dtype])
+        nodes = _ancestors(output, pending.nodes)
+        eps, adds = coarsest_eps(nodes, [made.dtype]), any(map(reduction_size, nodes))
+        zeros = all(map(keeps_signs_of_zeros, nodes))
         try:
-            verdict = judge(made, eager, wide, jittered, eps)
+            verdict = judge(made, eager, wide, jittered, eps, adds=adds, signed_zeros=zeros)
         except CannotEvaluate as error:
             self._leave_out(launch, pending, output.argument, str(error), made)
             return

@@ -65,13 +65,12 @@ Sums measure(const T* c, const T* e, const double* r, int64_t from, int64_t to, 
       s.rr += z * z;
       s.cr += dx * z;
       s.er += dy * z;
-    } else if (!finite(y)) {
-      // Both agree on NaN, or on an infinity and its sign: then so must the kernel.
-      const bool nan = std::isnan(y) && std::isnan(z);
-      const bool inf = std::isinf(y) && !std::isnan(z) && std::fabs(z) > limit && (y > 0) == (z > 0);
-      if ((nan && !std::isnan(x)) || (inf && x != y)) {
-        if (!s.bad++) s.where_bad = double(i);
-      }
+    } else {
+      // One of them is not finite: the kernel's value has to be of the kind of one of them. A finite one where
+      // eager is not finite has to be looked at.
+      const bool like_e = std::isnan(y) ? std::isnan(x) : finite(y) ? finite(x) : x == y;
+      const bool like_r = std::isnan(z) ? std::isnan(x) : std::fabs(z) > limit && std::isinf(x) && (x > 0) == (z > 0);
+      if (!like_e && !like_r && !s.bad++) s.where_bad = double(i);
     }
   }
   return s;

@@ -12,6 +12,8 @@ import torch
 from kernelscope.fingerprint.cpu.library import threads_for
 from kernelscope.native.load import OnDemand
 
+from .not_finite import is_other_kind
+
 _KINDS = {torch.float64: 0, torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}
 _NUMBERS = struct.Struct("12d")
 
@@ -30,7 +32,7 @@ class Sums:
     reference_squares: float = 0
     along: float = 0  # the kernel's error, projected on the result
     eager_along: float = 0
-    bad: float = 0  # not finite though it should be, or the other way round
+    bad: float = 0  # of another kind than both (finite, inf, -inf, NaN), or finite where eager is not
     where_bad: float = -1
 
 
@@ -94,7 +96,12 @@ def is_equal(made: torch.Tensor, eager: torch.Tensor) -> bool:
         return found.equal(made, eager)
     if made.is_complex():
         made, eager = torch.view_as_real(made), torch.view_as_real(eager)
-    return bool(((made == eager) | ((made != made) & (eager != eager))).all())
+    same = made == eager
+    if made.is_floating_point() and made.itemsize == 1:  # float8 has few operators
+        same = made.view(torch.uint8) == eager.view(torch.uint8)
+    elif made.is_floating_point():  # zeros have signs
+        same = (same & (made.signbit() == eager.signbit())) | (made.isnan() & eager.isnan())
+    return bool(same.all())
 
 
 def sums(made: torch.Tensor, eager: torch.Tensor, wide: torch.Tensor) -> Sums:
@@ -108,7 +115,7 @@ def sums(made: torch.Tensor, eager: torch.Tensor, wide: torch.Tensor) -> Sums:
 def sums_by_torch(made: torch.Tensor, eager: torch.Tensor, wide: torch.Tensor) -> Sums:
     limit = float(torch.finfo(made.dtype).max)
     c, e, r = made.double().flatten(), eager.double().flatten(), wide.flatten()
-    bad = is_finiteness_wrong(c, e, r, limit)
+    bad = is_other_kind(c, e, r, limit)
     good = e.isfinite() & (r.abs() <= limit) & ~bad
     zero = torch.zeros((), dtype=torch.float64, device=c.device)
     dc, de = torch.where(good, c - r, zero), torch.where(good, e - r, zero)
@@ -124,10 +131,3 @@ def sums_by_torch(made: torch.Tensor, eager: torch.Tensor, wide: torch.Tensor) -
     found.where = found.where if found.worst else -1
     found.where_bad = found.where_bad if found.bad else -1
     return found
-
-
-def is_finiteness_wrong(c: torch.Tensor, e: torch.Tensor, r: torch.Tensor, limit: float) -> torch.Tensor:
-    """By element: the kernel's c is not finite where eager and float64 are, or the other way round."""
-    wrong = e.isfinite() & (r.abs() <= limit) & ~c.isfinite()
-    wrong |= e.isnan() & r.isnan() & ~c.isnan()
-    return wrong | (e.isinf() & (r.abs() > limit) & ((e > 0) == (r > 0)) & (c != e))

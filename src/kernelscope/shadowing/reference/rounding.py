@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from .node_kinds import dtype_of, is_view, value_of
+from .node_kinds import aten, dtype_of, is_view, prims, value_of
 
 WIDE = {
     torch.float16: torch.float64,
@@ -18,6 +18,12 @@ WIDE = {
     torch.complex32: torch.complex128,
     torch.complex64: torch.complex128,
 }
+_SIGNED = {
+    aten.neg.default, aten.abs.default, aten.copysign.Tensor, aten.copysign.Scalar, aten.mul.Tensor,
+    aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar, aten.where.self, aten.clone.default, aten.cat.default,
+    aten._to_copy.default, aten.copy.default, aten.copy_.default, aten.index.Tensor, aten.gather.default,
+    aten.index_select.default, aten.flip.default, prims.convert_element_type.default,
+}  # fmt: skip
 REDUCING = ("mm", "addmm", "bmm", "baddbmm", "convolution", "softmax", "attention", "cumsum", "linear")
 
 
@@ -57,6 +63,11 @@ def reduction_size(node: Node) -> float:
     if any(word in name for word in REDUCING):
         return max(most / made, max(float(_last(v)) for v in ins))
     return most / made if most > made else 0
+
+
+def keeps_signs_of_zeros(node: Node) -> bool:
+    """The zeros of its result have a defined sign: of a sum or a maximum, how it is computed decides."""
+    return is_view(node) or node.target in _SIGNED
 
 
 def _count(value: torch.Tensor) -> float:

@@ -15,7 +15,7 @@ def how_wrong(numbers: Mapping[str, Any]) -> str:
         return f"all elements together are {_percent(abs(bias))} too {direction}"
     if made is None or eager is None:
         return ""
-    wrong, count = numbers.get("wrong"), numbers.get("count")
+    wrong, count = numbers.get("wrong"), numbers.get("elements")
     many = f", in {wrong} of {count} elements" if isinstance(wrong, int) and count and count > 1 else ""
     if not isinstance(made, float) or not isinstance(eager, float):
         return f"{made} where eager has {eager}{many}"

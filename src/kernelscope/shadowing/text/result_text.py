@@ -78,7 +78,7 @@ def _failure_lines(failures: Sequence[Failure], *, verbose: bool, is_known: bool
             yield f"  {each}"
             yield from (f"    {line}" for line in each.traceback.splitlines())
     else:
-        yield "This is a bug of kernelscope. Traceback: kernelscope shadow --verbose, or result.details()."
+        yield "This is a bug of kernelscope. See kernelscope shadow --verbose, or result.details()."
 
 
 def _listed(title: str, lines: Sequence[str], most: int | None) -> Iterator[str]:
