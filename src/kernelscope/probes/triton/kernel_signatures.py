@@ -64,17 +64,16 @@ def inductor_roles(
 ) -> dict[str, Role]:
     """The roles of these arguments of a Triton kernel that Inductor wrote, as if all of them were pointers.
 
-    Inductor's own kernels tell by their names. A template has names of its own, its outputs among them: there
-    the code tells.
+    Inductor's own kernels tell by their names. A template has names of its own, its outputs among them, and
+    adds gradients to what it calls an input: there the code tells.
     """
     is_template = not all(map(_INDUCTORS_NAME.match, names))
     uses = uses_in_source(source, function) if is_template else {}
-    return {
-        name: _triton_role(name, mutated, source)
-        if _INDUCTORS_NAME.match(name) or name not in uses
-        else _template_role(uses[name], is_mutated=name in mutated)
-        for name in names
-    }
+    roles = {name: _triton_role(name, mutated, source) for name in names}
+    for name, use in uses.items():
+        if name in roles and (roles[name] == "in" or not _INDUCTORS_NAME.match(name)):
+            roles[name] = _template_role(use, is_mutated=name in mutated)
+    return roles
 
 
 def _template_role(use: Use, *, is_mutated: bool) -> Role:
