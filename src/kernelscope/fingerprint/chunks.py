@@ -16,9 +16,11 @@ _RELAXED = 2
 class Chunk:
     """One piece of a device log, and the newest copy of it on the host."""
 
-    def __init__(self, values: torch.Tensor) -> None:
+    def __init__(self, values: torch.Tensor, pinned: torch.Tensor | None = None) -> None:
         self.values = values
         self.address = values.data_ptr()
+        self._pinned = pinned
+        self._is_retired = False
         self.host: torch.Tensor | None = None
         self.arrives: torch.cuda.Event | None = None  # when `host` holds what was written so far
         self.cleared: torch.cuda.Event | None = None
@@ -29,7 +31,7 @@ class Chunk:
 
     @property
     def is_stale(self) -> bool:
-        return self.host is None or self.copied_writes != self.writes
+        return not self._is_retired and (self.host is None or self.copied_writes != self.writes)
 
     def copy(self) -> None:
         """Now; the device has been waited for."""
@@ -39,11 +41,24 @@ class Chunk:
     def copy_behind(self, stream: torch.cuda.Stream) -> torch.cuda.Event:
         """Have the stream copy it, behind what it was given so far."""
         self.copied_writes = self.writes
-        if self.host is None or not self.host.is_pinned():
-            self.host = torch.empty(self.values.shape, dtype=self.values.dtype, pin_memory=True)
+        if self._pinned is None:
+            self._pinned = torch.empty(self.values.shape, dtype=self.values.dtype, pin_memory=True)
+        self.host = self._pinned
         self.host.copy_(self.values, non_blocking=True)
         self.arrives = stream.record_event()
         return self.arrives
+
+    def retire(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Everything in it is on the host, and nothing will be written to it: another may have its memory."""
+        assert self.host is not None
+        memory = self.values, self._pinned
+        self.values = self.host = self.host.clone()  # not pinned
+        self._pinned, self.arrives, self._is_retired = None, None, True
+        return memory
+
+    def forget(self) -> None:
+        """It is retired, and will not be read any more."""
+        self.values = self.host = torch.empty(0, dtype=self.values.dtype, device="cpu")
 
     def wait(self) -> torch.Tensor:
         """The copy, once it is there."""

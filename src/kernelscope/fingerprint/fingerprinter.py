@@ -16,7 +16,8 @@ from .cpu import stats as cpu_stats
 from .cuda import engine as cuda
 from .cuda import stats as cuda_stats
 from .definition import MASK64
-from .log import NO_NUMBERS, DeviceLog, HostLog, Rows
+from .host_log import NO_NUMBERS, HostLog
+from .log import DeviceLog, Rows
 from .stats import ROW_LENGTH, Stats
 from .torch_bits import missing_memory, quiet, reason_against, why_not
 from .user_functions import HashFailure, call, name_of
@@ -253,6 +254,16 @@ class Fingerprinter:
             if not number:
                 return min(self._unwritten, default=self.host_log.rows)
             return self.slot(number, self._devices[number - 1].ready())
+
+    def forget(self, slot: Slot) -> None:
+        """Slots of this log before this one are on disk, and will not be read any more."""
+        log, row = self._log_and_row(slot)
+        with self._lock:
+            log.forget(row)
+            first = slot - row
+            for known in [key for key in self._values if first <= key[0] < slot]:
+                del self._values[known]
+            self._doubted -= {doubted for doubted in self._doubted if first <= doubted < slot}
 
     def log_of(self, device: torch.device) -> tuple[int, DeviceLog]:
         """The log of a device, and its number."""

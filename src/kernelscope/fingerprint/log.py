@@ -1,4 +1,4 @@
-"""Where fingerprints wait until they are read; a row is never moved or dropped.
+"""Where fingerprints wait until they are read, or until they are on disk; a row never gets another number.
 
 On a device the log holds the sums of the definition, written by kernels that may still be queued; dtype and
 length are mixed in when a row is read.
@@ -19,13 +19,13 @@ from kernelscope.fingerprint.cuda.stats_batches import words_of_records
 
 from .chunks import Chunk, during_captures, pool
 from .definition import MASK64, MIX_FIRST, MIX_SECOND, SHIFT_FIRST, SHIFT_SECOND, mix
+from .host_log import NO_NUMBERS
 from .stats import ROW_LENGTH, Stats
 from .torch_bits import quiet
 
 CHUNK_ROWS = 8192
 _SECONDS_BETWEEN_DRAINS = 0.25
 SCRATCH_WORDS = 48 << 10  # enough for most launches
-NO_NUMBERS = -1  # stands for the number of elements where the dtype has no statistics
 
 
 class Rows(Protocol):
@@ -41,56 +41,6 @@ class Rows(Protocol):
     def scratch(self, stream: int, programs: int) -> int:
         """The address of memory that the programs of one launch share: counters, zero again at its end,
         then their records. Launches of one stream follow each other, so they use the same."""
-
-
-class HostLog:
-    """Fingerprints of CPU tensors, which are there as soon as they are taken."""
-
-    def __init__(self) -> None:
-        self._bits = array("Q")
-        self._stats = array("d")
-        self._numels = array("q")
-
-    @property
-    def rows(self) -> int:
-        return len(self._bits)
-
-    def append(self, bits: int, stats: Sequence[float] | None = None, numel: int = NO_NUMBERS) -> int:
-        """The row that these are in; a log has statistics in every row or in none."""
-        self._bits.append(bits)
-        if stats:
-            self._stats.extend(stats)
-            self._numels.append(numel)
-        return len(self._bits) - 1
-
-    def reserve(self, rows: int) -> int:
-        """Room for as many neighbouring rows; they begin as zero."""
-        first = len(self._bits)
-        self._bits.frombytes(bytes(8 * rows))
-        return first
-
-    def set_bits(self, row: int, bits: int) -> None:
-        self._bits[row] = bits
-
-    def bits(self, row: int) -> int:
-        return self._bits[row]
-
-    def many_bits(self, rows: range) -> list[int]:
-        """As SQLite has them: signed."""
-        return array("q", self._bits[rows.start : rows.stop].tobytes()).tolist()
-
-    def many_stats(self, rows: range) -> list[Stats | None]:
-        return [self.stats(row) for row in rows]
-
-    def is_blank(self, row: int) -> bool:
-        """Whether nothing was written into this row, which was reserved."""
-        return not self._bits[row]
-
-    def stats(self, row: int) -> Stats | None:
-        """None when the dtype has no numbers."""
-        if self._numels[row] == NO_NUMBERS:
-            return None
-        return Stats.from_row(self._stats[row * ROW_LENGTH : (row + 1) * ROW_LENGTH], self._numels[row])
 
 
 def pieces(rows: range) -> Iterator[range]:
@@ -110,10 +60,13 @@ class DeviceLog:
     def __init__(self, device: torch.device, *, stats: bool = False) -> None:
         self.device = device
         self.rows = 0
-        self._salts = array("Q")
         self._sums: list[Chunk] = []
         self._stats: list[Chunk] | None = [] if stats else None
-        self._numels = array("q")
+        self._salts: list[array[int]] = []  # by chunk
+        self._numels: list[array[int]] = []
+        self._idle: dict[torch.dtype, list[tuple[torch.Tensor, torch.Tensor | None]]] = {}
+        self._retired = 0  # chunks before this one are on the host alone
+        self._forgotten = 0  # chunks before this one are not kept any more
         self._scratch_lock = threading.Lock()
         self._scratch: dict[int, torch.Tensor] = {}  # by stream
         self._outgrown: list[torch.Tensor] = []  # queued kernels may still use it
@@ -129,22 +82,57 @@ class DeviceLog:
             raise ValueError(f"{len(salts)} rows of a log at once; it has room for {self.rows_at_once}")
         left = -self.rows % CHUNK_ROWS
         if left < len(salts):
-            self._skip(left)
-            self._sums.append(Chunk(self.zeros(CHUNK_ROWS, torch.int64)))
+            if left:
+                self._skip(left)
+            self._sums.append(self._new_chunk(CHUNK_ROWS, torch.int64))
             if self._stats is not None:
-                self._stats.append(Chunk(self.zeros(CHUNK_ROWS * ROW_LENGTH, torch.float64)))
+                self._stats.append(self._new_chunk(CHUNK_ROWS * ROW_LENGTH, torch.float64))
+            self._salts.append(array("Q"))
+            self._numels.append(array("q"))
         row = self.rows
-        self._salts.extend(salts)
-        self._numels.extend(numels)
+        self._salts[-1].extend(salts)
+        self._numels[-1].extend(numels)
         self.rows += len(salts)
         self._unfinished += 1
         return row
 
     def _skip(self, rows: int) -> None:
-        self._salts.extend([0] * rows)
+        self._salts[-1].extend([0] * rows)
         if self._stats is not None:
-            self._numels.extend([NO_NUMBERS] * rows)
+            self._numels[-1].extend([NO_NUMBERS] * rows)
         self.rows += rows
+
+    def _new_chunk(self, length: int, dtype: torch.dtype) -> Chunk:
+        idle = self._idle.get(dtype)
+        if not idle:
+            return Chunk(self.zeros(length, dtype))
+        values, pinned = idle.pop()
+        with quiet(), torch.inference_mode(False):
+            values.zero_()
+            if values.is_cuda:
+                values.record_stream(torch.cuda.current_stream(self.device))
+        return Chunk(values, pinned)
+
+    def _retire(self) -> None:
+        """Chunks that have come to the host as a whole give their memory on the device to the next."""
+        kinds = [self._sums] if self._stats is None else [self._sums, self._stats]
+        while (self._retired + 1) * CHUNK_ROWS <= self._ready:
+            chunks = [each[self._retired] for each in kinds]
+            if any(chunk.is_stale for chunk in chunks):
+                return
+            for chunk in chunks:
+                self._idle.setdefault(chunk.values.dtype, []).append(chunk.retire())
+            self._retired += 1
+
+    def forget(self, before: int) -> None:
+        """Rows before this one will not be read any more."""
+        for number in range(self._forgotten, min(self._retired, before // CHUNK_ROWS)):
+            self._sums[number].forget()
+            if self._stats is not None:
+                self._stats[number].forget()
+            self._salts[number] = array("Q")
+            self._numels[number] = array("q")
+            self._forgotten = number + 1
 
     def zeros(self, length: int, dtype: torch.dtype) -> torch.Tensor:
         """Memory of the log's own, cleared by the current stream."""
@@ -217,7 +205,7 @@ class DeviceLog:
             self._stats[row // CHUNK_ROWS].writes += 1
 
     def bits(self, row: int) -> int:
-        return mix(self._sum(row) & MASK64 ^ self._salts[row])
+        return mix(self._sum(row) & MASK64 ^ self._salts[row // CHUNK_ROWS][row % CHUNK_ROWS])
 
     def is_blank(self, row: int) -> bool:
         """Whether nothing was written into this row, which was reserved."""
@@ -228,11 +216,12 @@ class DeviceLog:
 
     def stats(self, row: int) -> Stats | None:
         """None when the dtype has no numbers."""
-        if self._stats is None or self._numels[row] == NO_NUMBERS:
+        if self._stats is None:
             return None
         values = self._on_host(self._stats, row)
+        numel = self._numels[row // CHUNK_ROWS][row % CHUNK_ROWS]
         found = values.narrow(0, row % CHUNK_ROWS * ROW_LENGTH, ROW_LENGTH)
-        return Stats.from_row(found.tolist(), self._numels[row])
+        return None if numel == NO_NUMBERS else Stats.from_row(found.tolist(), numel)
 
     def many_bits(self, rows: range) -> list[int]:
         """As SQLite has them: signed."""
@@ -242,7 +231,8 @@ class DeviceLog:
         for piece in pieces(rows):
             at = piece.start % CHUNK_ROWS
             sums = self._on_host(self._sums, piece.stop - 1).numpy()[at : at + len(piece)]
-            salts = numpy.frombuffer(self._salts[piece.start : piece.stop].tobytes(), numpy.uint64)
+            of_chunk = self._salts[piece.start // CHUNK_ROWS][at : at + len(piece)]
+            salts = numpy.frombuffer(of_chunk.tobytes(), numpy.uint64)
             words = (sums.view(numpy.uint64) ^ salts) * numpy.uint64(MIX_FIRST)  # as `mix` does
             words ^= words >> numpy.uint64(SHIFT_FIRST)
             words *= numpy.uint64(MIX_SECOND)
@@ -255,7 +245,8 @@ class DeviceLog:
             return [None] * len(rows)
         found: list[Stats | None] = []
         for piece in pieces(rows):
-            at, numels = piece.start % CHUNK_ROWS, self._numels[piece.start : piece.stop]
+            at = piece.start % CHUNK_ROWS
+            numels = self._numels[piece.start // CHUNK_ROWS][at : at + len(piece)]
             values = self._on_host(self._stats, piece.stop - 1).view(-1, ROW_LENGTH)
             several = values.narrow(0, at, len(piece)).tolist()
             found += [
@@ -271,7 +262,7 @@ class DeviceLog:
             return
         self._next_drain = now + _SECONDS_BETWEEN_DRAINS
         self.ready()
-        chunks = [*self._sums, *(self._stats or [])]
+        chunks = [*self._sums[self._retired :], *(self._stats or [])[self._retired :]]
         # Rows of a graph whose fingerprints are planned may be written at any time.
         if self._coming is not None or self._unfinished or any(c.streams != {stream} for c in chunks):
             return
@@ -288,12 +279,15 @@ class DeviceLog:
                 with during_captures():
                     if all(event.query() for event in events):  # type: ignore[no-untyped-call]
                         self._ready, self._coming = rows, None
+                        self._retire()
             except RuntimeError:  # the device is lost, and with it what was on its way
                 self._coming = None
         return self._ready
 
     def _on_host(self, chunks: list[Chunk], row: int) -> torch.Tensor:
         chunk = chunks[row // CHUNK_ROWS]
+        if row // CHUNK_ROWS < self._forgotten:
+            raise IndexError(f"row {row} of the log is not kept any more")
         if row < self._ready and chunk.host is not None:
             return chunk.host
         if chunk.is_stale:

@@ -241,6 +241,7 @@ class Writer:
                 db.drop_before(first_kept)
                 self._dropped_before = first_kept
         self._ring.free()
+        self.slots.forget_written(self._database)
         if self._markers is not None:
             flight.completed(self._markers.completed())
         self._written += len(noted) // NUMBERS_OF_NOTED + len(full)

@@ -145,6 +145,10 @@ class Database:
                 self._insert_flat("fingerprints (slot, bits)", "(?, ?)", 2, flat)
             self._fingerprints[log] = start = stop
 
+    def fingerprints_until(self, log: int) -> int:
+        """Slots of this log before this one are written, or not needed."""
+        return self._fingerprints.get(log, log << LOG_SHIFT)
+
     def tensors(self, rows: Sequence[codec.Row]) -> None:
         self._insert("tensors", rows)
 

@@ -8,6 +8,8 @@ from kernelscope.events import Call, Finding
 
 from .row_writer import LOG_SHIFT, Database
 
+_NEWEST = 1 << 15  # slots
+
 
 class UsedSlots:
     """How far each log is used. Launching threads add calls; the writer's thread does the rest."""
@@ -17,6 +19,7 @@ class UsedSlots:
         self._planned_until: dict[int, int] = {}  # by log
         self.planned_by: Any = None  # what takes the fingerprints that are planned
         self._keeps = True
+        self._forgotten: dict[int, int] = {}  # by log: the first slot that is still kept
 
     def add(self, call: Call) -> None:
         if not self._keeps:
@@ -58,3 +61,11 @@ class UsedSlots:
                 why = str(error).partition("\n")[0]
                 message = f"the last {used - ready} hashes could not be read from the device: {why}"
                 db.findings([Finding("hashes-lost", message)])
+
+    def forget_written(self, db: Database) -> None:
+        """What is on disk need not be kept in memory; the newest stay for a while, for observers."""
+        for log, (fingerprinter, used) in self._all():
+            until = min(db.fingerprints_until(log), used) - _NEWEST
+            if until >> LOG_SHIFT == log and until - self._forgotten.get(log, 0) > _NEWEST:
+                getattr(fingerprinter, "forget", lambda slot: None)(until)
+                self._forgotten[log] = until

@@ -1,0 +1,77 @@
+"""The log of fingerprints of CPU tensors."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from .stats import ROW_LENGTH, Stats
+
+NO_NUMBERS = -1  # stands for the number of elements where the dtype has no statistics
+
+
+class HostLog:
+    """Fingerprints of CPU tensors, which are there as soon as they are taken."""
+
+    def __init__(self) -> None:
+        self._bits = array("Q")
+        self._stats = array("d")
+        self._numels = array("q")
+        self._forgotten = 0  # rows before this one are not kept any more
+
+    @property
+    def rows(self) -> int:
+        return self._forgotten + len(self._bits)
+
+    def forget(self, before: int) -> None:
+        """Rows before this one will not be read any more."""
+        count = before - self._forgotten
+        if count > 0:
+            del self._bits[:count]
+            del self._stats[: count * ROW_LENGTH]
+            del self._numels[:count]
+            self._forgotten = before
+
+    def append(self, bits: int, stats: Sequence[float] | None = None, numel: int = NO_NUMBERS) -> int:
+        """The row that these are in; a log has statistics in every row or in none."""
+        self._bits.append(bits)
+        if stats:
+            self._stats.extend(stats)
+            self._numels.append(numel)
+        return self.rows - 1
+
+    def reserve(self, rows: int) -> int:
+        """Room for as many neighbouring rows; they begin as zero."""
+        first = self.rows
+        self._bits.frombytes(bytes(8 * rows))
+        return first
+
+    def set_bits(self, row: int, bits: int) -> None:
+        self._bits[row - self._forgotten] = bits
+
+    def bits(self, row: int) -> int:
+        return self._bits[self._place(row)]
+
+    def _place(self, row: int) -> int:
+        if row < self._forgotten:
+            raise IndexError(f"row {row} of the log is not kept any more")
+        return row - self._forgotten
+
+    def many_bits(self, rows: range) -> list[int]:
+        """As SQLite has them: signed."""
+        first = self._place(rows.start)
+        return array("q", self._bits[first : first + len(rows)].tobytes()).tolist()
+
+    def many_stats(self, rows: range) -> list[Stats | None]:
+        return [self.stats(row) for row in rows]
+
+    def is_blank(self, row: int) -> bool:
+        """Whether nothing was written into this row, which was reserved."""
+        return not self._bits[self._place(row)]
+
+    def stats(self, row: int) -> Stats | None:
+        """None when the dtype has no numbers."""
+        at = self._place(row)
+        if self._numels[at] == NO_NUMBERS:
+            return None
+        return Stats.from_row(self._stats[at * ROW_LENGTH : (at + 1) * ROW_LENGTH], self._numels[at])

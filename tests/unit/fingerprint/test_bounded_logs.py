@@ -1,0 +1,98 @@
+"""A log of fingerprints gives its memory to the next rows, however long a recording lasts."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+import torch
+from tests.support.sample_runs import info
+
+from kernelscope.fingerprint import log as log_module
+from kernelscope.fingerprint.definition import mix
+from kernelscope.fingerprint.fingerprinter import Fingerprinter
+from kernelscope.fingerprint.log import CHUNK_ROWS, DeviceLog
+from kernelscope.store.run_db.row_writer import Database
+from kernelscope.store.run_db.used_slots import UsedSlots
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> DeviceLog:
+    monkeypatch.setattr(log_module, "during_captures", nullcontext)
+    return DeviceLog(torch.device("cpu"), stats=True)
+
+
+def fill(log: DeviceLog, rows: int, value: int) -> int:
+    first = log.reserve([7] * rows, [3] * rows)
+    assert not log.sum_entry(first, rows).any(), "rows begin as zero"
+    log.sum_entry(first, rows).fill_(value)
+    log.stats_entry(first, rows).fill_(value % 5)
+    log.written(first)
+    return first
+
+
+def arrive(log: DeviceLog) -> None:
+    """As a drain does, on a device whose copies are there at once."""
+    for chunk in [*log._sums[log._retired :], *(log._stats or [])[log._retired :]]:
+        if chunk.is_stale:
+            chunk.copy()
+    log._coming = (log.rows, [])
+    assert log.ready() == log.rows
+
+
+def test_memory_on_the_device_is_used_again(log: DeviceLog) -> None:
+    firsts = []
+    for value in range(1, 60):
+        firsts.append(fill(log, 1000, value))
+        arrive(log)
+    assert log.rows > 7 * CHUNK_ROWS
+    assert len({chunk.address for chunk in log._sums}) <= 2
+    assert log._stats is not None
+    assert len({chunk.address for chunk in log._stats}) <= 2
+    for value, first in enumerate(firsts, 1):
+        assert {log.bits(first), log.bits(first + 999)} == {mix(value ^ 7)}
+        stats = log.stats(first)
+        assert stats is not None
+        assert stats.l1 == value % 5
+    every = log.many_bits(range(firsts[0], firsts[-1]))
+    assert {bits % (1 << 64) for bits in every} >= {mix(value ^ 7) for value in range(1, 59)}
+    log.forget(3 * CHUNK_ROWS)
+    with pytest.raises(IndexError):
+        log.bits(firsts[0])
+    assert log.many_stats(range(firsts[40], firsts[40] + 2)) == [log.stats(firsts[40])] * 2
+    assert sum(len(salts) for salts in log._salts) == log.rows - 3 * CHUNK_ROWS
+
+
+def test_what_is_not_on_the_host_stays(log: DeviceLog) -> None:
+    for value in range(1, 40):
+        fill(log, 1000, value)
+    assert log._retired == 0
+    assert len({chunk.address for chunk in log._sums}) == len(log._sums)
+
+
+def test_what_is_on_disk_is_not_kept(tmp_path: Path) -> None:
+    taken, slots = Fingerprinter(), UsedSlots()
+    slots.planned_by = taken
+    database = Database(tmp_path / "run.db", info())
+    for number in range(30):
+        rows = 10_000
+        first = taken.reserve_on_host(rows)
+        for row in range(first, first + rows):
+            taken.host_log.set_bits(row, row * 3 + 1)
+        slots.add_planned(first, rows)
+        assert taken.ready(0) == first
+        taken.written_on_host(first)
+        with database as db:
+            slots.write(db, final=False)
+        slots.forget_written(database)
+        assert taken.host_log.rows == (number + 1) * rows
+        assert len(taken.host_log._bits) <= 80_000
+    assert taken.read(299_999) == 299_999 * 3 + 1
+    database.close()
+    with sqlite3.connect(tmp_path / "run.db") as db:
+        assert db.execute("SELECT count(*), sum(bits = slot * 3 + 1) FROM fingerprints").fetchone() == (
+            300_000,
+            300_000,
+        )
