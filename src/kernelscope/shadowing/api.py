@@ -12,6 +12,7 @@ from kernelscope.compiler_control.forced_settings import without_caches
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.compilation.fx_stages import FxStages
 from kernelscope.probes.compilation.lowering import Lowerings
+from kernelscope.probes.dynamo.compiled_regions import CompiledRegions
 from kernelscope.probes.gcu.lowering import GcuLowerings
 from kernelscope.probes.probe_list import PROBES, Probe
 
@@ -20,7 +21,9 @@ from .session import Session, Wrong
 
 
 @contextmanager
-def shadow(*, offload: bool = False, wrong: Callable[[Wrong], None] | None = None) -> Iterator[ShadowResult]:
+def shadow(
+    *, offload: bool = False, every: bool = False, wrong: Callable[[Wrong], None] | None = None
+) -> Iterator[ShadowResult]:
     """Judge every kernel that compiled code launches inside.
 
     What was compiled before is compiled again, without caches, because only lowering knows which buffer
@@ -30,11 +33,12 @@ def shadow(*, offload: bool = False, wrong: Callable[[Wrong], None] | None = Non
             compiled(x).sum().backward()
         print(result)
 
-    With `offload` the references are computed on the CPU, which saves GPU memory. `wrong` is called
+    With `offload` the references are computed on the CPU, which saves GPU memory. Each compiled function is
+    compared with the uncompiled one at its first execution, with `every` at each. `wrong` is called
     as soon as something is wrong.
     """
     result = ShadowResult()
-    with listening(Session(result, offload=offload, wrong=wrong)):
+    with listening(Session(result, offload=offload, every=every, wrong=wrong)):
         yield result
 
 
@@ -44,6 +48,8 @@ def listening(session: Session) -> Iterator[None]:
     hooks: list[Probe] = [
         Lowerings(session.lowered), GcuLowerings(session.lowered), FxStages(session.stage), session.results
     ]  # fmt: skip
+    if session.checks_all:
+        hooks.append(CompiledRegions(session.regions.compiled))
     PROBES.acquire(operators=False, strict=True)
     try:
         for hook in hooks:

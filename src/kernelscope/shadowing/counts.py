@@ -16,6 +16,9 @@ class Counts:
     given: int = 0  # random numbers that cannot be drawn again
     graphs: int = 0
     stages: int = 0  # pairs of stages that were compared
+    regions: int = 0  # compiled functions that were compared with the uncompiled ones
+    arbitrary: int = 0  # of their results, those that depend on random numbers or uninitialised memory
+    unjudged_regions: int = 0
     unjudged_launches: int = 0  # with an output that was not compared
     bytes: int = 0  # of outputs that were compared
     unjudged_bytes: int = 0
@@ -29,6 +32,7 @@ class Counts:
             "launches": _share(self.launches - self.unjudged_launches, self.unjudged_launches),
             "bytes": _share(self.bytes, self.unjudged_bytes),
             "steps": _share(self.stages, self.unjudged_stages),
+            "functions": _share(self.regions, self.unjudged_regions),
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -37,13 +41,16 @@ class Counts:
         return {"same_dtype": narrow, **plain, "judged": self.shares}
 
     def __str__(self) -> str:
-        launches, of_bytes, steps = (f"{_percent(share)}" for share in self.shares.values())
+        launches, of_bytes, steps, functions = (f"{_percent(share)}" for share in self.shares.values())
         return (
             f"{self.launches} launches of {self.graphs} graphs: {self.buffers} buffers checked, "
             f"{self.bitwise} of them bitwise equal to eager"
             + (f", {self.given} random buffers used as they are" if self.given else "")
             + (f"; {self.stages} compiler stages compared" if self.stages else "")
-            + f". Judged: {launches} of launches, {of_bytes} of output bytes, {steps} of compiler steps."
+            + (f"; {self.regions} compiled functions compared with eager" if self.regions else "")
+            + (f", {self.arbitrary} random results left out" if self.arbitrary else "")
+            + f". Judged: {launches} of launches, {of_bytes} of output bytes, {steps} of compiler steps, "
+            f"{functions} of functions."
         )
 
 

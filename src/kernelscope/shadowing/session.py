@@ -24,6 +24,7 @@ from kernelscope.shadowing.checks.launch_check import LaunchCheck, Pending
 from kernelscope.shadowing.checks.memory_check import MemoryCheck
 from kernelscope.shadowing.checks.stage_check import StageCheck
 from kernelscope.shadowing.reference.launch_nodes import LaunchNodes, nodes_of
+from kernelscope.shadowing.regions.region_check import RegionCheck
 
 from .culprit import Culprit
 from .generator_state import untouched_random_numbers
@@ -56,17 +57,19 @@ class Session(Listener):
         *,
         offload: bool = False,
         launches: LaunchCheck | None = None,
+        every: bool = False,
         wrong: Callable[[Wrong], None] | None = None,
     ) -> None:
-        """With `launches`, nothing else is checked."""
+        """With `launches`, nothing else is checked; with `every`, all executions of functions are."""
         self.result = result
         self.results = GraphResults(self.graph_returned)  # installed by `listening`
+        self.regions = RegionCheck(lambda: self.result, every=every)  # installed by `listening`
         self._wrong = wrong
         self._reported = 0  # culprits, to `wrong`
         self._inputs: dict[int, list[Any]] = {}  # by graph call, for `wrong`
         self._launches = launches or LaunchCheck(result, offload=offload)
         self._memory = MemoryCheck()
-        self._checks_all = launches is None
+        self.checks_all = launches is None
         self._lowered: dict[str, LoweredGraph] = {}  # by the wrapper's path
         self._functions: dict[str, Function] = {}
         self._nodes: dict[tuple[str, int, int], LaunchNodes] = {}
@@ -97,7 +100,7 @@ class Session(Listener):
     def graph_returned(self, graph_call: int, results: Sequence[Any]) -> None:
         """Check that these are the values that its kernels computed."""
         state = self._states.get(graph_call)
-        if state is None or not self._checks_all:
+        if state is None or not self.checks_all:
             return
         with self._guarded(f"graph {state.name}", "results"):
             names = dict(enumerate(state.text.results))
@@ -128,7 +131,7 @@ class Session(Listener):
                 self._memory.forget(oldest)
             self._states[graph_call.index] = GraphCallState(self._functions[graph.path], graph.name)
             self._memory.begin(graph_call.index)
-            if (check := self._checks.get(graph.path)) is not None and self._checks_all:
+            if (check := self._checks.get(graph.path)) is not None and self.checks_all:
                 check.give(inputs)
             if self._wrong is not None:
                 with self.apart():  # copies: a kernel may write to them
@@ -160,7 +163,7 @@ class Session(Listener):
         is_done = False
         with self._guarded(launch.site.kernel.name):
             self._launches.after(launch, pending)
-            if self._checks_all:
+            if self.checks_all:
                 self.result.add(*self._memory.after(pending.index, launch, pending.alive))
             self._report(launch.graph_call, pending.state, pending)
             is_done = True
@@ -217,13 +220,13 @@ class Session(Listener):
             self._memory.enter(launch.graph_call, state.text.variables)
         state.look_at(alive)
         check = self._checks.pop(launch.site.file, None)
-        if check is not None and self._checks_all:
+        if check is not None and self.checks_all:
             check.run(alive, state.symbols, self.result)
         key = launch.site.file, launch.site.line, len(state.doubted)
         nodes = self._nodes.get(key)
         if nodes is None:
             nodes = self._nodes[key] = nodes_of(launch, state, alive)
-        if self._checks_all:
+        if self.checks_all:
             found = self._memory.before(index, launch, state, alive)
             self.result.add(*(found if self._is_launched(launch, state) else ()))
         return self._launches.before(index, launch, state, nodes, alive)
@@ -235,6 +238,7 @@ class Session(Listener):
     def close(self) -> None:
         """The program is over."""
         self._launches.close()
+        self.regions.close()
 
     def replayed(
         self, capture: Capture, epochs: Sequence[tuple[int, ...]], stream: int, graph_call: int

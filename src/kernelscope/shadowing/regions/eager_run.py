@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import torch
@@ -34,7 +34,6 @@ class EagerRun:
     inputs: list[Any]  # as they are afterwards
     leaves: list[torch.Tensor | None]
     mode: Mode
-    returned: Any = None
 
     def gradients(
         self, outputs: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor]
@@ -42,7 +41,7 @@ class EagerRun:
         """By input; `outputs` are results, or inputs that were written to."""
         found: list[torch.Tensor | None] = [None] * len(self.leaves)
         wanted = [(i, leaf) for i, leaf in enumerate(self.leaves) if leaf is not None]
-        pairs = [(o, t.to(o.dtype)) for o, t in zip(outputs, tangents, strict=True) if o.requires_grad]
+        pairs = [(o, t.to(o.dtype)) for o, t in zip(outputs, tangents, strict=True) if _depends(o)]
         if not wanted or not pairs:
             return found
         with alone(), one_thread(), self.mode:
@@ -55,28 +54,59 @@ class EagerRun:
         return found
 
 
+def parts_of(value: Any) -> list[Any]:
+    """What a returned value consists of, in an order that depends on its structure alone."""
+    parts: list[Any] = []
+    for leaf in tree_leaves(value, is_leaf=lambda part: part is None):
+        if is_dataclass(leaf) and not isinstance(leaf, type):
+            parts += [part for each in fields(leaf) for part in parts_of(getattr(leaf, each.name, None))]
+        else:
+            parts.append(leaf)
+    return parts
+
+
 class Eager:
     """Runs `call` on fresh copies each time."""
 
     def __init__(self, call: Call, inputs: Snapshot, random: RandomStates, *, differentiates: bool) -> None:
-        self._call, self._inputs, self._random = call, inputs, random
+        """`call` gets a list of values, and may return anything that `parts_of` can take apart."""
+        self.call, self.inputs, self.random = call, inputs, random
         self.differentiates = differentiates
 
     def same(self, *, seed: int | None = None, fill: float | None = None) -> EagerRun:
         """As eager computes it; with a seed, with other random numbers than the program had."""
-        return self._run(self._inputs.fresh(differentiates=self.differentiates), Notes(fill), seed)
+        return self._run(self.inputs.fresh(differentiates=self.differentiates), Notes(fill), seed)
 
     def wide(self, generator: torch.Generator | None = None) -> EagerRun:
         """In float64; with a generator, with an error of one rounding after each operator."""
-        mode, copied = Wide(generator), self._inputs.fresh(wide=True, differentiates=self.differentiates)
+        mode, copied = Wide(generator), self.inputs.fresh(wide=True, differentiates=self.differentiates)
         for value, dtype in copied.dtypes:
             mode.learn(value, dtype)
         return self._run(copied, mode, None)
 
     def _run(self, copied: Copied, mode: Mode, seed: int | None) -> EagerRun:
-        with alone(), torch.set_grad_enabled(self.differentiates), random_numbers(self._random, seed), mode:
-            returned = self._call(list(copied.values))
-        return EagerRun(tree_leaves(returned), copied.values, copied.leaves, mode, returned)
+        with alone(), torch.set_grad_enabled(self.differentiates), random_numbers(self.random, seed), mode:
+            returned = self.call(list(copied.values))
+        return EagerRun(parts_of(returned), copied.values, copied.leaves, mode)
+
+
+class Differentiated(Eager):
+    """Runs whose results are gradients, by input; zeros for inputs that do not matter."""
+
+    def __init__(self, eager: Eager, tangents: Sequence[torch.Tensor | None]) -> None:
+        """`tangents`: by result, then by input that may have been written to."""
+        super().__init__(eager.call, eager.inputs, eager.random, differentiates=True)
+        self._given = [(i, t.detach()) for i, t in enumerate(tangents) if t is not None]
+
+    def _run(self, copied: Copied, mode: Mode, seed: int | None) -> EagerRun:
+        run = super()._run(copied, mode, seed)
+        outputs = [*run.results, *run.inputs]
+        made = run.gradients([outputs[i] for i, _ in self._given], [t for _, t in self._given])
+        run.results = [
+            torch.zeros_like(value) if gradient is None and isinstance(value, torch.Tensor) else gradient
+            for gradient, value in zip(made, run.inputs, strict=True)
+        ]
+        return run
 
 
 def random_states() -> RandomStates:
@@ -110,3 +140,7 @@ def one_thread() -> AbstractContextManager[Any]:
     """Gradients are computed in this thread, in which our modes are."""
     found = getattr(torch.autograd, "set_multithreading_enabled", None)
     return found(False) if found is not None else nullcontext()
+
+
+def _depends(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad

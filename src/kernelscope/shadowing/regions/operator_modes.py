@@ -110,7 +110,7 @@ class Wide(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def narrow(value: Any) -> Any:
             if not isinstance(value, torch.Tensor) or value.dtype not in WIDE.values():
                 return value
-            made = value.to(self._dtype_of(value))
+            made = value.to(self.dtype_of(value))
             pairs.append((value, made))
             return made
 
@@ -130,13 +130,13 @@ class Wide(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 continue
             if not _writes(func):
                 self.learn(made, dtype or torch.get_default_dtype())
-            eps = eps_of(self._dtype_of(made))
+            eps = eps_of(self.dtype_of(made))
             if torch.is_autocast_enabled(made.device.type):
                 eps = max(eps, eps_of(torch.get_autocast_dtype(made.device.type)))
             if self._generator is not None and eps and not is_exact:
                 made.copy_(shaken(made, 0.5 * eps, self._generator))
 
-    def _dtype_of(self, value: torch.Tensor) -> torch.dtype:
+    def dtype_of(self, value: torch.Tensor) -> torch.dtype:
         found = self._dtypes.get(value.untyped_storage().data_ptr(), value.dtype)
         if value.is_complex() and not found.is_complex:
             return torch.complex64 if found == torch.float32 else value.dtype
@@ -152,7 +152,7 @@ class Wide(TorchDispatchMode):  # type: ignore[no-untyped-call]
         found: dict[bool, torch.dtype] = {}
         for tensor in _tensors((args, kwargs)):
             if tensor.is_floating_point() or tensor.is_complex():
-                kind, dtype = tensor.dim() > 0, self._dtype_of(tensor)
+                kind, dtype = tensor.dim() > 0, self.dtype_of(tensor)
                 found[kind] = torch.promote_types(found[kind], dtype) if kind in found else dtype
         return found.get(True, found.get(False))
 

@@ -19,6 +19,7 @@ class Region:
     """What Dynamo compiled from one frame under one set of guards."""
 
     name: str  # of the user's function
+    names: list[str]  # of the graph's inputs
     compile_id: str  # 0/0
     module: GraphModule  # the graph as Dynamo traced it: a copy that no pass has touched
     origin: tuple[Frame, ...] = ()

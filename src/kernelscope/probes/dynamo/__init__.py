@@ -1,0 +1,1 @@
+"""What Dynamo hands to backends, and gets from them."""

@@ -1,0 +1,100 @@
+"""The callable that Dynamo gets from a backend for each graph, with the graph as it was traced."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from kernelscope.probes.compilation.compile_context import current_compile_id
+from kernelscope.probes.patching import Patch, PatchSet
+
+_COMPILE = "torch._dynamo.output_graph:OutputGraph.call_user_compiler"
+Compiled = Callable[..., Any]
+
+
+@dataclass(slots=True)
+class TracedRegion:
+    """What Dynamo knows of one frame, or of a part of it up to a graph break."""
+
+    module: GraphModule  # a copy, that no pass has touched
+    compile_id: str
+    code: CodeType  # uncompiled
+    globals: dict[str, Any]
+    names: list[str]  # of the graph's inputs, as the program calls them
+    unrepeatable: list[str] = field(default_factory=list)  # why the frame cannot be run once more
+
+
+class CompiledRegions(PatchSet):
+    """The probe: `compiled` may put another callable in place of each compiled one."""
+
+    def __init__(self, compiled: Callable[[TracedRegion, Compiled], Compiled]) -> None:
+        self._compiled = compiled
+        super().__init__(Patch(_COMPILE, self._around))
+
+    def _around(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def call_user_compiler(output: Any, gm: Any, *args: Any, **kwargs: Any) -> Any:
+            traced = _traced(output, gm) if isinstance(gm, GraphModule) and not output.export else None
+            compiled = original(output, gm, *args, **kwargs)
+            return compiled if traced is None else self._compiled(traced, compiled)
+
+        return call_user_compiler
+
+
+def _traced(output: Any, gm: GraphModule) -> TracedRegion:
+    with torch.utils._python_dispatch._disable_current_modes(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of torch about its own way to copy a tree's shape
+        module = GraphModule(gm, copy.deepcopy(gm.graph))
+    module.train(gm.training)
+    tx = output.root_tx
+    sources = [node.meta["grapharg"].source for node in gm.graph.nodes if node.op == "placeholder"]
+    return TracedRegion(
+        module, current_compile_id(), tx.f_code, tx.f_globals, [_name(s) for s in sources],
+        list(_unrepeatable(output, sources)),
+    )  # fmt: skip
+
+
+def _name(source: Any) -> str:
+    """`L['self']._parameters['weight']` as a person writes it: self.weight."""
+    name = source.name if source is not None else ""
+    name = str(name() if callable(name) else name)
+    for table in ("._modules", "._parameters", "._buffers"):
+        name = name.replace(table, "")
+    for space in ("L", "G"):
+        if name.startswith(f"{space}['"):
+            first, _, rest = name[3:].partition("']")
+            name = first + rest
+    while "['" in name:  # names in a module's tables
+        before, _, rest = name.partition("['")
+        inner, _, after = rest.partition("']")
+        name = f"{before}.{inner}{after}"
+    return name
+
+
+def _unrepeatable(output: Any, sources: list[Any]) -> Any:
+    """Why running the frame once more would be seen by the program, or differ for another reason."""
+    reason = output.compile_subgraph_reason
+    if reason is None or reason.graph_break:
+        yield "it has a graph break"
+    effects = output.side_effects
+    if effects.tensor_hooks:
+        yield "it registers hooks"
+    if output.random_calls:
+        yield "it draws numbers from Python's generator"
+    if any("numpy" in type(source).__name__.lower() for source in sources):
+        yield "it computes with NumPy arrays"
+    changed = [
+        var for var in effects.id_to_variable.values()
+        if type(var.mutation_type).__name__.endswith("Existing") and effects.is_modified(var)
+    ]  # fmt: skip
+    if changed:
+        source = getattr(changed[0], "source", None)
+        yield f"it changes {_name(source) or 'an object'} of the program"

@@ -1,0 +1,185 @@
+"""Whether two executions did the same: results, inputs that were written to, layouts, shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from kernelscope.shadowing.checks.judge import Verdict, judge
+from kernelscope.shadowing.checks.measure import is_equal
+from kernelscope.shadowing.reference.rounding import eps_of
+
+from .eager_run import Eager, EagerRun
+from .region import Difference
+from .second_opinion import is_explained
+
+Pick = Callable[[EagerRun], Any]  # one value of a run
+
+
+class References:
+    """Eager runs of one thing on the same inputs: each is made when it is needed, and once."""
+
+    def __init__(self, eager: Eager) -> None:
+        self._eager = eager
+        self._generator = torch.Generator().manual_seed(0)
+        self._jittered: list[EagerRun] = []
+
+    @cached_property
+    def same(self) -> EagerRun:
+        return self._eager.same()
+
+    def run(self) -> None:
+        """Now, and not when it is needed first."""
+        _ = self.same
+
+    @cached_property
+    def wide(self) -> EagerRun:
+        return self._eager.wide()
+
+    @cached_property
+    def _other(self) -> EagerRun | None:
+        """With other random numbers, and other contents of memory that nothing was written to."""
+        notes = self.same.mode
+        if notes.draws or notes.is_uninitialised:  # type: ignore[union-attr]
+            return self._eager.same(seed=20_260_728, fill=12345.678)
+        return None
+
+    @property
+    def eps(self) -> float:
+        return self.same.mode.eps or eps_of(torch.float32)  # type: ignore[union-attr]
+
+    def jittered(self, number: int) -> EagerRun:
+        while len(self._jittered) <= number:
+            self._jittered.append(self._eager.wide(self._generator))
+        return self._jittered[number]
+
+    def is_arbitrary(self, pick: Pick) -> bool:
+        """Whether eager itself returns something else each time."""
+        if self._other is None:
+            return False
+        one, other = pick(self.same), pick(self._other)
+        return not (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and _equal(one, other))
+
+    def judge(self, made: torch.Tensor, pick: Pick, eps: float = 0.0) -> Verdict:
+        """One value that the compiled code made."""
+        eager = _dense(pick(self.same)).detach()
+        made = _dense(made).detach()
+        if eager.dtype != made.dtype or eager.shape != made.shape:
+            return Verdict(True, reason=f"it is {_described(made)}, and in eager {_described(eager)}")
+        count = iter(range(1000))
+
+        def moved() -> torch.Tensor:
+            return _dense(pick(self.jittered(next(count)))).detach()
+
+        verdict = judge(made, eager, lambda: _dense(pick(self.wide)).detach(), moved, eps or self.eps)
+        if verdict.is_wrong and is_explained(
+            made, _dense(pick(self.wide)).detach(), lambda i: _dense(pick(self.jittered(i))).detach(), eager
+        ):
+            return Verdict(False)
+        return verdict
+
+
+def compare_values(
+    made: Sequence[Any], references: References, picks: Sequence[Pick], whats: Sequence[str], kind: str
+) -> tuple[list[Difference], int]:
+    """Differences, and how many values eager itself returns differently each time."""
+    found, arbitrary = list[Difference](), 0
+    for index, (value, pick, what) in enumerate(zip(made, picks, whats, strict=True)):
+        eager = pick(references.same)
+        if isinstance(value, torch.Tensor) != isinstance(eager, torch.Tensor):
+            found.append(
+                Difference(
+                    what, f"it is {_described(value)}, and in eager {_described(eager)}", None, index, kind
+                )
+            )
+            continue
+        if not isinstance(value, torch.Tensor):
+            if not _same_object(value, eager):
+                found.append(
+                    Difference(what, f"it is {value!r:.60}, and in eager {eager!r:.60}", None, index, kind)
+                )
+            continue
+        if _equal(value, eager):
+            continue
+        if references.is_arbitrary(pick):
+            arbitrary += 1
+            continue
+        verdict = references.judge(value, pick)
+        if verdict.is_wrong:
+            found.append(Difference(what, verdict.reason, verdict, index, kind))
+    return found, arbitrary
+
+
+def compare_layouts(made: Sequence[Any], eager: Sequence[Any], whats: Sequence[str]) -> list[Difference]:
+    """Strides, where they can be seen: of dimensions with more than one element."""
+    found = []
+    for index, (one, other, what) in enumerate(zip(made, eager, whats, strict=True)):
+        if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
+            continue
+        if one.layout != torch.strided or other.layout != torch.strided or one.shape != other.shape:
+            continue
+        if one.numel() > 1 and _strides(one) != _strides(other):
+            reason = f"its strides are {tuple(one.stride())}, and in eager {tuple(other.stride())}"
+            found.append(Difference(what, reason, None, index, "layout"))
+        elif one.requires_grad != other.requires_grad:
+            words = ("requires a gradient", "does not")
+            reason = "it {}, and in eager it {}".format(*(words if one.requires_grad else words[::-1]))
+            found.append(Difference(what, reason, None, index, "layout"))
+    return found
+
+
+def compare_aliases(
+    made: Sequence[Any], eager: Sequence[Any], whats: Sequence[str], results: int
+) -> list[Difference]:
+    """Which results (the first ones) share memory with which others, or with an input."""
+    found = []
+    mine, theirs = [_memory(v) for v in made], [_memory(v) for v in eager]
+    for i in range(results):
+        for j in range(i + 1, len(made)):
+            known = mine[i] and mine[j] and theirs[i] and theirs[j]
+            is_shared, should_be = mine[i] == mine[j], theirs[i] == theirs[j]
+            if known and is_shared != should_be:
+                words = ("shares memory with", "does not")
+                first, second = words if is_shared else ("does not share memory with", "it does")
+                found.append(
+                    Difference(whats[i], f"it {first} {whats[j]}, and in eager {second}", None, i, "alias")
+                )
+    return found
+
+
+def _memory(value: Any) -> int:
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided or not value.numel():
+        return 0
+    return value.untyped_storage().data_ptr()
+
+
+def _strides(value: torch.Tensor) -> list[int]:
+    return [stride for size, stride in zip(value.shape, value.stride(), strict=True) if size > 1]
+
+
+def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
+        return False
+    return is_equal(_dense(one).detach(), _dense(other).detach())
+
+
+def _dense(value: torch.Tensor) -> torch.Tensor:
+    if value.layout != torch.strided:
+        value = value.to_dense()
+    return value.resolve_conj().resolve_neg()
+
+
+def _described(value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return f"{value!r:.60}"
+    dtype = str(value.dtype).removeprefix("torch.")
+    return f"a tensor of {dtype}{list(value.shape)} on {value.device}"
+
+
+def _same_object(one: Any, other: Any) -> bool:
+    if isinstance(one, int | float | complex | str | bytes | torch.dtype | torch.device | None):
+        return one == other or (one != one and other != other)
+    return type(one) is type(other)

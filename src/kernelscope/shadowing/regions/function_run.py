@@ -1,0 +1,139 @@
+"""The user's function, run once more without Dynamo while its compiled frame waits.
+
+Nothing of the program is copied but the tensors that the compiled code was given: wherever the function
+hands one of them to torch, its copy is used. Objects are not changed, because Dynamo knows which functions
+change some, and those are not run again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import CellType, CodeType, FrameType, FunctionType
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from .operator_modes import Wide
+
+_VARARGS, _VARKEYWORDS = 0x04, 0x08  # flags of a code object
+_DTYPE = torch.Tensor.dtype.__get__  # type: ignore[attr-defined]
+
+
+class Substituted(TorchFunctionMode):
+    """Torch sees copies in place of the originals, and the function the originals alone."""
+
+    def __init__(self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], wide: Wide | None) -> None:
+        super().__init__()
+        self._copies = {id(original): copy for original, copy in pairs}
+        self._originals = {id(copy): original for original, copy in pairs}
+        self._wide = wide
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self._wide is not None and func == _DTYPE:  # a program may look at it
+            return self._wide.dtype_of(self.copy_of(args[0]))
+        args, kwargs = replaced((tuple(args), dict(kwargs or {})), self.copy_of)
+        return replaced(func(*args, **kwargs), self._original_of)
+
+    def _original_of(self, value: Any) -> Any:
+        return self._originals.get(id(value), value)
+
+    def copy_of(self, value: Any) -> Any:
+        return self._copies.get(id(value), value)
+
+
+class UserFunction:
+    """A function and what its frame was called with."""
+
+    def __init__(self, code: CodeType, space: dict[str, Any], frame: FrameType, given: Sequence[Any]) -> None:
+        """`given`: the tensors that its compiled code was called with."""
+        values = dict(frame.f_locals)
+        cells = tuple(CellType(values[n]) if n in values else CellType() for n in code.co_freevars)
+        self._function = FunctionType(code, space, code.co_name, None, cells)
+        self._args, self._kwargs = _arguments(code, values)
+        self._given = list(given)
+
+    def why_not(self) -> str:
+        """Why it cannot be run again."""
+        values = [*self._args, *self._kwargs.values()]
+        if any(hasattr(value, "__next__") for value in values):
+            return "an argument is an iterator, which can be used only once"
+        return ""
+
+    def run(self, copies: list[Any]) -> Any:
+        """On copies of `given`."""
+        pairs = zip(self._given, copies, strict=False)
+        table = [(original, copy) for original, copy in pairs if isinstance(original, torch.Tensor)]
+        mode = torch.utils._python_dispatch._get_current_dispatch_mode()
+        wide = mode if isinstance(mode, Wide) else None
+        with silent(), torch.compiler.set_stance("force_eager"), Substituted(table, wide) as substituted:
+            returned = self._function(*self._args, **self._kwargs)
+        return replaced(returned, substituted.copy_of)
+
+
+def replaced(value: Any, by: Callable[[Any], Any]) -> Any:
+    """Other tensors in it; anything without tensors stays the same object."""
+    if isinstance(value, torch.Tensor):
+        return by(value)
+    if isinstance(value, dict) and type(value) is dict:
+        new = {key: replaced(part, by) for key, part in value.items()}
+        return new if any(new[key] is not part for key, part in value.items()) else value
+    if isinstance(value, tuple | list) and not isinstance(value, torch.Size):
+        parts = [replaced(part, by) for part in value]
+        if all(part is old for part, old in zip(parts, value, strict=True)):
+            return value
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    return value
+
+
+def frame_of(code: CodeType) -> FrameType | None:
+    """The innermost frame that runs the compiled form of this code."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        found = frame.f_code
+        if (found.co_filename, found.co_name, found.co_firstlineno) == (
+            code.co_filename, code.co_name, code.co_firstlineno,
+        ):  # fmt: skip
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def when_returned(frame: FrameType, then: Callable[[Any], None]) -> bool:
+    """Call `then` with what this frame returns, right when it does; `then` must not raise.
+
+    Not if a profiler is at work: there can be only one.
+    """
+    if sys.getprofile() is not None:
+        return False
+
+    def profile(current: FrameType, event: str, value: Any) -> None:
+        if current is frame and event == "return":
+            sys.setprofile(None)
+            then(value)
+
+    sys.setprofile(profile)
+    return True
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """What it prints was printed before."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        yield
+
+
+def _arguments(code: CodeType, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    names = iter(code.co_varnames)
+    args = [values[next(names)] for _ in range(code.co_argcount)]
+    keywords = [next(names) for _ in range(code.co_kwonlyargcount)]
+    if code.co_flags & _VARARGS:
+        args += values[next(names)]
+    kwargs = {name: values[name] for name in keywords}
+    if code.co_flags & _VARKEYWORDS:
+        kwargs |= values[next(names)]
+    return args, kwargs

@@ -1,0 +1,299 @@
+"""Compares each compiled region with the graph that Dynamo traced, and with the function itself.
+
+At the first execution of a region: before it, its inputs are copied; after it, the uncompiled code runs on
+the copies. The program's own execution is the compiled one, and it is left as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from kernelscope.events import Frame
+from kernelscope.probes.dynamo.compiled_regions import Compiled, TracedRegion
+from kernelscope.shadowing.counts import Counts
+from kernelscope.shadowing.culprit import Culprit
+from kernelscope.shadowing.result import ShadowResult
+
+from .blame import blame
+from .comparison import References, compare_aliases, compare_layouts, compare_values
+from .copies import Snapshot
+from .eager_run import Differentiated, Eager, alone, parts_of, random_states
+from .function_run import UserFunction, frame_of, when_returned
+from .gradients import Backward, edges_of, watch_backward
+from .region import Difference, Region
+
+VERDICT = "wrong-function"
+DYNAMO = "Dynamo"
+_COMMUNICATES = ("_c10d_functional", "c10d", "_dtensor", "symm_mem")
+
+
+class Unjudged(Exception):
+    """Why a region is not compared, in a few words."""
+
+
+class RegionCheck:
+    """Wraps the compiled callables of a program."""
+
+    def __init__(self, result: Callable[[], ShadowResult], *, every: bool = False) -> None:
+        self._result = result
+        self._every = every
+        self.is_open = True
+        self._here = threading.local()
+
+    @property
+    def result(self) -> ShadowResult:
+        return self._result()
+
+    @property
+    def counts(self) -> Counts:
+        return self.result.counts
+
+    def close(self) -> None:
+        self.is_open = False
+
+    def compiled(self, traced: TracedRegion, call: Compiled) -> Compiled:
+        """The probe's callback."""
+        check = _Execution(traced, self)
+        is_done = False
+
+        @functools.wraps(call)
+        def run(*args: Any) -> Any:
+            nonlocal is_done
+            if (is_done and not self._every) or not self.is_open or self._is_inside:
+                return call(*args)
+            is_done = True
+            return check.run(call, args)
+
+        return run
+
+    @property
+    def _is_inside(self) -> bool:
+        return getattr(self._here, "depth", 0) > 0
+
+    @contextmanager
+    def own_work(self, region: Region) -> Iterator[None]:
+        """Never ends the program: where it fails, the region is not judged."""
+        result = self.result
+        self._here.depth = getattr(self._here, "depth", 0) + 1
+        try:
+            yield
+        except Unjudged as why:
+            result.leave_out(f"function {region.name}", "*", str(why))
+            result.counts.unjudged_regions += 1
+        except Exception as error:
+            result.fail(f"function {region.name}", error)
+            result.leave_out(f"function {region.name}", "*", f"kernelscope failed: {type(error).__name__}")
+            result.counts.unjudged_regions += 1
+        finally:
+            self._here.depth -= 1
+
+    def known_wrong(self) -> int:
+        """How often something else was found wrong so far: a kernel, a stage."""
+        return sum(c.times for c in self.result.culprits if c.verdict != VERDICT)
+
+    def add(
+        self, region: Region, differences: Sequence[Difference], known_wrong: int, step: str = ""
+    ) -> None:
+        """`step` of the compiler is to blame, where it is known already."""
+        if not differences:
+            return
+        result, first = self.result, differences[0]
+        if self.known_wrong() > known_wrong:
+            note = f"Because of it, {first.what} of {region.name} differs from eager."
+            if note not in result.notes:
+                result.notes.append(note)
+            return
+        result.add(_culprit(region, differences, step or blame(region, first)))
+
+
+class _Execution:
+    """One execution of a region."""
+
+    def __init__(self, traced: TracedRegion, check: RegionCheck) -> None:
+        code = traced.code
+        self._traced, self._check = traced, check
+        origin = (Frame(code.co_filename, code.co_firstlineno, code.co_name),)
+        self._region = Region(code.co_name, traced.names, traced.compile_id, traced.module, origin)
+
+    def run(self, call: Compiled, args: Sequence[Any]) -> Any:
+        region, check = self._region, self._check
+        known, before = check.known_wrong(), None
+        with check.own_work(region):
+            before = self._prepare(args)
+        result = call(*args)
+        if before is not None:
+            with check.own_work(region):
+                self._compare(before, args, result, known)
+        return result
+
+    def _prepare(self, args: Sequence[Any]) -> tuple[Eager, list[Any]]:
+        region = self._region
+        self._refuse(args)
+        with alone():
+            tensors = dict(region.module.named_parameters()) | dict(region.module.named_buffers())
+            region.inputs = Snapshot([*args, *tensors.values()])
+            edges = edges_of(args) if torch.is_grad_enabled() else [None] * len(args)
+            states = random_states()
+        names, count = list(tensors), len(args)
+
+        def call(values: list[Any]) -> Any:
+            with torch._C.DisableTorchFunction():
+                if not names:
+                    return region.module(*values)
+                own = dict(zip(names, values[count:], strict=True))
+                return torch.func.functional_call(region.module, own, tuple(values[:count]))
+
+        region.eager = Eager(call, region.inputs, states, differentiates=torch.is_grad_enabled())
+        return region.eager, edges
+
+    def _refuse(self, args: Sequence[Any]) -> None:
+        if torch._C._functorch.peek_interpreter_stack():
+            raise Unjudged("it runs inside a transform of torch.func")
+        if any(type(a).__name__ == "FakeTensor" for a in args):
+            raise Unjudged("it runs on fake tensors")
+        if (
+            any(a.is_cuda for a in args if isinstance(a, torch.Tensor))
+            and torch.cuda.is_current_stream_capturing()
+        ):
+            raise Unjudged("it runs while a CUDA graph is captured")
+        for node in self._region.module.graph.nodes:
+            if getattr(node.target, "namespace", "") in _COMMUNICATES:
+                raise Unjudged("it communicates with other processes")
+
+    def _compare(self, before: tuple[Eager, list[Any]], args: Sequence[Any], result: Any, known: int) -> None:
+        region, check, count = self._region, self._check, len(args)
+        eager, edges = before
+        made = list(result) if isinstance(result, tuple | list) else [result]
+        references = References(eager)
+        with alone():
+            same = references.same
+            if len(same.results) != len(made):
+                raise Unjudged(f"it returns {len(made)} values, and its graph {len(same.results)}")
+            whats = [f"result {i}" for i in range(len(made))]
+            after = [f"{name or f'input {i}'} after the call" for i, name in enumerate(region.names)]
+            picks = [(lambda run, i=i: run.results[i]) for i in range(len(made))]
+            found, arbitrary = compare_values(made, references, picks, whats, "result")
+            inputs = [(lambda run, i=i: run.inputs[i]) for i in range(count)]
+            more, random = compare_values(args, references, inputs, after, "input")
+            everything, eagers = [*made, *args], [*same.results, *same.inputs[:count]]
+            if not found:
+                found += compare_layouts(everything, eagers, [*whats, *after])
+                found += compare_aliases(everything, eagers, [*whats, *after], len(made))
+        check.counts.arbitrary += arbitrary + random
+        check.counts.regions += 1
+        check.add(region, [*found, *more], known)
+        if found or more:
+            return
+        if eager.differentiates:
+            self._watch_gradients(eager, [*made, *args], edges, known)
+        self._compare_function(eager, args)
+
+    def _compare_function(self, eager: Eager, args: Sequence[Any]) -> None:
+        """What the frame returns, with what the function returns that Dynamo compiled it from."""
+        traced, region, check = self._traced, self._region, self._check
+        frame = frame_of(traced.code)
+        reason = "; ".join(traced.unrepeatable) or ("" if frame is not None else "its frame was not found")
+        if not reason and frame is not None:
+            function = UserFunction(traced.code, traced.globals, frame, args)
+            reason = function.why_not()
+            if not reason:
+                again = Eager(function.run, eager.inputs, eager.random, differentiates=eager.differentiates)
+                references, failure = References(again), ""
+                try:
+                    references.run()  # now, while nothing else has run
+                except Exception as error:
+                    failure = f"run without the compiler, it fails: {type(error).__name__}: {error}"
+                reason = failure.partition("\n")[0]
+        if not reason and frame is not None:
+
+            def returned(value: Any) -> None:
+                with check.own_work(region), alone():
+                    self._compare_returned(references, value, args)
+
+            if not when_returned(frame, torch.compiler.disable(returned)):  # type: ignore[no-untyped-call]
+                reason = "a profiler is at work"
+        if reason:
+            why = f"compared with the graph that Dynamo traced, not with the function itself: {reason}"
+            check.result.leave_out(f"function {region.name}", "Dynamo", why)
+
+    def _compare_returned(self, references: References, value: Any, args: Sequence[Any]) -> None:
+        region, made, same = self._region, parts_of(value), references.same
+        if len(made) != len(same.results):
+            if value is None:
+                raise Unjudged("it ended with an exception")
+            words = f"it returns {len(made)} values, and in eager {len(same.results)}"
+            self._check.add(region, [Difference("the result", words)], self._check.known_wrong(), DYNAMO)
+            return
+        whats = [f"result {i}" if len(made) > 1 else "the result" for i in range(len(made))]
+        picks = [(lambda run, i=i: run.results[i]) for i in range(len(made))]
+        found, _ = compare_values(made, references, picks, whats, "result")
+        after = [f"{name or f'input {i}'} after the call" for i, name in enumerate(region.names)]
+        inputs = [(lambda run, i=i: run.inputs[i]) for i in range(len(args))]
+        found += compare_values(args, references, inputs, after, "input")[0]
+        if not found:
+            everything, eagers = [*made, *args], [*same.results, *same.inputs[: len(args)]]
+            found += compare_layouts(everything, eagers, [*whats, *after])
+            found += compare_aliases(everything, eagers, [*whats, *after], len(made))
+        self._check.add(region, found, self._check.known_wrong(), DYNAMO)
+
+    def _watch_gradients(
+        self, eager: Eager, outputs: Sequence[Any], edges: Sequence[Any], known: int
+    ) -> None:
+        check, region, at_begin = self._check, self._region, [known]
+        region.eager = None
+
+        def begin() -> None:
+            at_begin[0] = check.known_wrong()
+
+        def end(backward: Backward) -> None:
+            if check.is_open:
+                with check.own_work(region), alone(), torch.enable_grad():
+                    region.eager = eager
+                    self._compare_gradients(eager, backward, at_begin[0])
+
+        watch_backward(outputs, edges, begin, torch.compiler.disable(end))  # type: ignore[no-untyped-call]
+
+    def _compare_gradients(self, eager: Eager, backward: Backward, known: int) -> None:
+        """Those of the traced graph, for the gradients that really came in."""
+        region = self._region
+        region.tangents = list(backward.tangents)
+        references = References(Differentiated(eager, backward.tangents))
+        wanted = [i for i, is_known in enumerate(backward.is_known) if is_known]
+        made = [backward.gradients[i] for i in wanted]
+        zeros = [
+            g if g is not None else torch.zeros_like(references.same.inputs[i])
+            for i, g in zip(wanted, made, strict=True)
+        ]
+        picks = [(lambda run, i=i: run.results[i]) for i in wanted]
+        whats = [f"the gradient of {region.names[i] or f'input {i}'}" for i in wanted]
+        found, arbitrary = compare_values(zeros, references, picks, whats, "gradient")
+        self._check.counts.arbitrary += arbitrary
+        self._check.add(region, found, known)
+
+
+def _culprit(region: Region, differences: Sequence[Difference], step: str) -> Culprit:
+    first = differences[0]
+    reason = f"{first.what} differs from the uncompiled function: {first.reason}"
+    if more := [each.what for each in differences[1:]]:
+        reason += f" (and {', '.join(more[:3])}{', …' if len(more) > 3 else ''})"
+    numbers = first.verdict.numbers if first.verdict is not None else {}
+    return Culprit(
+        verdict=VERDICT,
+        reason=f"{reason}. Step: {step}" if step else reason,
+        index=-1,
+        kernel_name=step or region.name,
+        kind="function",
+        argument=first.what,
+        buffer=region.name if step else "",
+        phase="backward" if first.kind == "gradient" else "forward",
+        graph=region.compile_id,
+        where=first.verdict.where if first.verdict is not None else None,
+        numbers=numbers,
+        origin=region.origin,
+    )
