@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ class TracedRegion:
     code: CodeType  # uncompiled
     globals: dict[str, Any]
     names: list[str]  # of the graph's inputs, as the program calls them
+    is_backward: bool = False  # of compiled autograd
     unrepeatable: list[str] = field(default_factory=list)  # why the frame cannot be run once more
 
 
@@ -58,8 +60,13 @@ def _traced(output: Any, gm: GraphModule) -> TracedRegion:
     sources = [node.meta["grapharg"].source for node in gm.graph.nodes if node.op == "placeholder"]
     return TracedRegion(
         module, current_compile_id(), tx.f_code, tx.f_globals, [_name(s) for s in sources],
-        list(_unrepeatable(output, sources)),
+        _is_in_compiled_autograd(), list(_unrepeatable(output, sources)),
     )  # fmt: skip
+
+
+def _is_in_compiled_autograd() -> bool:
+    module = sys.modules.get("torch._dynamo.compiled_autograd")
+    return bool(getattr(module, "in_compiled_autograd_region", False))
 
 
 def _name(source: Any) -> str:

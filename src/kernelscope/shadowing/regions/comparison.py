@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 
 from kernelscope.shadowing.checks.judge import Verdict, judge
 from kernelscope.shadowing.checks.measure import is_equal
-from kernelscope.shadowing.reference.rounding import eps_of
+from kernelscope.shadowing.reference.rounding import eps_of, widen
 
 from .eager_run import Eager, EagerRun
 from .region import Difference
@@ -26,6 +27,7 @@ class References:
         self._eager = eager
         self._generator = torch.Generator().manual_seed(0)
         self._jittered: list[EagerRun] = []
+        self._is_narrow = False
 
     @cached_property
     def same(self) -> EagerRun:
@@ -37,7 +39,12 @@ class References:
 
     @cached_property
     def wide(self) -> EagerRun:
-        return self._eager.wide()
+        """In float64; where that is impossible, as it is."""
+        try:
+            return self._eager.wide()
+        except Exception:  # an operator, or a transform of torch.func, that insists on its dtypes
+            self._is_narrow = True
+            return self.same
 
     @cached_property
     def _other(self) -> EagerRun | None:
@@ -52,8 +59,10 @@ class References:
         return self.same.mode.eps or eps_of(torch.float32)  # type: ignore[union-attr]
 
     def jittered(self, number: int) -> EagerRun:
+        _ = self.wide  # tells whether float64 is possible
+        run = self._eager.noisy if self._is_narrow else self._eager.wide
         while len(self._jittered) <= number:
-            self._jittered.append(self._eager.wide(self._generator))
+            self._jittered.append(run(self._generator))
         return self._jittered[number]
 
     def is_arbitrary(self, pick: Pick) -> bool:
@@ -63,21 +72,21 @@ class References:
         one, other = pick(self.same), pick(self._other)
         return not (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and _equal(one, other))
 
-    def judge(self, made: torch.Tensor, pick: Pick, eps: float = 0.0) -> Verdict:
+    def judge(self, made: torch.Tensor, pick: Pick) -> Verdict:
         """One value that the compiled code made."""
-        eager = _dense(pick(self.same)).detach()
-        made = _dense(made).detach()
+        eager, made = _dense(pick(self.same)).detach(), _dense(made).detach()
         if eager.dtype != made.dtype or eager.shape != made.shape:
             return Verdict(True, reason=f"it is {_described(made)}, and in eager {_described(eager)}")
-        count = iter(range(1000))
+        numbers = itertools.count()
 
-        def moved() -> torch.Tensor:
-            return _dense(pick(self.jittered(next(count)))).detach()
+        def wide() -> torch.Tensor:
+            return _widened(pick(self.wide))
 
-        verdict = judge(made, eager, lambda: _dense(pick(self.wide)).detach(), moved, eps or self.eps)
-        if verdict.is_wrong and is_explained(
-            made, _dense(pick(self.wide)).detach(), lambda i: _dense(pick(self.jittered(i))).detach(), eager
-        ):
+        def moved(number: int) -> torch.Tensor:
+            return _widened(pick(self.jittered(number)))
+
+        verdict = judge(made, eager, wide, lambda: moved(next(numbers)), self.eps)
+        if verdict.is_wrong and is_explained(made, wide(), moved, eager):
             return Verdict(False)
         return verdict
 
@@ -170,6 +179,11 @@ def _dense(value: torch.Tensor) -> torch.Tensor:
     if value.layout != torch.strided:
         value = value.to_dense()
     return value.resolve_conj().resolve_neg()
+
+
+def _widened(value: torch.Tensor) -> torch.Tensor:
+    found: torch.Tensor = widen(_dense(value).detach())
+    return found
 
 
 def _described(value: Any) -> str:

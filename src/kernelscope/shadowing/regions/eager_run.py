@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from kernelscope.probes.bus import BUS
 from kernelscope.shadowing.generator_state import untouched_random_numbers
 
 from .copies import Copied, Snapshot
-from .operator_modes import Notes, Wide
+from .operator_modes import Noisy, Notes, Wide
 
 Call = Callable[[list[Any]], Any]
 Mode = Notes | Wide
@@ -72,6 +72,10 @@ class Eager:
         """`call` gets a list of values, and may return anything that `parts_of` can take apart."""
         self.call, self.inputs, self.random = call, inputs, random
         self.differentiates = differentiates
+        self._autocast = [
+            (kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
+            for kind in ("cpu", "cuda")
+        ]
 
     def same(self, *, seed: int | None = None, fill: float | None = None) -> EagerRun:
         """As eager computes it; with a seed, with other random numbers than the program had."""
@@ -84,8 +88,19 @@ class Eager:
             mode.learn(value, dtype)
         return self._run(copied, mode, None)
 
+    def noisy(self, generator: torch.Generator) -> EagerRun:
+        """In its own dtypes, with an error of one rounding after each operator."""
+        return self._run(self.inputs.fresh(differentiates=self.differentiates), Noisy(generator), None)
+
     def _run(self, copied: Copied, mode: Mode, seed: int | None) -> EagerRun:
-        with alone(), torch.set_grad_enabled(self.differentiates), random_numbers(self.random, seed), mode:
+        with ExitStack() as stack:
+            stack.enter_context(alone())
+            stack.enter_context(torch.set_grad_enabled(self.differentiates))
+            stack.enter_context(random_numbers(self.random, seed))
+            for kind, dtype, is_enabled in self._autocast:  # gradients are computed later, outside of it
+                if is_enabled != torch.is_autocast_enabled(kind):
+                    stack.enter_context(torch.autocast(kind, dtype, enabled=is_enabled))
+            stack.enter_context(mode)
             returned = self.call(list(copied.values))
         return EagerRun(parts_of(returned), copied.values, copied.leaves, mode)
 
@@ -96,6 +111,7 @@ class Differentiated(Eager):
     def __init__(self, eager: Eager, tangents: Sequence[torch.Tensor | None]) -> None:
         """`tangents`: by result, then by input that may have been written to."""
         super().__init__(eager.call, eager.inputs, eager.random, differentiates=True)
+        self._autocast = eager._autocast
         self._given = [(i, t.detach()) for i, t in enumerate(tangents) if t is not None]
 
     def _run(self, copied: Copied, mode: Mode, seed: int | None) -> EagerRun:

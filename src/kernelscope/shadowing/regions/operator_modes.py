@@ -65,6 +65,24 @@ class Notes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
+class Noisy(Notes):  # type: ignore[no-untyped-call]
+    """As it is, but with an error of one rounding after each operator: where float64 cannot be computed."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()
+        self._generator = generator
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        is_exact = getattr(func, "overloadpacket", None) in _EXACT or _is_view(func)
+        if not is_exact and any(True for _ in _tensors(args)):
+            for made in _tensors(result):
+                if made.dtype.itemsize > 1 and (eps := eps_of(made.dtype)):
+                    reach = _reach(func, args, result)
+                    made.copy_(shaken(made, eps * (1 + math.sqrt(reach) / 8), self._generator))
+        return result
+
+
 class Wide(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Computes in float64; with a generator, with an error of one rounding after each operator."""
 

@@ -155,6 +155,8 @@ class _Execution:
     def _refuse(self, args: Sequence[Any]) -> None:
         if torch._C._functorch.peek_interpreter_stack():
             raise Unjudged("it runs inside a transform of torch.func")
+        if self._traced.is_backward:
+            raise Unjudged("it is a backward pass that compiled autograd traced")
         if any(type(a).__name__ == "FakeTensor" for a in args):
             raise Unjudged("it runs on fake tensors")
         if (
