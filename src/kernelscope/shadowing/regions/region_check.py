@@ -59,6 +59,10 @@ class RegionCheck:
 
     def compiled(self, traced: TracedRegion, call: Compiled) -> Compiled:
         """The probe's callback."""
+        if traced.is_backward:  # made of hooks and saved values that exist only once
+            why = "compiled autograd traced this backward pass: only its kernels are checked"
+            self.result.leave_out(f"function {traced.code.co_name}", "*", why)
+            return call
         check = _Execution(traced, self)
         is_done = False
 
@@ -155,8 +159,6 @@ class _Execution:
     def _refuse(self, args: Sequence[Any]) -> None:
         if torch._C._functorch.peek_interpreter_stack():
             raise Unjudged("it runs inside a transform of torch.func")
-        if self._traced.is_backward:
-            raise Unjudged("it is a backward pass that compiled autograd traced")
         if any(type(a).__name__ == "FakeTensor" for a in args):
             raise Unjudged("it runs on fake tensors")
         if (
