@@ -97,16 +97,19 @@ class GraphCallState:
         """The node whose value this variable holds when its last write is done."""
         lowered = self.lowered
         found = self.in_place.base_in(name) or self._mutated_input(name) or lowered.nodes.get(name)
+        if found is None and (source := self.source_of(name)):
+            found = lowered.nodes.get(source) or self.inputs.get(source)
         if found is None:
             found = self._by_result(name, tensor)
         return found if found is None or _fits(found, tensor) else None
 
     def guess_of(self, name: str, tensor: torch.Tensor | None) -> Node | None:
         """The node whose value it seems to hold: the last that went into it, if that looks like it."""
-        if name in self.doubted or self.whole_of(name):
+        source = self.source_of(name) or name
+        if not self.doubted.isdisjoint((name, source)) or self.whole_of(name):
             return None
         others = {*self.lowered.nodes.values(), *self.in_place.variables}
-        found = _by_origin([n for n in self.lowered.origins.get(name, ()) if n not in others], tensor)
+        found = _by_origin([n for n in self.lowered.origins.get(source, ()) if n not in others], tensor)
         return found if found is None or _fits(found, tensor) else None
 
     def look_at(self, alive: Mapping[str, Any]) -> None:
@@ -148,6 +151,13 @@ class GraphCallState:
         self.overwrite(tensors)
         for inner in self._inner.values():
             inner.lose(tensors)
+
+    def source_of(self, name: str) -> str:
+        """What this buffer is a copy of, in another layout."""
+        source = ""
+        while name in self.lowered.copies:
+            source = name = self.lowered.copies[name]
+        return source
 
     def _by_result(self, name: str, tensor: torch.Tensor | None) -> Node | None:
         """The wrapper returns it as the value of this node."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,6 +23,7 @@ class LoweredGraph:
     origins: dict[str, tuple[Any, ...]]  # by buffer: all nodes that went into it
     mutates: dict[str, str]  # by buffer without memory of its own: the buffer or input that it writes to
     parts: dict[str, tuple[str, ...]]  # by buffer: those that are slices of it (aten.cat)
+    copies: dict[str, str] = field(default_factory=dict)  # by buffer: what it is a copy of
     inputs: dict[str, Any] | None = None  # by variable: the placeholder; None: each has its own name
     views: dict[str, Any] = field(default_factory=dict)  # by variable that is made without a launch
     same: dict[Any, tuple[Any, ...]] = field(default_factory=dict)  # by node: others with the same value
@@ -57,7 +59,10 @@ def _lowered(lowering: Any, path: str) -> LoweredGraph:
             graph.origins[name] = tuple(known[n.name] for n in found if n.name in known)
             if type(buffer).__name__ == "ConcatKernel":
                 graph.parts[name] = tuple(each.get_name() for each in buffer.inputs)
+        graph.nodes.update(_items_of_results(lowering, known))
         graph.mutates.update(lowering.scheduler.mutation_real_name)
+        changed = {*graph.mutates, *graph.mutates.values()}
+        graph.copies.update(each for each in _copied_buffers(lowering) if changed.isdisjoint(each))
         _add_bodies(graph, lowering)
     except Exception:  # private API: what it cannot say is not checked, and that is told
         graph.problems.append(traceback.format_exc(limit=-2).strip())
@@ -85,3 +90,76 @@ def _add_bodies(graph: LoweredGraph, lowering: Any) -> None:
         maker: Any = buffer.inputs[0] if isinstance(buffer, MultiOutput) else None
         if maker is not None and maker.get_name() in results and name in graph.nodes:
             graph.views[name] = graph.nodes[name]
+
+
+# -- what lowering does not write down -----------------------------------------------------------------
+
+
+class _NotACopy(Exception):
+    """It computes something."""
+
+
+class _Loads:
+    """In place of Inductor's operations: notes what is loaded, and allows nothing else."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, Any]] = []
+
+    def load(self, name: str, index: Any) -> str:
+        self.found.append((name, index))
+        return name
+
+    def __getattr__(self, name: str) -> Any:
+        raise _NotACopy
+
+
+def _copied_buffers(lowering: Any) -> Iterator[tuple[str, str]]:
+    """Buffers that have the elements of another buffer or input, in another order in memory."""
+    from torch._inductor.ir import ComputedBuffer, Pointwise
+    from torch._inductor.virtualized import V
+
+    with V.set_graph_handler(lowering):
+        for name, buffer in lowering.name_to_buffer.items():
+            if isinstance(buffer, ComputedBuffer) and isinstance(buffer.data, Pointwise):
+                source = _copied(buffer.data, lowering)
+                if source:
+                    yield name, source
+
+
+def _copied(data: Any, lowering: Any) -> str:
+    import sympy
+    from torch._inductor.virtualized import V
+
+    index = [sympy.Symbol(f"place_{i}", integer=True, nonnegative=True) for i in range(len(data.ranges))]
+    loads: Any = _Loads()
+    try:
+        with V.set_ops_handler(loads):
+            data.inner_fn(index)
+    except _NotACopy:
+        return ""
+    name, place = loads.found[0] if len(loads.found) == 1 else ("", 0)
+    source = lowering.try_get_buffer(name) if name else None
+    if source is None or list(source.get_size()) != list(data.ranges) or source.get_dtype() != data.dtype:
+        return ""
+    is_same = sympy.expand(source.get_layout().make_indexer()(index) - place) == 0
+    return name if is_same else ""
+
+
+def _items_of_results(lowering: Any, known: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Buffers that are items of what an operator returns, with their `getitem` nodes."""
+    from torch._inductor.ir import MultiOutput
+
+    makers: dict[str, Any] = {}
+    items: dict[str, Any] = {n: b for n, b in lowering.name_to_buffer.items() if isinstance(b, MultiOutput)}
+    for buffer in items.values():
+        node = known.get(getattr(buffer.get_origin_node(), "name", ""))
+        if len(buffer.indices) == 1 and node is not None and node.target is operator.getitem:
+            makers[buffer.inputs[0].get_name()] = node.args[0]
+    for name, buffer in items.items():
+        maker = makers.get(buffer.inputs[0].get_name())
+        if maker is None or len(buffer.indices) != 1 or buffer.get_origin_node() is not None:
+            continue
+        wanted = buffer.indices[0][1]
+        found = [n for n in maker.users if n.target is operator.getitem and n.args[1] == wanted]
+        if len(found) == 1:
+            yield name, found[0]

@@ -43,6 +43,7 @@ class Pending:
     reference: Reference
     inputs: dict[Node, Any] = field(default_factory=dict)
     kept: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)  # put back after the launch
+    given: dict[Node, torch.Tensor] = field(default_factory=dict)  # for readers of what is not a node's value
     eager: dict[Node, Any] | None = None
     wide: dict[Node, Any] | None = None
     is_left_out: bool = False  # one of its outputs is not checked
@@ -103,11 +104,10 @@ class LaunchCheck:
             if output.node.op == "get_attr":  # a copy of it, in another layout
                 inputs[output.node] = reference.constant(output.node)
         pending.inputs = inputs
-        if nodes.pieces:
-            kept = {node: value.clone() for node, value in _all_inputs(launch, pending, memories).items()}
-            for piece in nodes.pieces:
-                state.carried[piece] = state.carried.get(piece, {}) | kept
-                state.makers.setdefault(piece, []).append(launch.site.kernel.name)
+        if nodes.pieces or any(output.is_guess for output in nodes.outputs):
+            pending.given = _all_inputs(launch, pending, memories)
+            if _overwrites(launch, pending.given.values()):
+                pending.given = {node: value.clone() for node, value in pending.given.items()}
         if nodes.outputs and self.wants(launch, pending):
             self._compute(launch, pending)
 
@@ -151,6 +151,7 @@ class LaunchCheck:
                 state.unread.put(name, node, place_of(stored))
         for name in nodes.pieces:
             state.holds.put(name, None, place_of(pending.alive.get(name)))
+            self._carry(launch, pending, name)
         state.done |= {a.wrapper_name for a in launch.site.args if a.role in ("out", "inout")}
         for piece in list(state.carried):  # kept while it may still be read
             whole = state.whole_of(piece)
@@ -240,7 +241,14 @@ class LaunchCheck:
         self._doubts[id(state.doubted), name] = culprit
         state.doubted.add(name)
         state.holds.put(name, None, place_of(pending.alive.get(name)))
-        state.carried[name] = {n: v.clone() for n, v in pending.inputs.items() if torch.is_tensor(v)}
+        pending.given |= {n: v for n, v in pending.inputs.items() if isinstance(v, torch.Tensor)}
+        self._carry(launch, pending, name)
+
+    def _carry(self, launch: Launch, pending: Pending, name: str) -> None:
+        """This is not the value of a node: its readers need what its kernel was given."""
+        state = pending.state
+        copies = {node: value.clone() for node, value in pending.given.items()}
+        state.carried[name] = state.carried.get(name, {}) | copies
         state.makers.setdefault(name, []).append(launch.site.kernel.name)
 
     def _culprit(self, launch: Launch, pending: Pending, output: Output, verdict: Verdict) -> Culprit:

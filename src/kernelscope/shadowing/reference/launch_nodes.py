@@ -35,6 +35,7 @@ class Output:
     key: str = ""  # of what a user's kernel writes: the kernel's name for it
     held: Node | None = None  # which node's value the buffer then has, where that is not `node`
     is_guess: bool = False  # that it holds this node's value
+    is_copy: bool = False  # of a buffer that may have this node's value already
     writers: tuple[Node, ...] = ()  # in the middle of the graph: these change what `node` is
 
 
@@ -151,7 +152,9 @@ class _Search:
         elif node is None:
             nodes.pieces.append(name)
         else:
-            self._found.setdefault(name, Output(name, argument, node, index, is_guess=sure is None))
+            is_copy = state.source_of(name) != ""
+            output = Output(name, argument, node, index, is_guess=sure is None, is_copy=is_copy)
+            self._found.setdefault(name, output)
 
     def _add_base(self, output: Output) -> None:
         """A buffer that is written in the middle of the graph: by this launch up to a known version."""
@@ -181,7 +184,9 @@ class _Search:
                 self._found[target] = Output(target, "result", node, None)
         for name in items:
             node = lowered.nodes.get(name)
-            if node is not None and text.is_read_after(name, self._line):
+            if node is None and text.is_read_after(name, self._line):
+                nodes.unchecked.append((name, "the FX node of this part of the result is unknown"))
+            elif node is not None and text.is_read_after(name, self._line):
                 path = _path_in_result(node)
                 shown = "".join(map(str, path)) if len(path) < 2 else "".join(f"[{i}]" for i in path)
                 self._found[name] = Output(name, f"result{shown}", node, None, path)
@@ -241,6 +246,8 @@ class _Search:
 
     def _walked(self, output: Output, stops: set[Node]) -> Walked:
         in_place, overwritten = self._state.in_place, self._state.overwritten
+        if output.is_copy and output.node in stops:
+            return [], [output.node], []
         if not in_place.writers:
             return walk([output.node], stops, overwritten)
         is_made = not output.writers or in_place.is_made_at(output.node, self._line)
