@@ -6,14 +6,12 @@ everything that is alive is digested too, so that the writer can be named at onc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import torch
 
-from kernelscope.fingerprint.cpu import bits as cpu_bits
-from kernelscope.fingerprint.definition import MASK64
-from kernelscope.fingerprint.torch_bits import sum_into
+from .digests import digests
 
 _SAMPLE_ABOVE = 1 << 14  # elements
 _BLOCK, _EVERY = 64, 4096
@@ -44,24 +42,24 @@ class Watch:
 
     marks: dict[str, Mark] = field(default_factory=dict)
 
-    def look_at(self, alive: Mapping[str, torch.Tensor], launch: int) -> None:
-        """Begin to watch those that are not watched yet."""
-        for name, tensor in alive.items():
-            if name not in self.marks and _is_readable(tensor):
-                self.marks[name] = _mark(tensor, launch)
-
-    def before(self, reads: Mapping[str, torch.Tensor], launch: int) -> list[Change]:
-        """Which of these changed since they were written."""
+    def before(self, alive: Mapping[str, torch.Tensor], reads: Collection[str], launch: int) -> list[Change]:
+        """Begin to watch those that are not watched yet; which of those that are read have changed?"""
+        new = {name: t for name, t in alive.items() if name not in self.marks and _is_readable(t)}
+        known = {
+            name: alive[name]
+            for name in reads
+            if name not in new and name in self.marks and self.marks[name].storage == _storage(alive[name])
+        }
+        marks = _marks({**new, **known}, launch - 1)
+        self.marks |= {name: marks[name] for name in new}
         changes = []
-        for name, tensor in reads.items():
-            known = self.marks.get(name)
-            if known is None or known.storage != _storage(tensor):
-                continue
-            if digest(tensor) != known.whole:
-                changes.append(Change(name, known.launch, is_seen=False))
-                self.marks[name] = _mark(tensor, launch - 1)
+        for name in known:
+            before = self.marks[name]
+            if marks[name].whole != before.whole:
+                changes.append(Change(name, before.launch, is_seen=False))
+                self.marks[name] = marks[name]
             else:
-                known.launch = launch - 1
+                before.launch = launch - 1
         return changes
 
     def after(
@@ -69,41 +67,55 @@ class Watch:
     ) -> list[Change]:
         """Which of those changed that this launch does not write to."""
         storages = {_storage(tensor) for tensor in written}
-        changes = []
+        own: dict[str, torch.Tensor] = {}
+        others: dict[str, torch.Tensor] = {}
         for name in list(self.marks):
             tensor = alive.get(name)
-            known = self.marks[name]
-            if tensor is None or _storage(tensor) != known.storage:
+            if tensor is None or _storage(tensor) != self.marks[name].storage:
                 del self.marks[name]
-            elif known.storage in storages:
-                self.marks[name] = _mark(tensor, launch)
-            elif _sampled(tensor) != known.sample:
-                changes.append(Change(name, known.launch, is_seen=True))
-                self.marks[name] = _mark(tensor, launch)
+            elif self.marks[name].storage in storages:
+                own[name] = tensor
+            else:
+                others[name] = tensor
+        new, samples = _marks_and_samples(own, others, launch)
+        self.marks |= new
+        changed = {name: t for name, t in others.items() if samples[name] != self.marks[name].sample}
+        changes = [Change(name, self.marks[name].launch, is_seen=True) for name in changed]
+        self.marks |= _marks(changed, launch)
         return changes
 
 
-def digest(tensor: torch.Tensor) -> int:
-    """A number that changes with any bit of it."""
-    found = cpu_bits.accumulate(tensor) if tensor.device.type == "cpu" else None
-    if found is not None:
-        return found
-    total = torch.empty(1, dtype=torch.int64, device=tensor.device)
-    sum_into(tensor, total)
-    return int(total) & MASK64
+def _marks(tensors: Mapping[str, torch.Tensor], launch: int) -> dict[str, Mark]:
+    return _marks_and_samples(tensors, {}, launch)[0]
 
 
-def _sampled(tensor: torch.Tensor) -> int:
+def _marks_and_samples(
+    whole: Mapping[str, torch.Tensor], sampled: Mapping[str, torch.Tensor], launch: int
+) -> tuple[dict[str, Mark], dict[str, int]]:
+    """Marks of some variables and samples of others, all digested at once: on a GPU the host waits once."""
+    laid_out = {name: _in_memory_order(tensor) for name, tensor in whole.items()}
+    samples = {name: _sample(tensor) for name, tensor in laid_out.items()}
+    others = [_sample(_in_memory_order(tensor)) for tensor in sampled.values()]
+    large = [name for name, tensor in laid_out.items() if samples[name] is not tensor]
+    found = iter(digests([*laid_out.values(), *(samples[name] for name in large), *others]))
+    wholes = {name: next(found) for name in laid_out}
+    parts = wholes | {name: next(found) for name in large}
+    marks = {name: Mark(_storage(t), wholes[name], parts[name], launch) for name, t in whole.items()}
+    return marks, dict(zip(sampled, found, strict=True))
+
+
+def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor:
+    """The same elements, those that are neighbours in memory last: a transposed matrix as it lies."""
+    strides = tensor.stride()
+    order = sorted(range(tensor.dim()), key=lambda i: strides[i], reverse=True)
+    return tensor if order == list(range(tensor.dim())) else tensor.permute(order)
+
+
+def _sample(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.numel() <= _SAMPLE_ABOVE or not tensor.is_contiguous():
-        return digest(tensor)
+        return tensor
     blocks = tensor.numel() // _EVERY
-    return digest(tensor.as_strided((blocks, _BLOCK), (_EVERY, 1), tensor.storage_offset()))
-
-
-def _mark(tensor: torch.Tensor, launch: int) -> Mark:
-    whole = digest(tensor)
-    is_small = tensor.numel() <= _SAMPLE_ABOVE or not tensor.is_contiguous()
-    return Mark(_storage(tensor), whole, whole if is_small else _sampled(tensor), launch)
+    return tensor.as_strided((blocks, _BLOCK), (_EVERY, 1), tensor.storage_offset())
 
 
 def _storage(tensor: torch.Tensor) -> int:

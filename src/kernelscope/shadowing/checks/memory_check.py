@@ -46,8 +46,7 @@ class MemoryCheck:
         watch = self._watches[launch.graph_call]
         names = {arg.wrapper_name for arg in launch.site.args if arg.role in ("in", "inout")}
         with quiet():
-            watch.look_at(held, index - 1)
-            changes = watch.before({name: held[name] for name in names & held.keys()}, index)
+            changes = watch.before(held, names & held.keys(), index)
         found = [self._foreign(index, launch, change) for change in changes]
         return [*_uninitialised_reads(index, launch, state), *found]
 

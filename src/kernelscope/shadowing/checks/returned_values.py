@@ -15,7 +15,7 @@ from kernelscope.shadowing.reference.evaluate import CannotEvaluate, Reference
 from kernelscope.shadowing.reference.in_place import InPlace
 from kernelscope.shadowing.reference.node_kinds import base_of, is_view, results_of
 
-from .foreign_writes import digest
+from .digests import digest
 
 Places = dict[Node, list[tuple[int, list[Node]]]]
 
