@@ -39,7 +39,12 @@ def read_function(lowered: LoweredGraph, source: str, body: str = "") -> Functio
     """Worked out once for a graph."""
     text = read_text(source, lowered.path, body, _bodies_in(lowered))
     in_place = find_writers(list(lowered.module.graph.nodes))
-    find_variables(in_place, lowered.mutates, lowered.origins, text.writes)
+    made: dict[Node, int] = {}  # by node: the first line that gives a variable its value
+    for line, target in sorted(text.targets.items()):
+        for name in (target, *text.items_of(target)):
+            if name in lowered.nodes:
+                made.setdefault(lowered.nodes[name], line)
+    find_variables(in_place, lowered.mutates, lowered.origins, lowered.nodes, text.writes, made)
     inner = {name: read_function(each, source, name) for name, each in lowered.inner.items()}
     return Function(lowered, text, in_place, inner, places_of(lowered.module, in_place))
 

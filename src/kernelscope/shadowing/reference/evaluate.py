@@ -135,14 +135,15 @@ class Reference:
         found = _attribute(self._module, str(node.target))
         return found.cpu() if self._offload and isinstance(found, torch.Tensor) else found
 
-    def _arguments(self, node: Node, values: Mapping[Node, Any]) -> tuple[Any, Any]:
+    def _arguments(self, node: Node, values: dict[Node, Any]) -> tuple[Any, Any]:
         def fetch(part: Any) -> Any:
             if part in values:
                 return values[part]
             if part.op == "get_attr":
                 return self.constant(part)
             if has_no_elements(part):
-                return self._without_elements(part)
+                values[part] = self._without_elements(part)
+                return values[part]
             return self._symbol(part)
 
         if is_copy(node) and node not in self._writers:  # what it is copied over need not be known

@@ -38,10 +38,11 @@ def walk(
         done.add(node)
         if node in stops and (node not in outputs or node.op == "placeholder"):  # a copy of an input
             leaves[node] = None
-        elif node.op == "get_attr" or is_symbolic(node) or (has_no_elements(node) and node not in outputs):
+        elif node.op == "get_attr" or is_symbolic(node):
             continue
         elif node.op == "placeholder" or is_given(node) or node in overwritten:
-            missing.append(node)
+            if node in outputs or not has_no_elements(node):
+                missing.append(node)
         else:
             todo.append((node, True))
             todo.extend((n, False) for n in _needed(node, writers))

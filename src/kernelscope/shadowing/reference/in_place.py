@@ -22,11 +22,13 @@ class InPlace:
 
     writers: dict[Node, list[Node]] = field(default_factory=dict)  # by base, in the order of the graph
     variables: dict[Node, str] = field(default_factory=dict)  # the wrapper's name of a base
+    views: dict[str, Node] = field(default_factory=dict)  # by variable that is a view: the base it writes to
     lines: dict[Node, list[int]] = field(default_factory=dict)  # of the wrapper, that write to it
     place: dict[Node, int] = field(default_factory=dict)  # in the graph
 
     def base_in(self, variable: str) -> Node | None:
-        return next((base for base, name in self.variables.items() if name == variable), None)
+        found = next((base for base, name in self.variables.items() if name == variable), None)
+        return found or self.views.get(variable)
 
     def is_made_at(self, base: Node, line: int) -> bool:
         """Whether the launch there computes the base, rather than changing it."""
@@ -95,17 +97,32 @@ def find_variables(
     found: InPlace,
     mutates: Mapping[str, str],
     origins: Mapping[str, tuple[Any, ...]],
+    nodes: Mapping[str, Node],
     lines: Mapping[str, list[int]],
+    made: Mapping[Node, int],
 ) -> None:
-    """Which variable of the wrapper a base is in, and the lines that write to it."""
+    """Which variable of the wrapper a base is in, and the lines that write to it.
+
+    Where ATen is left to do everything, as for complex numbers, views are variables too: `buf9 =
+    torch.ops.aten.diagonal.default(buf1)`. A write to `buf9` is one to the base in `buf1`.
+    """
     for base, writers in found.writers.items():
-        name = str(base.target) if base.op == "placeholder" else ""
-        if not name:
-            names = {n for w in writers for n in _written_by(w, base, mutates, origins)}
+        names = {n for w in writers for n in _written_by(w, base, mutates, origins)}
+        views = {n for n in names if (node := nodes.get(n)) is not base and node and base_of(node) is base}
+        holders = [name for name, node in nodes.items() if node is base]
+        if base.op == "placeholder":
+            name = str(base.target)
+        elif views and names == views:
+            name = holders[-1] if holders else ""
+        else:
             name = names.pop() if len(names) == 1 else ""
         if name:
             found.variables[base] = name
-            found.lines[base] = sorted(lines.get(name, ()))
+            found.views |= dict.fromkeys(views, base)
+            own = {line for each in {name, *views} for line in lines.get(each, ())}
+            if views and not any(each in lines for each in holders) and base in made:
+                own.add(made[base])  # by an operator that returned it
+            found.lines[base] = sorted(own)
 
 
 def _written_by(

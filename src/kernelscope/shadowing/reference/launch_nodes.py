@@ -134,7 +134,8 @@ class _Search:
     def _add_output(self, name: str, argument: str, index: int, tensor: torch.Tensor) -> None:
         state, text, nodes = self._state, self._text, self._nodes
         if (base := state.in_place.base_in(name)) is not None:
-            self._add_base(Output(name, argument, base, index, held=base))
+            whole = state.in_place.variables[base]  # the name may be that of a view
+            self._add_base(Output(whole, argument, base, index, held=base))
             return
         is_part = state.whole_of(name) != ""
         is_input = name in state.inputs
