@@ -177,8 +177,13 @@ class _Search:
         if not items:
             names = [target, *(new for new, old in text.renamed.items() if old == target)]
             node = next((lowered.nodes[name] for name in names if name in lowered.nodes), None)
-            if node is None:
+            origins = lowered.origins.get(target, ())
+            if node is None and len(origins) == 1:  # its node got another layout: see the reader
+                self._found[target] = Output(target, "result", origins[0], None, is_guess=True)
+            elif node is None and target in text.returned:
                 nodes.unchecked.append((target, "the FX node of what it returns is unknown"))
+            elif node is None:
+                nodes.pieces.append(target)
             elif _leaves_out_the_bias(node, self._launch):
                 nodes.pieces.append(target)
             else:
@@ -232,6 +237,8 @@ class _Search:
             if missing:
                 self._stop_at_alive(stops, more)
                 order, leaves, missing = self._walked(output, {*stops, *carried})
+        if missing and stops.get(output.node, output.name) != output.name:  # a copy, in another layout
+            order, leaves, missing = [], [output.node], []
         if missing:
             nodes.unchecked.append((output.argument, _not_given(missing)))
             return
