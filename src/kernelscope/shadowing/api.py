@@ -83,5 +83,5 @@ def check_correctness(
     from .run_once import try_once
 
     with shadow() as result:
-        try_once(fn, args, kwargs or {}, backend)
+        try_once(fn, args, kwargs or {}, backend, result.note)
     return result

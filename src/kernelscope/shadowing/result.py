@@ -90,6 +90,11 @@ class ShadowResult:
         key = kernel_name, argument, reason
         self._unchecked[key] = self._unchecked.get(key, 0) + 1
 
+    def note(self, sentence: str) -> None:
+        """What a reader should know; each sentence once."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+
     def fail(self, where: str, error: BaseException | str, trace: str = "") -> None:
         """Kernelscope itself failed here."""
         text = str(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -11,9 +12,16 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 
 def try_once(
-    fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], backend: str = "inductor"
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    backend: str = "inductor",
+    note: Callable[[str], None] | None = None,
 ) -> Any:
-    """Compile it, call it, and differentiate the sum of what it returns."""
+    """Compile it, call it, and differentiate the sum of what it returns.
+
+    With `note`, a backward that fails in eager in the same way is left out, and that is noted.
+    """
     if isinstance(args, torch.Tensor | str) or not isinstance(args, Sequence):
         raise TypeError(
             f"check_correctness(fn, args): args is a tuple of arguments, not a {type(args).__name__}"
@@ -23,12 +31,41 @@ def try_once(
     target = copy.deepcopy(fn) if isinstance(fn, torch.nn.Module) else fn
     given: tuple[Any, Any] = tree_map(_apart, (tuple(args), kwargs))
     result = torch.compile(target, backend=backend)(*given[0], **given[1])
+    try:
+        _differentiate(result)
+    except Exception as error:
+        if note is None or not _fails_in_eager(fn, args, kwargs, error):
+            raise
+        note(f"The backward was not run: it fails in eager, too ({_first_line(error)}).")
+    return result
+
+
+def _differentiate(result: Any) -> None:
     made = [t for t in tree_flatten(result)[0] if isinstance(t, torch.Tensor)]
     wanted = [t for t in made if t.requires_grad]
     if wanted:
         gradients = [torch.ones_like(t) for t in wanted]
         torch.autograd.grad(wanted, _leaves(wanted), gradients, allow_unused=True)
-    return result
+
+
+def _fails_in_eager(
+    fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], error: Exception
+) -> bool:
+    """Whether the function's own backward raises the same."""
+    target = copy.deepcopy(fn) if isinstance(fn, torch.nn.Module) else fn
+    given: tuple[Any, Any] = tree_map(_apart, (tuple(args), kwargs))
+    result = None
+    with suppress(Exception):  # then it is the forward that fails
+        result = target(*given[0], **given[1])
+    try:
+        _differentiate(result)
+    except Exception as own:
+        return type(own) is type(error) and _first_line(own) == _first_line(error)
+    return False
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".partition("\n")[0][:300]
 
 
 def _leaves(results: Sequence[torch.Tensor]) -> list[torch.Tensor]:

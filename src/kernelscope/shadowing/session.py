@@ -81,13 +81,13 @@ class Session(Listener):
         self._lock = threading.RLock()
 
     def stage(self, stage: Stage) -> None:
-        with self._lock:
+        with self._lock, self._contained("noting a compiler stage"):
             if stage.name == "pre-grad":
                 self._stages.clear()  # of a graph that was never lowered
             self._stages.append(stage)
 
     def lowered(self, graph: LoweredGraph) -> None:
-        with self._lock:
+        with self._lock, self._contained("noting a lowered graph"):
             # The backward graph has only its own passes: the joint ones were looked at in the forward graph.
             stages, self._stages = self._stages, []
             self._checks[graph.path] = StageCheck(stages, graph)
@@ -112,7 +112,7 @@ class Session(Listener):
     def graph_call(self, graph_call: GraphCall, inputs: Sequence[Any]) -> None:
         graph = graph_call.graph
         self.results.begun(graph_call.index)
-        with self._lock:
+        with self._lock, self._contained(f"the call of graph {graph.name or graph.path}"):
             lowered = self._lowered.get(graph.path)
             if lowered is None:
                 name = graph.name or graph.path
@@ -200,6 +200,14 @@ class Session(Listener):
             yield
 
     @contextmanager
+    def _contained(self, where: str) -> Iterator[None]:
+        """What fails inside is reported and does not reach the program."""
+        try:
+            yield
+        except Exception as error:
+            self.result.fail(where, error)
+
+    @contextmanager
     def _guarded(self, kernel_name: str, argument: str = "*") -> Iterator[None]:
         """Our own work, which never ends the program: where it fails, something is not checked."""
         try:
@@ -253,9 +261,10 @@ class Session(Listener):
             first, _, trace = finding.message.partition("\n")
             self.result.fail("a probe", first, trace)
         elif finding.kind == "unseen-graph":
-            self.result.unshadowed.append(finding.message)
-        elif finding.message not in self.result.notes:
-            self.result.notes.append(finding.message)
+            if finding.message not in self.result.unshadowed:
+                self.result.unshadowed.append(finding.message)
+        else:
+            self.result.note(finding.message)
 
 
 def _variables(path: str) -> tuple[dict[str, Any], list[str]]:

@@ -28,6 +28,7 @@ from kernelscope.shadowing.reference.places import Memories, place_of
 from kernelscope.shadowing.reference.rounding import coarsest_eps, keeps_signs_of_zeros, reduction_size
 from kernelscope.shadowing.result import ShadowResult
 
+from .eager_layout import EagerLayout
 from .judge import Verdict, judge
 from .poison import is_poisoned, poison
 
@@ -62,6 +63,7 @@ class LaunchCheck:
         self._offload = offload  # references on the CPU
         self.poisons = True
         self._doubts: dict[tuple[int, str], Culprit] = {}  # by graph and buffer
+        self._laid_out: set[tuple[str, int]] = set()  # sites whose layouts were compared with eager's
 
     def close(self) -> None:
         for culprit in self._doubts.values():
@@ -82,7 +84,8 @@ class LaunchCheck:
             self._read_inputs(launch, pending)
         if self.poisons:
             with quiet():  # so that autograd does not count it as a write
-                poison(launch)
+                for reason in poison(launch):
+                    self.result.note(reason)
         return pending
 
     def _read_inputs(self, launch: Launch, pending: Pending) -> None:
@@ -119,12 +122,25 @@ class LaunchCheck:
         nodes, inputs = pending.nodes, pending.inputs
         try:
             pending.eager = pending.reference.same(nodes.order, inputs)
+            if launch.site.kernel.kind == "extern" and self.poisons:
+                self._compare_layouts(launch, pending, pending.eager)
             if self.poisons and _overwrites(launch, inputs.values()):
                 pending.in_double()
                 pending.inputs = {n: v.clone() for n, v in inputs.items() if isinstance(v, torch.Tensor)}
         except CannotEvaluate as error:
             self._leave_all_out(launch, pending, str(error))
             pending.eager = None
+
+    def _compare_layouts(self, launch: Launch, pending: Pending, eager: Mapping[Node, Any]) -> None:
+        """Once for each site: strides, and what an operator makes of them, are the same at every launch."""
+        site = launch.site.file, launch.site.line
+        if site in self._laid_out:
+            return
+        self._laid_out.add(site)
+        nodes, outputs = pending.nodes, {o.node: o for o in pending.nodes.outputs if not o.key}
+        layout = EagerLayout(nodes.order, pending.inputs, pending.state.symbols)
+        for node, verdict in layout.differences(pending.reference, eager, list(outputs)):
+            self.result.add(self._culprit(launch, pending, outputs[node], verdict))
 
     def _leave_all_out(self, launch: Launch, pending: Pending, reason: str) -> None:
         for output in pending.nodes.outputs:

@@ -12,10 +12,19 @@ from kernelscope.probes.launch import Launch
 _POISON = {torch.bool: True, torch.uint8: 0xA5}
 
 
-def poison(launch: Launch) -> None:
+def poison(launch: Launch) -> list[str]:
+    """Returns why something could not be filled."""
+    problems = []
     for i in launch.uninitialised:
-        if i in launch.point.written:
-            launch.flat[i].fill_(_poison_of(launch.flat[i]))
+        tensor = launch.flat[i]
+        if i not in launch.point.written or tensor.layout is not torch.strided or not tensor.numel():
+            continue
+        try:
+            tensor.fill_(_poison_of(tensor))
+        except (RuntimeError, TypeError, NotImplementedError):  # float4, quantized dtypes
+            why = "cannot be filled beforehand: elements that a kernel skips are not noticed"
+            problems.append(f"memory of {tensor.dtype} {why}")
+    return problems
 
 
 def is_poisoned(tensor: Any) -> bool:
@@ -23,7 +32,10 @@ def is_poisoned(tensor: Any) -> bool:
     if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided or not tensor.numel():
         return True
     first = tensor[(0,) * tensor.dim()]
-    poison = _poison_of(tensor)
+    try:
+        poison = _poison_of(tensor)
+    except TypeError:  # not filled: it may hold anything
+        return True
     return math.isnan(abs(first.item())) if math.isnan(poison) else bool(first == poison)
 
 

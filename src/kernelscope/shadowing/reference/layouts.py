@@ -14,6 +14,11 @@ from .node_kinds import aten, value_of
 _BY_MEMORY = {aten.as_strided.default, aten.view.dtype, aten.view_as_complex.default}
 
 
+def depends_on_memory(node: Node) -> bool:
+    """Its value depends on how its argument lies in memory."""
+    return node.target in _BY_MEMORY
+
+
 def as_compiled(node: Node, args: Any, symbols: Mapping[str, Any]) -> Any:
     """The arguments of an operator that depends on the layout, the first laid out as the compiler had it."""
     source = node.args[0] if node.args else None

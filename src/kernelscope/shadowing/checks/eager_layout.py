@@ -1,0 +1,97 @@
+"""Whether an operator gives another result for the memory layout that Inductor chose than for eager's.
+
+The reference of a launch is computed from the tensors that the launch has. If an operator mishandles their
+strides, it does so in the reference too. So the inputs are also laid out as eager would have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from kernelscope.shadowing.reference.evaluate import CannotEvaluate, Reference
+from kernelscope.shadowing.reference.graph_walk import concrete_sizes
+from kernelscope.shadowing.reference.layouts import depends_on_memory
+from kernelscope.shadowing.reference.node_kinds import value_of
+from kernelscope.shadowing.reference.rounding import coarsest_eps
+
+from .judge import Verdict, judge
+
+
+class EagerLayout:
+    """The inputs of one launch, as eager would have them, and what its operators make of them."""
+
+    def __init__(self, order: Sequence[Node], inputs: Mapping[Node, Any], symbols: Mapping[str, Any]) -> None:
+        self._order = order
+        self._changed = {} if any(map(depends_on_memory, order)) else _laid_out(inputs, symbols)
+        self._inputs = dict(inputs) | {node: value for node, value, _ in self._changed.values()}
+
+    def differences(
+        self, reference: Reference, eager: Mapping[Node, Any], outputs: Sequence[Node]
+    ) -> Iterator[tuple[Node, Verdict]]:
+        """The outputs that depend on the layout by more than rounding explains."""
+        if not self._changed:
+            return
+        order, inputs, eps = self._order, self._inputs, coarsest_eps(self._order, [])
+        try:
+            expected = reference.same(order, inputs)
+        except CannotEvaluate:  # for the layout at hand it could be
+            return
+        generator = torch.Generator().manual_seed(0)
+        for node in outputs:
+            made, other = eager.get(node), expected.get(node)
+            if not isinstance(made, torch.Tensor) or not isinstance(other, torch.Tensor):
+                continue
+
+            def wide(node: Node = node) -> torch.Tensor:
+                found: torch.Tensor = reference.double(order, inputs)[node]
+                return found
+
+            def jittered(node: Node = node) -> torch.Tensor:
+                found: torch.Tensor = reference.jittered(order, inputs, generator)[node]
+                return found
+
+            try:
+                verdict = judge(made, other, wide, jittered, eps)
+            except CannotEvaluate:
+                continue  # the launch itself is not judged then, and that is reported
+            if verdict.is_wrong:
+                verdict.reason = self._reason()
+                yield node, verdict
+
+    def _reason(self) -> str:
+        name, (_, value, strides) = next(iter(self._changed.items()))
+        eager = list(value.stride())
+        chosen = f"the strides {list(strides)} that Inductor chose for {name}"
+        return f"the operator gives another result for {chosen} than for those of eager, {eager}"
+
+
+def _laid_out(
+    inputs: Mapping[Node, Any], symbols: Mapping[str, Any]
+) -> dict[str, tuple[Node, torch.Tensor, tuple[int, ...]]]:
+    """By name: inputs whose strides differ from eager's, laid out as in eager, and the strides they have."""
+    found = {}
+    for node, value in inputs.items():
+        fake = value_of(node)
+        if not isinstance(fake, torch.Tensor) or not isinstance(value, torch.Tensor):
+            continue
+        if fake.layout is not torch.strided or value.layout is not torch.strided:
+            continue
+        try:
+            sizes, strides = concrete_sizes(fake.shape, symbols), concrete_sizes(fake.stride(), symbols)
+        except KeyError:  # an unknown size
+            continue
+        if sizes != tuple(value.shape) or not value.numel() or _same(sizes, strides, value.stride()):
+            continue
+        if any(n > 1 and step == 0 for n, step in zip(sizes, strides, strict=True)):
+            continue  # expanded: it cannot be written to
+        other = torch.empty_strided(sizes, strides, dtype=value.dtype, device=value.device)
+        found[node.name] = node, other.copy_(value), value.stride()
+    return found
+
+
+def _same(sizes: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
+    return all(n < 2 or a == b for n, a, b in zip(sizes, one, other, strict=True))

@@ -1,0 +1,73 @@
+"""An operator that mishandles a layout which Inductor chose is named, though eager mishandles it too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import kernelscope
+
+X = torch.randn(5, 5, generator=torch.Generator().manual_seed(1))
+LONG = torch.randn(5, 5, 6, generator=torch.Generator().manual_seed(2))
+
+
+def _operator(name: str, compute: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Inductor may choose the layout of its argument."""
+
+    @torch.library.custom_op(name, mutates_args=(), tags=(torch.Tag.flexible_layout,))
+    def operator(x: torch.Tensor) -> torch.Tensor:
+        return compute(x)
+
+    @operator.register_fake
+    def _(x: torch.Tensor) -> torch.Tensor:
+        return x.new_empty(x.shape)
+
+    return operator
+
+
+def takes_it_for_contiguous(x: torch.Tensor) -> torch.Tensor:
+    return x.as_strided(x.shape, (x.shape[1], 1)) * 1.0
+
+
+@pytest.fixture(scope="module")
+def rows() -> Callable[..., torch.Tensor]:
+    return _operator("kernelscope_layouts::rows", takes_it_for_contiguous)
+
+
+@pytest.fixture(scope="module")
+def any_rows() -> Callable[..., torch.Tensor]:
+    return _operator("kernelscope_layouts::any_rows", lambda x: (x * 1.0).contiguous())
+
+
+PROGRAMS: dict[str, Callable[..., torch.Tensor]] = {
+    "pointwise": lambda of: of(X.t().contiguous() + 1),
+    "copy": lambda of: of(X.t().clone(memory_format=torch.contiguous_format)),
+    "product": lambda of: of((X.t() @ LONG[..., 0]).t().contiguous()),
+    "sum": lambda of: of(LONG.permute(2, 1, 0).sum(0)),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_mishandled_layout_is_named(name: str, rows: Callable[..., torch.Tensor]) -> None:
+    program = lambda: PROGRAMS[name](rows)  # noqa: E731
+    expected = program()
+    torch._dynamo.reset()
+    with kernelscope.shadow() as result:
+        made = torch.compile(program)()
+    assert not torch.allclose(made, expected), "Inductor chose eager's layout"
+    culprit = result.culprit
+    assert culprit is not None, str(result)
+    assert (culprit.verdict, culprit.kernel_name) == ("wrong-kernel", "kernelscope_layouts.rows.default")
+    assert "strides [1, 5] that Inductor chose" in culprit.reason
+    assert len(result.culprits) == 1
+
+
+def test_a_layout_that_is_handled_is_fine(any_rows: Callable[..., torch.Tensor]) -> None:
+    torch._dynamo.reset()
+    with kernelscope.shadow() as result:
+        for program in PROGRAMS.values():
+            torch.compile(lambda p=program: p(any_rows))()  # type: ignore[misc]
+    assert not result, str(result)
+    assert result.status == 0
