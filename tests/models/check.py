@@ -53,6 +53,7 @@ class Outcome:
     failures: list[str] = field(default_factory=list)  # of kernelscope
     problem: str = ""
     notes: list[str] = field(default_factory=list)
+    varying: int = 0  # results that differ between two bare executions
     changed_by_recording: list[str] = field(default_factory=list)
     changed_by_shadow: list[str] = field(default_factory=list)
     error: str = ""  # the program itself ended here
@@ -125,23 +126,39 @@ def check(model: Model, mode: Mode, device: str = "cpu") -> Outcome:
     with torch._dynamo.config.patch(**model.dynamo):
         torch._dynamo.reset()
         program = Program(model, mode, device)
-        bare = program.run()
+        first = bare = program.run()
+        varying = differing(bare, program.run())  # on a GPU, where atomic additions come in any order
         with kernelscope.record(values="hash"):
-            outcome.changed_by_recording = differing(bare, program.run())
+            recorded = program.run()
         torch._dynamo.reset()
         with kernelscope.shadow() as result:
-            shadowed = Program(model, mode, device).run()
+            program = Program(model, mode, device)
+            shadowed = program.run()
+        if device == "cuda":  # Triton chooses configs by timing: the other program may round differently
+            bare = program.run()
+            varying += differing(bare, program.run())
         torch._dynamo.reset()
-    outcome.changed_by_shadow = differing(bare, shadowed)
+    outcome.varying = len({*varying})
+    outcome.changed_by_recording = [name for name in differing(first, recorded) if name not in varying]
+    outcome.changed_by_shadow = [name for name in differing(bare, shadowed) if name not in varying]
     counts = result.counts
     outcome.launches, outcome.buffers, outcome.graphs = counts.launches, counts.buffers, counts.graphs
     outcome.judged = counts.shares
-    outcome.alarms = ["\n".join(culprit.lines()) for culprit in result.culprits]
-    outcome.failures = [f"{each.where}: {each.error}\n{each.trace}" for each in result.failures]
-    outcome.unjudged = {f"{u.kernel_name} {u.argument}: {u.reason}": u.times for u in result.unchecked}
+    found = result.to_dict()
+    outcome.alarms = [_alarm(culprit) for culprit in found["culprits"]]
+    outcome.failures = [f"{each['where']}: {each['traceback']}" for each in found["failures"]]
+    outcome.unjudged = {
+        f"{each['kernel_name']} {each['argument']}: {each['reason']}": each["times"]
+        for each in found["unchecked"]
+    }
     outcome.problem, outcome.notes = result.problem, result.notes
     outcome.seconds = time.perf_counter() - start
     return outcome
+
+
+def _alarm(culprit: dict[str, Any]) -> str:
+    named = f"{culprit['verdict']}: {culprit['kernel_name']} {culprit['argument']} {culprit['buffer']}"
+    return f"{named}: {culprit['reason']} (of {culprit['node']}, {culprit['nodes']}, {culprit['numbers']})"
 
 
 def differing(expected: Digests, found: Digests) -> list[str]:
