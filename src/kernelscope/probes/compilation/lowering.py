@@ -10,6 +10,8 @@ from typing import Any
 
 from kernelscope.probes.patching import Patch, PatchSet
 
+from .lowering_patterns import APPLY, noting_matches
+
 _COMPILE = "torch._inductor.graph:GraphLowering._compile_to_module"
 
 
@@ -26,6 +28,9 @@ class LoweredGraph:
     copies: dict[str, str] = field(default_factory=dict)  # by buffer: what it is a copy of
     inputs: dict[str, Any] | None = None  # by variable: the placeholder; None: each has its own name
     views: dict[str, Any] = field(default_factory=dict)  # by variable that is made without a launch
+    late: dict[str, tuple[Any, tuple[str, ...]]] = field(
+        default_factory=dict
+    )  # that a loop changes: its bodies
     same: dict[Any, tuple[Any, ...]] = field(default_factory=dict)  # by node: others with the same value
     inner: dict[str, LoweredGraph] = field(default_factory=dict)  # by function: bodies of branches and loops
     problems: list[str] = field(default_factory=list)
@@ -36,7 +41,7 @@ class Lowerings(PatchSet):
 
     def __init__(self, emit: Callable[[LoweredGraph], None]) -> None:
         self._emit = emit
-        super().__init__(Patch(_COMPILE, self._around))
+        super().__init__(Patch(_COMPILE, self._around), Patch(APPLY, noting_matches))
 
     def _around(self, original: Any) -> Any:
         def compile_to_module(lowering: Any) -> Any:
@@ -71,13 +76,12 @@ def _lowered(lowering: Any, path: str) -> LoweredGraph:
 
 def _add_bodies(graph: LoweredGraph, lowering: Any) -> None:
     """Branches and bodies of loops: graphs of their own, that the same wrapper has as functions."""
-    from torch._inductor.ir import MultiOutput, Subgraph
+    from torch._inductor.ir import MultiOutput
 
     results: set[str] = set()
     for operation in lowering.operations:
-        parts = [part for part in vars(operation).values() if isinstance(part, Subgraph)]
-        bodies = [part.graph for part in parts if part.graph is not None and part.graph.name]
-        if bodies and hasattr(operation, "outputs"):
+        bodies = list(_bodies_of(operation))
+        if bodies:
             results.add(operation.get_name())
         for body in bodies:
             if body.name not in graph.inner and getattr(body, "scheduler", None) is not None:
@@ -86,10 +90,25 @@ def _add_bodies(graph: LoweredGraph, lowering: Any) -> None:
                 names = dict(zip(body.graph_input_names, inputs, strict=True))
                 graph.inner[body.name] = replace(inner, inputs=names)
                 graph.problems.extend(inner.problems)
+        for written in getattr(operation, "mutation_outputs", None) or ():
+            name = graph.mutates.get(written.get_name(), "")
+            if bodies and name in graph.nodes:  # a loop writes to it, and it is one of the results
+                graph.late[name] = graph.nodes[name], tuple(body.name for body in bodies)
     for name, buffer in lowering.name_to_buffer.items():
-        maker: Any = buffer.inputs[0] if isinstance(buffer, MultiOutput) else None
-        if maker is not None and maker.get_name() in results and name in graph.nodes:
+        maker: Any = buffer.inputs[0] if isinstance(buffer, MultiOutput) else buffer
+        if maker.get_name() in results and name in graph.nodes:
             graph.views[name] = graph.nodes[name]
+
+
+def _bodies_of(operation: Any) -> Iterator[Any]:
+    """The graphs that an operation executes: of branches and loops, or one that stands for a template."""
+    from torch._inductor.graph import GraphLowering
+    from torch._inductor.ir import Subgraph
+
+    for part in vars(operation).values():
+        body = part.graph if isinstance(part, Subgraph) else part
+        if isinstance(body, GraphLowering) and body.name:
+            yield body
 
 
 # -- what lowering does not write down -----------------------------------------------------------------

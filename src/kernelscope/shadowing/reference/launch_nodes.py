@@ -182,9 +182,7 @@ class _Search:
                 self._found[target] = Output(target, "result", origins[0], None, is_guess=True)
             elif node is None and target in text.returned:
                 nodes.unchecked.append((target, "the FX node of what it returns is unknown"))
-            elif node is None:
-                nodes.pieces.append(target)
-            elif _leaves_out_the_bias(node, self._launch):
+            elif node is None or _leaves_out_the_bias(node, self._launch):
                 nodes.pieces.append(target)
             else:
                 self._found[target] = Output(target, "result", node, None)
