@@ -10,9 +10,9 @@ from typing import Any
 
 from kernelscope.probes.patching import Patch, PatchSet
 
-from .lowering_patterns import APPLY, noting_matches
-
 _COMPILE = "torch._inductor.graph:GraphLowering._compile_to_module"
+_APPLY = "torch._inductor.pattern_matcher:LoweringPatternEntry.apply"
+_PATTERN = "kernelscope_pattern"  # in a node's meta
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Lowerings(PatchSet):
 
     def __init__(self, emit: Callable[[LoweredGraph], None]) -> None:
         self._emit = emit
-        super().__init__(Patch(_COMPILE, self._around), Patch(APPLY, noting_matches))
+        super().__init__(Patch(_COMPILE, self._around), Patch(_APPLY, _noting_matches))
 
     def _around(self, original: Any) -> Any:
         def compile_to_module(lowering: Any) -> Any:
@@ -182,3 +182,60 @@ def _items_of_results(lowering: Any, known: Mapping[str, Any]) -> Iterator[tuple
         found = [n for n in maker.users if n.target is operator.getitem and n.args[1] == wanted]
         if len(found) == 1:
             yield name, found[0]
+
+
+# -- patterns that are lowered as one operation ----------------------------------------------------------
+
+
+def _noting_matches(original: Any) -> Any:
+    """Notes the matched nodes with the node that replaces them, before they are erased.
+
+    Inductor puts a function of its own in place of mm(a, b) + mm(c, d), which only its lowering can call.
+    """
+
+    def apply(entry: Any, match: Any, graph: Any, node: Any) -> Any:
+        before = set(graph.nodes)
+        try:
+            found = _matched(match.nodes, match.output_node())
+        except Exception:  # what it stood for stays unknown, which is reported where it is needed
+            found = None
+        done = original(entry, match, graph, node)
+        if found is not None:
+            for new in graph.nodes:
+                places = None if new in before else _places(new, found[1])
+                if places is not None:
+                    new.meta[_PATTERN] = found[0], places
+        return done
+
+    return apply
+
+
+def replaced_nodes(node: Any) -> tuple[Any, list[int]] | None:
+    """The graph of what this node replaced, and which of its flat arguments are the inputs; None: unknown."""
+    found: tuple[Any, list[int]] | None = node.meta.get(_PATTERN)
+    return found
+
+
+def _matched(nodes: Any, output: Any) -> tuple[Any, list[Any]]:
+    """These nodes as a graph of their own, and the nodes that it is given."""
+    from torch.fx import Graph
+
+    inside = set(nodes)
+    graph, copies, inputs = Graph(), dict[Any, Any](), list[Any]()
+    for node in [n for n in output.graph.nodes if n in inside]:
+        for given in node.all_input_nodes:
+            if given not in copies:
+                copies[given] = graph.placeholder(given.name)
+                copies[given].meta.update(given.meta)
+                inputs.append(given)
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+    graph.output(copies[output])
+    return graph, inputs
+
+
+def _places(node: Any, inputs: list[Any]) -> list[int] | None:
+    """Where these are among the flat arguments of a node; None: one of them is not."""
+    from torch.utils._pytree import tree_leaves
+
+    given = {id(leaf): i for i, leaf in enumerate(tree_leaves((node.args, node.kwargs)))}
+    return [given[id(each)] for each in inputs] if all(id(each) in given for each in inputs) else None

@@ -17,7 +17,7 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_map
 
-from kernelscope.probes.compilation.lowering_patterns import replaced_nodes
+from kernelscope.probes.compilation.lowering import replaced_nodes
 
 from .flex_attention import flex, is_flex
 from .graph_walk import concrete_sizes
