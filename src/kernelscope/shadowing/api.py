@@ -10,8 +10,8 @@ import torch
 
 from kernelscope.compiler_control.forced_settings import without_caches
 from kernelscope.probes.bus import BUS
-from kernelscope.probes.compilation.fx_stages import FxStages
 from kernelscope.probes.compilation.lowering import Lowerings
+from kernelscope.probes.compiler_steps.fx_stages import FxStages
 from kernelscope.probes.dynamo.compiled_regions import CompiledRegions
 from kernelscope.probes.gcu.lowering import GcuLowerings
 from kernelscope.probes.probe_list import PROBES, Probe

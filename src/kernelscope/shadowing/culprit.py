@@ -29,6 +29,7 @@ class Culprit:
     buffer: str = ""  # the wrapper's name for it
     node: str = ""  # the FX node whose value it should be
     nodes: tuple[str, ...] = ()  # what the kernel computes it from, and how
+    pattern: str = ""  # of a compiler pass: the pattern that was applied, and where it is defined
     joined: tuple[str, ...] = ()  # other kernels that the same value went through
     phase: str = ""
     graph: str = ""

@@ -14,18 +14,17 @@ import torch
 
 from kernelscope.events import Finding, GraphCall
 from kernelscope.probes.bus import BUS
-from kernelscope.probes.compilation.fx_stages import Stage
 from kernelscope.probes.compilation.lowering import LoweredGraph
+from kernelscope.probes.compiler_steps.fx_stages import Stage
 from kernelscope.probes.gcu.graphs import variables as gcu_variables
 from kernelscope.probes.launch import Capture, Launch
 from kernelscope.probes.listener import Listener
 from kernelscope.probes.python_wrappers.graph_results import GraphResults
-from kernelscope.probes.python_wrappers.shaped_wrapper import DISPATCHER
 from kernelscope.shadowing.checks.launch_check import LaunchCheck, Pending
 from kernelscope.shadowing.checks.memory_check import MemoryCheck
-from kernelscope.shadowing.checks.stage_check import StageCheck
 from kernelscope.shadowing.reference.launch_nodes import LaunchNodes, nodes_of
 from kernelscope.shadowing.regions.region_check import RegionCheck
+from kernelscope.shadowing.steps.steps_check import StepsCheck
 
 from .culprit import Culprit
 from .generator_state import untouched_random_numbers
@@ -76,7 +75,7 @@ class Session(Listener):
         self._nodes: dict[tuple[str, int, int], LaunchNodes] = {}
         self._states: dict[int, GraphCallState] = {}
         self._stages: list[Stage] = []  # since the last graph was lowered
-        self._checks: dict[str, StageCheck] = {}  # by the wrapper's path, until its first graph call
+        self._checks: dict[str, StepsCheck] = {}  # by the wrapper's path, until its first graph call
         self._unfollowed: set[str] = set()
         self._graphs: set[str] = set()
         self._lock = threading.RLock()
@@ -91,7 +90,7 @@ class Session(Listener):
         with self._lock, self._contained("noting a lowered graph"):
             # The backward graph has only its own passes: the joint ones were looked at in the forward graph.
             stages, self._stages = self._stages, []
-            self._checks[graph.path] = StageCheck(stages, graph)
+            self._checks[graph.path] = StepsCheck(stages, graph)
             self._lowered[graph.path] = graph
             self._functions.pop(graph.path, None)
             self._nodes = {key: nodes for key, nodes in self._nodes.items() if key[0] != graph.path}
@@ -132,12 +131,21 @@ class Session(Listener):
                 self._memory.forget(oldest)
             self._states[graph_call.index] = GraphCallState(self._functions[graph.path], graph.name)
             self._memory.begin(graph_call.index)
-            if (check := self._checks.get(graph.path)) is not None and self.checks_all:
-                check.give(inputs)
             if self._wrong is not None:
                 with self.apart():  # copies: a kernel may write to them
                     copies = [v.clone() if isinstance(v, torch.Tensor) else v for v in inputs]
                 self._inputs = {graph_call.index: copies}
+        self._check_steps(graph_call.index, graph.path, inputs)
+
+    def _check_steps(self, graph_call: int, path: str, inputs: Sequence[Any]) -> None:
+        """Once for each graph, before its first launch."""
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            return
+        check = self._checks.pop(path, None)
+        if check is not None and self.checks_all:
+            with self._guarded("compiler steps"):
+                check.run(inputs, self.result)
+                self._report(graph_call, self._states[graph_call], None)
 
     def before(self, launch: Launch) -> Pending | None:
         state = self._states.get(launch.graph_call)
@@ -228,9 +236,6 @@ class Session(Listener):
         if state is not whole and not state.done:
             self._memory.enter(launch.graph_call, state.text.variables)
         state.look_at(alive)
-        check = self._checks.pop(launch.site.file, None)
-        if check is not None and self.checks_all:
-            check.run(alive, state.symbols, self.result)
         key = launch.site.file, launch.site.line, len(state.doubted)
         nodes = self._nodes.get(key)
         if nodes is None:
@@ -277,7 +282,7 @@ def _variables(path: str) -> tuple[dict[str, Any], list[str]]:
         if frame.f_code.co_filename == path:
             found = dict(frame.f_locals) | found  # no name is used in two of its functions, but for `args`
             functions.append(frame.f_code.co_name)
-        elif functions and frame.f_code.co_filename != DISPATCHER:
+        elif functions:
             break
         frame = frame.f_back
     return found, functions

@@ -24,8 +24,8 @@ from kernelscope.compiler_control.switches import CompilerSwitches
 from kernelscope.errors import RunError
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.compilation.compile_settings import defaults_of_changed, values_of
-from kernelscope.probes.compilation.fx_stages import FxStages
 from kernelscope.probes.compilation.lowering import LoweredGraph, Lowerings
+from kernelscope.probes.compiler_steps.fx_stages import FxStages
 from kernelscope.probes.patching import MovedTarget
 from kernelscope.probes.probe_list import PROBES
 from kernelscope.shadowing.eager_launches import EagerSession

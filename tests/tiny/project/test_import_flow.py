@@ -64,7 +64,6 @@ PRIVATE_TORCH = {
     "gcu/lowering/pointwise.py": "torch's rules of type promotion",
     "reduction/capture.py": "real tensors while Dynamo traces",
     "reduction/single_node_search.py": "compiles graphs that are made of fake tensors",
-    "shadowing/checks/stage_check.py": "whether a functorch transform is running",
     "shadowing/generator_state.py": "whether a functorch transform is running",
     "shadowing/reference/evaluate.py": "evaluates graphs without modes",
     "shadowing/reference/node_kinds.py": "Inductor's own operators",
@@ -74,6 +73,10 @@ PRIVATE_TORCH = {
     "shadowing/regions/operator_modes.py": "modes that see each operator",
     "shadowing/regions/region_check.py": "whether a functorch transform is running",
     "shadowing/session.py": "evaluates graphs without modes",
+    "shadowing/steps/blame.py": "a mode that sees each operator",
+    "shadowing/steps/correspondence.py": "whether two tensors share memory",
+    "shadowing/steps/tape.py": "a mode that sees each operator; torch's decompositions",
+    "shadowing/steps/traced_graphs.py": "whether a functorch transform is running",
     "stages/fx_part.py": "values of example inputs, where they are not fake",
     "trials/in_process.py": "how many graphs were compiled",
 }

@@ -13,11 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.fx import Graph, Node
+from torch.fx import Node
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_map
-
-from kernelscope.probes.compilation.lowering import replaced_nodes
 
 from .flex_attention import flex, is_flex
 from .graph_walk import concrete_sizes
@@ -35,21 +33,22 @@ from .node_kinds import (
     is_uninitialised,
     is_user_kernel,
     is_view,
+    makes_whole_numbers,
     named_arguments,
     value_of,
     written_names,
 )
 from .random_numbers import inductor_randint, inductor_random
 from .rounding import WIDE, eps_of, reduction_size, shaken, widen, widened
-from .subgraphs import has_subgraphs, nodes_of_pattern, with_wide_subgraphs
-
-Run = Callable[[Node, Any, Any], Any]  # evaluates a node on its arguments
+from .subgraphs import has_subgraphs, with_wide_subgraphs
 
 _BITS = {torch.ops.aten.view.dtype}
 
 
 class CannotEvaluate(Exception):
     """Why a node has no reference, in a few words."""
+
+    node: Any = None
 
 
 class Reference:
@@ -101,7 +100,7 @@ class Reference:
 
         def shake(node: Node, value: Any) -> Any:
             eps = eps_of(dtype_of(node))
-            if not eps or is_view(node) or is_random(node):
+            if not eps or is_view(node) or is_random(node) or makes_whole_numbers(node):
                 return value
             return shaken(value, 0.5 * eps, generator)
 
@@ -117,21 +116,24 @@ class Reference:
         self,
         order: Sequence[Node],
         inputs: Mapping[Node, Any],
-        run: Run,
+        run: Callable[[Node, Any, Any], Any],
         then: Callable[[Node, Any], Any],
     ) -> dict[Node, Any]:
         values = dict(inputs)
         if not self._writers.isdisjoint(order):  # they write to copies
             values |= {n: _cloned(v) for n, v in values.items() if n in self._in_place.writers}
         for node in order:
-            args, kwargs = self._arguments(node, values)
             try:
+                args, kwargs = self._arguments(node, values)
                 values[node] = then(node, run(node, args, kwargs))
-            except CannotEvaluate:
+            except CannotEvaluate as error:
+                error.node = node
                 raise
             except Exception as error:
                 first = str(error).partition("\n")[0][:200]
-                raise CannotEvaluate(f"{node.target} cannot be evaluated: {first}") from error
+                new = CannotEvaluate(f"{node.target} cannot be evaluated: {first}")
+                new.node = node
+                raise new from error
         return values
 
     def constant(self, node: Node) -> Any:
@@ -205,8 +207,6 @@ class Reference:
         return viewed(target, as_compiled(node, args, self._symbols), kwargs)
 
     def _other(self, node: Node, target: Any, args: Any, kwargs: Any) -> Any:
-        if (replaced := replaced_nodes(node)) is not None:
-            return self._replaced(replaced, args, kwargs, self._plain)
         if is_flex(node):
             with torch.utils._python_dispatch._disable_current_modes():
                 return flex(node, args)
@@ -218,10 +218,6 @@ class Reference:
             return kwargs["kwargs"] if is_user_kernel(node) else result
         return target(*args, **kwargs)
 
-    def _replaced(self, replaced: tuple[Graph, list[int]], args: Any, kwargs: Any, run: Run) -> Any:
-        order, inputs, result = nodes_of_pattern(replaced, args, kwargs)
-        return self._run(order, inputs, run, lambda node, value: value)[result]
-
     def _wide(self, node: Node, args: Any, kwargs: Any) -> Any:
         target: Any = node.target
         if is_copy(node) and node not in self._writers:
@@ -230,8 +226,6 @@ class Reference:
             return args[0][args[1]]
         if is_random(node):
             return widen(self._random(target, args, kwargs))
-        if (replaced := replaced_nodes(node)) is not None:
-            return self._replaced(replaced, args, kwargs, self._wide)
         if has_subgraphs((args, kwargs)):
             args, kwargs = with_wide_subgraphs((args, kwargs))
         elif target in _BITS or getattr(target, "namespace", "") not in ("aten", "prims"):

@@ -23,6 +23,11 @@ _RESHAPES = {
     aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.alias.default, aten.detach.default,
 }  # fmt: skip
 
+_WHOLE = {
+    aten.round, aten.floor, aten.ceil, aten.trunc, aten.sign,
+    prims.round, prims.floor, prims.ceil, prims.trunc,
+}  # fmt: skip
+
 
 def value_of(node: Node) -> Any:
     """The fake value that the compiler had for it."""
@@ -82,6 +87,11 @@ def is_view(node: Node) -> bool:
     if schema is None or schema.is_mutable:
         return False
     return any(a.alias_info is not None for a in schema.arguments) or node.target in _RESHAPES
+
+
+def makes_whole_numbers(node: Node) -> bool:
+    """Rounds to integers, which are exact."""
+    return getattr(node.target, "overloadpacket", None) in _WHOLE
 
 
 def reshaped(node: Node) -> Node | None:

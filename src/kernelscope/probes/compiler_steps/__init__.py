@@ -1,0 +1,1 @@
+"""The graphs between the steps of the compiler, and what its parts are called."""

@@ -1,0 +1,1 @@
+"""Every step of the compiler, compared with the one before."""

@@ -1,0 +1,106 @@
+"""Random numbers on both sides of a step: the same ones are given to both.
+
+`aten.rand` in the joint graph becomes `prims.inductor_random` of a seed, so the n-th draw of one graph
+belongs to the n-th of the other, where kind and size agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from kernelscope.shadowing.reference.graph_walk import concrete_shape
+from kernelscope.shadowing.reference.node_kinds import RANDINT, RANDOM, SEEDS, aten, is_given, value_of
+
+Drawn = dict[str, Any]  # by the name of the node
+_KINDS = {"rand": "rand", "rand_like": "rand", "randn": "randn", "randn_like": "randn"}
+_INTEGERS = ("randint", "randint_like", "randperm")
+
+
+def pair(old: GraphModule, new: GraphModule, symbols: Mapping[str, Any]) -> tuple[Drawn, Drawn]:
+    """The numbers that each side draws; what has no counterpart is missing, and not evaluated."""
+    olds, news = drawing_nodes(old), drawing_nodes(new)
+    drawn: tuple[Drawn, Drawn] = {}, {}
+    generator = torch.Generator().manual_seed(2)
+    for kind in ("seeds", "rand", "randn", "integers"):
+        ours, theirs = ([n for n in nodes if _kind(n) == kind] for nodes in (olds, news))
+        if kind != "seeds" and not _is_of_seeds(ours) and not _is_of_seeds(theirs):
+            pass  # drawn without a seed on both sides
+        elif kind != "seeds" and _is_of_seeds(ours) == _is_of_seeds(theirs):
+            continue  # computed from the seeds on both sides
+        if len(ours) != len(theirs):
+            continue
+        for one, other in zip(ours, theirs, strict=True):
+            value = _value(one, kind, symbols, generator)
+            if value is not None and _shape(one, symbols) == _shape(other, symbols):
+                drawn[0][one.name], drawn[1][other.name] = value, value.to(value_of(other).dtype)
+    return drawn
+
+
+def draws_unknown(node: Node) -> bool:
+    """Whether it draws random numbers from a state of its own."""
+    is_hidden = "rng_state" in str(getattr(node.target, "_name", ""))
+    return is_hidden or is_given(node) or node.target is aten.bernoulli.p
+
+
+def draws(graph: GraphModule) -> bool:
+    return any(draws_unknown(node) or _kind(node) for node in graph.graph.nodes)
+
+
+def drawing_nodes(graph: GraphModule) -> list[Node]:
+    return [node for node in graph.graph.nodes if _kind(node)]
+
+
+def _kind(node: Node) -> str:
+    if node.target is SEEDS:
+        return "seeds"
+    if node.target is RANDOM:
+        return "randn" if node.args[2] == "randn" else "rand"
+    if node.target is RANDINT:
+        return "integers"
+    return kind_of_draw(node.target)
+
+
+def kind_of_draw(target: Any) -> str:
+    """Of an operator whose numbers depend on nothing but the generator; else empty."""
+    if getattr(target, "namespace", "") != "aten":
+        return ""
+    name = str(getattr(target.overloadpacket, "__name__", ""))
+    return _KINDS.get(name) or ("integers" if name in _INTEGERS else "")
+
+
+def _is_of_seeds(nodes: Sequence[Node]) -> bool:
+    return any(node.target in (RANDOM, RANDINT) for node in nodes)
+
+
+def _shape(node: Node, symbols: Mapping[str, Any]) -> tuple[int, ...] | None:
+    fake = value_of(node)
+    try:
+        return concrete_shape(fake, symbols) if isinstance(fake, torch.Tensor) else None
+    except KeyError:  # a size that is not known
+        return None
+
+
+def _value(node: Node, kind: str, symbols: Mapping[str, Any], generator: torch.Generator) -> Any:
+    fake, shape = value_of(node), _shape(node, symbols)
+    if shape is None:
+        return None
+    if kind == "seeds":
+        made = torch.randint(0, 1 << 31, shape, generator=generator)
+    elif kind == "integers":
+        bounds = [part for part in node.args if isinstance(part, int)]
+        if not bounds or any(isinstance(part, Node) for part in node.args[1:]):
+            return None
+        name = str(node.target)
+        if "randperm" in name:
+            made = torch.randperm(bounds[0], generator=generator)
+        else:
+            low, high = (bounds[0], bounds[1]) if len(bounds) > 1 and "low" in name else (0, bounds[0])
+            low, high = (bounds[0], bounds[1]) if node.target is RANDINT else (low, high)
+            made = torch.randint(low, high, shape, generator=generator)
+    else:
+        made = (torch.randn if kind == "randn" else torch.rand)(shape, generator=generator)
+    return made.to(fake.dtype).to(fake.device)

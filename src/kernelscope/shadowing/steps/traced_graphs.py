@@ -1,0 +1,172 @@
+"""Running a graph that Dynamo traced, in eager, on copies of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+from torch.utils._pytree import tree_flatten
+
+from kernelscope.probes.compiler_steps.fx_stages import Traced
+from kernelscope.shadowing.checks.judge import Verdict, judge
+from kernelscope.shadowing.reference.evaluate import CannotEvaluate
+from kernelscope.shadowing.reference.rounding import eps_of
+from kernelscope.shadowing.regions.copies import Snapshot
+from kernelscope.shadowing.regions.operator_modes import Wide
+
+from .difference import Compared, Difference
+
+
+@dataclass(slots=True)
+class TracedRun:
+    """What one execution left."""
+
+    results: list[Any]
+    inputs: list[Any]  # as they are afterwards
+    leaves: list[torch.Tensor | None]  # by input: what to differentiate by
+    own: dict[str, torch.Tensor]  # parameters and buffers of the graph itself, as they were afterwards
+
+    def gradients(
+        self, outputs: Sequence[Any], tangents: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor | None]:
+        """By input."""
+        found: list[torch.Tensor | None] = [None] * len(self.leaves)
+        wanted = [(i, leaf) for i, leaf in enumerate(self.leaves) if leaf is not None]
+        pairs = [(o, t) for o, t in zip(outputs, tangents, strict=True) if o.requires_grad]
+        if wanted and pairs:
+            with torch.enable_grad():
+                made = torch.autograd.grad(
+                    [o for o, _ in pairs], [leaf for _, leaf in wanted], [t for _, t in pairs],
+                    allow_unused=True,
+                )  # fmt: skip
+            for (i, _), gradient in zip(wanted, made, strict=True):
+                found[i] = gradient
+        return found
+
+
+def run_traced(
+    graph: GraphModule,
+    inputs: Snapshot,
+    traced: Traced,
+    *,
+    mode: Any = None,
+    wide: bool = False,
+    around: Callable[[Any], Any] | None = None,
+) -> TracedRun:
+    """With the same random numbers each time, and with gradients and autocast as when it was compiled."""
+    run: Any = torch.fx.Interpreter(graph).run
+    run = around(run) if around is not None else run
+    copied = inputs.fresh(wide=wide, differentiates=traced.has_grad)
+    devices = sorted({v.device.index for v in copied.values if isinstance(v, torch.Tensor) and v.is_cuda})
+    functorch = torch._C._functorch
+    depth = functorch.get_dynamic_layer_stack_depth()
+    with ExitStack() as stack:
+        stack.enter_context(_seeded(devices))
+        stack.enter_context(torch.set_grad_enabled(traced.has_grad))
+        for device, dtype in traced.autocast:
+            stack.enter_context(torch.autocast(device, dtype=dtype))
+        if mode is not None:
+            stack.enter_context(mode)
+        try:
+            with _own_tensors(graph) as own:
+                result = run(*copied.values)
+        except Exception as error:
+            first = str(error).partition("\n")[0][:200]
+            raise CannotEvaluate(f"the traced graph cannot be run: {first}") from error
+        finally:  # a transform (torch.func) that was entered in the graph, and not left
+            functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+    return TracedRun(tree_flatten(result)[0], copied.values, copied.leaves, own)
+
+
+@contextmanager
+def _seeded(devices: Sequence[int]) -> Iterator[None]:
+    # Not torch.manual_seed: it would seed every GPU, of which only those here are put back.
+    with torch.random.fork_rng(devices=devices):
+        for generator in (torch.default_generator, *(torch.cuda.default_generators[i] for i in devices)):
+            generator.manual_seed(0)
+        yield
+
+
+@contextmanager
+def _own_tensors(graph: GraphModule) -> Iterator[dict[str, torch.Tensor]]:
+    """Puts parameters and buffers of the graph itself back as they were; gives what they had become."""
+    tensors = {**dict(graph.named_parameters()), **dict(graph.named_buffers())}
+    kept = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+    after: dict[str, torch.Tensor] = {}
+    try:
+        yield after
+    finally:
+        with torch.no_grad():
+            for name, tensor in tensors.items():
+                after[name] = tensor.detach().clone()
+                if not torch.equal(tensor, kept[name]):
+                    tensor.copy_(kept[name])
+
+
+def snapshot_of(values: Sequence[Any], traced: Traced) -> Snapshot:
+    """Of the inputs in the order of the traced graph."""
+    return Snapshot([_as_traced(value, fake) for value, fake in zip(values, traced.inputs, strict=True)])
+
+
+def _as_traced(value: Any, fake: Any) -> Any:
+    """Requires a gradient where it did when the graph was compiled."""
+    if not isinstance(value, torch.Tensor) or not isinstance(fake, torch.Tensor):
+        return value
+    if value.requires_grad == fake.requires_grad and value.is_leaf == fake.is_leaf:
+        return value
+    plain = value.detach()
+    if not fake.requires_grad:
+        return plain
+    with torch.enable_grad():
+        leaf = plain.requires_grad_()
+        return leaf if fake.is_leaf else leaf.view_as(leaf)
+
+
+def compare_traced(old: GraphModule, new: GraphModule, inputs: Snapshot, traced: Traced) -> Compared:
+    """Two versions of a traced graph: what they return and write to their inputs."""
+    first, second = run_traced(old, inputs, traced), run_traced(new, inputs, traced)
+    found, generator = Compared(), torch.Generator().manual_seed(0)
+    if len(first.results) != len(second.results):
+        verdict = Verdict(True, reason=f"{len(second.results)} outputs instead of {len(first.results)}")
+        found.difference = Difference("output *", "", verdict)
+        return found
+    names = [f"output {i}" for i in range(len(first.results))]
+    names += [f"input {i}" for i in range(len(first.inputs))]
+
+    def wide(index: int, generator: torch.Generator | None) -> torch.Tensor:
+        run = run_traced(old, inputs, traced, mode=Wide(generator), wide=True)
+        value: torch.Tensor = [*run.results, *run.inputs][index].detach()
+        return value
+
+    pairs = zip([*first.results, *first.inputs], [*second.results, *second.inputs], strict=True)
+    for index, (name, (one, other)) in enumerate(zip(names, pairs, strict=True)):
+        if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
+            if type(one) is not type(other) or (isinstance(one, int | float) and one != other):
+                found.difference = Difference(name, "", Verdict(True, reason=f"it is {other}, not {one}"))
+                return found
+            continue
+        found.count += 1
+        if (one.shape, one.dtype) != (other.shape, other.dtype):
+            kinds = [f"{t.dtype}{list(t.shape)}" for t in (one, other)]
+            found.difference = Difference(name, "", Verdict(True, reason=f"it is {kinds[1]}, not {kinds[0]}"))
+            return found
+        eps = max((eps_of(t.dtype) for t in (*first.results, *first.inputs) if torch.is_tensor(t)), default=0)
+        try:
+            verdict = judge(
+                other.detach(),
+                one.detach(),
+                lambda i=index: wide(i, None),  # type: ignore[misc]
+                lambda i=index: wide(i, generator),  # type: ignore[misc]
+                eps or eps_of(torch.float32),
+            )
+        except CannotEvaluate as error:
+            found.left_out[name] = str(error)
+            continue
+        if verdict.is_wrong:
+            found.difference = Difference(name, "", verdict)
+            return found
+    return found
