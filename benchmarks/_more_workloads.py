@@ -23,11 +23,9 @@ class LlamaBlock(nn.Module):
             nn.Linear(width, 3 * width, bias=False),
             nn.Linear(width, width, bias=False),
         )
-        self.gate, self.up = (
-            nn.Linear(width, 8 * width // 3, bias=False),
-            nn.Linear(width, 8 * width // 3, bias=False),
-        )
-        self.down = nn.Linear(8 * width // 3, width, bias=False)
+        hidden = -(-8 * width // 3 // 64) * 64  # a multiple, as everywhere
+        self.gate, self.up = nn.Linear(width, hidden, bias=False), nn.Linear(width, hidden, bias=False)
+        self.down = nn.Linear(hidden, width, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, length, width = x.shape

@@ -16,9 +16,9 @@ from .cpu import stats as cpu_stats
 from .cuda import engine as cuda
 from .cuda import stats as cuda_stats
 from .definition import MASK64
-from .host_log import NO_NUMBERS, HostLog
+from .host_log import HostLog
 from .log import DeviceLog, Rows
-from .stats import ROW_LENGTH, Stats
+from .stats import NO_NUMBERS, ROW_LENGTH, Stats, StatsRow
 from .torch_bits import missing_memory, quiet, reason_against, why_not
 from .user_functions import HashFailure, call, name_of
 
@@ -290,8 +290,8 @@ class Fingerprinter:
         with quiet(), self._lock:
             return None if slot in self._doubted and log.is_blank(row) else log.stats(row)
 
-    def read_many(self, start: Slot, stop: Slot) -> tuple[list[int], list[Stats | None]] | None:
-        """The bits (signed) and statistics of neighbouring slots; None where they have to be read one by one.
+    def read_many(self, start: Slot, stop: Slot) -> tuple[list[int], list[StatsRow]] | None:
+        """The bits (signed) and statistics of neighbouring slots; None where each has to be read by itself.
 
         May wait for the device.
         """

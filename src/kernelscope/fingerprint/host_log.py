@@ -5,9 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from .stats import ROW_LENGTH, Stats
-
-NO_NUMBERS = -1  # stands for the number of elements where the dtype has no statistics
+from .stats import NO_NUMBERS, ROW_LENGTH, Stats, StatsRow
 
 
 class HostLog:
@@ -62,8 +60,11 @@ class HostLog:
         first = self._place(rows.start)
         return array("q", self._bits[first : first + len(rows)].tobytes()).tolist()
 
-    def many_stats(self, rows: range) -> list[Stats | None]:
-        return [self.stats(row) for row in rows]
+    def many_stats(self, rows: range) -> list[StatsRow]:
+        first = self._place(rows.start)
+        values = self._stats[first * ROW_LENGTH : (first + len(rows)) * ROW_LENGTH].tolist()
+        several = (values[i : i + ROW_LENGTH] for i in range(0, len(values), ROW_LENGTH))
+        return list(zip(several, self._numels[first : first + len(rows)], strict=True))
 
     def is_blank(self, row: int) -> bool:
         """Whether nothing was written into this row, which was reserved."""

@@ -19,8 +19,7 @@ from kernelscope.fingerprint.cuda.stats_batches import words_of_records
 
 from .chunks import Chunk, during_captures, pool
 from .definition import MASK64, MIX_FIRST, MIX_SECOND, SHIFT_FIRST, SHIFT_SECOND, mix
-from .host_log import NO_NUMBERS
-from .stats import ROW_LENGTH, Stats
+from .stats import NO_NUMBERS, ROW_LENGTH, Stats, StatsRow
 from .torch_bits import quiet
 
 CHUNK_ROWS = 8192
@@ -240,19 +239,14 @@ class DeviceLog:
             found += words.view(numpy.int64).tolist()
         return found
 
-    def many_stats(self, rows: range) -> list[Stats | None]:
-        if self._stats is None:
-            return [None] * len(rows)
-        found: list[Stats | None] = []
+    def many_stats(self, rows: range) -> list[StatsRow]:
+        assert self._stats is not None
+        found: list[StatsRow] = []
         for piece in pieces(rows):
             at = piece.start % CHUNK_ROWS
             numels = self._numels[piece.start // CHUNK_ROWS][at : at + len(piece)]
             values = self._on_host(self._stats, piece.stop - 1).view(-1, ROW_LENGTH)
-            several = values.narrow(0, at, len(piece)).tolist()
-            found += [
-                None if numel == NO_NUMBERS else Stats.from_row(row, numel)
-                for row, numel in zip(several, numels, strict=True)
-            ]
+            found += zip(values.narrow(0, at, len(piece)).tolist(), numels, strict=True)
         return found
 
     def drain(self, stream: int) -> None:

@@ -25,7 +25,7 @@ from .cuda import stats as cuda_stats
 from .cuda import stats_plans as cuda_stats_plans
 from .definition import mix
 from .fingerprinter import Fingerprinter, Slot, salt
-from .host_log import NO_NUMBERS
+from .stats import NO_NUMBERS
 
 Flush: TypeAlias = Callable[..., None]  # given an execution, and the addresses of its tensors
 Flushes: TypeAlias = Sequence[Sequence[int]]  # rows of tensors

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 # One row of a log, float64 each, as every engine writes it. The first four are NaN when nothing is finite.
 ROW = ("min", "max", "mean", "std", "l1", "nan", "pos_inf", "neg_inf", "zeros")
 ROW_LENGTH = len(ROW)
+NO_NUMBERS = -1  # stands for the number of elements where the dtype has no statistics
+StatsRow: TypeAlias = tuple[Sequence[float], int]  # as an engine leaves them, and the number of elements
 
 # Dtypes whose bytes mean no number by themselves.
 NUMBERLESS = frozenset(

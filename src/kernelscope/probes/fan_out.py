@@ -38,6 +38,7 @@ class _ThreadState(threading.local):
     graph_call = -1
     execution: Any = None  # the graph call, where its fingerprints are planned
     plan: GraphPlan | None = None  # that made it
+    wrapper: Any = None  # of the graph that is executing
     in_graph = 0
     backward = False
     optimizer = 0

@@ -22,7 +22,7 @@ _TRACE_LINE = re.compile(
     r"(?:\n {4}[ \t]*(?P<text>.+?)[ \t]*)?$",
     re.MULTILINE,
 )
-_MADE_UP = ("<frozen", "<eval_with_key>", "<torch", "<__array_function__", "<decorator")
+_MADE_UP = ("<frozen", "<kernelscope", "<eval_with_key>", "<torch", "<__array_function__", "<decorator")
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 

@@ -32,6 +32,7 @@ class Function:
     in_place: InPlace
     inner: dict[str, Function]  # by name
     places: Places  # by node: where the graph returns it
+    late: dict[str, tuple[Node, int]]  # by variable that a loop changes: its value after this line
     doubted: set[str] = field(default_factory=set)  # buffers that do not hold what their origins suggest
 
 
@@ -46,7 +47,16 @@ def read_function(lowered: LoweredGraph, source: str, body: str = "") -> Functio
                 made.setdefault(lowered.nodes[name], line)
     find_variables(in_place, lowered.mutates, lowered.origins, lowered.nodes, text.writes, made)
     inner = {name: read_function(each, source, name) for name, each in lowered.inner.items()}
-    return Function(lowered, text, in_place, inner, places_of(lowered.module, in_place))
+    late = {name: (node, _last_call(source, bodies)) for name, (node, bodies) in lowered.late.items()}
+    return Function(lowered, text, in_place, inner, places_of(lowered.module, in_place), late)
+
+
+def _last_call(source: str, functions: Sequence[str]) -> int:
+    """The last line that calls one of these functions."""
+    called = tuple(f"{name}(" for name in functions)
+    lines = enumerate(source.splitlines(), 1)
+    found = (i for i, line in lines if not line.startswith("def ") and any(name in line for name in called))
+    return max(found, default=0)
 
 
 def _bodies_in(lowered: LoweredGraph) -> set[str]:
@@ -73,6 +83,7 @@ class GraphCallState:
             else dict(lowered.inputs)
         )
         self._unseen = self.inputs | lowered.views  # that get a value without a launch
+        self._late = dict(function.late)
         self.holds = Holdings()
         self.overwritten = {
             node
@@ -122,6 +133,9 @@ class GraphCallState:
         for name, node in [*self._unseen.items()]:
             if self._put(name, node, alive):
                 del self._unseen[name]
+        for name, (node, line) in [*self._late.items()]:
+            if self._line > line and self._put(name, node, alive):
+                del self._late[name]
 
     def _put(self, name: str, node: Node, alive: Mapping[str, Any]) -> bool:
         """Note where the value of a variable lies that no launch has written."""

@@ -20,6 +20,7 @@ from kernelscope.probes.gcu.graphs import variables as gcu_variables
 from kernelscope.probes.launch import Capture, Launch
 from kernelscope.probes.listener import Listener
 from kernelscope.probes.python_wrappers.graph_results import GraphResults
+from kernelscope.probes.python_wrappers.shaped_wrapper import DISPATCHER
 from kernelscope.shadowing.checks.launch_check import LaunchCheck, Pending
 from kernelscope.shadowing.checks.memory_check import MemoryCheck
 from kernelscope.shadowing.reference.launch_nodes import LaunchNodes, nodes_of
@@ -282,7 +283,7 @@ def _variables(path: str) -> tuple[dict[str, Any], list[str]]:
         if frame.f_code.co_filename == path:
             found = dict(frame.f_locals) | found  # no name is used in two of its functions, but for `args`
             functions.append(frame.f_code.co_name)
-        elif functions:
+        elif functions and frame.f_code.co_filename != DISPATCHER:
             break
         frame = frame.f_back
     return found, functions

@@ -128,6 +128,32 @@ def test_they_reach_the_host_while_the_program_runs(step: Callable[[], None], le
     assert values(run.calls[-once:]) == expected
 
 
+@pytest.mark.parametrize("level", ["hash", "stats"])
+def test_dynamic_shapes(level: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(Block(), Block()).to("cuda", torch.bfloat16)
+    compiled = torch.compile(model, dynamic=True)
+    inputs = [torch.randn(2, n, WIDTH, device="cuda", dtype=torch.bfloat16) for n in (32, 48, 24)]
+
+    def step(i: int) -> None:
+        model.zero_grad()
+        compiled(inputs[i]).square().mean().backward()
+
+    looked_at = []
+    for i in (0, 1, 2):
+        step(i)
+        with kernelscope.record(values=level, verify="reread") as run:
+            step(i)
+        looked_at.append(values(run.calls))
+    order = [0, 1, 2, 0, 1, 1, 2, 0]
+    with kernelscope.record(values=level) as run:
+        for i in order:
+            step(i)
+        planned = sum(isinstance(entry, bytes) for entry in run.entries)
+    assert planned == 5 * len(looked_at[0])
+    assert values(run.calls) == [call for i in order for call in looked_at[i]]
+
+
 def test_while_the_allocator_hands_out_other_memory(step: Callable[[], None]) -> None:
     kept = []
 

@@ -286,3 +286,53 @@ def test_storages_are_told_apart() -> None:
     assert shape(first) == shape(second) == shape(third)
     ids = [{s[0] for c in calls for s in c.storages.values()} for calls in (second, third)]
     assert not ids[0] & ids[1]
+
+
+def of_sizes(run: Run) -> list[Any]:
+    """With everything that dynamic shapes change."""
+    of_calls = zip(values(run.calls), run.calls, strict=True)
+    return [(seen, call.args[-2:], [arg.tensor for arg in call.arguments]) for seen, call in of_calls]
+
+
+def test_dynamic_shapes(tmp_path: Path) -> None:
+    """Each set of sizes has a plan of its own, and compact calls, also on two threads."""
+    model = nn.Sequential(nn.Linear(16, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 16))
+    compiled = torch.compile(model, dynamic=True)
+    inputs = [torch.randn(2, length, 16) for length in (8, 12, 6)]
+    with torch.no_grad():
+        for x in inputs:
+            compiled(x)
+        looked_at = []
+        for x in inputs:
+            with kernelscope.record(values="hash") as run:
+                compiled(x)
+            looked_at.append(of_sizes(run))
+        order = [0, 1, 2, 0, 1, 1, 2, 0]
+        once = len(looked_at[0])
+        for path in (None, tmp_path / "disk.kscope"):
+            with kernelscope.record(values="hash", path=path) as run:
+                for i in order:
+                    compiled(inputs[i])
+                assert planned(run) == (len(order) - len(inputs)) * once
+            run = run if path is None else kernelscope.load(path)
+            assert of_sizes(run) == [call for i in order for call in looked_at[i]]
+        with kernelscope.record() as names:
+            for i in order:
+                compiled(inputs[i])
+            assert planned(names) == (len(order) - len(inputs)) * once
+        with kernelscope.record(values="hash") as run:
+
+            def work(i: int) -> None:
+                with torch.no_grad():
+                    for _ in range(15):
+                        compiled(inputs[i])
+
+            threads = [threading.Thread(target=work, args=(i,)) for i in (0, 1)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        by_call: dict[int | None, list[Any]] = {}
+        for seen, call in zip(of_sizes(run), run.calls, strict=True):
+            by_call.setdefault(call.graph_call, []).append(seen)
+        assert sorted(looked_at.index(one) for one in by_call.values()) == [0] * 15 + [1] * 15

@@ -14,6 +14,8 @@ from kernelscope.fingerprint import log as log_module
 from kernelscope.fingerprint.definition import mix
 from kernelscope.fingerprint.fingerprinter import Fingerprinter
 from kernelscope.fingerprint.log import CHUNK_ROWS, DeviceLog
+from kernelscope.fingerprint.stats import NO_NUMBERS, Stats
+from kernelscope.store.run_db import codec
 from kernelscope.store.run_db.row_writer import Database
 from kernelscope.store.run_db.used_slots import UsedSlots
 
@@ -61,7 +63,8 @@ def test_memory_on_the_device_is_used_again(log: DeviceLog) -> None:
     log.forget(3 * CHUNK_ROWS)
     with pytest.raises(IndexError):
         log.bits(firsts[0])
-    assert log.many_stats(range(firsts[40], firsts[40] + 2)) == [log.stats(firsts[40])] * 2
+    rows = [Stats.from_row(*row) for row in log.many_stats(range(firsts[40], firsts[40] + 2))]
+    assert rows == [log.stats(firsts[40])] * 2
     assert sum(len(salts) for salts in log._salts) == log.rows - 3 * CHUNK_ROWS
 
 
@@ -96,3 +99,19 @@ def test_what_is_on_disk_is_not_kept(tmp_path: Path) -> None:
             300_000,
             300_000,
         )
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ([0.1, 3.0, 1e-310, -0.0, 1e300, 0, 0, 0, 7], 9),
+        ([float("nan")] * 4 + [0.0, 1, 1, 1, 0], 3),
+        ([1.0, 2.0, 1.5, 0.5, float("inf"), 0, 0, 0, 0], 9),
+        ([1e308, 1e308, 1e308, 0.0, 1e308, 2, 0, 1, 0], 9),
+        ([-1.0, 2.0, 1 / 3, 0.5, 3.0, 0, 0, 0, 0], 1 << 60),
+        ([0.0] * 9, NO_NUMBERS),
+    ],
+)
+def test_statistics_have_the_same_text_however_many(row: tuple[list[float], int]) -> None:
+    one = None if row[1] == NO_NUMBERS else Stats.from_row(*row)
+    assert codec.stats_row_text(row) == codec.stats_text(one)

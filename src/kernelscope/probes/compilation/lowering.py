@@ -11,6 +11,8 @@ from typing import Any
 from kernelscope.probes.patching import Patch, PatchSet
 
 _COMPILE = "torch._inductor.graph:GraphLowering._compile_to_module"
+_APPLY = "torch._inductor.pattern_matcher:LoweringPatternEntry.apply"
+_PATTERN = "kernelscope_pattern"  # in a node's meta
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,9 @@ class LoweredGraph:
     copies: dict[str, str] = field(default_factory=dict)  # by buffer: what it is a copy of
     inputs: dict[str, Any] | None = None  # by variable: the placeholder; None: each has its own name
     views: dict[str, Any] = field(default_factory=dict)  # by variable that is made without a launch
+    late: dict[str, tuple[Any, tuple[str, ...]]] = field(
+        default_factory=dict
+    )  # that a loop changes: its bodies
     same: dict[Any, tuple[Any, ...]] = field(default_factory=dict)  # by node: others with the same value
     inner: dict[str, LoweredGraph] = field(default_factory=dict)  # by function: bodies of branches and loops
     problems: list[str] = field(default_factory=list)
@@ -36,7 +41,7 @@ class Lowerings(PatchSet):
 
     def __init__(self, emit: Callable[[LoweredGraph], None]) -> None:
         self._emit = emit
-        super().__init__(Patch(_COMPILE, self._around))
+        super().__init__(Patch(_COMPILE, self._around), Patch(_APPLY, _noting_matches))
 
     def _around(self, original: Any) -> Any:
         def compile_to_module(lowering: Any) -> Any:
@@ -71,13 +76,12 @@ def _lowered(lowering: Any, path: str) -> LoweredGraph:
 
 def _add_bodies(graph: LoweredGraph, lowering: Any) -> None:
     """Branches and bodies of loops: graphs of their own, that the same wrapper has as functions."""
-    from torch._inductor.ir import MultiOutput, Subgraph
+    from torch._inductor.ir import MultiOutput
 
     results: set[str] = set()
     for operation in lowering.operations:
-        parts = [part for part in vars(operation).values() if isinstance(part, Subgraph)]
-        bodies = [part.graph for part in parts if part.graph is not None and part.graph.name]
-        if bodies and hasattr(operation, "outputs"):
+        bodies = list(_bodies_of(operation))
+        if bodies:
             results.add(operation.get_name())
         for body in bodies:
             if body.name not in graph.inner and getattr(body, "scheduler", None) is not None:
@@ -86,10 +90,25 @@ def _add_bodies(graph: LoweredGraph, lowering: Any) -> None:
                 names = dict(zip(body.graph_input_names, inputs, strict=True))
                 graph.inner[body.name] = replace(inner, inputs=names)
                 graph.problems.extend(inner.problems)
+        for written in getattr(operation, "mutation_outputs", None) or ():
+            name = graph.mutates.get(written.get_name(), "")
+            if bodies and name in graph.nodes:  # a loop writes to it, and it is one of the results
+                graph.late[name] = graph.nodes[name], tuple(body.name for body in bodies)
     for name, buffer in lowering.name_to_buffer.items():
-        maker: Any = buffer.inputs[0] if isinstance(buffer, MultiOutput) else None
-        if maker is not None and maker.get_name() in results and name in graph.nodes:
+        maker: Any = buffer.inputs[0] if isinstance(buffer, MultiOutput) else buffer
+        if maker.get_name() in results and name in graph.nodes:
             graph.views[name] = graph.nodes[name]
+
+
+def _bodies_of(operation: Any) -> Iterator[Any]:
+    """The graphs that an operation executes: of branches and loops, or one that stands for a template."""
+    from torch._inductor.graph import GraphLowering
+    from torch._inductor.ir import Subgraph
+
+    for part in vars(operation).values():
+        body = part.graph if isinstance(part, Subgraph) else part
+        if isinstance(body, GraphLowering) and body.name:
+            yield body
 
 
 # -- what lowering does not write down -----------------------------------------------------------------
@@ -163,3 +182,60 @@ def _items_of_results(lowering: Any, known: Mapping[str, Any]) -> Iterator[tuple
         found = [n for n in maker.users if n.target is operator.getitem and n.args[1] == wanted]
         if len(found) == 1:
             yield name, found[0]
+
+
+# -- patterns that are lowered as one operation ----------------------------------------------------------
+
+
+def _noting_matches(original: Any) -> Any:
+    """Notes the matched nodes with the node that replaces them, before they are erased.
+
+    Inductor puts a function of its own in place of mm(a, b) + mm(c, d), which only its lowering can call.
+    """
+
+    def apply(entry: Any, match: Any, graph: Any, node: Any) -> Any:
+        before = set(graph.nodes)
+        try:
+            found = _matched(match.nodes, match.output_node())
+        except Exception:  # what it stood for stays unknown, which is reported where it is needed
+            found = None
+        done = original(entry, match, graph, node)
+        if found is not None:
+            for new in graph.nodes:
+                places = None if new in before else _places(new, found[1])
+                if places is not None:
+                    new.meta[_PATTERN] = found[0], places
+        return done
+
+    return apply
+
+
+def replaced_nodes(node: Any) -> tuple[Any, list[int]] | None:
+    """The graph of what this node replaced, and which of its flat arguments are the inputs; None: unknown."""
+    found: tuple[Any, list[int]] | None = node.meta.get(_PATTERN)
+    return found
+
+
+def _matched(nodes: Any, output: Any) -> tuple[Any, list[Any]]:
+    """These nodes as a graph of their own, and the nodes that it is given."""
+    from torch.fx import Graph
+
+    inside = set(nodes)
+    graph, copies, inputs = Graph(), dict[Any, Any](), list[Any]()
+    for node in [n for n in output.graph.nodes if n in inside]:
+        for given in node.all_input_nodes:
+            if given not in copies:
+                copies[given] = graph.placeholder(given.name)
+                copies[given].meta.update(given.meta)
+                inputs.append(given)
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+    graph.output(copies[output])
+    return graph, inputs
+
+
+def _places(node: Any, inputs: list[Any]) -> list[int] | None:
+    """Where these are among the flat arguments of a node; None: one of them is not."""
+    from torch.utils._pytree import tree_leaves
+
+    given = {id(leaf): i for i, leaf in enumerate(tree_leaves((node.args, node.kwargs)))}
+    return [given[id(each)] for each in inputs] if all(id(each) in given for each in inputs) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,13 +21,24 @@ def variables_of(callsite: Callsite) -> set[str]:
     return {text.name for text in texts} | {item.name for text in texts for item in text.items or ()}
 
 
-def positional_arg(i: int, value: Any, text: ArgText, names: Sequence[tuple[str, Role]]) -> Arg:
+def is_constant(text: ArgText, sizes: frozenset[str] = frozenset()) -> bool:
+    """Whether an argument that is not a tensor is the same each time, as the variables in `sizes` are."""
+    if text.literal or text.node is None:
+        return text.literal
+    parts = list(ast.walk(text.node))
+    names = {part.id for part in parts if isinstance(part, ast.Name)}
+    return bool(names) and names <= sizes and not any(isinstance(part, ast.Call) for part in parts)
+
+
+def positional_arg(
+    i: int, value: Any, text: ArgText, names: Sequence[tuple[str, Role]], sizes: frozenset[str] = frozenset()
+) -> Arg:
     name, role = (
         names[i] if i < len(names) else (f"arg{i}", "inout" if isinstance(value, torch.Tensor) else "scalar")
     )
     if isinstance(value, torch.Tensor):
         return Arg(name, role if role != "scalar" else "in", describe(value), text.name)
-    if text.literal:
+    if is_constant(text, sizes):
         return Arg(name, "scalar", None, text.name, plain(value))
     return Arg(name, "scalar", None, text.name, varies=True)
 

@@ -20,6 +20,7 @@ from kernelscope.probes.own_work import own_fault, unseen
 from kernelscope.probes.patching import Patch, PatchSet
 
 from .hooked_wrapper import HookedWrapper, read_with_births
+from .shaped_wrapper import ShapedWrapper
 from .wrapper_launches import WrapperLaunches
 
 _CALL = "torch._inductor.output_code:CompiledFxGraph.__call__"
@@ -27,7 +28,7 @@ _POST_COMPILE = "torch._inductor.output_code:CompiledFxGraph.post_compile"
 _CPP_WRAPPER = "CppWrapperCodeCache.load_pybinding"
 _OPTIMIZERS = os.path.join(os.path.dirname(torch.__file__), "optim", "")
 _Wrapper = HookedWrapper | CppWrapped
-_Known = tuple[Any, Graph | None, _Wrapper | None]  # a weak reference to it, and what it runs
+_Known = tuple[Any, Graph | None, _Wrapper | ShapedWrapper | None]  # a weak reference to it, and what it runs
 
 
 class CompiledGraphs(PatchSet):
@@ -37,7 +38,7 @@ class CompiledGraphs(PatchSet):
         self._cpp_wrappers = cpp_wrappers
         super().__init__(Patch(_CALL, self._around_call), Patch(_POST_COMPILE, self._around_post_compile))
         # By id of the module's namespace, which the value keeps.
-        self._hooked: dict[int, HookedWrapper] = {}
+        self._hooked: dict[int, HookedWrapper | ShapedWrapper] = {}
         self._graphs: dict[int, _Known] = {}  # by id of the CompiledFxGraph
         self._step_graphs: set[int] = set()  # of a compiled optimizer, run since the last step
         self._compile_ids: dict[int, str] = {}
@@ -79,19 +80,22 @@ class CompiledGraphs(PatchSet):
         here = BUS.here
 
         def call(compiled: Any, inputs: Any) -> Any:
-            before = here.graph_call, here.execution, here.plan, here.in_graph, here.backward, here.launch
+            before = (
+                here.graph_call, here.execution, here.plan, here.in_graph, here.backward, here.launch,
+                here.wrapper,
+            )  # fmt: skip
             if here.muted:
-                here.graph_call = -1
+                here.graph_call, here.wrapper = -1, None
                 try:
                     return original(compiled, inputs)
                 finally:
-                    here.graph_call = before[0]
+                    here.graph_call, here.wrapper = before[0], before[-1]
             graph, wrapper = self._enter(compiled, inputs)
             here.in_graph += 1
             here.backward = graph is not None and graph.direction == "backward"
             optimizes = wrapper is not None and wrapper.optimizes and not here.optimizer
             here.optimizer += optimizes
-            here.graph_call, here.execution, here.plan = -1, None, None
+            here.graph_call, here.execution, here.plan, here.wrapper = -1, None, None, wrapper
             broken_off = False
             try:
                 if graph is not None and wrapper is not None:
@@ -115,7 +119,10 @@ class CompiledGraphs(PatchSet):
                 ended = here.graph_call
                 if here.plan is not None:
                     here.plan.ended(here.execution, broken_off=broken_off)
-                here.graph_call, here.execution, here.plan, here.in_graph, here.backward, here.launch = before
+                (
+                    here.graph_call, here.execution, here.plan, here.in_graph, here.backward, here.launch,
+                    here.wrapper,
+                ) = before  # fmt: skip
                 here.optimizer -= optimizes
                 if ended >= 0:
                     BUS.graph_call_ended(ended)
@@ -142,7 +149,8 @@ class CompiledGraphs(PatchSet):
             known = self._graphs.get(id(compiled))
             if known is None or known[0]() is not compiled:
                 known = self._graphs[id(compiled)] = (weakref.ref(compiled), *self._try_to_hook(compiled))
-            _, graph, wrapper = known
+            _, graph, shaped = known
+            wrapper = unseen(shaped.of, inputs) if isinstance(shaped, ShapedWrapper) else shaped
             if wrapper is not None:
                 BUS.executing += 1
                 _follow(wrapper)
@@ -152,7 +160,8 @@ class CompiledGraphs(PatchSet):
     def _leave(self, wrapper: _Wrapper, graph_call: int) -> None:
         with self._lock:
             BUS.executing -= 1
-            if self._hooked.get(id(wrapper.namespace)) is wrapper:  # not of an earlier recording
+            owner = wrapper.owner if isinstance(wrapper, HookedWrapper) else None
+            if owner is not None and self._hooked.get(id(wrapper.namespace)) is owner:  # not an earlier one
                 _follow(wrapper, graph_call)  # now, in the first execution, which is slow anyway
 
     def _count_step(self, graph: Graph) -> None:
@@ -162,14 +171,14 @@ class CompiledGraphs(PatchSet):
             BUS.step()
         self._step_graphs.add(graph.id)
 
-    def _try_to_hook(self, compiled: Any) -> tuple[Graph | None, _Wrapper | None]:
+    def _try_to_hook(self, compiled: Any) -> tuple[Graph | None, _Wrapper | ShapedWrapper | None]:
         try:
             return self._hook(compiled)
         except Exception:
             BUS.finding(own_fault("hooking a compiled graph, whose launches are not recorded"))
             return None, None
 
-    def _hook(self, compiled: Any) -> tuple[Graph | None, _Wrapper | None]:
+    def _hook(self, compiled: Any) -> tuple[Graph | None, _Wrapper | ShapedWrapper | None]:
         if _CPP_WRAPPER in compiled.source_code:
             return self._hook_cpp_wrapper(compiled)
         namespace = _namespace_of(compiled)
@@ -209,20 +218,28 @@ class CompiledGraphs(PatchSet):
         name = f"{number}_{direction_of(compiled)}" if number is not None else ""
         return self._graph(compiled, name), wrapper
 
-    def _hook_wrapper(self, compiled: Any, namespace: dict[str, Any], path: str) -> HookedWrapper:
+    def _hook_wrapper(
+        self, compiled: Any, namespace: dict[str, Any], path: str
+    ) -> HookedWrapper | ShapedWrapper:
         text, codes = read_with_births(compiled.source_code, namespace)
         linemap = compiled.cache_linemap or []
         code, callers = self._called_from(compiled)
-        launches = WrapperLaunches(text, path, namespace, LineMap(linemap, code), callers)
-        hooked = self._hooked[id(namespace)] = HookedWrapper(
-            namespace,
-            text,
-            codes,
-            launches,
-            optimizes=_is_optimizer(compiled),
-            is_cuda="cuda" in compiled.device_types,
-        )
-        hooked.hook()
+        lines, optimizes = LineMap(linemap, code), _is_optimizer(compiled)
+        is_cuda = "cuda" in compiled.device_types
+
+        def launches(sizes: frozenset[str]) -> WrapperLaunches:
+            return WrapperLaunches(text, path, namespace, lines, callers, sizes=sizes)
+
+        def wrapper(made: WrapperLaunches) -> HookedWrapper:
+            return HookedWrapper(namespace, text, codes, made, optimizes=optimizes, is_cuda=is_cuda)
+
+        hooked: HookedWrapper | ShapedWrapper
+        if text.is_static:
+            hooked = wrapper(launches(frozenset()))
+            hooked.hook()
+        else:
+            hooked = ShapedWrapper(namespace, text, launches, wrapper)
+        self._hooked[id(namespace)] = hooked
         return hooked
 
     def _called_from(self, compiled: Any) -> tuple[CodeType | None, tuple[Frame, ...]]:
@@ -237,7 +254,7 @@ def _is_optimizer(compiled: Any) -> bool:
     return any(_OPTIMIZERS in (trace or "") for _, trace in compiled.cache_linemap or [])
 
 
-def _follow(wrapper: _Wrapper, ended: int = -1) -> None:
+def _follow(wrapper: _Wrapper | ShapedWrapper, ended: int = -1) -> None:
     try:
         unseen(wrapper.follow, ended)
     except Exception:

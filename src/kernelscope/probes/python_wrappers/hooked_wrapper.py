@@ -55,18 +55,34 @@ class HookedWrapper:
         self._as_planned: Codes = {}
         self._planner: Planner | None = None  # that made the plan, or could not make one
         self._aliases: _Aliases | None = None  # which inputs shared memory when it was planned
-        self._sub_kernels: list[Any] = []
+        self.sub_kernels: list[Any] = []
+        self.owner: Any = self  # that stands for the module
+        self.apart: dict[tuple[str, int], FunctionType] = {}  # instead of the module's own functions
 
     def hook(self) -> None:
+        self._originals = [(function, function.__code__) for function in functions_in(self.namespace)]
+        self._make_hooks()
+
+    def hook_apart(self, originals: list[tuple[FunctionType, CodeType]]) -> None:
+        """For one set of sizes: with copies of the functions, so that the module's own can choose one."""
+        for function, code in originals:
+            copy = FunctionType(
+                code, self.namespace, function.__name__, function.__defaults__, function.__closure__
+            )
+            copy.__kwdefaults__ = function.__kwdefaults__
+            self.apart[code.co_qualname, code.co_firstlineno] = copy
+            self._originals.append((copy, code))
+        self._make_hooks()
+
+    def _make_hooks(self) -> None:
         self._hooks = {c.hook: Hook(self._launches.hook(c)) for c in self._text.callsites}
         self._in_full = bind(self._codes, self._hooks)
-        self._sub_kernels = self._launches.sub_kernels
-        self._originals = [(function, function.__code__) for function in _functions(self.namespace)]
+        self.sub_kernels = self._launches.sub_kernels
         self._use(self._in_full)
 
     def follow(self, ended: int = -1) -> None:
         """Use the code that the recordings need now; `ended` is the graph call that has just ended."""
-        planner, is_known = BUS.planner, self._text.is_static and self._launches.is_complete
+        planner, is_known = BUS.planner, self._launches.is_static and self._launches.is_complete
         if planner is not self._planner:
             self._plan, self._planner = None, None
         if is_known and BUS.accepts_compact:
@@ -134,7 +150,7 @@ class HookedWrapper:
     def restore(self) -> None:
         for function, code in self._originals:
             function.__code__ = code
-        for kernel in self._sub_kernels:
+        for kernel in self.sub_kernels:
             unhook_kernel(kernel)
 
 
@@ -201,7 +217,7 @@ def _read(
     return wrapper, codes
 
 
-def _functions(namespace: dict[str, Any]) -> Iterator[FunctionType]:
+def functions_in(namespace: dict[str, Any]) -> Iterator[FunctionType]:
     for value in list(namespace.values()):
         if isinstance(value, FunctionType) and value.__globals__ is namespace:
             yield value

@@ -30,7 +30,15 @@ from kernelscope.probes.triton.kernel_signatures import (
     triton_constants,
 )
 
-from .call_arguments import Address, flat_texts, positional_arg, returned_addresses, shape_key, variables_of
+from .call_arguments import (
+    Address,
+    flat_texts,
+    is_constant,
+    positional_arg,
+    returned_addresses,
+    shape_key,
+    variables_of,
+)
 from .multi_kernels import hook_kernel, launching
 from .planned_source import address_of
 from .wrapper_calls import LOCAL_LAUNCHES, is_birth, lookup
@@ -59,8 +67,13 @@ class WrapperLaunches:
         namespace: dict[str, Any],
         lines: LineMap,
         callers: tuple[Frame, ...] = (),
+        *,
+        sizes: frozenset[str] = frozenset(),
     ) -> None:
+        """`sizes`: these launches are for one set of sizes, which these variables follow from."""
         self._wrapper = wrapper
+        self._sizes = sizes
+        self.is_static = wrapper.is_static or bool(sizes)
         self._path = path
         self._namespace = namespace
         self._lines = lines
@@ -168,12 +181,12 @@ class WrapperLaunches:
         extra: int = 0,
     ) -> Callable[..., Any]:
         """A generated kernel: flat arguments, outputs among them; the last `extra` are for its launcher."""
-        here, is_static = BUS.here, self._wrapper.is_static
+        here, is_static, sizes = BUS.here, self.is_static, self._sizes
         points: dict[Any, LaunchPoint] = {}
 
         def point_for(args: tuple[Any, ...]) -> LaunchPoint:
             texts = [*callsite.args, *[ArgText("", False)] * (len(args) - len(callsite.args))]
-            described = tuple(positional_arg(i, v, texts[i], names) for i, v in enumerate(args))
+            described = tuple(positional_arg(i, v, texts[i], names, sizes) for i, v in enumerate(args))
             site = self._site(callsite, kernel, described)
             opaque = kernel.producer != "inductor"
             return LaunchPoint(
@@ -215,7 +228,7 @@ class WrapperLaunches:
         self, callsite: Callsite, described_by: Any, func: Callable[..., Any]
     ) -> Callable[..., Any]:
         """Anything that is not generated: ATen, custom operators, higher-order operators."""
-        here, is_static = BUS.here, self._wrapper.is_static
+        here, is_static, sizes = BUS.here, self.is_static, self._sizes
         points: dict[Any, LaunchPoint] = {}
         name = callsite.path if callsite.path.startswith("extern_kernels.") else operator_name(described_by)
         kernel = BUS.kernel(name, "extern", "inductor")
@@ -227,7 +240,7 @@ class WrapperLaunches:
             texts = list(flat_texts(callsite, args, kwargs))
             names = [t.name for t in texts]
             _, described = operator_args(
-                described_by, args, kwargs, lambda i: i < len(texts) and texts[i].literal, names
+                described_by, args, kwargs, lambda i: i < len(texts) and is_constant(texts[i], sizes), names
             )
             site = self._site(callsite, kernel, described)
             return operator_point(

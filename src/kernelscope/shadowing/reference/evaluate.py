@@ -13,9 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.fx import Node
+from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_map
+
+from kernelscope.probes.compilation.lowering import replaced_nodes
 
 from .flex_attention import flex, is_flex
 from .graph_walk import concrete_sizes
@@ -40,7 +42,9 @@ from .node_kinds import (
 )
 from .random_numbers import inductor_randint, inductor_random
 from .rounding import WIDE, eps_of, reduction_size, shaken, widen, widened
-from .subgraphs import has_subgraphs, with_wide_subgraphs
+from .subgraphs import has_subgraphs, nodes_of_pattern, with_wide_subgraphs
+
+Run = Callable[[Node, Any, Any], Any]  # evaluates a node on its arguments
 
 _BITS = {torch.ops.aten.view.dtype}
 
@@ -116,7 +120,7 @@ class Reference:
         self,
         order: Sequence[Node],
         inputs: Mapping[Node, Any],
-        run: Callable[[Node, Any, Any], Any],
+        run: Run,
         then: Callable[[Node, Any], Any],
     ) -> dict[Node, Any]:
         values = dict(inputs)
@@ -207,6 +211,8 @@ class Reference:
         return viewed(target, as_compiled(node, args, self._symbols), kwargs)
 
     def _other(self, node: Node, target: Any, args: Any, kwargs: Any) -> Any:
+        if (replaced := replaced_nodes(node)) is not None:
+            return self._replaced(replaced, args, kwargs, self._plain)
         if is_flex(node):
             with torch.utils._python_dispatch._disable_current_modes():
                 return flex(node, args)
@@ -218,6 +224,10 @@ class Reference:
             return kwargs["kwargs"] if is_user_kernel(node) else result
         return target(*args, **kwargs)
 
+    def _replaced(self, replaced: tuple[Graph, list[int]], args: Any, kwargs: Any, run: Run) -> Any:
+        order, inputs, result = nodes_of_pattern(replaced, args, kwargs)
+        return self._run(order, inputs, run, lambda node, value: value)[result]
+
     def _wide(self, node: Node, args: Any, kwargs: Any) -> Any:
         target: Any = node.target
         if is_copy(node) and node not in self._writers:
@@ -226,6 +236,8 @@ class Reference:
             return args[0][args[1]]
         if is_random(node):
             return widen(self._random(target, args, kwargs))
+        if (replaced := replaced_nodes(node)) is not None:
+            return self._replaced(replaced, args, kwargs, self._wide)
         if has_subgraphs((args, kwargs)):
             args, kwargs = with_wide_subgraphs((args, kwargs))
         elif target in _BITS or getattr(target, "namespace", "") not in ("aten", "prims"):

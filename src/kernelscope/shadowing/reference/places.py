@@ -35,7 +35,7 @@ class Place:
         empty = torch.empty(0, dtype=self.dtype, device=other.device)
         found = empty.set_(other.untyped_storage(), self.offset, self.shape, self.stride)
         found = found.conj() if self.is_conj else found
-        return torch._neg_view(found) if self.is_neg else found
+        return torch.ops.aten._neg_view.default(found) if self.is_neg else found
 
     def laid_out_as(self, fake: torch.Tensor, symbols: Mapping[str, Any]) -> Place:
         """Where a tensor of this layout lies that begins here."""

@@ -7,7 +7,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import Graph, GraphModule, Node
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .rounding import WIDE
@@ -22,6 +22,18 @@ def has_subgraphs(args: Any) -> bool:
 def with_wide_subgraphs(args: Any) -> Any:
     """The same arguments, with graphs that do not cast to a narrower float."""
     return tree_map(lambda part: _widened(part) if isinstance(part, GraphModule) else part, args)
+
+
+def nodes_of_pattern(
+    replaced: tuple[Graph, list[int]], args: Any, kwargs: Any
+) -> tuple[list[Node], dict[Node, Any], Any]:
+    """The nodes that a pattern of Inductor's was found in, what they are given, and the one it stands for."""
+    graph, places = replaced
+    nodes: list[Node] = list(graph.nodes)
+    flat = tree_leaves((args, kwargs))
+    inputs = [node for node in nodes if node.op == "placeholder"]
+    given = dict(zip(inputs, [flat[i] for i in places], strict=True))
+    return [node for node in nodes if node.op == "call_function"], given, nodes[-1].args[0]
 
 
 def _widened(module: GraphModule) -> GraphModule:

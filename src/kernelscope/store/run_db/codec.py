@@ -22,12 +22,13 @@ from kernelscope.events import (
     SteadySite,
     TensorSpec,
 )
-from kernelscope.fingerprint.stats import Stats
+from kernelscope.fingerprint.stats import NO_NUMBERS, Stats, StatsRow
 
 Row = tuple[Any, ...]
 _BITS = 1 << 64
 _STATS = tuple(Stats.__dataclass_fields__)
-_QUICK = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_QUICK = "[%d,%r,%r,%r,%r,%r,%d,%d,%d,%d]"  # as JSON has the numbers of statistics
+_EXACT = 1 << 53
 
 
 class Stored:
@@ -120,12 +121,19 @@ def fingerprint_row(slot: int, value: Any, stats: Any = None) -> Row:
 
 
 def stats_text(stats: Any) -> str | None:
-    if stats is None:
+    return None if stats is None else to_json([getattr(stats, name) for name in _STATS])
+
+
+def stats_row_text(given: StatsRow) -> str | None:
+    """The same of a row as an engine leaves it: there are many of them."""
+    row, numel = given
+    if numel == NO_NUMBERS:
         return None
-    numbers = [getattr(stats, name) for name in _STATS]
-    if all(number is None or math.isfinite(number) for number in numbers):
-        return _QUICK(numbers)  # the same text, without a look at the kind of each
-    return to_json(numbers)
+    low, high, mean, std, l1, nan, pos_inf, neg_inf, zeros = row
+    is_finite = math.isfinite(low + high + mean + std + l1)
+    if not is_finite or numel == nan + pos_inf + neg_inf or numel > _EXACT:
+        return stats_text(Stats.from_row(row, numel))
+    return _QUICK % (numel, low, high, mean, std, l1, nan, pos_inf, neg_inf, zeros)
 
 
 def stats_of(text: str | None) -> Stats | None:

@@ -136,7 +136,7 @@ class Database:
                 rows = [codec.fingerprint_row(s, fingerprinter.read(s), stats(s)) for s in one_by_one]
                 self._insert("fingerprints", rows)
             elif several[1]:
-                bits, told = several[0], map(codec.stats_text, several[1])
+                bits, told = several[0], map(codec.stats_row_text, several[1])
                 self._insert(
                     "fingerprints (slot, bits, stats)", list(zip(range(start, stop), bits, told, strict=True))
                 )

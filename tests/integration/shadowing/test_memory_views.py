@@ -1,0 +1,129 @@
+"""Memory that a wrapper reuses and reinterprets: no alarm, and a fault in it is named."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from tests.integration.faults.wrong_element import wrong_element
+from tests.programs.random_views import RandomProgram, random_program
+from torch import nn
+
+import kernelscope
+from kernelscope import ShadowResult
+
+SLOW_EXAMPLES, EXAMPLES = 1000, 12
+_FIXED = {
+    "derandomize": True,
+    "deadline": None,
+    "database": None,
+    "phases": (Phase.generate,),
+    "suppress_health_check": list(HealthCheck),
+}
+
+
+def left_out(result: ShadowResult) -> list[str]:
+    return [str(u) for u in result.unchecked if not u.kernel_name.startswith("stage")]
+
+
+def assert_clean(result: ShadowResult) -> None:
+    assert not result, str(result)
+    assert not left_out(result), str(result)
+
+
+def shadowed(program: RandomProgram) -> tuple[ShadowResult, list[torch.Tensor]]:
+    torch._dynamo.reset()
+    with kernelscope.shadow() as result:
+        made = program.run(torch.compile(program.function(), dynamic=program.dynamic))
+    return result, made
+
+
+def assert_judged_right(seed: int) -> None:
+    """Clean without a fault; with one in any launch, that launch is named."""
+    program, draw = random_program(random.Random(seed)), random.Random(seed)
+    result, made = shadowed(program)
+    assert not result, f"{program.text}\n{result}"
+    if not result.counts.launches:
+        return  # views alone
+    assert not left_out(result), f"{program.text}\n{result}"
+    with wrong_element(draw.randrange(result.counts.launches), draw.randrange(1000)) as planted:
+        wrong, others = shadowed(program)
+    if not planted.kernel or (not wrong and _same(made, others)):
+        return  # an operator of ATen, or an output that is not read
+    named = {name for c in wrong.culprits for name in (c.kernel_name, *c.joined)}
+    assert planted.kernel in named, f"{planted.kernel}\n{program.text}\n{wrong}"
+
+
+def _same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
+    return all(torch.equal(x.nan_to_num(), y.nan_to_num()) for x, y in zip(a, b, strict=True))
+
+
+@settings(max_examples=EXAMPLES, **_FIXED)
+@given(st.integers(0, 1 << 32))
+def test_random_programs(seed: int) -> None:
+    assert_judged_right(seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=SLOW_EXAMPLES, **_FIXED)
+@given(st.integers(0, 1 << 32))
+def test_a_thousand_random_programs(seed: int) -> None:
+    assert_judged_right(seed)
+
+
+def test_the_memory_of_a_product_goes_on_permuted() -> None:
+    def heads(x: torch.Tensor, w: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        q = (x @ w).view(2, 8, 4, 8).transpose(1, 2)
+        return q * c + 1
+
+    args = torch.randn(16, 32), torch.randn(32, 32), torch.randn(2, 4, 8, 8)
+    result = kernelscope.check_correctness(heads, args)
+    assert_clean(result)
+    torch._dynamo.reset()
+    with wrong_element(1) as planted:
+        result = kernelscope.check_correctness(heads, args)
+    assert {c.kernel_name for c in result.culprits} == {planted.kernel}, str(result)
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("kind", ["MultiheadAttention", "TransformerEncoderLayer"])
+def test_attention(kind: str, training: bool) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 6, 16)
+    model: Any = (
+        nn.MultiheadAttention(16, 2, batch_first=True)
+        if kind == "MultiheadAttention"
+        else nn.TransformerEncoderLayer(16, 2, 24, dropout=0.0, batch_first=True)
+    ).train(training)
+    inputs = (x, x, x) if kind == "MultiheadAttention" else (x,)
+    torch._dynamo.reset()
+    with torch.set_grad_enabled(training), kernelscope.shadow() as result:
+        made = torch.compile(model)(*inputs)
+        if training:
+            (made[0] if isinstance(made, tuple) else made).square().mean().backward()
+    assert_clean(result)
+    assert result.counts.buffers > 3
+
+
+def test_a_copy_for_another_layout_is_known_as_one() -> None:
+    """A convolution wants its input in an order of its own: the copy is made long before it is read."""
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.deep = nn.Conv2d(3, 8, 4, 4), nn.Conv2d(8, 8, 3, padding=1, groups=8)
+            self.first, self.second = nn.LayerNorm(8), nn.LayerNorm(8)
+            self.wide, self.narrow = nn.Linear(8, 16), nn.Linear(16, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.first(self.stem(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+            y = self.narrow(self.wide(self.second(self.deep(x).permute(0, 2, 3, 1))).relu())
+            return x + y.permute(0, 3, 1, 2)
+
+    torch.manual_seed(0)
+    result = kernelscope.check_correctness(Block(), (torch.randn(2, 3, 16, 16),))
+    assert_clean(result)
