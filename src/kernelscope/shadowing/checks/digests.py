@@ -21,6 +21,7 @@ def digest(tensor: torch.Tensor) -> int:
 
 def digests(tensors: Sequence[torch.Tensor]) -> list[int]:
     """One for each, of its elements in their logical order."""
+    tensors = [torch.zeros_like(t) if t._is_zerotensor() else t for t in tensors]  # these have no memory
     found = [cpu_bits.accumulate(t) if t.device.type == "cpu" else None for t in tensors]
     left: dict[torch.device, list[int]] = {}
     for i, known in enumerate(found):

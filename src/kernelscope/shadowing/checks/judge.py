@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from .measure import is_equal, sums
+from .measure import in_memory, is_equal, sums
 from .not_finite import unexplained
 
 Jittered = Callable[[], torch.Tensor]
@@ -63,10 +63,10 @@ def judge(
     `adds`: many numbers go into one, in an order of the kernel's own. `signed_zeros`: the sign of a zero is
     defined, as by a copy, a negation or a product; that of a sum or a maximum is not.
     """
-    made, eager = _in_memory(made), _in_memory(eager)
+    made, eager = in_memory(made), in_memory(eager)
     if made.numel() == 0 or is_equal(made, eager):
         return Verdict(False, is_bitwise=True)
-    reference = _in_memory(wide()).expand(made.shape)
+    reference = in_memory(wide()).expand(made.shape)
     if not (made.is_floating_point() or made.is_complex()):
         return _judge_discrete(made, eager, reference, jittered)
     verdict = _Floats(made, eager, reference, jittered, eps, adds=adds).judge()
@@ -127,7 +127,7 @@ class _Floats:
 
     def _moved(self) -> torch.Tensor:
         """float64 once more, with small errors added."""
-        return _real_view(_in_memory(self.jittered())).expand(self.reference.shape).flatten()
+        return _real_view(in_memory(self.jittered())).expand(self.reference.shape).flatten()
 
     def _of_wrong_kind(self) -> torch.Tensor:
         """NaN, infinite or finite where it should be something else, and small errors do not explain it."""
@@ -213,7 +213,7 @@ def _judge_zeros(
     wrong = zeros & (c.signbit() != e.signbit())
     if not bool(wrong.any()):
         return verdict
-    moved = _parts(_in_memory(jittered()).expand(made.shape))
+    moved = _parts(in_memory(jittered()).expand(made.shape))
     wrong &= (moved == 0) & (moved.signbit() == r.signbit())
     if not bool(wrong.any()):
         return verdict
@@ -236,7 +236,7 @@ def _judge_discrete(
     for _ in range(RUNS_AT_MOST):
         if not bool(wrong.any()):
             return verdict
-        wrong &= _in_memory(jittered()).to(made.dtype).expand(made.shape) == exact
+        wrong &= in_memory(jittered()).to(made.dtype).expand(made.shape) == exact
     count = int(wrong.sum())
     if not count:
         return verdict
@@ -260,13 +260,6 @@ def _wrong(
     verdict.numbers |= {name: value.flatten()[place].item() for name, value in values.items()}
     verdict.numbers["elements"] = made.numel()
     return verdict
-
-
-def _in_memory(value: torch.Tensor) -> torch.Tensor:
-    """As numbers that lie in memory: torch keeps some conjugates, signs and zeros to itself."""
-    if value._is_zerotensor():
-        return torch.zeros(value.shape, dtype=value.dtype, device=value.device)
-    return value.resolve_conj().resolve_neg()
 
 
 def _real_view(value: torch.Tensor) -> torch.Tensor:

@@ -17,7 +17,7 @@ from kernelscope.probes.launch import Launch
 from kernelscope.shadowing.graph_call_state import GraphCallState
 
 from .graph_walk import Walked, stop_at, walk, walk_in_place
-from .node_kinds import is_given, is_user_kernel, kernel_arguments, whole_of
+from .node_kinds import is_given, is_user_kernel, kernel_arguments, reshaped, whole_of
 from .places import Holdings, Memories
 
 IN_PARTS = -1  # not an argument: written part by part
@@ -277,6 +277,8 @@ def _not_given(missing: list[Node]) -> str:
 def _path_in_result(node: Node) -> tuple[int, ...]:
     """Where in a result an item is: getitem(getitem(result, 1), 0)."""
     found: list[int] = []
+    while (inner := reshaped(node)) is not None:  # squeeze(getitem(result, 0))
+        node = inner
     while node.target is operator.getitem and isinstance(node.args[1], int):
         found.insert(0, node.args[1])
         assert isinstance(node.args[0], Node)

@@ -56,8 +56,8 @@ class Place:
 
 
 def place_of(tensor: Any) -> Place | None:
-    """None: this has no memory that could be looked at in another way (a sparse tensor)."""
-    if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
+    """None: this has no memory that could be looked at in another way (a sparse tensor, lazy zeros)."""
+    if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided or tensor._is_zerotensor():
         return None
     shape, stride, offset = tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
     flags = tensor.is_conj(), tensor.is_neg()
