@@ -11,7 +11,7 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from kernelscope.events import Arg, Role, Site
 
-from .describe import describe, flat_names, flatten, plain
+from .describe import describe, flat_names, flatten, plain, returned_tensors
 from .launch import Launch, LaunchPoint
 
 
@@ -135,23 +135,34 @@ class _Everything:
 
 
 def uninitialised_returns(func: Any) -> Callable[[Launch], Container[str]] | None:
-    """What it returns unwritten: a generator's state without dropout, a collective's result."""
+    """What it returns unwritten: a generator's state without dropout, a workspace, a collective's result."""
     if is_async_collective(func):
         return lambda launch: _Everything()
     if not isinstance(func, OpOverload):
         return None
-    random = frozenset(return_names(func)) & _RANDOM_STATE
-    if not random:
-        return None
+    names = return_names(func)
+    random = frozenset(names) & _RANDOM_STATE
     position = next((i for i, a in enumerate(func._schema.arguments) if a.name == "dropout_p"), None)
-    if position is None:
+    is_random = bool(random) and position is not None
+    if not is_random and (func.namespace != "aten" or len(func._schema.returns) < 2):
         return None
 
     def uninitialised(launch: Launch) -> Container[str]:
+        found = _workspaces(launch.result, names)
+        if not is_random or position is None:
+            return found
         given = launch.args[position] if position < len(launch.args) else launch.kwargs.get("dropout_p", 0.0)
-        return frozenset() if given else random
+        return found if given else found | random
 
     return uninitialised
+
+
+def _workspaces(result: Any, names: tuple[str, ...]) -> frozenset[str]:
+    """Bytes beside numbers: what an operator keeps for its backward (`_cudnn_rnn`), written only in part."""
+    tensors = list(returned_tensors(result, names))
+    if not any(t.is_floating_point() for _, t in tensors):
+        return frozenset()
+    return frozenset(name for name, t in tensors if t.dtype is torch.uint8 and t.dim() == 1)
 
 
 _COLLECTIVES = ("_c10d_functional", "c10d_functional")

@@ -74,7 +74,9 @@ class Replayer:
         for _ in range(self._times):
             left = self._launch(launch, found)
             again = _hashes(left)
-            other = [i for i in first if again.get(i) != first[i]]
+            if missing := [launch.site.args[i].name for i in first if i not in again]:
+                raise RuntimeError(f"launched again, it did not return {', '.join(missing)}")
+            other = [i for i in first if again[i] != first[i]]
             differed += bool(other)
             for i in other:
                 pair = (kept[i].cpu(), left[i].cpu().clone())
