@@ -47,7 +47,7 @@ def unexplained(
     rounded = _rounded(r, most)
     if adds:
         agree = torch.where(e.isfinite(), rounded.isfinite(), _same_kind(e, rounded))
-        wrong &= agree | c.isfinite()
+        wrong &= agree
     is_near = c.isfinite() & rounded.isfinite()  # and eager is not
     spread = torch.zeros_like(r)
     for run in range(_RUNS_AT_MOST):
