@@ -96,7 +96,7 @@ class Session(Listener):
             self._functions.pop(graph.path, None)
             self._nodes = {key: nodes for key, nodes in self._nodes.items() if key[0] != graph.path}
             for problem in graph.problems:
-                self.result.fail("reading what lowering knows", problem)
+                self.result.fail("reading what lowering knows", problem.splitlines()[-1], problem)
 
     def graph_returned(self, graph_call: int, results: Sequence[Any]) -> None:
         """Check that these are the values that its kernels computed."""
@@ -266,7 +266,8 @@ class Session(Listener):
     def finding(self, finding: Finding) -> None:
         if finding.kind == "recorder-error":
             first, _, trace = finding.message.partition("\n")
-            self.result.fail("a probe", first, trace)
+            where = first.removeprefix("kernelscope failed while ").partition(";")[0]
+            self.result.fail(where, trace.splitlines()[-1] if trace else first, trace)
         elif finding.kind == "unseen-graph":
             if finding.message not in self.result.unshadowed:
                 self.result.unshadowed.append(finding.message)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import kernelscope
+from kernelscope.probes.compilation import lowering
 from kernelscope.shadowing import session
 from kernelscope.shadowing.checks.launch_check import LaunchCheck
 from kernelscope.shadowing.checks.memory_check import MemoryCheck
@@ -18,6 +19,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "after a launch": (LaunchCheck, "after"),
     "in the check of memory": (MemoryCheck, "before"),
     "when a graph is called": (session, "read_function"),
+    "when a graph is lowered": (lowering, "_lowered"),
 }
 
 

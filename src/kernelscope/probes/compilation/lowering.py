@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kernelscope.probes.contained import contained
 from kernelscope.probes.patching import Patch, PatchSet
 
 _COMPILE = "torch._inductor.graph:GraphLowering._compile_to_module"
@@ -46,7 +47,8 @@ class Lowerings(PatchSet):
     def _around(self, original: Any) -> Any:
         def compile_to_module(lowering: Any) -> Any:
             module = original(lowering)
-            self._emit(_lowered(lowering, str(module.__file__)))
+            with contained("reading what lowering knows"):
+                self._emit(_lowered(lowering, str(module.__file__)))
             return module
 
         return compile_to_module

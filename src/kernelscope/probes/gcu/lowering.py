@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kernelscope.probes.compilation.lowering import LoweredGraph
+from kernelscope.probes.contained import contained
 from kernelscope.probes.patching import Patch, PatchSet
 
 _COMPILE = "kernelscope.gcu.backend:Inner.compile"
@@ -22,7 +23,8 @@ class GcuLowerings(PatchSet):
     def _around(self, original: Any) -> Any:
         def compile_graph(inner: Any, module: Any, direction: str, done: Any) -> Any:
             compiled = original(inner, module, direction, done)
-            self._emit(_lowered(compiled, done))
+            with contained("reading what lowering knows"):
+                self._emit(_lowered(compiled, done))
             return compiled
 
         return compile_graph

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kernelscope.probes.contained import contained
 from kernelscope.probes.patching import Patch, PatchSet
 
 _CALL = "torch._inductor.output_code:CompiledFxGraph.__call__"
@@ -36,7 +37,8 @@ class GraphResults(PatchSet):
             try:
                 result = original(compiled, inputs)
                 if here.entered[-1] >= 0 and isinstance(result, tuple | list):
-                    self._emit(here.entered[-1], result)
+                    with contained("looking at what a graph returns"):
+                        self._emit(here.entered[-1], result)
                 return result
             finally:
                 here.entered.pop()
