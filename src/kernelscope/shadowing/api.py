@@ -13,6 +13,7 @@ from kernelscope.probes.bus import BUS
 from kernelscope.probes.compilation.lowering import Lowerings
 from kernelscope.probes.compiler_steps.fx_stages import FxStages
 from kernelscope.probes.dynamo.compiled_regions import CompiledRegions
+from kernelscope.probes.dynamo.uncompiled_functions import why_uncompiled
 from kernelscope.probes.gcu.lowering import GcuLowerings
 from kernelscope.probes.probe_list import PROBES, Probe
 
@@ -38,8 +39,12 @@ def shadow(
     as soon as something is wrong.
     """
     result = ShadowResult()
+    earlier = why_uncompiled()
     with listening(Session(result, offload=offload, every=every, wrong=wrong)):
         yield result
+    if not result.counts.launches:
+        for reason in why_uncompiled() - earlier:
+            result.note(f"Dynamo left a function uncompiled: {reason}")
 
 
 @contextmanager

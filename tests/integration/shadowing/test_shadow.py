@@ -221,6 +221,15 @@ def test_nothing_compiled_is_no_clean_bill() -> None:
     assert "no compiled kernel" in result.problem
 
 
+def test_a_function_that_dynamo_leaves_uncompiled_is_explained() -> None:
+    layer = torch.nn.GRU(3, 4)
+    with kernelscope.shadow() as result:
+        torch.compile(lambda x: layer(x)[0].sin())(torch.randn(2, 1, 3))
+    assert result.status == 2
+    assert "Dynamo left a function uncompiled: Attempted to wrap RNN, GRU, or LSTM." in str(result)
+    assert "allow_rnn" in str(result)
+
+
 def test_an_exception_passes_through_and_leaves_nothing(leftovers: Callable[[], list[str]]) -> None:
     with pytest.raises(ZeroDivisionError), kernelscope.shadow():
         _ = 1 / 0
