@@ -200,6 +200,7 @@ class LaunchRecorder(Listener):
         slots = kept.fingerprints.replayed() if isinstance(kept, CapturedValues) else None
         if slots is None and self.values is not None:
             self.finding(not_in_graph("it was captured before this recording wanted values"))
+        calls = []
         for template, seen in zip(capture.templates, epochs, strict=True):
             if not self._wants(template.site.kernel):
                 continue
@@ -210,7 +211,8 @@ class LaunchRecorder(Listener):
             if slots is not None and isinstance(own, CapturedCall):
                 own.put_into(call, slots)
             self._enter(call)
-            self.sink.leave(call, stream)
+            calls.append(call)
+        self.sink.leave_replayed(calls, stream)
 
     # -- its own work ----------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -89,6 +89,9 @@ class MemorySink:
 
     def leave(self, call: Call, stream: int | None) -> None:
         """A call is over; `stream` is where it was enqueued, if it was."""
+
+    def leave_replayed(self, calls: Sequence[Call], stream: int) -> None:
+        """All calls of a CUDA graph that was replayed on this stream."""
 
     def note_failed(self, graph_call: int, line: int, message: str) -> None:
         for entry in reversed(self.run.entries):
@@ -201,6 +204,13 @@ class DiskSink:
         self.writer.leave(call)
         if call.graph_call >= 0 and call.replay < 0:
             self._keep(call)
+
+    def leave_replayed(self, calls: Sequence[Call], stream: int) -> None:
+        """All calls of a CUDA graph that was replayed on this stream: one marker stands for all."""
+        if calls:
+            self.writer.launched_together([call.index for call in calls], stream)
+        for call in calls:
+            self.writer.leave(call)
 
     def _keep(self, call: Call) -> None:
         """For a moment, so that the next call of its graph can be planned."""

@@ -6,7 +6,7 @@ import sqlite3
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -111,8 +111,14 @@ class Writer:
 
     def launched(self, index: int, stream: int) -> None:
         """A call that is written in full has been enqueued on a CUDA stream."""
+        self.launched_together([index], stream)
+
+    def launched_together(self, indices: Sequence[int], stream: int) -> None:
+        """The same for neighbouring calls that were enqueued as one."""
         if self._markers is not None:
-            self.flight.on_stream(index, self._markers.mark(stream, index))
+            number = self._markers.mark(stream, indices[-1])
+            for index in indices:
+                self.flight.on_stream(index, number)
 
     def note_failed(self, graph_call: int, line: int, error: str) -> None:
         """A graph raised; if a noted launch of it was running, at this line, it was that."""
