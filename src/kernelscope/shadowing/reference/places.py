@@ -44,9 +44,9 @@ class Place:
         return Place(self.memory, fake.dtype, shape, stride, offset)
 
     def dimensions(self) -> list[tuple[int, int]]:
-        """Step and count of each dimension, in bytes."""
+        """Step and count of each dimension, in bytes; an expanded one has no step."""
         size = self.dtype.itemsize
-        steps = [(step * size, n) for step, n in zip(self.stride, self.shape, strict=True) if n != 1]
+        steps = [(step * size, n) for step, n in zip(self.stride, self.shape, strict=True) if n != 1 and step]
         return [*steps, *([(1, size)] if size > 1 else ())]
 
     def span(self) -> tuple[int, int]:
@@ -82,7 +82,7 @@ def _ranges(place: Place, start: int, steps: Sequence[int]) -> list[tuple[int, i
     """Its first and last index along each of these steps; None: it does not lie along them."""
     counts: dict[int, int] = {}
     for step, count in place.dimensions():
-        if step <= 0 or step in counts:
+        if step in counts:
             return None
         counts[step] = count
     found = []
