@@ -225,10 +225,10 @@ class Fingerprinter:
     def slot(self, number: int, row: int) -> Slot:
         return (number << _DEVICE_SHIFT) + row
 
-    def reserve_on_host(self, rows: int) -> int:
+    def reserve_on_host(self, rows: int, numels: Sequence[int] = ()) -> int:
         """Rows that are going to be written to until `written_on_host`."""
         with self._lock:
-            first = self.host_log.reserve(rows)
+            first = self.host_log.reserve(rows, numels)
             self._unwritten[first] = rows
             return first
 

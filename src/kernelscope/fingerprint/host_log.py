@@ -38,11 +38,18 @@ class HostLog:
             self._numels.append(numel)
         return self.rows - 1
 
-    def reserve(self, rows: int) -> int:
-        """Room for as many neighbouring rows; they begin as zero."""
+    def reserve(self, rows: int, numels: Sequence[int] = ()) -> int:
+        """Room for as many neighbouring rows; they begin as zero. `numels` are for statistics."""
         first = self.rows
         self._bits.frombytes(bytes(8 * rows))
+        if numels:
+            self._stats.frombytes(bytes(8 * rows * ROW_LENGTH))
+            self._numels.extend(numels)
         return first
+
+    def set_stats(self, row: int, stats: Sequence[float]) -> None:
+        at = (row - self._forgotten) * ROW_LENGTH
+        self._stats[at : at + ROW_LENGTH] = array("d", stats)
 
     def set_bits(self, row: int, bits: int) -> None:
         self._bits[row - self._forgotten] = bits

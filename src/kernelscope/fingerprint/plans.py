@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import torch
 
@@ -19,20 +19,14 @@ from kernelscope.fingerprint.cuda.stats_batches import words_of_records
 from kernelscope.fingerprint.cuda.stats_plans import Records
 
 from . import torch_stats as stats_ops
-from .cpu import bits as cpu_bits
 from .cuda import engine as cuda
 from .cuda import stats as cuda_stats
 from .cuda import stats_plans as cuda_stats_plans
-from .definition import mix
 from .fingerprinter import Fingerprinter, Slot, salt
+from .host_plans import CannotPlan, Flush, Flushes, HostPlan, PlannedRows
 from .stats import NO_NUMBERS
 
-Flush: TypeAlias = Callable[..., None]  # given an execution, and the addresses of its tensors
-Flushes: TypeAlias = Sequence[Sequence[int]]  # rows of tensors
-
-
-class CannotPlan(Exception):
-    """Why these tensors cannot be planned."""
+__all__ = ["CannotPlan", "Plan", "in_one_pass", "plan"]
 
 
 class Plan(Protocol):
@@ -82,11 +76,9 @@ def plan(
     dtypes = [getattr(torch, spec.dtype) for spec in tensors]
     layouts = [Layout(s.shape, s.stride, d.itemsize) for s, d in zip(tensors, dtypes, strict=True)]
     salts = array("Q", [salt(d, layout.nbytes) for d, layout in zip(dtypes, layouts, strict=True)])
-    made: _HostPlan | _CudaPlan
-    if device.type == "cpu" and fingerprinter.has_stats:
-        raise CannotPlan("statistics on the CPU gain nothing from a plan")
+    made: HostPlan | _CudaPlan
     if device.type == "cpu":
-        made = _HostPlan(fingerprinter, tensors, layouts, salts, flushes)
+        made = HostPlan(fingerprinter, tensors, layouts, salts, flushes)
     elif device.type != "cuda":
         raise CannotPlan(f"the tensors are on {device}")
     elif fingerprinter.has_stats:
@@ -157,65 +149,7 @@ def _give_up(fingerprinter: Fingerprinter, execution: Any, rows: Sequence[int], 
         fingerprinter.fail(first + row, why)
 
 
-class _Rows:
-    """Which rows of an execution have something to be written into."""
-
-    _fingerprinter: Fingerprinter
-    written: Sequence[int] = ()
-
-    def ended(self, execution: tuple[Any, ...], *, broken_off: bool) -> None:
-        if broken_off:
-            *_, first = execution
-            self._fingerprinter.doubt(first + row for row in self.written)
-
-
-class _HostPlan(_Rows):
-    def __init__(
-        self,
-        fingerprinter: Fingerprinter,
-        tensors: Sequence[TensorSpec],
-        layouts: Sequence[Layout],
-        salts: array[int],
-        flushes: Flushes,
-    ) -> None:
-        library = cpu_bits.LIBRARY.get()
-        if library is None:
-            raise CannotPlan(cpu_bits.LIBRARY.unavailable())
-        self._fingerprinter = fingerprinter
-        self._salts = salts
-        self.rows = len(salts)
-        sums = []
-        for spec, layout in zip(tensors, layouts, strict=True):
-            sum_at = library.sum_of(spec.shape, spec.stride, layout.itemsize, layout.is_flat)
-            if sum_at is None:
-                raise CannotPlan(f"a tensor has {len(spec.shape)} dimensions")
-            sums.append(sum_at)
-        self.end: Flush | None = None
-        self.flushes = [self._flush([(row, sums[row], salts[row]) for row in rows]) for rows in flushes]
-
-    def quickly(self, flush: int, carefully: Flush, refused: Callable[[Any, int], None]) -> Flush:
-        return carefully
-
-    def begin(self) -> tuple[tuple[Any, ...], Slot]:
-        first = self._fingerprinter.reserve_on_host(len(self._salts))
-        return (first,), first
-
-    def ended(self, execution: tuple[Any, ...], *, broken_off: bool) -> None:
-        super().ended(execution, broken_off=broken_off)
-        self._fingerprinter.written_on_host(execution[0])
-
-    def _flush(self, todo: list[tuple[int, Callable[[int], int], int]]) -> Flush:
-        log = self._fingerprinter.host_log
-
-        def flush(execution: tuple[int], *addresses: int) -> None:
-            first = execution[0]
-            for (row, sum_at, salted), address in zip(todo, addresses, strict=True):
-                log.set_bits(first + row, mix(sum_at(address) ^ salted))
-
-        return flush
-
-
-class _CudaPlan(_Rows):
+class _CudaPlan(PlannedRows):
     """Rows in the log of a GPU."""
 
     def __init__(

@@ -89,6 +89,33 @@ def test_a_training_step(tmp_path: Path) -> None:
     assert not reread.findings
 
 
+def test_statistics(tmp_path: Path) -> None:
+    """Also of tensors that are not flat, empty, or have no numbers."""
+
+    @torch.compile
+    def f(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = (x @ w.t()).softmax(-1)
+        return y, y.argmax(-1), (y > 0.1), y[:0] * 2, y.sum(), y @ w
+
+    torch.manual_seed(0)
+    inputs = torch.randn(12, 20)[:, ::2], torch.randn(300, 10)
+    f(*inputs)
+
+    def seen(run: Run) -> list[Any]:
+        return [(v, c.pre_stats, c.post_stats) for v, c in zip(values(run.calls), run.calls, strict=True)]
+
+    with kernelscope.record(values="stats") as alone:
+        f(*inputs)
+    assert any(call.post_stats for call in alone.calls)
+    for path in (None, tmp_path / "disk.kscope"):
+        with kernelscope.record(values="stats", path=path) as run:
+            for _ in range(3):
+                f(*inputs)
+            assert planned(run) == 2 * len(alone)
+        run = run if path is None else kernelscope.load(path)
+        assert seen(run) == seen(alone) * 3
+
+
 def test_a_graph_that_writes_to_its_inputs(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
     compiled = torch.compile(model, dynamic=False)  # Sequential's code may have seen other shapes

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -46,6 +47,17 @@ class StatsLibrary(CpuLibrary):
         contiguous = tensor.is_contiguous() or tensor.numel() == 0
         layout = None if contiguous else pack_layout[dims](*tensor.shape, *tensor.stride())
         return self._call(torch_bits.address(tensor), tensor.nbytes, tensor.itemsize, dims, layout, code)
+
+    def row_of(
+        self, shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype, is_flat: bool
+    ) -> Callable[[int], tuple[int, Row]] | None:
+        """The same for a tensor of this layout, given its address; None where `accumulate` gives None."""
+        code, dims = _CODES.get(dtype), len(shape)
+        if code is None or dims > MAX_DIMS:
+            return None
+        nbytes, itemsize = math.prod(shape) * dtype.itemsize, dtype.itemsize
+        layout = None if is_flat or not nbytes else pack_layout[dims](*shape, *stride)
+        return lambda address: self._call(address, nbytes, itemsize, dims, layout, code)
 
     def _call(
         self, address: int, nbytes: int, itemsize: int, dims: int, layout: bytes | None, code: int

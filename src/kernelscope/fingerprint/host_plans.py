@@ -1,0 +1,101 @@
+"""Planned fingerprints of CPU tensors: the functions that take them, each bound to its layout."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+from kernelscope.events import TensorSpec
+from kernelscope.fingerprint.cuda.engine import Layout
+
+from .cpu import bits as cpu_bits
+from .cpu import stats as cpu_stats
+from .definition import mix
+from .fingerprinter import Fingerprinter, Slot
+from .stats import NO_NUMBERS
+
+Flush: TypeAlias = Callable[..., None]  # given an execution, and the addresses of its tensors
+Flushes: TypeAlias = Sequence[Sequence[int]]  # rows of tensors
+_Take: TypeAlias = Callable[[int, int], None]  # given a row, and the address of its tensor
+
+
+class CannotPlan(Exception):
+    """Why these tensors cannot be planned."""
+
+
+class PlannedRows:
+    """Which rows of an execution have something to be written into."""
+
+    _fingerprinter: Fingerprinter
+    written: Sequence[int] = ()
+
+    def ended(self, execution: tuple[Any, ...], *, broken_off: bool) -> None:
+        if broken_off:
+            *_, first = execution
+            self._fingerprinter.doubt(first + row for row in self.written)
+
+
+class HostPlan(PlannedRows):
+    """Rows in the log of the host."""
+
+    def __init__(
+        self,
+        fingerprinter: Fingerprinter,
+        tensors: Sequence[TensorSpec],
+        layouts: Sequence[Layout],
+        salts: array[int],
+        flushes: Flushes,
+    ) -> None:
+        self._fingerprinter = fingerprinter
+        self.rows = len(salts)
+        self._numels: list[int] = []  # with statistics: of each row
+        takes = [self._take(*about) for about in zip(tensors, layouts, salts, strict=True)]
+        self.end: Flush | None = None
+        self.flushes = [self._flush([(row, takes[row]) for row in rows]) for rows in flushes]
+
+    def _take(self, spec: TensorSpec, layout: Layout, salted: int) -> _Take:
+        log, is_flat = self._fingerprinter.host_log, layout.is_flat or layout.nbytes <= layout.itemsize
+        if self._fingerprinter.has_stats:
+            statistics = cpu_stats.LIBRARY.get()
+            if statistics is None:
+                raise CannotPlan(cpu_stats.LIBRARY.unavailable())
+            row_at = statistics.row_of(spec.shape, spec.stride, getattr(torch, spec.dtype), is_flat)
+            self._numels.append(NO_NUMBERS if row_at is None else layout.nbytes // layout.itemsize)
+            if row_at is not None:
+
+                def take_both(row: int, address: int) -> None:
+                    total, stats = row_at(address)
+                    log.set_stats(row, stats)
+                    log.set_bits(row, mix(total ^ salted))
+
+                return take_both
+        bits = cpu_bits.LIBRARY.get()
+        if bits is None:
+            raise CannotPlan(cpu_bits.LIBRARY.unavailable())
+        sum_at = bits.sum_of(spec.shape, spec.stride, layout.itemsize, layout.is_flat)
+        if sum_at is None:
+            raise CannotPlan(f"a tensor has {len(spec.shape)} dimensions")
+        return lambda row, address: log.set_bits(row, mix(sum_at(address) ^ salted))
+
+    def quickly(self, flush: int, carefully: Flush, refused: Callable[[Any, int], None]) -> Flush:
+        return carefully
+
+    def begin(self) -> tuple[tuple[Any, ...], Slot]:
+        first = self._fingerprinter.reserve_on_host(self.rows, self._numels)
+        return (first,), first
+
+    def ended(self, execution: tuple[Any, ...], *, broken_off: bool) -> None:
+        super().ended(execution, broken_off=broken_off)
+        self._fingerprinter.written_on_host(execution[0])
+
+    @staticmethod
+    def _flush(todo: list[tuple[int, _Take]]) -> Flush:
+        def flush(execution: tuple[int], *addresses: int) -> None:
+            first = execution[0]
+            for (row, take), address in zip(todo, addresses, strict=True):
+                take(first + row, address)
+
+        return flush
