@@ -20,6 +20,12 @@ from .search import On, drive, find_causes
 
 _OF_GRAPH = ("pass", "decomposition")  # what changes the graph before it is lowered
 _BACKENDS = ("aot_eager_decomp_partition", "aot_eager")
+_STEPS = {  # by backend that fails where the one before it passes
+    "eager": "Dynamo: the graph that it traced does not compute what the function does",
+    "aot_eager": "AOTAutograd: functionalization, tracing to ATen, or its runtime wrappers",
+    "aot_eager_decomp_partition": "decomposition or partitioning",
+    "inductor": "Inductor",
+}
 
 
 class Descent:
@@ -37,6 +43,7 @@ class Descent:
         self._wants_workaround = workaround
         self._ahead: dict[str, int] = {}  # by axis that is still to be searched: trials at most
         self._without_kernels: frozenset[Switch] = frozenset()  # off while the graph itself is searched
+        self._is_of_function = False  # a compiled function as a whole is wrong, which any backend shows
         self.result = BisectResult()
 
     @property
@@ -53,6 +60,7 @@ class Descent:
                 f"the program is not deterministic: it failed in {self._trials.failed} of "
                 f"{self._trials.runs} runs; each trial had to pass {self._trials.repeats} times"
             )
+        self._is_of_function = dict(first.details.get("culprit") or {}).get("verdict") == "wrong-function"
         self._look_for_kernels(first)  # first: nothing has to be compiled again for it
         if "kernel" in self.result.causes:
             self._look_behind_kernels()
@@ -135,10 +143,12 @@ class Descent:
 
     def _look_before_kernels(self) -> None:
         """Search what the graph goes through, in that order, until something explains the failure."""
-        if self._check != "shadow" and "backend" in self._axes:
+        if (self._check != "shadow" or self._is_of_function) and "backend" in self._axes:
             self._find_backend()
         backend = self.result.causes.get("backend")
         is_early = backend is not None and backend.switches[0].name != "inductor"
+        if backend is not None and self._is_quick and backend.switches[0].name in ("eager", "aot_eager"):
+            return  # before any decomposition or pass
         kinds = {str(switch.info.get("kind")) for switch in self._of("kernel")}
         early = ("pass", "decomposition")
         later = () if is_early else ("lowering", "fusion", "autotune")
@@ -146,9 +156,7 @@ class Descent:
         stop = ("pass", "lowering", "fusion", "autotune") if self._is_quick else ()
         self._follow([*plan, ("config", self._configs(kinds))], stop)
         if self._check == "shadow" and "backend" in self._axes and not self.result.causes:
-            nearest = _BACKENDS[0]  # last: without Inductor's kernels there is nothing to compare
-            if not self._trials.fails(Settings(backend=nearest), f"backend {nearest}"):
-                self._find_backend()
+            self._find_backend()  # last: a pass or an operator says more
 
     def _follow(
         self, plan: Sequence[tuple[str, list[Switch]]], stop: Sequence[str], rest: Sequence[Switch] = ()
@@ -180,14 +188,15 @@ class Descent:
 
     def _find_backend(self) -> None:
         """The first backend, starting with eager, with which it fails."""
-        failing, passing = "inductor", "eager"
-        for backend in _BACKENDS:
+        is_judged = self._check == "shadow"  # as a whole, with any backend
+        failing, passing = "inductor", "" if is_judged else "eager"
+        for backend in (*_BACKENDS, "eager") if is_judged else _BACKENDS:
             if self._trials.fails(Settings(backend=backend), f"backend {backend}"):
                 failing = backend
             else:
                 passing = backend
                 break
-        switch = Switch("backend", failing, passing)
+        switch = Switch("backend", failing, passing, info={"step": _STEPS[failing]})
         self.result.causes["backend"] = Cause("backend", (switch,), len(_BACKENDS) + 2)
 
     def _of(self, axis: str) -> list[Switch]:

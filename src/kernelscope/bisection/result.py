@@ -33,6 +33,8 @@ class Cause:
                 yield f"  together   with {', '.join(info['joined'])}, whose results it finishes"
             if info.get("function"):
                 yield f"  function   {info['function']}"
+            if info.get("step"):
+                yield f"  step       {info['step']}"
             if info.get("target"):
                 yield f"  operator   {info['target']}"
         if self.candidates > 1:
@@ -168,6 +170,6 @@ def workaround_of(cause: Cause) -> tuple[str, ...]:
             f"torch._inductor.decomposition.decompositions.pop(torch.ops.{switch.name})"
             for switch in switches
         )
-    if cause.axis == "backend":
+    if cause.axis == "backend" and cause.switches[0].value:
         return (f'torch.compile(…, backend="{cause.switches[0].value}")',)
     return ()

@@ -52,6 +52,7 @@ class EagerSession(Session):
                 self.result.add(culprit)
         self._off, self._off_graph_calls = off, off_graph_calls
         self._names, self._numbers = {}, {}
+        self.regions.begin()
         self._launches = EagerLaunches(self.result, self._replaces, judges=self._judges)
 
     def graph_call(self, graph_call: GraphCall, inputs: Sequence[Any]) -> None:

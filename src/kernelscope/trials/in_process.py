@@ -26,6 +26,7 @@ from kernelscope.probes.bus import BUS
 from kernelscope.probes.compilation.compile_settings import defaults_of_changed, values_of
 from kernelscope.probes.compilation.lowering import LoweredGraph, Lowerings
 from kernelscope.probes.compiler_steps.fx_stages import FxStages
+from kernelscope.probes.dynamo.compiled_regions import CompiledRegions
 from kernelscope.probes.patching import MovedTarget
 from kernelscope.probes.probe_list import PROBES
 from kernelscope.shadowing.eager_launches import EagerSession
@@ -130,6 +131,7 @@ class InProcessTrials:
         if self._check.judges:
             _install(stack, FxStages(session.stage))
             _install(stack, session.results)
+            _install(stack, CompiledRegions(session.regions.compiled))
         BUS.attach(session)
         stack.callback(BUS.detach, session)
         return session

@@ -44,6 +44,7 @@ class RegionCheck:
         self._result = result
         self._every = every
         self.is_open = True
+        self._run = 0  # of the program
         self._here = threading.local()
 
     @property
@@ -54,24 +55,27 @@ class RegionCheck:
     def counts(self) -> Counts:
         return self.result.counts
 
+    def begin(self) -> None:
+        """The program runs again: the first execution of each region in this run is compared."""
+        self._run += 1
+
     def close(self) -> None:
         self.is_open = False
 
     def compiled(self, traced: TracedRegion, call: Compiled) -> Compiled:
         """The probe's callback."""
         if traced.is_backward:  # made of hooks and saved values that exist only once
-            why = "compiled autograd traced this backward pass: only its kernels are checked"
-            self.result.leave_out(f"function {traced.code.co_name}", "*", why)
+            self.note("Backward passes that compiled autograd traced are checked kernel by kernel alone.")
             return call
         check = _Execution(traced, self)
-        is_done = False
+        compared_in = -1
 
         @functools.wraps(call)
         def run(*args: Any) -> Any:
-            nonlocal is_done
-            if (is_done and not self._every) or not self.is_open or self._is_inside:
+            nonlocal compared_in
+            if (compared_in == self._run and not self._every) or not self.is_open or self._is_inside:
                 return call(*args)
-            is_done = True
+            compared_in = self._run
             return check.run(call, args)
 
         return run
@@ -97,6 +101,10 @@ class RegionCheck:
         finally:
             self._here.depth -= 1
 
+    def note(self, text: str) -> None:
+        if text not in self.result.notes:
+            self.result.notes.append(text)
+
     def known_wrong(self) -> int:
         """How often something else was found wrong so far: a kernel, a stage."""
         return sum(c.times for c in self.result.culprits if c.verdict != VERDICT)
@@ -109,9 +117,7 @@ class RegionCheck:
             return
         result, first = self.result, differences[0]
         if self.known_wrong() > known_wrong:
-            note = f"Because of it, {first.what} of {region.name} differs from eager."
-            if note not in result.notes:
-                result.notes.append(note)
+            self.note(f"Because of it, {first.what} of {region.name} differs from eager.")
             return
         result.add(_culprit(region, differences, step or blame(region, first)))
 
@@ -223,8 +229,8 @@ class _Execution:
             if not when_returned(frame, torch.compiler.disable(returned)):  # type: ignore[no-untyped-call]
                 reason = "a profiler is at work"
         if reason:
-            why = f"compared with the graph that Dynamo traced, not with the function itself: {reason}"
-            check.result.leave_out(f"function {region.name}", "Dynamo", why)
+            text = f"Function {region.name} was compared with the graph that Dynamo traced, not with its code"
+            check.note(f"{text}: {reason}.")
 
     def _compare_returned(self, references: References, value: Any, args: Sequence[Any]) -> None:
         region, made, same = self._region, parts_of(value), references.same
