@@ -19,6 +19,10 @@ from kernelscope.probes.patching import Patch, PatchSet
 
 _COMPILE = "torch._dynamo.output_graph:OutputGraph.call_user_compiler"
 Compiled = Callable[..., Any]
+_COMPILED_BY_THEMSELVES = {
+    "map_impl", "scan", "associative_scan", "flex_attention", "invoke_subgraph", "switch", "while_loop",
+    "cond", "flex_attention_backward", "while_loop_stack_output",
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -56,12 +60,23 @@ def _traced(output: Any, gm: GraphModule) -> TracedRegion:
         warnings.simplefilter("ignore", FutureWarning)  # of torch about its own way to copy a tree's shape
         module = GraphModule(gm, copy.deepcopy(gm.graph))
     module.train(gm.training)
+    _inline_repeated(module)
     tx = output.root_tx
     sources = [node.meta["grapharg"].source for node in gm.graph.nodes if node.op == "placeholder"]
     return TracedRegion(
         module, current_compile_id(), tx.f_code, tx.f_globals, [_name(s) for s in sources],
         _is_in_compiled_autograd(), list(_unrepeatable(output, sources)),
     )  # fmt: skip
+
+
+def _inline_repeated(module: GraphModule) -> None:
+    """Regions that are compiled once and used several times: their operator runs only inside the compiler."""
+    repeated = [n for n in module.graph.nodes if getattr(n.target, "_name", "") == "invoke_subgraph"]
+    for node in repeated:
+        body = node.args[0]
+        node.op, node.target, node.args = "call_module", body.target, tuple(node.args[2:])
+    if repeated:
+        module.recompile()
 
 
 def _is_in_compiled_autograd() -> bool:
@@ -98,6 +113,9 @@ def _unrepeatable(output: Any, sources: list[Any]) -> Any:
         yield "it draws numbers from Python's generator"
     if any("numpy" in type(source).__name__.lower() for source in sources):
         yield "it computes with NumPy arrays"
+    compiled = {getattr(node.target, "_name", "") for node in output.graph.nodes} & _COMPILED_BY_THEMSELVES
+    if compiled:
+        yield f"torch compiles {', '.join(sorted(compiled))} also outside of torch.compile"
     changed = [
         var for var in effects.id_to_variable.values()
         if type(var.mutation_type).__name__.endswith("Existing") and effects.is_modified(var)

@@ -79,18 +79,18 @@ class Eager:
 
     def same(self, *, seed: int | None = None, fill: float | None = None) -> EagerRun:
         """As eager computes it; with a seed, with other random numbers than the program had."""
-        return self._run(self.inputs.fresh(differentiates=self.differentiates), Notes(fill), seed)
+        return self._run(self.inputs.fresh(), Notes(fill), seed)
 
     def wide(self, generator: torch.Generator | None = None) -> EagerRun:
         """In float64; with a generator, with an error of one rounding after each operator."""
-        mode, copied = Wide(generator), self.inputs.fresh(wide=True, differentiates=self.differentiates)
+        mode, copied = Wide(generator), self.inputs.fresh(wide=True)
         for value, dtype in copied.dtypes:
             mode.learn(value, dtype)
         return self._run(copied, mode, None)
 
     def noisy(self, generator: torch.Generator) -> EagerRun:
         """In its own dtypes, with an error of one rounding after each operator."""
-        return self._run(self.inputs.fresh(differentiates=self.differentiates), Noisy(generator), None)
+        return self._run(self.inputs.fresh(), Noisy(generator), None)
 
     def _run(self, copied: Copied, mode: Mode, seed: int | None) -> EagerRun:
         with ExitStack() as stack:

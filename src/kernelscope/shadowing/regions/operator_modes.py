@@ -20,6 +20,7 @@ _BITS = {aten.view.dtype}
 _EMPTY = {
     aten.empty,
     aten.empty_like,
+    aten.empty_permuted,
     aten.empty_strided,
     aten.new_empty,
     aten.new_empty_strided,
@@ -74,7 +75,7 @@ class Noisy(Notes):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = super().__torch_dispatch__(func, types, args, kwargs)
-        is_exact = getattr(func, "overloadpacket", None) in _EXACT or _is_view(func)
+        is_exact = _is_exact(func) or _is_view(func)
         if not is_exact and any(True for _ in _tensors(args)):
             for made in _tensors(result):
                 if made.dtype.itemsize > 1 and (eps := eps_of(made.dtype)):
@@ -142,7 +143,7 @@ class Wide(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return widen(result)
 
     def _finish(self, func: Any, args: Any, result: Any, dtype: torch.dtype | None) -> None:
-        is_exact = getattr(func, "overloadpacket", None) in _EXACT or not any(True for _ in _tensors(args))
+        is_exact = _is_exact(func) or not any(True for _ in _tensors(args))
         for made in _tensors(result):
             if made.dtype not in WIDE.values():
                 continue
@@ -208,9 +209,16 @@ def _is_view(func: Any) -> bool:
     return bool(getattr(func, "is_view", False)) or func in (aten.detach.default, aten.alias.default)
 
 
+def _is_exact(func: Any) -> bool:
+    """Moves numbers, and may depend on strides: what it is given stays as it is."""
+    packet = getattr(func, "overloadpacket", None)
+    name = str(getattr(packet, "__name__", ""))
+    return packet in _EXACT or name.startswith("as_strided") or name.endswith("_copy")
+
+
 def _reach(func: Any, args: Any, result: Any) -> float:
     """How many numbers go into one of the result's, for an operator that adds many; else 0."""
-    if _is_view(func) or getattr(func, "overloadpacket", None) in _EXACT:
+    if _is_view(func) or _is_exact(func):
         return 0
     ins = [t for t in _tensors(args) if t.is_floating_point() or t.is_complex()]
     outs = [t for t in _tensors(result) if t.numel()]

@@ -182,7 +182,13 @@ class _Execution:
         made = list(result) if isinstance(result, tuple | list) else [result]
         references = References(eager)
         with alone():
-            same = references.same
+            try:
+                same = references.same
+            except Exception as error:
+                first = str(error).partition("\n")[0][:200]
+                raise Unjudged(
+                    f"its graph cannot be run uncompiled: {type(error).__name__}: {first}"
+                ) from error
             if len(same.results) != len(made):
                 raise Unjudged(f"it returns {len(made)} values, and its graph {len(same.results)}")
             whats = [f"result {i}" for i in range(len(made))]
