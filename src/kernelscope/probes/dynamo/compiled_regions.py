@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import functools
+import re
 import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import CodeType
 from typing import Any
 
@@ -18,6 +20,8 @@ from kernelscope.probes.compilation.compile_context import current_compile_id
 from kernelscope.probes.patching import Patch, PatchSet
 
 _COMPILE = "torch._dynamo.output_graph:OutputGraph.call_user_compiler"
+_TORCH = str(Path(torch.__file__).parent)
+_FRAME = re.compile(r'File "(.+?)", line (\d+), in (\w+)')
 Compiled = Callable[..., Any]
 _COMPILED_BY_THEMSELVES = {
     "map_impl", "scan", "associative_scan", "flex_attention", "invoke_subgraph", "switch", "while_loop",
@@ -33,6 +37,7 @@ class TracedRegion:
     compile_id: str
     code: CodeType  # uncompiled
     globals: dict[str, Any]
+    where: tuple[str, int, str]  # file, line and function of the program
     names: list[str]  # of the graph's inputs, as the program calls them
     is_backward: bool = False  # of compiled autograd
     unrepeatable: list[str] = field(default_factory=list)  # why the frame cannot be run once more
@@ -64,9 +69,21 @@ def _traced(output: Any, gm: GraphModule) -> TracedRegion:
     tx = output.root_tx
     sources = [node.meta["grapharg"].source for node in gm.graph.nodes if node.op == "placeholder"]
     return TracedRegion(
-        module, current_compile_id(), tx.f_code, tx.f_globals, [_name(s) for s in sources],
+        module, current_compile_id(), tx.f_code, tx.f_globals, _where(gm, tx.f_code),
+        [_name(s) for s in sources],
         _is_in_compiled_autograd(), list(_unrepeatable(output, sources)),
     )  # fmt: skip
+
+
+def _where(gm: GraphModule, code: CodeType) -> tuple[str, int, str]:
+    """The compiled function, or, where torch itself wraps it, the first line of the program in it."""
+    if not code.co_filename.startswith(_TORCH):
+        return code.co_filename, code.co_firstlineno, code.co_name
+    for node in gm.graph.nodes:
+        for file, line, function in _FRAME.findall(node.meta.get("stack_trace") or ""):
+            if not file.startswith(_TORCH):
+                return file, int(line), function
+    return code.co_filename, code.co_firstlineno, code.co_name
 
 
 def _inline_repeated(module: GraphModule) -> None:

@@ -72,7 +72,7 @@ class Snapshot:
             return False
         return sum(isinstance(p, _View) and p.memory == part.memory for p in self._parts) > 1
 
-    def fresh(self, *, wide: bool = False) -> Copied:
+    def fresh(self, *, wide: bool = False, differentiates: bool = True) -> Copied:
         """Copies; with `wide`, floats are float64; those that share memory in two dtypes no longer do."""
         copied = Copied([], [], [])
         with torch.no_grad():
@@ -85,7 +85,7 @@ class Snapshot:
                 copied.values.append(value)
         for index, part in enumerate(self._parts):
             leaf = None
-            if isinstance(part, torch.Tensor | _View) and part.requires_grad:
+            if differentiates and isinstance(part, torch.Tensor | _View) and part.requires_grad:
                 value = copied.values[index]
                 if part.is_leaf:
                     leaf = value.requires_grad_()

@@ -1,8 +1,8 @@
 """The user's function, run once more without Dynamo while its compiled frame waits.
 
-Nothing of the program is copied but the tensors that the compiled code was given: wherever the function
-hands one of them to torch, its copy is used. Objects are not changed, because Dynamo knows which functions
-change some, and those are not run again.
+Nothing of the program is copied but the tensors that the compiled code was given, and those only if the
+function writes to some: wherever it hands one of them to torch, its copy is used. Objects are not changed,
+because Dynamo knows which functions change some, and those are not run again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from .operator_modes import Wide
+from .operator_modes import Noisy, Notes, Wide, WritesToInput
 
 _VARARGS, _VARKEYWORDS = 0x04, 0x08  # flags of a code object
 _DTYPE = torch.Tensor.dtype.__get__  # type: ignore[attr-defined]
@@ -56,6 +56,7 @@ class UserFunction:
         self._function = FunctionType(code, space, code.co_name, None, cells)
         self._args, self._kwargs = _arguments(code, values)
         self._given = list(given)
+        self.writes = False  # to what it was given
 
     def why_not(self) -> str:
         """Why it cannot be run again."""
@@ -65,14 +66,28 @@ class UserFunction:
         return ""
 
     def run(self, copies: list[Any]) -> Any:
-        """On copies of `given`."""
+        """On copies of `given`; as it is, as long as it writes to none of them."""
+        mode = torch.utils._python_dispatch._get_current_dispatch_mode()
+        if isinstance(mode, Notes) and not isinstance(mode, Noisy) and not self.writes:
+            try:
+                return self._run_as_it_is(mode)
+            except WritesToInput:
+                self.writes = True
         pairs = zip(self._given, copies, strict=False)
         table = [(original, copy) for original, copy in pairs if isinstance(original, torch.Tensor)]
-        mode = torch.utils._python_dispatch._get_current_dispatch_mode()
         wide = mode if isinstance(mode, Wide) else None
         with silent(), torch.compiler.set_stance("force_eager"), Substituted(table, wide) as substituted:
             returned = self._function(*self._args, **self._kwargs)
         return replaced(returned, substituted.copy_of)
+
+    def _run_as_it_is(self, mode: Notes) -> Any:
+        tensors = [v for v in self._given if isinstance(v, torch.Tensor) and v.layout == torch.strided]
+        mode.protected = frozenset(v.untyped_storage().data_ptr() for v in tensors if v.numel())
+        try:
+            with silent(), torch.compiler.set_stance("force_eager"):
+                return self._function(*self._args, **self._kwargs)
+        finally:
+            mode.protected = frozenset()
 
 
 def replaced(value: Any, by: Callable[[Any], Any]) -> Any:

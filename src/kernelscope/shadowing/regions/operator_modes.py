@@ -39,6 +39,10 @@ _EXACT = {
 }  # fmt: skip
 
 
+class WritesToInput(Exception):
+    """An operator is about to write to a tensor of the program."""
+
+
 class Notes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Runs everything as it is; `fill` goes where memory would be left uninitialised."""
 
@@ -50,8 +54,13 @@ class Notes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.draws = False  # random numbers
         self.is_uninitialised = False  # some memory, at first
         self.eps = 0.0  # of the coarsest float that was computed
+        self.protected: frozenset[int] = frozenset()  # addresses of memory that must not be written to
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.protected and _writes(func):
+            written = [t for t in _tensors((args, kwargs)) if t.layout == torch.strided]
+            if any(t.untyped_storage().data_ptr() in self.protected for t in written):
+                raise WritesToInput
         result = func(*args, **(kwargs or {}))
         self.draws |= torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
         is_view = _is_view(func)
