@@ -142,3 +142,15 @@ def test_what_cannot_run_again_is_said() -> None:
     assert not result
     assert seen == [0]
     assert any("not with its code: it changes seen" in note for note in result.notes), result.notes
+
+
+def asks(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if torch.compiler.is_compiling() else x * 3
+
+
+def test_a_function_that_asks_whether_it_is_compiled_is_not_accused() -> None:
+    torch._dynamo.reset()
+    with kernelscope.shadow() as result:
+        torch.compile(asks, backend="eager")(torch.ones(3))
+    assert not result
+    assert any("asks whether it is being compiled" in note for note in result.notes)

@@ -12,6 +12,7 @@ import io
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import CellType, CodeType, FrameType, FunctionType
 from typing import Any
 
@@ -20,6 +21,8 @@ from torch.overrides import TorchFunctionMode
 
 from .operator_modes import Noisy, Notes, Wide, WritesToInput
 
+_TORCH = str(Path(torch.__file__).parent)
+_QUESTIONS = ("is_compiling", "is_dynamo_compiling")
 _VARARGS, _VARKEYWORDS = 0x04, 0x08  # flags of a code object
 _DTYPE = torch.Tensor.dtype.__get__  # type: ignore[attr-defined]
 
@@ -57,6 +60,7 @@ class UserFunction:
         self._args, self._kwargs = _arguments(code, values)
         self._given = list(given)
         self.writes = False  # to what it was given
+        self.asks = False  # whether it is being compiled: it may do something else then
 
     def why_not(self) -> str:
         """Why it cannot be run again."""
@@ -67,6 +71,33 @@ class UserFunction:
 
     def run(self, copies: list[Any]) -> Any:
         """On copies of `given`; as it is, as long as it writes to none of them."""
+        with self._listening():
+            return self._run(copies)
+
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        """Notices if the program, rather than torch, asks whether it is being compiled."""
+        originals = {name: getattr(torch.compiler, name) for name in _QUESTIONS}
+
+        def noticed(original: Callable[[], bool]) -> Callable[[], bool]:
+            def ask() -> bool:
+                caller: FrameType | None = sys._getframe(1)
+                while caller is not None and caller.f_code.co_name in _QUESTIONS:  # older names of the same
+                    caller = caller.f_back
+                self.asks |= caller is not None and not caller.f_code.co_filename.startswith(_TORCH)
+                return original()
+
+            return ask
+
+        for name, original in originals.items():
+            setattr(torch.compiler, name, noticed(original))
+        try:
+            yield
+        finally:
+            for name, original in originals.items():
+                setattr(torch.compiler, name, original)
+
+    def _run(self, copies: list[Any]) -> Any:
         mode = torch.utils._python_dispatch._get_current_dispatch_mode()
         if isinstance(mode, Notes) and not isinstance(mode, Noisy) and not self.writes:
             try:

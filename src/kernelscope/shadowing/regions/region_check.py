@@ -232,7 +232,7 @@ class _Execution:
 
             def returned(value: Any) -> None:
                 with check.own_work(region), alone():
-                    self._compare_returned(references, value, args, is_pure=not function.writes)
+                    self._compare_returned(references, value, args, function)
 
             if not when_returned(frame, torch.compiler.disable(returned)):  # type: ignore[no-untyped-call]
                 reason = "a profiler is at work"
@@ -241,15 +241,14 @@ class _Execution:
             check.note(f"{text}: {reason}.")
 
     def _compare_returned(
-        self, references: References, value: Any, args: Sequence[Any], *, is_pure: bool
+        self, references: References, value: Any, args: Sequence[Any], function: UserFunction
     ) -> None:
-        """`is_pure`: it writes to no tensor, and ran on those of the program."""
         region, made, same = self._region, parts_of(value), references.same
         if len(made) != len(same.results):
             if value is None:
                 raise Unjudged("it ended with an exception")
             words = f"it returns {len(made)} values, and in eager {len(same.results)}"
-            self._check.add(region, [Difference("the result", words)], self._check.known_wrong(), DYNAMO)
+            self._add_of_dynamo([Difference("the result", words)], function)
             return
         whats = [f"result {i}" if len(made) > 1 else "the result" for i in range(len(made))]
         picks = [(lambda run, i=i: run.results[i]) for i in range(len(made))]
@@ -257,11 +256,22 @@ class _Execution:
         after = [f"{name or f'input {i}'} after the call" for i, name in enumerate(region.names)]
         inputs = [(lambda run, i=i: run.inputs[i]) for i in range(len(args))]
         found += compare_values(args, references, inputs, after, "input")[0]
-        if not found and is_pure:  # with copies in place of its tensors, torch may choose other operators
+        if (
+            not found and not function.writes
+        ):  # with copies in place of its tensors, torch may choose other operators
             found += compare_layouts(made, same.results, whats)
             everything, eagers = [*made, *args], [*same.results, *args]
             found += compare_aliases(everything, eagers, [*whats, *after], len(made))
-        self._check.add(region, found, self._check.known_wrong(), DYNAMO)
+        self._add_of_dynamo(found, function)
+
+    def _add_of_dynamo(self, found: Sequence[Difference], function: UserFunction) -> None:
+        if found and function.asks:
+            self._check.note(
+                f"Function {self._region.name} asks whether it is being compiled, and then computes "
+                "something else: it was compared with the graph that Dynamo traced, not with its code."
+            )
+        else:
+            self._check.add(self._region, found, self._check.known_wrong(), DYNAMO)
 
     def _watch_gradients(
         self, eager: Eager, outputs: Sequence[Any], edges: Sequence[Any], known: int
