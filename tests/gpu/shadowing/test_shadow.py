@@ -53,6 +53,7 @@ CLEAN: dict[str, Callable[[], tuple[Callable[..., Any], list[torch.Tensor], bool
     "scatter": lambda: (lambda x, i: torch.zeros(10, 8, device="cuda").index_add(0, i, x), [data(64, 8), torch.arange(64, device="cuda") % 10], True),
     "convolution": lambda: (nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).cuda(), [data(4, 3, 16, 16)], True),
     "convolution with a bias, in bfloat16": lambda: (nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(2), nn.LayerNorm(196)).cuda().bfloat16(), [data(4, 3, 16, 16, dtype=torch.bfloat16)], False),
+    "convolution with a bias, then in place": lambda: (nn.Sequential(nn.Conv2d(8, 4, 1), nn.ReLU(), nn.Conv2d(4, 8, 1), nn.Hardsigmoid()).cuda(), [data(4, 8, 1, 1)], True),
     "in place": lambda: (lambda x: x.mul_(2).add_(1).sum(0), [data(16, 16)], False),
     "half": lambda: (lambda x: nn.functional.gelu(x * 3) / 7, [data(64, 64, dtype=torch.float16)], True),
 }  # fmt: skip

@@ -175,7 +175,9 @@ class _Search:
             return
         items = text.items_of(target)
         if not items:
-            names = [target, *(new for new, old in text.renamed.items() if old == target)]
+            renamed = [new for new, old in text.renamed.items() if old == target]
+            # A new name that another launch writes to, in place, holds what that launch makes of the result.
+            names = [target, *(new for new in renamed if text.last_write.get(new, 0) <= self._line)]
             node = next((lowered.nodes[name] for name in names if name in lowered.nodes), None)
             origins = lowered.origins.get(target, ())
             if node is None and len(origins) == 1:  # its node got another layout: see the reader
