@@ -6,13 +6,16 @@ A stage of passes also keeps what each pass, and each pattern that was applied i
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.fx import GraphModule
 
+from kernelscope.probes.bus import BUS
+from kernelscope.probes.own_work import own_fault
 from kernelscope.probes.patching import Patch, PatchSet
 
 from .graph_copies import copied, text_of
@@ -94,17 +97,20 @@ class FxStages(PatchSet):
             def run(gm: Any, *args: Any, **kwargs: Any) -> Any:
                 if here.stage is not None or not isinstance(gm, GraphModule):
                     return original(gm, *args, **kwargs)  # a graph inside a graph
-                stage = here.stage = Stage(name, copied(gm))
-                if name == "pre-grad":
-                    stage.traced = _traced(args[0] if args else kwargs.get("example_inputs", ()))
-                here.text, here.graph, here.by, here.budget = text_of(gm), gm.graph, "", _NODES_COPIED
+                with _own_work():
+                    examples = args[0] if args else kwargs.get("example_inputs", ())
+                    here.stage = Stage(name, copied(gm))
+                    here.stage.traced = _traced(examples) if name == "pre-grad" else None
+                    here.text, here.graph, here.by, here.budget = text_of(gm), gm.graph, "", _NODES_COPIED
                 try:
                     result = original(gm, *args, **kwargs)
                 finally:
-                    here.stage = here.graph = None
-                stage.after = copied(result if isinstance(result, GraphModule) else gm)
-                here.joint = stage.after if name == "joint" else None
-                self._emit(stage)
+                    stage, here.stage, here.graph = here.stage, None, None
+                with _own_work():
+                    if stage is not None:
+                        stage.after = copied(result if isinstance(result, GraphModule) else gm)
+                        here.joint = stage.after if name == "joint" else None
+                        self._emit(stage)
                 return result
 
             return run
@@ -118,20 +124,26 @@ class FxStages(PatchSet):
             here.joint = None
             forward, backward = original(gm, *args, **kwargs)
             joint, here.joint = here.joint, None
-            if joint is not None and here.stage is None:
-                by = plain_name(kwargs.get("partitioner_fn_override") or _partitioner())
-                stage = Stage("partition", joint, copied(forward), backward=copied(backward), by=by)
-                stage.forward_outputs = int(kwargs.get("num_fwd_outputs", 0))
-                self._emit(stage)
+            with _own_work():
+                if joint is not None and here.stage is None:
+                    by = plain_name(kwargs.get("partitioner_fn_override") or _partitioner())
+                    stage = Stage("partition", joint, copied(forward), backward=copied(backward), by=by)
+                    stage.forward_outputs = int(kwargs.get("num_fwd_outputs", 0))
+                    self._emit(stage)
             return forward, backward
 
         return partition
 
     def _around_freezing(self, original: Any) -> Any:
         def freeze(dynamo_gm: Any, gm: Any, *args: Any, **kwargs: Any) -> Any:
-            before, constants = copied(gm), _parameters(gm)
+            stage: Stage | None = None
+            with _own_work():
+                stage = Stage("freezing", copied(gm), constants=_parameters(gm))
             result = original(dynamo_gm, gm, *args, **kwargs)
-            self._emit(Stage("freezing", before, copied(result[0]), constants=constants))
+            with _own_work():
+                if stage is not None:
+                    stage.after = copied(result[0])
+                    self._emit(stage)
             return result
 
         return freeze
@@ -140,16 +152,17 @@ class FxStages(PatchSet):
         here = self._here
 
         def apply(observer: Any, pass_fn: Any) -> Any:
-            outer, here.by = here.by, _name(observer, pass_fn)
+            outer = here.by
+            with _own_work():
+                here.by = _name(observer, pass_fn)
             try:
                 result = original(observer, pass_fn)
             finally:
                 by, here.by = here.by, outer
-            gm = getattr(observer, "gm", None)
-            if here.stage is not None and isinstance(gm, GraphModule):
-                text = text_of(gm)
-                if text != here.text:
-                    here.text = text
+            with _own_work():
+                gm = getattr(observer, "gm", None)
+                if here.stage is not None and isinstance(gm, GraphModule) and text_of(gm) != here.text:
+                    here.text = text_of(gm)
                     here.stage.passes.append(Snapshot(by, "", copied(gm)))
             return result
 
@@ -160,13 +173,24 @@ class FxStages(PatchSet):
 
         def apply(entry: Any, match: Any, graph: Any, node: Any) -> Any:
             result = original(entry, match, graph, node)
-            if here.stage is not None and graph is here.graph and here.budget > 0:
-                here.budget -= len(graph.nodes)
-                by = here.by or str(getattr(match, "pass_name", "") or "")
-                here.stage.passes.append(Snapshot(by, pattern_name(entry), copied(graph.owning_module)))
+            with _own_work():
+                if here.stage is not None and graph is here.graph and here.budget > 0:
+                    here.budget -= len(graph.nodes)
+                    here.stage.passes.append(
+                        Snapshot(here.by, pattern_name(entry), copied(graph.owning_module))
+                    )
             return result
 
         return apply
+
+
+@contextmanager
+def _own_work() -> Iterator[None]:
+    """Never ends the compilation: where it fails, a step is missing, and that is reported."""
+    try:
+        yield
+    except Exception:
+        BUS.finding(own_fault("reading a step of the compiler"))
 
 
 def _traced(inputs: Sequence[Any]) -> Traced:

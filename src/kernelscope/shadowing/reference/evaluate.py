@@ -36,13 +36,12 @@ from .node_kinds import (
     is_user_kernel,
     is_view,
     makes_whole_numbers,
-    named_arguments,
     value_of,
-    written_names,
 )
 from .random_numbers import inductor_randint, inductor_random
 from .rounding import WIDE, eps_of, reduction_size, shaken, widen, widened
 from .subgraphs import has_subgraphs, nodes_of_pattern, with_wide_subgraphs
+from .written_arguments import cloned, protected, write_back, write_back_kernel, written_by
 
 Run = Callable[[Node, Any, Any], Any]  # evaluates a node on its arguments
 
@@ -125,7 +124,7 @@ class Reference:
     ) -> dict[Node, Any]:
         values = dict(inputs)
         if not self._writers.isdisjoint(order):  # they write to copies
-            values |= {n: _cloned(v) for n, v in values.items() if n in self._in_place.writers}
+            values |= {n: cloned(v) for n, v in values.items() if n in self._in_place.writers}
         for node in order:
             try:
                 args, kwargs = self._arguments(node, values)
@@ -196,16 +195,16 @@ class Reference:
             return _filled(target(*args, **kwargs), self._fill)
         if node in self._writers:
             done = _copy_over(*args) if is_copy(node) else target(*args, **kwargs)
-            return done if done is not None else _written(target, args, kwargs)
+            return done if done is not None else written_by(target, args, kwargs)
         if is_copy(node):
             return _copied(node, args[1])
         if is_random(node):
             return self._random(target, args, kwargs)
         schema = getattr(target, "_schema", None)
         if schema is not None and schema.is_mutable:
-            args, kwargs = _protected(schema, args, kwargs)
+            args, kwargs = protected(schema, args, kwargs)
             done = target(*args, **kwargs)
-            return done if done is not None else _written(target, args, kwargs)
+            return done if done is not None else written_by(target, args, kwargs)
         if base_of(node) in self._in_place.writers:  # a write to the view must reach its base
             return target(*args, **kwargs)
         return viewed(target, as_compiled(node, args, self._symbols), kwargs)
@@ -217,8 +216,9 @@ class Reference:
             with torch.utils._python_dispatch._disable_current_modes():
                 return flex(node, args)
         if isinstance(target, torch._ops.HigherOrderOperator):
-            if not getattr(target, "_name", "").startswith("triton_kernel_wrapper_functional"):
-                args, kwargs = tree_map(_cloned, (args, kwargs))
+            copies_itself = getattr(target, "_name", "").startswith("triton_kernel_wrapper_functional")
+            if not copies_itself and node not in self._writers:
+                args, kwargs = tree_map(cloned, (args, kwargs))
             with torch.utils._python_dispatch._disable_current_modes():
                 result = target(*args, **kwargs)
             return kwargs["kwargs"] if is_user_kernel(node) else result
@@ -262,8 +262,10 @@ class Reference:
         given = args, kwargs
         args, kwargs = _paired(narrow, args, node.args), _paired(narrow, kwargs, node.kwargs)
         result = widen(self._plain(node, args, kwargs))
-        if node in self._writers:
-            _write_back(node.target, given, (args, kwargs))
+        if is_user_kernel(node) and node in self._writers:
+            write_back_kernel(given[1], kwargs)
+        elif node in self._writers:
+            write_back(node.target, given, (args, kwargs))
         return result
 
     def _random(self, target: Any, args: Any, kwargs: Any) -> Any:
@@ -304,37 +306,6 @@ def _copy_over(target: torch.Tensor, source: Any, *_: Any) -> torch.Tensor:
     for row, new in zip(target, source, strict=True):
         _copy_over(row, new)
     return target
-
-
-def _written(target: Any, args: Any, kwargs: Any) -> Any:
-    """In place of the nothing that an operator returns: what it wrote, which its node then stands for."""
-    named = named_arguments(target._schema, args, kwargs)
-    found = [named[name] for name in written_names(target._schema) if name in named]
-    return found[0] if len(found) == 1 else None
-
-
-def _protected(schema: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """Clones in place of what an operator writes to."""
-    written = written_names(schema)
-    names = [a.name for a in schema.arguments]
-    args = tuple(tree_map(_cloned, v) if n in written else v for n, v in zip(names, args, strict=False))
-    return args, {k: tree_map(_cloned, v) if k in written else v for k, v in kwargs.items()}
-
-
-def _write_back(target: Any, wide: tuple[Any, Any], narrow: tuple[Any, Any]) -> None:
-    """What an operator wrote to narrow copies of its arguments."""
-    schema = target._schema
-    old, new = named_arguments(schema, *wide), named_arguments(schema, *narrow)
-    for name in written_names(schema):
-        both = old.get(name), new.get(name)
-        olds, news = (part if isinstance(part, list | tuple) else [part] for part in both)
-        for one, other in zip(olds, news, strict=True):
-            if isinstance(one, torch.Tensor) and one is not other:
-                one.copy_(other)
-
-
-def _cloned(value: Any) -> Any:
-    return value.clone() if isinstance(value, torch.Tensor) else value
 
 
 def _paired(change: Callable[[Any, Any], Any], values: Any, parts: Any) -> Any:

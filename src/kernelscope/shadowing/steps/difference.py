@@ -91,8 +91,18 @@ def _verdict(side: Side, name: str, made: Made | None) -> Verdict | str:
         return Verdict(True, reason=f"it has dtype {made.dtype} instead of {eager.dtype}")
     if value.shape != eager.shape:
         return Verdict(True, reason=f"it has shape {list(value.shape)} instead of {list(eager.shape)}")
-    value = value.to(eager.device, eager.dtype)
-    return judge(value, eager, lambda: side.wide(name), lambda: side.jittered(name), side.eps)
+    value, undefined = value.to(eager.device, eager.dtype), side.undefined(name)
+
+    def defined(found: torch.Tensor) -> torch.Tensor:
+        return found if undefined is None else torch.where(undefined, eager.to(found.dtype), found)
+
+    return judge(
+        defined(value),
+        eager,
+        lambda: defined(side.wide(name)),
+        lambda: defined(side.jittered(name)),
+        side.eps,
+    )
 
 
 def _untouched(side: Side, name: str) -> Any:

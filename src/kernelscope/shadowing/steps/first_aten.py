@@ -132,6 +132,8 @@ class FirstAten:
                     made[name] = _made(gradients[index])
             elif description is None:
                 made[name] = Made(None)
+            elif "Token" in kind:
+                left_out[name] = ""  # stands for an order of effects, and has no value
             else:
                 value = self._output(run, description)
                 if value is _UNKNOWN:

@@ -13,6 +13,7 @@ from kernelscope.shadowing.reference.in_place import InPlace, find_writers
 from kernelscope.shadowing.reference.node_kinds import (
     aten,
     base_of,
+    is_uninitialised,
     is_user_kernel,
     kernel_arguments,
     results_of,
@@ -84,6 +85,13 @@ class Side:
 
     def wide(self, name: str) -> Any:
         return self._value("wide", self._reference.double, name)
+
+    def undefined(self, name: str) -> torch.Tensor | None:
+        """Elements that come from uninitialised memory."""
+        order = self.order([name])
+        if not any(is_uninitialised(node) for node in order):
+            return None
+        return self._reference.undefined(order, self.given, self._known["eager"], self.outputs[name])
 
     def jittered(self, name: str) -> Any:
         """In float64, with small errors; other ones each time."""

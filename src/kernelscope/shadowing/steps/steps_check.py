@@ -89,7 +89,8 @@ class StepsCheck:
             result.counts.unjudged_stages += 1
             return Blame(name), None
         for output, reason in found.left_out.items():
-            result.leave_out(f"stage {name}", output, reason)
+            if reason:
+                result.leave_out(f"stage {name}", output, reason)
         if found.count:
             result.counts.stages += 1
         else:

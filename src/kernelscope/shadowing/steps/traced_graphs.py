@@ -16,7 +16,7 @@ from kernelscope.shadowing.checks.judge import Verdict, judge
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
 from kernelscope.shadowing.reference.rounding import eps_of
 from kernelscope.shadowing.regions.copies import Snapshot
-from kernelscope.shadowing.regions.operator_modes import Wide
+from kernelscope.shadowing.regions.operator_modes import Notes, Wide
 
 from .difference import Compared, Difference
 
@@ -128,7 +128,10 @@ def _as_traced(value: Any, fake: Any) -> Any:
 
 def compare_traced(old: GraphModule, new: GraphModule, inputs: Snapshot, traced: Traced) -> Compared:
     """Two versions of a traced graph: what they return and write to their inputs."""
-    first, second = run_traced(old, inputs, traced), run_traced(new, inputs, traced)
+    notes = Notes()
+    first, second = run_traced(old, inputs, traced, mode=notes), run_traced(new, inputs, traced)
+    fills = (0.5, 12345.678) if notes.is_uninitialised else ()
+    filled = [run_traced(old, inputs, traced, mode=Notes(fill)) for fill in fills]
     found, generator = Compared(), torch.Generator().manual_seed(0)
     if len(first.results) != len(second.results):
         verdict = Verdict(True, reason=f"{len(second.results)} outputs instead of {len(first.results)}")
@@ -154,11 +157,14 @@ def compare_traced(old: GraphModule, new: GraphModule, inputs: Snapshot, traced:
             kinds = [f"{t.dtype}{list(t.shape)}" for t in (one, other)]
             found.difference = Difference(name, "", Verdict(True, reason=f"it is {kinds[1]}, not {kinds[0]}"))
             return found
+        one, other = one.detach(), other.detach()
+        undefined = _undefined(one, [[*run.results, *run.inputs][index] for run in filled])
+        other = other if undefined is None else torch.where(undefined, one, other)
         eps = max((eps_of(t.dtype) for t in (*first.results, *first.inputs) if torch.is_tensor(t)), default=0)
         try:
             verdict = judge(
-                other.detach(),
-                one.detach(),
+                other,
+                one,
                 lambda i=index: wide(i, None),  # type: ignore[misc]
                 lambda i=index: wide(i, generator),  # type: ignore[misc]
                 eps or eps_of(torch.float32),
@@ -170,3 +176,9 @@ def compare_traced(old: GraphModule, new: GraphModule, inputs: Snapshot, traced:
             found.difference = Difference(name, "", verdict)
             return found
     return found
+
+
+def _undefined(value: torch.Tensor, filled: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """Elements that come from uninitialised memory: they change with what is in it."""
+    found = [(each != value) & ~((each != each) & (value != value)) for each in filled]
+    return torch.stack(found).any(0).detach() if found else None

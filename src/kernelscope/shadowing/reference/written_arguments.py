@@ -1,0 +1,48 @@
+"""What operators write to: their arguments, as copies, and what they left in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from .node_kinds import named_arguments, written_names
+
+
+def written_by(target: Any, args: Any, kwargs: Any) -> Any:
+    """In place of the nothing that an operator returns: what it wrote, which its node then stands for."""
+    named = named_arguments(target._schema, args, kwargs)
+    found = [named[name] for name in written_names(target._schema) if name in named]
+    return found[0] if len(found) == 1 else None
+
+
+def protected(schema: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """Clones in place of what an operator writes to."""
+    written = written_names(schema)
+    names = [a.name for a in schema.arguments]
+    args = tuple(tree_map(cloned, v) if n in written else v for n, v in zip(names, args, strict=False))
+    return args, {k: tree_map(cloned, v) if k in written else v for k, v in kwargs.items()}
+
+
+def write_back(target: Any, wide: tuple[Any, Any], narrow: tuple[Any, Any]) -> None:
+    """What an operator wrote to narrow copies of its arguments."""
+    schema = target._schema
+    old, new = named_arguments(schema, *wide), named_arguments(schema, *narrow)
+    for name in written_names(schema):
+        both = old.get(name), new.get(name)
+        olds, news = (part if isinstance(part, list | tuple) else [part] for part in both)
+        for one, other in zip(olds, news, strict=True):
+            if isinstance(one, torch.Tensor) and one is not other:
+                one.copy_(other)
+
+
+def write_back_kernel(wide: Any, narrow: Any) -> None:
+    """What a user's Triton kernel wrote to narrow copies of what it was given."""
+    for old, new in zip(wide["kwargs"].values(), narrow["kwargs"].values(), strict=True):
+        if isinstance(old, torch.Tensor) and old is not new:
+            old.copy_(new)
+
+
+def cloned(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else value
