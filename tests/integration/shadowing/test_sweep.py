@@ -1,0 +1,65 @@
+"""A short choice of torch's operator and module databases: no alarm, no failure of ours, same results."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.sweep.databases import spread
+from tests.sweep.journal import Journal
+from tests.sweep.table import details, kind_of, table
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.timeout(900)
+def test_a_short_choice_of_the_databases(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.jsonl"
+    words = [sys.executable, "-m", "tests.sweep", "--short", "--samples", "1", "--jobs", "1"]
+    words += ["--journal", str(journal), "--cache", tempfile.gettempdir()]  # its precompiled headers are slow
+    given = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    done = subprocess.run(words, cwd=ROOT, env=given, capture_output=True, text=True, check=False)
+    rows = Journal(journal).rows
+    assert done.returncode == 0, f"{details(rows)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+    assert len(rows) > 20
+    launches = sum(row.get("launches", 0) for row in rows)
+    assert sum(row.get("unjudged", 0) for row in rows) <= 0.02 * launches
+
+
+def row(status: str, **facts: Any) -> dict[str, Any]:
+    return {"job": "op:nn.functional.avg_pool2d:float32", "sample": 0, "status": status, **facts}
+
+
+def test_a_known_bug_of_torch_is_not_a_false_alarm() -> None:
+    known = {"verdict": "wrong-kernel", "kernel_name": "cpp_fused_avg_pool2d_backward_0"}
+    other = {"verdict": "wrong-kernel", "kernel_name": "cpp_fused_sum_0"}
+    assert kind_of(row("alarm", culprits=[known])) == "true bug"
+    assert kind_of(row("alarm", culprits=[known, other])) == "false alarm"
+    assert kind_of(row("ok", findings=["unowned-write: x"])) == "false alarm"
+
+
+def test_a_journal_is_continued(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    lines = [
+        row("ok", launches=3, unjudged=1),
+        {"job": "op:sin:float32", "event": "end"},
+        row("crash", sample=2),
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"cut off')
+    journal = Journal(path)
+    assert journal.over == {"op:sin:float32"}
+    assert journal.tried == {"op:nn.functional.avg_pool2d:float32": {0, 2}}
+    assert len(Journal(path, ["crash"]).rows) == 1
+    assert "| 1 | 2 | 3 | 33.3 % | 0 | 1 |" in table(journal.rows, [])
+
+
+def test_samples_are_spread() -> None:
+    assert spread(2, 3) == [0, 1]
+    assert spread(101, 3) == [0, 50, 100]
+    assert spread(9, 1) == [0]
