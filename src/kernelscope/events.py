@@ -39,7 +39,7 @@ class TensorSpec:
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     device: str
-    type: str = "Tensor"  # the subclass it belongs to, for the parts of a subclass
+    type: str = "Tensor"  # the subclass it belongs to, for the parts of a subclass; conj(Tensor): lazily
     unread: str = ""  # why its values cannot be read (meta, sparse, …); empty when they can
 
     @property
@@ -54,7 +54,8 @@ class TensorSpec:
                 dims[-1] = (dims[-1][0] * size, dims[-1][1])
             elif size != 1:
                 dims.append((size, stride))
-        return self.dtype, tuple(dims)
+        lazily = self.type if self.type.startswith(("conj(", "neg(")) else ""
+        return f"{lazily}{self.dtype}", tuple(dims)
 
     @property
     def short_dtype(self) -> str:

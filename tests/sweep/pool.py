@@ -120,7 +120,8 @@ class _Worker:
             return False
         sample, begun = -1, time.monotonic()
         while True:
-            answer = self._next(self._settings.timeout if sample >= 0 else 4 * self._settings.timeout)
+            grace = 0 if self.tried else _START_S  # precompiled headers
+            answer = self._next(grace + self._settings.timeout * (1 if sample >= 0 else 4))
             if answer is None:
                 if time.monotonic() < self._settings.ends:
                     status = self._process.poll()

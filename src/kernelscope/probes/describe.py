@@ -28,6 +28,10 @@ def describe(tensor: torch.Tensor, type_name: str = "Tensor", unread: str = "") 
 def _described(tensor: torch.Tensor, type_name: str, unread: str) -> TensorSpec:
     unread = unread or why_not(tensor) or ""
     shape, stride = geometry(tensor)
+    if tensor.is_conj():  # the same memory has other values then
+        type_name = f"conj({type_name})"
+    if tensor.is_neg():
+        type_name = f"neg({type_name})"
     spec = TensorSpec(
         dtype=str(tensor.dtype).removeprefix("torch."),
         shape=tuple(_number(n) for n in shape),
