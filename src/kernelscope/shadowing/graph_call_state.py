@@ -45,7 +45,9 @@ def read_function(lowered: LoweredGraph, source: str, body: str = "") -> Functio
         for name in (target, *text.items_of(target)):
             if name in lowered.nodes:
                 made.setdefault(lowered.nodes[name], line)
-    find_variables(in_place, lowered.mutates, lowered.origins, lowered.nodes, text.writes, made)
+    find_variables(
+        in_place, lowered.mutates, lowered.origins, lowered.nodes, text.writes, made, lowered.inputs or {}
+    )
     inner = {name: read_function(each, source, name) for name, each in lowered.inner.items()}
     late = {name: (node, _last_call(source, bodies)) for name, (node, bodies) in lowered.late.items()}
     return Function(lowered, text, in_place, inner, places_of(lowered.module, in_place), late)

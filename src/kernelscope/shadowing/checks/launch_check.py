@@ -82,9 +82,11 @@ class LaunchCheck:
             self._leave_out(launch, pending, argument, reason)
         if not nodes.given:
             self._read_inputs(launch, pending)
+        # A loop fills memory row by row: what a launch does not write to is what it was.
+        kept = {o.name for o in nodes.outputs if o.writers} & {*nodes.inputs.values()}
         if self.poisons:
             with quiet():  # so that autograd does not count it as a write
-                for reason in poison(launch):
+                for reason in poison(launch, kept):
                     self.result.note(reason)
         return pending
 

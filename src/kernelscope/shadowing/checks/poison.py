@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 from typing import Any
 
 import torch
@@ -12,12 +13,14 @@ from kernelscope.probes.launch import Launch
 _POISON = {torch.bool: True, torch.uint8: 0xA5}
 
 
-def poison(launch: Launch) -> list[str]:
-    """Returns why something could not be filled."""
+def poison(launch: Launch, kept: Container[str]) -> list[str]:
+    """All but the variables whose contents are still needed; returns why something could not be filled."""
     problems = []
     for i in launch.uninitialised:
         tensor = launch.flat[i]
         if i not in launch.point.written or tensor.layout is not torch.strided or not tensor.numel():
+            continue
+        if launch.site.args[i].wrapper_name in kept:
             continue
         try:
             tensor.fill_(_poison_of(tensor))

@@ -100,18 +100,20 @@ def find_variables(
     nodes: Mapping[str, Node],
     lines: Mapping[str, list[int]],
     made: Mapping[Node, int],
+    inputs: Mapping[str, Node],
 ) -> None:
     """Which variable of the wrapper a base is in, and the lines that write to it.
 
     Where ATen is left to do everything, as for complex numbers, views are variables too: `buf9 =
     torch.ops.aten.diagonal.default(buf1)`. A write to `buf9` is one to the base in `buf1`.
     """
+    given = {node: name for name, node in inputs.items()}  # a body has names of its own for what it is given
     for base, writers in found.writers.items():
         names = {n for w in writers for n in _written_by(w, base, mutates, origins)}
         views = {n for n in names if (node := nodes.get(n)) is not base and node and base_of(node) is base}
         holders = [name for name, node in nodes.items() if node is base]
         if base.op == "placeholder":
-            name = str(base.target)
+            name = given.get(base, str(base.target))
         elif views and names == views:
             name = holders[-1] if holders else ""
         else:
