@@ -62,8 +62,16 @@ def distance(score: Any, b: Any, h: Any, q: Any, kv: Any) -> Any:
     return score + (q - kv) * 0.015625
 
 
+BLOCKS: dict[str, Any] = {}
+
+
+def masked_heads(dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+    BLOCKS["causal"] = create_block_mask(causal, None, None, 256, 256, device="cuda")
+    return heads(256, dtype)
+
+
 def masked(q: Any, k: Any, v: Any) -> Any:
-    return flex_attention(q, k, v, block_mask=create_block_mask(causal, None, None, 256, 256, device="cuda"))
+    return flex_attention(q, k, v, block_mask=BLOCKS["causal"])
 
 
 def scored(q: Any, k: Any, v: Any) -> Any:
@@ -81,8 +89,8 @@ def with_logsumexp(q: Any, k: Any, v: Any) -> Any:
 
 FLEX: dict[str, tuple[Program, Callable[[], list[torch.Tensor]]]] = {
     "score function": (scored, heads),
-    "block mask": (masked, lambda: heads(256)),
-    "block mask in bfloat16": (masked, lambda: heads(256, torch.bfloat16)),
+    "block mask": (masked, masked_heads),
+    "block mask in bfloat16": (masked, lambda: masked_heads(torch.bfloat16)),
     "captured buffer": (with_a_bias, lambda: [*heads(), data(2, 128, 128)]),
     "logsumexp": (with_logsumexp, heads),
     "odd length": (scored, lambda: heads(100)),
@@ -119,9 +127,9 @@ def test_templates_are_judged(name: str) -> None:
 FAULTS: dict[str, tuple[Program, Callable[[], list[torch.Tensor]], Plant, str, bool]] = {
     "scale": (scored, heads, in_kernel(r"SM_SCALE : tl\.constexpr = 0\.17", "SM_SCALE : tl.constexpr = 0.18", count=0), "forward", False),
     "score": (scored, heads, in_kernel(r"0\.015625", "0.03125", kernel="flex_attention"), "forward", False),
-    "mask": (masked, lambda: heads(256), in_kernel(r"(tmp\d+) >= (tmp\d+)", r"\1 > \2", kernel="flex_attention", count=0), "forward", False),
+    "mask": (masked, masked_heads, in_kernel(r"(tmp\d+) >= (tmp\d+)", r"\1 > \2", kernel="flex_attention", count=0), "forward", False),
     "gradient of the scale": (scored, heads, in_kernel(r"dq \*= SM_SCALE", "dq *= 1.01 * SM_SCALE", kernel="backward"), "backward", True),
-    "captured gradient": (with_a_bias, lambda: [*heads(), data(2, 128, 128)], in_kernel(r"(tl\.atomic_add\([^,]*?), (\w+)", r"\1, 2 * \2", kernel="backward", count=0), "backward", True),
+    "captured gradient": (with_a_bias, lambda: [*heads(), data(2, 128, 128)], in_kernel(r"(\w+), scatter_mask, sem", r"2 * \1, scatter_mask, sem", kernel="backward", count=0), "backward", True),
     "epilogue of mm": (*TEMPLATES["mm"], in_kernel(r"1\.0", "1.5", kernel="tem"), "forward", False),
     "inner loop of bmm": (*TEMPLATES["bmm"], in_kernel(r"acc \+= tl\.dot\(a, b", "acc += tl.dot(a, b * 1.01", kernel="tem"), "forward", False),
 }  # fmt: skip
