@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from kernelscope.text.amounts import counted
+
 
 @dataclass(slots=True)
 class Counts:
@@ -41,17 +43,27 @@ class Counts:
         return {"same_dtype": narrow, **plain, "judged": self.shares}
 
     def __str__(self) -> str:
-        launches, of_bytes, steps, functions = (f"{_percent(share)}" for share in self.shares.values())
-        return (
-            f"{self.launches} launches of {self.graphs} graphs: {self.buffers} buffers checked, "
-            f"{self.bitwise} of them bitwise equal to eager"
-            + (f", {self.given} random buffers used as they are" if self.given else "")
-            + (f"; {self.stages} compiler stages compared" if self.stages else "")
-            + (f"; {self.regions} compiled functions compared with eager" if self.regions else "")
-            + (f", {self.arbitrary} random results left out" if self.arbitrary else "")
-            + f". Judged: {launches} of launches, {of_bytes} of output bytes, {steps} of compiler steps, "
-            f"{functions} of functions."
-        )
+        launches = "1 launch" if self.launches == 1 else f"{self.launches} launches"
+        parts = [
+            f"{launches} of {counted(self.graphs, 'graph')}: {counted(self.buffers, 'buffer')} checked, "
+            f"{self.bitwise} bitwise equal to eager"
+        ]
+        if self.given:
+            parts[0] += f", {counted(self.given, 'random buffer')} used as is"
+        if self.stages:
+            parts.append(f"{counted(self.stages, 'compiler step')} compared")
+        if self.regions:
+            parts.append(f"{counted(self.regions, 'compiled function')} compared with eager")
+        shares = [f"{_percent(share)} of {_NAMES[name]}" for name, share in self.shares.items()]
+        return f"{'; '.join(parts)}. Judged: {', '.join(shares)}."
+
+
+_NAMES = {
+    "launches": "launches",
+    "bytes": "output bytes",
+    "steps": "compiler steps",
+    "functions": "functions",
+}
 
 
 def _share(judged: int, unjudged: int) -> float:

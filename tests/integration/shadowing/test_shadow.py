@@ -90,7 +90,7 @@ def test_the_result_says_what_and_where(wrong: ShadowResult) -> None:
 def test_the_result_prints_well(wrong: ShadowResult) -> None:
     text = str(wrong)
     for part in ("cpp_fused_relu_0", "in_out_ptr0", "buf1", "test_shadow.py", "return torch.relu(hidden)",
-                 "compiled", "eager", "float64", "2 launches of 1 graphs"):  # fmt: skip
+                 "compiled", "eager", "float64", "2 launches of 1 graph:"):  # fmt: skip
         assert part in text, text
 
 

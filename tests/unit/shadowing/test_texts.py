@@ -125,6 +125,21 @@ def test_what_is_wrong_stays_wrong_where_we_failed_too() -> None:
     assert "kernelscope itself failed at cpp_fused_0: an assertion" in str(result)
 
 
+def test_a_clean_bill_says_what_it_means() -> None:
+    result = clean()
+    assert "Nothing wrong: no kernel has more error" in str(result)
+    assert "20 launches of 0 graphs" in str(result)
+    result.counts.launches = result.counts.graphs = result.counts.regions = 1
+    text = str(result)
+    assert text.startswith(
+        "Nothing wrong: the compiled program computes what the uncompiled one does, and no kernel"
+    )
+    assert "1 launch of 1 graph: 20 buffers checked" in text
+    assert "1 compiled function compared with eager" in text
+    result.counts.arbitrary = 1
+    assert "Left out of that comparison: 1 result that random numbers" in str(result)
+
+
 @pytest.mark.parametrize(
     ("launches", "unjudged_bytes", "status"), [(0, 0, 0), (2, 0, 0), (3, 0, 2), (0, 100, 0), (0, 200, 2)]
 )

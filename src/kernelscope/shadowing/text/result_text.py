@@ -7,6 +7,7 @@ from typing import Protocol
 
 from kernelscope.shadowing.counts import Counts
 from kernelscope.shadowing.culprit import Culprit, Failure, Unchecked
+from kernelscope.text.amounts import counted
 
 from .culprit_text import culprit_lines, headline
 
@@ -43,7 +44,7 @@ def result_lines(found: Found, *, verbose: bool = False) -> Iterator[str]:
     elif found.problem:
         yield f"Inconclusive: {found.problem}."
     else:
-        yield "Nothing wrong: no kernel has more error than rounding can explain."
+        yield _nothing_wrong(found.counts)
     yield str(found.counts)
     if found.counts.narrow:
         names = ", ".join(sorted(found.counts.narrow))
@@ -52,6 +53,19 @@ def result_lines(found: Found, *, verbose: bool = False) -> Iterator[str]:
     yield from _listed("Not checked", [str(each) for each in found.unchecked], most)
     yield from (f"Not shadowed: {each}" for each in found.unshadowed[:most])
     yield from found.notes
+
+
+def _nothing_wrong(counts: Counts) -> str:
+    """What an exit status of 0 means for this program."""
+    kernels = "no kernel has more error than rounding can explain"
+    if not counts.regions:
+        return f"Nothing wrong: {kernels}."
+    share = "" if counts.shares["functions"] == 1 else "as far as it was compared, "
+    whole = f"{share}the compiled program computes what the uncompiled one does"
+    if not counts.arbitrary:
+        return f"Nothing wrong: {whole}, and {kernels}."
+    left_out = f"{counted(counts.arbitrary, 'result')} that random numbers or uninitialised memory decide"
+    return f"Nothing wrong: {whole}, and {kernels}. Left out of that comparison: {left_out}."
 
 
 def failed(failures: Sequence[Failure]) -> str:
