@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from tests.integration.faults.everything import FAULTS, marked
+from tests.integration.faults.kinds_of_values import SIGNS_OF_ZEROS
 from tests.integration.faults.planting import Fault, assert_named, look_for
 
 
-@pytest.mark.parametrize("fault", [marked(fault) for fault in FAULTS])
+@pytest.mark.parametrize("fault", [marked(fault) for fault in FAULTS] + SIGNS_OF_ZEROS, ids=str)
 def test_is_named(fault: Fault) -> None:
     result, canary = look_for(fault)
     assert_named(fault, result, canary)
