@@ -134,7 +134,8 @@ class ShadowResult:
         """For notebooks."""
         wrong = self.culprits
         title = f"{len(wrong)} wrong" if wrong else self.problem or "nothing wrong"
-        return result_html(title, self.status == 0, str(self.counts), wrong, self.unchecked, self.notes)
+        notes = [*(f"kernelscope itself failed at {each}" for each in self.failures), *self.notes]
+        return result_html(title, self.status == 0, str(self.counts), wrong, self.unchecked, notes)
 
     def __repr__(self) -> str:
         found = self.culprit

@@ -14,10 +14,11 @@ USAGE = SCRIPT_USAGE
 EPILOG = """\
 examples:
   kernelscope shadow train.py --epochs 1     find the kernel whose result differs from eager
+  kernelscope shadow --verbose train.py      print all numbers, and everything that was not checked
   kernelscope shadow --json -m my.module     print JSON; the program's own output goes to stderr
 
 Everything is compiled again, without torch's compile caches, because only the compiler knows which buffer
-holds which value. Exit status: 0 all kernels are correct, 1 a kernel is wrong, 2 inconclusive.
+holds which value. Exit status: 0 nothing is wrong, 1 something is wrong, 2 inconclusive.
 """
 
 
