@@ -20,7 +20,7 @@ def main(argv: list[str]) -> int:
     answer, options, words = Path(argv[0]), argv[1:split], argv[split + 1 :]
     failed, result = "", ShadowResult()
     try:
-        with shadow(offload="--offload" in options) as result:
+        with shadow(offload="--offload" in options, every="--every" in options) as result:
             result.command = words
             failed = _run(words)
     finally:

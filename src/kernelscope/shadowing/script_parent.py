@@ -23,12 +23,14 @@ class ScriptAnswer:
     status: int
 
 
-def shadow_script(words: list[str], *, offload: bool, verbose: bool, stdout: TextIO | None) -> ScriptAnswer:
+def shadow_script(
+    words: list[str], *, offload: bool, every: bool, verbose: bool, stdout: TextIO | None
+) -> ScriptAnswer:
     """Run script.py … or -m module … in a child; its own output goes to `stdout`."""
     with tempfile.TemporaryDirectory(prefix="kernelscope-shadow-") as folder:
         path = Path(folder) / "result.json"
         command = [sys.executable, "-m", "kernelscope.shadowing.script_child", str(path)]
-        command += ["--offload"] * offload + ["--verbose"] * verbose
+        command += ["--offload"] * offload + ["--every"] * every + ["--verbose"] * verbose
         done = subprocess.run([*command, "--", *words], stdout=stdout, check=False)
         try:
             answer: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

@@ -30,6 +30,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--verbose", action="store_true", help="print all numbers, everything not checked, and tracebacks"
     )
+    parser.add_argument(
+        "--every",
+        action="store_true",
+        help="compare each execution of a compiled function with eager, not only the first one",
+    )
     add_script(parser)
 
 
@@ -39,7 +44,7 @@ def main(args: argparse.Namespace) -> int:
     words = script_words(args.module, args.command, "shadow runs a Python script or -m module, not a command")
     # With --json, stdout is for the result alone.
     output = sys.stderr if args.json else None
-    found = shadow_script(words, offload=args.offload, verbose=args.verbose, stdout=output)
+    found = shadow_script(words, offload=args.offload, every=args.every, verbose=args.verbose, stdout=output)
     if args.json:
         print(json.dumps(found.form, indent=2))
     elif found.text:
