@@ -6,6 +6,7 @@ import textwrap
 
 import pytest
 
+from kernelscope.probes.triton.kernel_signatures import inductor_roles
 from kernelscope.probes.triton.pointer_roles import roles_in_source
 
 
@@ -99,3 +100,56 @@ def test_indented_source_and_keyword_only_parameters() -> None:
 @pytest.mark.parametrize("source", ["", "not python (", "x = 1"])
 def test_a_source_without_the_function_tells_nothing(source: str) -> None:
     assert roles_in_source(source, "kernel") == {}
+
+
+TEMPLATE = """
+    @triton.jit
+    def helper(P, out, offset, IS_STORED):
+        value = tl.load(P + offset)
+        if IS_STORED:
+            tl.store(out + offset, value)
+        return P + 1
+
+    @triton.jit
+    def triton_tem_0(arg_Q, arg_LSE, arg_MAX, arg_FULL, arg_DQ, arg_DESC, in_ptr5, in_ptr6, out_ptr0):
+        HAS_FULL : tl.constexpr = False
+        OUTPUT_LSE : tl.constexpr = True
+        Q = arg_Q
+        LSE = arg_LSE
+        q = helper(Q, arg_DQ, 0, IS_STORED=True)
+        tl.load(q)
+        if HAS_FULL and OUTPUT_LSE:
+            tl.load(arg_FULL)
+        if OUTPUT_LSE:
+            tl.store(LSE, 0.0)
+        if not OUTPUT_LSE:
+            tl.store(arg_MAX, 0.0)
+        unknown.make_descriptor(arg_DESC)
+        tl.atomic_add(in_ptr5 + 3, tl.load(in_ptr6), sem="relaxed")
+        tl.store(out_ptr0, q)
+"""
+
+
+def test_the_code_of_a_template_tells_its_roles() -> None:
+    """Through its own functions, without the branches that its constants rule out, and against its names."""
+    names = [
+        "arg_Q",
+        "arg_LSE",
+        "arg_MAX",
+        "arg_FULL",
+        "arg_DQ",
+        "arg_DESC",
+        "in_ptr5",
+        "in_ptr6",
+        "out_ptr0",
+    ]
+    roles = inductor_roles(TEMPLATE, "triton_tem_0", names, ())
+    expected = ["in", "out", "unused", "unused", "out", "in", "inout", "in", "out"]
+    assert roles == dict(zip(names, expected, strict=True))
+    assert inductor_roles(TEMPLATE, "triton_tem_0", names, {"arg_DESC"})["arg_DESC"] == "inout"
+
+
+def test_a_constant_that_is_assigned_again_decides_nothing() -> None:
+    body = "    FLAG: tl.constexpr = False\n    FLAG = a\n    if FLAG:\n        tl.store(b, 1)\n"
+    source = f"def kernel(a, b):\n{body}"
+    assert roles_in_source(source, "kernel")["b"] == "out"
