@@ -305,3 +305,16 @@ def test_conjugates_and_signs_that_torch_keeps_to_itself() -> None:
     assert decide(z.conj(), z.conj().resolve_conj().to(torch.complex128)).is_bitwise
     assert decide(z.conj().imag, -z.imag.double()).is_bitwise
     assert decide(z.conj(), z.to(torch.complex128)).is_wrong
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_exact_rounding_beside_ties_is_not_a_bias(dtype: torch.dtype) -> None:
+    """A sum of two rounded numbers is often a tie; a factor just below 1 moves every tie to the same side."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.rand(8192, generator=generator).add(1).to(dtype) for _ in range(2))
+    wide = x.double() * (1 - 5e-6) + y.double()
+    made = (x.float() * (1 - 5e-6) + y.float()).to(dtype)
+    eager = x + y
+    assert not decide(made, wide, eager).is_wrong
+    off = (made.double() * (1 + 4 * torch.finfo(dtype).eps)).to(dtype)
+    assert decide(off, wide, eager).is_wrong
