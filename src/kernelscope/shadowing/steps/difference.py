@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,13 +40,16 @@ class Made:
 
     value: Any
     dtype: torch.dtype | None = None  # None: unknown; `value` may be in float64
+    again: Callable[[], Any] | None = None  # the same in its own dtypes
 
 
 def made_by(side: Side) -> dict[str, Made]:
     """All that this side computes, in float64, with the dtypes that it has in truth."""
     values = {name: side.wide(name) for name in side.outputs}
     return {
-        name: Made(value, side.dtype(name)) for name, value in values.items() if name not in side.left_out
+        name: Made(value, side.dtype(name), partial(side.eager, name))
+        for name, value in values.items()
+        if name not in side.left_out
     }
 
 
@@ -87,8 +91,9 @@ def _verdict(side: Side, name: str, made: Made | None) -> Verdict | str:
         return side.left_out[name]
     if not isinstance(eager, torch.Tensor) or not isinstance(value, torch.Tensor):
         return _not_tensors(eager, value)
-    if made.dtype not in (None, eager.dtype):
-        return Verdict(True, reason=f"it has dtype {made.dtype} instead of {eager.dtype}")
+    known = side.dtype(name)
+    if None not in (made.dtype, known) and made.dtype != known:
+        return Verdict(True, reason=f"it has dtype {made.dtype} instead of {known}")
     if value.shape != eager.shape:
         return Verdict(True, reason=f"it has shape {list(value.shape)} instead of {list(eager.shape)}")
     value, undefined = value.to(eager.device, eager.dtype), side.undefined(name)
@@ -96,13 +101,22 @@ def _verdict(side: Side, name: str, made: Made | None) -> Verdict | str:
     def defined(found: torch.Tensor) -> torch.Tensor:
         return found if undefined is None else torch.where(undefined, eager.to(found.dtype), found)
 
-    return judge(
-        defined(value),
-        eager,
-        lambda: defined(side.wide(name)),
-        lambda: defined(side.jittered(name)),
-        side.eps,
-    )
+    def wide() -> torch.Tensor:
+        if not isinstance(found := side.wide(name), torch.Tensor):
+            raise CannotEvaluate(side.left_out.get(name, "it has no value in float64"))
+        return defined(found)
+
+    def judged(each: torch.Tensor) -> Verdict:
+        return judge(defined(each), eager, wide, lambda: defined(side.jittered(name)), side.eps)
+
+    verdict = judged(value)
+    if not verdict.is_wrong or made.again is None:
+        return verdict
+    # A step that changes values changes them in each dtype; not everything is right in float64.
+    second = made.again()
+    if not isinstance(second, torch.Tensor) or second.shape != eager.shape:
+        return verdict
+    return judged(second.to(eager.device, eager.dtype))
 
 
 def _untouched(side: Side, name: str) -> Any:

@@ -11,7 +11,7 @@ from kernelscope.probes.compiler_steps.fx_stages import Stage
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
 from kernelscope.shadowing.reference.node_kinds import is_symbolic, results_of
 
-from .difference import Compared, Made, compare, made_by
+from .difference import Compared, compare, made_by
 from .draws import pair
 from .inputs import placeholders
 from .side import Side
@@ -26,7 +26,7 @@ def compare_partition(stage: Stage, inputs: Mapping[str, Any], sizes: Mapping[st
     side, first = Side(joint, sizes, inputs, drawn[0]), Side(forward, sizes, inputs, drawn[1])
     made = made_by(first)
     count = stage.forward_outputs or len(results_of(joint)) - len(results_of(backward))
-    saved = _saved(first, made, count, backward)
+    saved = _saved(first, count, backward)
     second = Side(backward, sizes, {**inputs, **saved}, _drawn_again(joint, backward, drawn[0]))
     gradients = made_by(second)
     found = {name: value for name, value in made.items() if _index(name) < count}
@@ -41,14 +41,14 @@ def compare_partition(stage: Stage, inputs: Mapping[str, Any], sizes: Mapping[st
     return compare(side, found, left_out)
 
 
-def _saved(first: Side, made: Mapping[str, Made], count: int, backward: GraphModule) -> dict[str, Any]:
+def _saved(first: Side, count: int, backward: GraphModule) -> dict[str, Any]:
     """By input of the backward graph; sizes and tensors are each passed on in their order."""
     sizes: list[Any] = []
     tensors: list[Any] = []
     for name, node in list(first.outputs.items()):
         if _index(name) < count or not name.startswith("output "):
             continue
-        value = made[name].value if name in made else None
+        value = first.eager(name) if name not in first.left_out else None
         (sizes if isinstance(node, Node) and is_symbolic(node) else tensors).append(value)
     wanted = [node for node in placeholders(backward) if not _comes_later(node)]
     kinds = [[n for n in wanted if is_symbolic(n)], [n for n in wanted if not is_symbolic(n)]]

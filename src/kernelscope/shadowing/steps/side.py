@@ -13,11 +13,13 @@ from kernelscope.shadowing.reference.in_place import InPlace, find_writers
 from kernelscope.shadowing.reference.node_kinds import (
     aten,
     base_of,
+    is_copy,
     is_uninitialised,
     is_user_kernel,
     kernel_arguments,
     results_of,
     value_of,
+    writes,
 )
 from kernelscope.shadowing.reference.rounding import coarsest_eps
 
@@ -127,6 +129,16 @@ class Side:
         return self._known.setdefault(kind, {})
 
 
+def _written_inputs(nodes: Sequence[Node]) -> dict[Node, list[Node]]:
+    """Inputs that are written to, by operators that work in place: what is in them at the end is a result."""
+    found: dict[Node, list[Node]] = {}
+    for node in nodes:
+        for target in writes(node):
+            if (base := base_of(target)).op == "placeholder" and node not in found.get(base, ()):
+                found.setdefault(base, []).append(node)
+    return found
+
+
 def _writers(nodes: Sequence[Node]) -> InPlace:
     """With the user's Triton kernels, which may write to all tensors that they are given."""
     found = find_writers(nodes)
@@ -135,6 +147,9 @@ def _writers(nodes: Sequence[Node]) -> InPlace:
             for part in kernel_arguments(node).values():
                 if isinstance(part, Node) and isinstance(value_of(part), torch.Tensor):
                     found.writers.setdefault(base_of(part), []).append(node)
+    for base, by in _written_inputs(nodes).items():
+        if base not in found.writers and not all(is_copy(node) for node in by):
+            found.writers[base] = by
     for by in found.writers.values():
         by.sort(key=found.place.__getitem__)
     return found
