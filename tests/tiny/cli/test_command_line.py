@@ -133,7 +133,7 @@ def test_show_json(here: Path, capsys: Capture) -> None:
     assert set(calls[0]) == {
         "index", "kind", "producer", "kernel_name", "grid", "config", "args", "time", "origin", "graph",
         "graph_call", "step", "phase", "device", "stream", "thread", "replay", "parent", "error",
-        "provenance",
+        "provenance", "flight_recorder_only",
     }  # fmt: skip
     assert calls[0]["origin"] == {"file": "/model.py", "line": 11, "function": "forward"}
     assert calls[2]["args"][0]["before"] == f"{4 * 0x9E3779B97F4A7C15 % (1 << 64):016x}"
@@ -158,7 +158,7 @@ def test_ls(here: Path, capsys: Capture) -> None:
     runs = as_json(capsys, "ls")["runs"]
     assert isinstance(runs, list)
     assert [(Path(r["path"]).name, r["calls"], r["status"], r["closed"]) for r in runs] == [
-        ("new-1.kscope", 40, -11, False), ("old-1.kscope", 40, None, True)
+        ("new-1.kscope", 41, -11, False), ("old-1.kscope", 40, None, True)
     ]  # fmt: skip
     assert main(["ls"]) == 0
     assert "signal 11" in capsys.readouterr().out
@@ -187,7 +187,7 @@ def test_pack_and_unpack(here: Path, capsys: Capture) -> None:
     assert packed["file"] == "new-1.kscope.zip"
     unpacked = as_json(capsys, "unpack", "new-1.kscope.zip", "-o", "again")
     run = kernelscope.load(str(unpacked["run"]))
-    assert [c.index for c in run.calls] == list(range(40))
+    assert [c.index for c in run.calls] == list(range(41))
     assert sorted(p.name for p in run.path.iterdir()) == ["command.json", "flight", "run.db"]
     assert main(["pack", "new-1"]) == 2
     assert main(["unpack", "new-1.kscope.zip", "-o", "again"]) == 2
