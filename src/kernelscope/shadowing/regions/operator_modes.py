@@ -156,7 +156,7 @@ class Wide(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for made in _tensors(result):
             if made.dtype not in WIDE.values():
                 continue
-            if not _writes(func):
+            if not _declares_writes(func):
                 self.learn(made, dtype or torch.get_default_dtype())
             eps = _rounding(func, self.dtype_of(made), made.device)
             if torch.is_autocast_enabled(made.device.type):
@@ -209,7 +209,19 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
     yield from (part for part in tree_leaves(value) if isinstance(part, torch.Tensor))
 
 
+# They write to running statistics, or to noise, and their schemas do not say so.
+_WRITES_UNDECLARED = (
+    "batch_norm", "native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "_batch_norm_impl_index",
+    "instance_norm", "batch_norm_update_stats", "batch_norm_gather_stats", "rrelu_with_noise",
+    "batch_norm_gather_stats_with_counts",
+)  # fmt: skip
+
+
 def _writes(func: Any) -> bool:
+    return _declares_writes(func) or getattr(func, "_opname", "") in _WRITES_UNDECLARED
+
+
+def _declares_writes(func: Any) -> bool:
     schema = getattr(func, "_schema", None)
     return schema is not None and bool(schema.is_mutable)
 
