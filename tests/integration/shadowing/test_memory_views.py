@@ -16,7 +16,7 @@ from torch import nn
 import kernelscope
 from kernelscope import ShadowResult
 
-SLOW_EXAMPLES, EXAMPLES = 1000, 12
+SLOW_EXAMPLES, EXAMPLES = 1000, 10
 _FIXED = {
     "derandomize": True,
     "deadline": None,
@@ -89,8 +89,15 @@ def test_the_memory_of_a_product_goes_on_permuted() -> None:
     assert {c.kernel_name for c in result.culprits} == {planted.kernel}, str(result)
 
 
-@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
-@pytest.mark.parametrize("kind", ["MultiheadAttention", "TransformerEncoderLayer"])
+@pytest.mark.parametrize(
+    ("kind", "training"),
+    [
+        pytest.param("MultiheadAttention", True, id="attention-train"),
+        pytest.param("MultiheadAttention", False, id="attention-eval", marks=pytest.mark.slow),
+        pytest.param("TransformerEncoderLayer", True, id="encoder-train", marks=pytest.mark.slow),
+        pytest.param("TransformerEncoderLayer", False, id="encoder-eval"),
+    ],
+)
 def test_attention(kind: str, training: bool) -> None:
     torch.manual_seed(0)
     x = torch.randn(2, 6, 16)
