@@ -95,10 +95,28 @@ def makes_whole_numbers(node: Node) -> bool:
 
 
 def reshaped(node: Node) -> Node | None:
-    """What this node only gives another shape to."""
-    if node.op == "call_function" and node.target in _RESHAPES and isinstance(node.args[0], Node):
-        return node.args[0]
-    return None
+    """What this node only gives another shape to, or not even that."""
+    if node.op != "call_function" or not node.args or not isinstance(node.args[0], Node):
+        return None
+    return node.args[0] if node.target in _RESHAPES or _changes_nothing(node, node.args[0]) else None
+
+
+def _changes_nothing(node: Node, source: Node) -> bool:
+    """A view of the whole, as it was: `expand` to the same shape, for which lowering makes no buffer."""
+    if not is_view(node):
+        return False
+    new, old = value_of(node), value_of(source)
+    if not isinstance(new, torch.Tensor) or not isinstance(old, torch.Tensor):
+        return False
+    return _layout(new) == _layout(old)
+
+
+def _layout(fake: torch.Tensor) -> Any:
+    if fake.layout is not torch.strided:
+        return object()
+    sizes = (*fake.shape, *fake.stride(), fake.storage_offset())
+    # As text: comparing sizes that are not known yet would add a guard.
+    return fake.dtype, fake.is_conj(), fake.is_neg(), fake.dim(), tuple(map(str, sizes))
 
 
 def base_of(node: Node) -> Node:
