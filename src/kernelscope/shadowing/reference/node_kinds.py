@@ -108,7 +108,7 @@ def _changes_nothing(node: Node, source: Node) -> bool:
     new, old = value_of(node), value_of(source)
     if not isinstance(new, torch.Tensor) or not isinstance(old, torch.Tensor):
         return False
-    return _layout(new) == _layout(old)
+    return bool(_layout(new) == _layout(old))
 
 
 def _layout(fake: torch.Tensor) -> Any:
