@@ -10,7 +10,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -35,6 +35,13 @@ _COMMUNICATES = ("_c10d_functional", "c10d", "_dtensor", "symm_mem")
 
 class Unjudged(Exception):
     """Why a region is not compared, in a few words."""
+
+
+class KnownWrong(NamedTuple):
+    """Culprits of another kind that were found up to some moment: later ones explain a difference."""
+
+    steps: int  # of the compiler
+    launches: int
 
 
 class RegionCheck:
@@ -105,18 +112,20 @@ class RegionCheck:
         if text not in self.result.notes:
             self.result.notes.append(text)
 
-    def known_wrong(self) -> int:
-        """How often something else was found wrong so far: a kernel, a stage."""
-        return sum(c.times for c in self.result.culprits if c.verdict != VERDICT)
+    def known(self) -> KnownWrong:
+        """How often something else was found wrong so far."""
+        others = [c for c in self.result.culprits if c.verdict != VERDICT]
+        steps = sum(c.times for c in others if c.is_step)
+        return KnownWrong(steps, sum(c.times for c in others) - steps)
 
     def add(
-        self, region: Region, differences: Sequence[Difference], known_wrong: int, step: str = ""
+        self, region: Region, differences: Sequence[Difference], known: KnownWrong, step: str = ""
     ) -> None:
         """`step` of the compiler is to blame, where it is known already."""
         if not differences:
             return
-        result, first = self.result, differences[0]
-        if self.known_wrong() > known_wrong:
+        result, first, now = self.result, differences[0], self.known()
+        if now.steps > known.steps or now.launches > known.launches:
             self.note(f"Because of it, {first.what} of {region.name} differs from eager.")
             return
         result.add(_culprit(region, differences, step or blame(region, first)))
@@ -135,7 +144,7 @@ class _Execution:
 
     def run(self, call: Compiled, args: Sequence[Any]) -> Any:
         region, check = self._region, self._check
-        known, before = check.known_wrong(), None
+        known, before = check.known(), None
         with check.own_work(region):
             before = self._prepare(args)
         result = call(*args)
@@ -178,7 +187,9 @@ class _Execution:
             if getattr(node.target, "namespace", "") in _COMMUNICATES:
                 raise Unjudged("it communicates with other processes")
 
-    def _compare(self, before: tuple[Eager, list[Any]], args: Sequence[Any], result: Any, known: int) -> None:
+    def _compare(
+        self, before: tuple[Eager, list[Any]], args: Sequence[Any], result: Any, known: KnownWrong
+    ) -> None:
         region, check, count = self._region, self._check, len(args)
         eager, edges = before
         made = list(result) if isinstance(result, tuple | list) else [result]
@@ -271,16 +282,17 @@ class _Execution:
                 "something else: it was compared with the graph that Dynamo traced, not with its code."
             )
         else:
-            self._check.add(self._region, found, self._check.known_wrong(), DYNAMO)
+            self._check.add(self._region, found, self._check.known(), DYNAMO)
 
     def _watch_gradients(
-        self, eager: Eager, outputs: Sequence[Any], edges: Sequence[Any], known: int
+        self, eager: Eager, outputs: Sequence[Any], edges: Sequence[Any], known: KnownWrong
     ) -> None:
         check, region, at_begin = self._check, self._region, [known]
         region.eager = None
 
         def begin() -> None:
-            at_begin[0] = check.known_wrong()
+            # The steps that led to the backward graph were compared when the forward graph first ran.
+            at_begin[0] = KnownWrong(known.steps, check.known().launches)
 
         def end(backward: Backward) -> None:
             if check.is_open:
@@ -290,7 +302,7 @@ class _Execution:
 
         watch_backward(outputs, edges, begin, torch.compiler.disable(end))  # type: ignore[no-untyped-call]
 
-    def _compare_gradients(self, eager: Eager, backward: Backward, known: int) -> None:
+    def _compare_gradients(self, eager: Eager, backward: Backward, known: KnownWrong) -> None:
         """Those of the traced graph, for the gradients that really came in."""
         region = self._region
         region.tangents = list(backward.tangents)
