@@ -26,12 +26,19 @@ def write_long_run(folder: Path, calls: int) -> Path:
     folder.mkdir(parents=True)
     database = Database(folder / "run.db", info(uuid=str(folder)))
     with database as db:
-        for i in range(SITES):
-            kernel = Kernel(i, f"cpp_fused_relu_{i}", "cpp", "inductor", f"source {i}", f"hash {i}")
-            db.site(Site(i, kernel, _ARGS, "/wrapper.py", i, None, {}, (Frame("/model.py", i, "f"),), "cpu"))
+        kernels = [
+            Kernel(i, f"cpp_fused_relu_{i}", "cpp", "inductor", f"source {i}", f"hash {i}")
+            for i in range(SITES)
+        ]
+        db.sites(
+            (Site(i, kernel, _ARGS, "/wrapper.py", i, None, {}, (Frame("/model.py", i, "f"),), "cpu"), None)
+            for i, kernel in enumerate(kernels)
+        )
         db.graph_calls([GraphCall(e, GRAPH, 7, 0, "forward", e) for e in range(calls // SITES + 1)])
         rows = db._db.executemany
-        rows("INSERT INTO calls VALUES (?, ?, ?, ?, NULL, ?, 'forward', 7, 0, NULL, NULL)", _calls(calls))
+        rows(
+            "INSERT INTO calls VALUES (?, ?, ?, ?, NULL, ?, 'forward', 7, 0, NULL, NULL, NULL)", _calls(calls)
+        )
         rows(
             "INSERT INTO details VALUES (?, '[]', ?, '[0, 0, 0]', '[0, 0, 0]', '[2]', ?, ?, 0, NULL)",
             _details(calls),

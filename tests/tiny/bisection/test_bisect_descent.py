@@ -257,9 +257,18 @@ def test_nothing_helps() -> None:
     assert result.cause is not None
     assert result.cause.axis == "backend"
     assert result.workaround == ('torch.compile(…, backend="aot_eager_decomp_partition")',)
-    shadowed, _ = bisected(lambda off, b: True, check="shadow")
+    shadowed, _ = bisected(lambda off, b: True, check="shadow", axes=("pass", "lowering", "kernel"))
     assert "No cause was found" in str(shadowed)
     assert shadowed.status == 1
+
+
+def test_what_shadow_finds_wrong_with_every_backend_is_dynamos() -> None:
+    """With backend="eager" shadow compares the traced graph with the function, and nothing else."""
+    result, _ = bisected(lambda off, b: True, check="shadow")
+    assert result.cause is not None
+    assert (result.cause.axis, result.cause.switches[0].name) == ("backend", "eager")
+    assert "Dynamo" in str(result)
+    assert (result.status, result.workaround) == (0, ())
 
 
 def test_a_program_that_is_not_deterministic_is_repeated() -> None:
