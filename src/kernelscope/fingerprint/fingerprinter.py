@@ -34,6 +34,7 @@ KNOWN_KINDS = ("bits", "norm")
 _DEVICE_SHIFT = 40
 _ROW_MASK = (1 << _DEVICE_SHIFT) - 1
 _NO_ROW = (0.0,) * ROW_LENGTH
+_NOT_READ = "its graph raised an exception, or the recording was closed, before this tensor was read"
 
 
 class NotFingerprintable(TypeError):
@@ -80,6 +81,7 @@ class Fingerprinter:
         self._values: dict[tuple[Slot, int], object] = {}
         self._doubted: set[Slot] = set()
         self._unwritten: dict[int, int] = {}  # rows of the host's log that were reserved: the first, how many
+        self.under_way: dict[Slot, int] = {}  # the same on devices, where a graph call has planned them
 
     def _why_slow(self) -> str:
         if not self.takes_stats and not self._bits:
@@ -220,7 +222,14 @@ class Fingerprinter:
 
     def doubt(self, slots: Iterable[Slot]) -> None:
         """Note that some of these slots may never be written; reading them shows which."""
-        self._doubted.update(slots)
+        with self._lock:  # the writer's thread goes through them
+            self._doubted.update(slots)
+
+    def doubt_unwritten(self) -> None:
+        """Note that graph calls which are executing now may not write their slots before these are read."""
+        with self._lock:
+            for first, rows in [*self._unwritten.items(), *self.under_way.copy().items()]:
+                self._doubted.update(range(first, first + rows))
 
     def slot(self, number: int, row: int) -> Slot:
         return (number << _DEVICE_SHIFT) + row
@@ -261,7 +270,8 @@ class Fingerprinter:
         with self._lock:
             log.forget(row)
             first = slot - row
-            for known in [key for key in self._values if first <= key[0] < slot]:
+            # In one step: launching threads add to it without the lock.
+            for known in [key for key in list(self._values) if first <= key[0] < slot]:
                 del self._values[known]
             self._doubted -= {doubted for doubted in self._doubted if first <= doubted < slot}
 
@@ -323,7 +333,7 @@ class Fingerprinter:
             if kind == "bits":
                 with quiet(), self._lock:
                     if slot in self._doubted and log.is_blank(row):
-                        return HashFailure(kind, "its graph raised an exception before this tensor was read")
+                        return HashFailure(kind, _NOT_READ)
                     return log.bits(row)
             found = self.stats(slot)
             return None if found is None else found.norm

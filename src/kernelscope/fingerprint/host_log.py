@@ -9,7 +9,11 @@ from .stats import NO_NUMBERS, ROW_LENGTH, Stats, StatsRow
 
 
 class HostLog:
-    """Fingerprints of CPU tensors, which are there as soon as they are taken."""
+    """Fingerprints of CPU tensors, which are there as soon as they are taken.
+
+    The owner holds its lock around every method but `set_stats` and `set_bits`. Between looking up
+    `_forgotten` and using it, these call nothing, so that no other thread comes between.
+    """
 
     def __init__(self) -> None:
         self._bits = array("Q")
@@ -48,11 +52,15 @@ class HostLog:
         return first
 
     def set_stats(self, row: int, stats: Sequence[float]) -> None:
+        values = array("d", stats)
         at = (row - self._forgotten) * ROW_LENGTH
-        self._stats[at : at + ROW_LENGTH] = array("d", stats)
+        if at >= 0:  # otherwise it is not kept any more
+            self._stats[at : at + ROW_LENGTH] = values
 
     def set_bits(self, row: int, bits: int) -> None:
-        self._bits[row - self._forgotten] = bits
+        at = row - self._forgotten
+        if at >= 0:
+            self._bits[at] = bits
 
     def bits(self, row: int) -> int:
         return self._bits[self._place(row)]

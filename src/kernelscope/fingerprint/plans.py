@@ -212,6 +212,7 @@ class _CudaPlan(PlannedRows):
         log = self._log
         row = self._fingerprinter.reserve_on_device(log, self._salts, stream, self._numels)
         slot = self._fingerprinter.slot(self._number, row)
+        self._fingerprinter.under_way[slot] = self.rows
         execution: tuple[Any, ...] = (log.address(row), stream, log.chunk(row))
         if self._records is not None:
             room = self._room(stream)
@@ -223,6 +224,7 @@ class _CudaPlan(PlannedRows):
         if self.end is not None:
             self.end(execution)
         *_, first = execution
+        self._fingerprinter.under_way.pop(first, None)
         self._fingerprinter.enqueued(self._log, first - self._fingerprinter.slot(self._number, 0))
 
     def _room(self, stream: int) -> _Room:

@@ -91,8 +91,6 @@ class Writer:
             return
         if self.flight.sites.get(call.site.id) is not call.site:
             self.flight.meet(call.site)
-        if call.fingerprinter is not None:
-            self.slots.add(call)
         self._full.append(call)
         self.left(call.index)  # after that: what the ring shows as over is in the queue
         if len(self._full) > _MOST_WAITING:
@@ -230,10 +228,12 @@ class Writer:
             db.first_slots([(graph_call, first) for graph_call, first, _ in planned])
             db.noted_calls(noted)
             db.calls(full)
-            for call, message in errors:
-                db.error(call, message)
+            for index, message in errors:
+                db.error(index, message)
             db.durations(durations)
             db.tensors(tensors)
+            for call in full:
+                self.slots.add(call)
             for _, first, rows in planned:
                 self.slots.add_planned(first, rows)
             self.slots.write(db, final=final)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
+import threading
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -13,8 +16,9 @@ from tests.support.sample_runs import info
 from kernelscope.fingerprint import log as log_module
 from kernelscope.fingerprint.definition import mix
 from kernelscope.fingerprint.fingerprinter import Fingerprinter
+from kernelscope.fingerprint.host_log import HostLog
 from kernelscope.fingerprint.log import CHUNK_ROWS, DeviceLog
-from kernelscope.fingerprint.stats import NO_NUMBERS, Stats
+from kernelscope.fingerprint.stats import NO_NUMBERS, ROW_LENGTH, Stats
 from kernelscope.store.run_db import codec
 from kernelscope.store.run_db.row_writer import Database
 from kernelscope.store.run_db.used_slots import UsedSlots
@@ -99,6 +103,64 @@ def test_what_is_on_disk_is_not_kept(tmp_path: Path) -> None:
             300_000,
             300_000,
         )
+
+
+def test_what_is_not_taken_yet_at_the_end_has_no_hash(tmp_path: Path) -> None:
+    taken, slots = Fingerprinter(), UsedSlots()
+    slots.planned_by = taken
+    first = taken.reserve_on_host(3)  # of a graph call that another thread is executing
+    taken.host_log.set_bits(first, 7)
+    slots.add_planned(first, 3)
+    database = Database(tmp_path / "run.db", info())
+    with database as db:
+        slots.write(db, final=True)
+    database.close()
+    with sqlite3.connect(tmp_path / "run.db") as db:
+        assert db.execute("SELECT bits FROM fingerprints").fetchall() == [(7,), (None,), (None,)]
+
+
+def test_statistics_that_arrive_while_rows_are_forgotten() -> None:
+    log = HostLog()
+    log.reserve(20, [1] * 20)
+
+    def row() -> Iterator[float]:
+        log.forget(10)  # as the writer's thread does
+        yield from [7.0] * ROW_LENGTH
+
+    log.set_stats(15, row())  # type: ignore[arg-type]
+    found = log.stats(15)
+    assert found is not None
+    assert found.max == 7.0
+    log.set_bits(19, 1)
+    log.set_stats(9, [8.0] * ROW_LENGTH)
+    log.set_bits(9, 2)
+    assert (log.bits(19), log.rows) == (1, 20), "what comes too late goes nowhere else"
+    assert [values[0] for values, _ in log.many_stats(range(10, 20))] == [0.0] * 5 + [7.0] + [0.0] * 4
+
+
+def test_failures_are_noted_while_rows_are_forgotten() -> None:
+    taken, is_over = Fingerprinter(), threading.Event()
+    taken.reserve_on_host(100_000)
+
+    def fail() -> None:
+        for slot in range(50_000, 100_000 - 3):
+            taken.fail(slot, "no reason")
+            taken.doubt(range(slot, slot + 3))
+        is_over.set()
+
+    interval = sys.getswitchinterval()
+    thread = threading.Thread(target=fail)
+    sys.setswitchinterval(1e-6)
+    try:
+        thread.start()
+        slot = 0
+        while not is_over.is_set():
+            slot += 1
+            taken.forget(slot)
+            assert taken.read_many(49_000, 49_010) == ([0] * 10, [])
+    finally:
+        sys.setswitchinterval(interval)
+        thread.join()
 
 
 @pytest.mark.parametrize(

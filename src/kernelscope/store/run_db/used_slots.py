@@ -12,17 +12,16 @@ _NEWEST = 1 << 15  # slots
 
 
 class UsedSlots:
-    """How far each log is used. Launching threads add calls; the writer's thread does the rest."""
+    """How far each log is used. Only the writer has to do with it, one transaction at a time."""
 
     def __init__(self) -> None:
         self._of_calls: dict[int, tuple[Any, int]] = {}  # by log: its reader, and how far it is used
         self._planned_until: dict[int, int] = {}  # by log
         self.planned_by: Any = None  # what takes the fingerprints that are planned
-        self._keeps = True
         self._forgotten: dict[int, int] = {}  # by log: the first slot that is still kept
 
     def add(self, call: Call) -> None:
-        if not self._keeps:
+        if call.fingerprinter is None:
             return
         for slots in (call.pre, call.post, call.poison):
             for slot in (slots or {}).values():
@@ -36,7 +35,6 @@ class UsedSlots:
 
     def keep_nothing(self) -> None:
         """From now on: nothing will be written any more."""
-        self._keeps = False
         self._of_calls, self._planned_until, self.planned_by = {}, {}, None
 
     def _all(self) -> list[tuple[int, tuple[Any, int]]]:
@@ -51,6 +49,7 @@ class UsedSlots:
             if not final:  # only what is here: reading from a device would make the program wait for it
                 db.fingerprints(fingerprinter, log, range(first, min(used, fingerprinter.ready(log))))
                 continue
+            getattr(fingerprinter, "doubt_unwritten", lambda: None)()
             try:
                 db.fingerprints(fingerprinter, log, range(first, used))
             except RuntimeError as error:  # a CUDA fault has taken the device's memory with it
