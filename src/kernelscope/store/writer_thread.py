@@ -57,6 +57,7 @@ class Writer:
         self._dropped_before = 0
         self._lock = threading.RLock()  # one transaction at a time
         self._wake, self._stop, self._room = threading.Event(), threading.Event(), threading.Condition()
+        self._asked = self._answered = 0  # transactions that the main thread waits for
         self._markers: StreamMarkers | None = None
         self.is_open = True
         try:
@@ -181,10 +182,26 @@ class Writer:
         while not self._stop.is_set():
             self._wake.wait(TICK)
             self._wake.clear()
-            self.flush()
+            asked = self._asked
+            self._transact()
+            with self._room:
+                self._answered = asked
+                self._room.notify_all()
 
     def flush(self) -> None:
         """Write what has come in; after this, everything that is over is on disk."""
+        if threading.current_thread() is threading.main_thread() and self._thread.is_alive():
+            # Not here: Ctrl-C would break off a transaction, and what it has taken would be lost.
+            with self._room:
+                self._asked = asked = self._asked + 1
+                while self._answered < asked and self.is_open and self._thread.is_alive():
+                    self._wake.set()
+                    self._room.wait(0.05)
+            if self._answered >= asked:
+                return
+        self._transact()
+
+    def _transact(self) -> None:
         with self._lock:
             if not self.is_open:
                 return

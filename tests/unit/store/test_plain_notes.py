@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
 import ctypes
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +18,7 @@ from kernelscope.store.columns import columns_of
 from kernelscope.store.flight import noting
 from kernelscope.store.flight.reader import read_flight
 from kernelscope.store.flight.unwritten import open_run
+from kernelscope.store.run_db.row_writer import Database
 from kernelscope.store.writer_thread import Writer
 
 
@@ -185,3 +188,26 @@ def test_calls_of_a_killed_process_are_listed(tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().out.count('"flight_recorder_only": true') == 4
     assert main(["query", str(folder), "SELECT max(id) FROM calls"]) == 0
     assert "4" in capsys.readouterr().out
+
+
+def test_an_interrupt_breaks_off_no_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, at, is_late = Writer(tmp_path, info()), site(1), threading.Event()
+    begin, waits = Database.__enter__, iter([True])
+
+    def interrupted(database: Database) -> Database:
+        if writer._asked and next(waits, False):
+            _thread.interrupt_main()  # as Ctrl-C does
+            is_late.wait(10)
+        return begin(database)
+
+    monkeypatch.setattr(Database, "__enter__", interrupted)
+    for _ in range(3):
+        note(writer, at, 5)
+    with pytest.raises(KeyboardInterrupt):
+        writer.flush()
+    monkeypatch.undo()
+    is_late.set()
+    note(writer, at, 5)
+    writer.plain_notes.ended(5)
+    writer.close()
+    assert [c.index for c in kernelscope.load(tmp_path).calls] == [0, 1, 2, 3]
