@@ -66,6 +66,7 @@ def _traced(output: Any, gm: GraphModule) -> TracedRegion:
         module = GraphModule(gm, copy.deepcopy(gm.graph))
     module.train(gm.training)
     _inline_repeated(module)
+    _remove_prints(module)
     tx = output.root_tx
     sources = [node.meta["grapharg"].source for node in gm.graph.nodes if node.op == "placeholder"]
     return TracedRegion(
@@ -93,6 +94,15 @@ def _inline_repeated(module: GraphModule) -> None:
         body = node.args[0]
         node.op, node.target, node.args = "call_module", body.target, tuple(node.args[2:])
     if repeated:
+        module.recompile()
+
+
+def _remove_prints(module: GraphModule) -> None:
+    """The program prints; its copy must not."""
+    printing = [n for n in module.graph.nodes if getattr(n.target, "_name", "") == "print" and not n.users]
+    for node in printing:
+        module.graph.erase_node(node)
+    if printing:
         module.recompile()
 
 
@@ -128,8 +138,13 @@ def _unrepeatable(output: Any, sources: list[Any]) -> Any:
         yield "it registers hooks"
     if output.random_calls:
         yield "it draws numbers from Python's generator"
-    if any("numpy" in type(source).__name__.lower() for source in sources):
+    numpy = [*sources, *(node.target for node in output.graph.nodes)]
+    if any("numpy" in type(each).__name__.lower() for each in numpy):
         yield "it computes with NumPy arrays"
+    if output.root_tx.debug_locals or torch._dynamo.config.ignore_logging_functions:
+        yield "it may call functions that Dynamo puts off or leaves out"
+    if any("triton_kernel_wrapper" in getattr(node.target, "_name", "") for node in output.graph.nodes):
+        yield "it launches Triton kernels of its own, which write to its tensors"
     compiled = {getattr(node.target, "_name", "") for node in output.graph.nodes} & _COMPILED_BY_THEMSELVES
     if compiled:
         yield f"torch compiles {', '.join(sorted(compiled))} also outside of torch.compile"

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from kernelscope.determinism.state import torch_generators
 from kernelscope.probes.bus import BUS
 from kernelscope.shadowing.generator_state import untouched_random_numbers
+from kernelscope.shadowing.saved_tensors import without_saved_tensor_hooks
 
 from .copies import Copied, Snapshot
 from .operator_modes import Noisy, Notes, Wide
@@ -142,9 +143,10 @@ def random_numbers(states: RandomStates, seed: int | None = None) -> Iterator[No
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Not recorded, and without modes of the program; autocast and gradients as they are."""
+    """Not recorded, and without modes and hooks of the program; autocast and gradients as they are."""
     with (
         BUS.mute(),
+        without_saved_tensor_hooks(),
         torch.utils._python_dispatch._disable_current_modes(),
         warnings.catch_warnings(),
     ):

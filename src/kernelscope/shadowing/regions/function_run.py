@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import random
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import CellType, CodeType, FrameType, FunctionType
 from typing import Any
@@ -23,6 +25,8 @@ from .operator_modes import Noisy, Notes, Wide, WritesToInput
 
 _TORCH = str(Path(torch.__file__).parent)
 _QUESTIONS = ("is_compiling", "is_dynamo_compiling")
+_GRAD = torch.Tensor.grad.__get__  # type: ignore[union-attr]
+_ONE_AT_A_TIME = threading.RLock()  # what it puts in place of torch's and Python's is there for all threads
 _VARARGS, _VARKEYWORDS = 0x04, 0x08  # flags of a code object
 _DTYPE = torch.Tensor.dtype.__get__  # type: ignore[attr-defined]
 
@@ -39,6 +43,8 @@ class Substituted(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self._wide is not None and func == _DTYPE:  # a program may look at it
             return self._wide.dtype_of(self.copy_of(args[0]))
+        if func == _GRAD:  # copies have none; it is one of the tensors that were given itself
+            return func(*args)
         args, kwargs = replaced((tuple(args), dict(kwargs or {})), self.copy_of)
         return replaced(func(*args, **kwargs), self._original_of)
 
@@ -71,12 +77,12 @@ class UserFunction:
 
     def run(self, copies: list[Any]) -> Any:
         """On copies of `given`; as it is, as long as it writes to none of them."""
-        with self._listening():
+        with _ONE_AT_A_TIME, self._listening(), _untouched_python_random():
             return self._run(copies)
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
-        """Notices if the program, rather than torch, asks whether it is being compiled."""
+        """Notices if the program, rather than torch itself, asks whether it is being compiled."""
         originals = {name: getattr(torch.compiler, name) for name in _QUESTIONS}
 
         def noticed(original: Callable[[], bool]) -> Callable[[], bool]:
@@ -84,7 +90,7 @@ class UserFunction:
                 caller: FrameType | None = sys._getframe(1)
                 while caller is not None and caller.f_code.co_name in _QUESTIONS:  # older names of the same
                     caller = caller.f_back
-                self.asks |= caller is not None and not caller.f_code.co_filename.startswith(_TORCH)
+                self.asks |= caller is not None and _is_of_program(caller.f_code.co_filename)
                 return original()
 
             return ask
@@ -100,10 +106,11 @@ class UserFunction:
     def _run(self, copies: list[Any]) -> Any:
         mode = torch.utils._python_dispatch._get_current_dispatch_mode()
         if isinstance(mode, Notes) and not isinstance(mode, Noisy) and not self.writes:
-            try:
-                return self._run_as_it_is(mode)
-            except WritesToInput:
-                self.writes = True
+            with suppress(WritesToInput):
+                returned = self._run_as_it_is(mode)
+                if not mode.is_refused:  # the function may have caught it
+                    return returned
+            self.writes, mode.is_refused = True, False
         pairs = zip(self._given, copies, strict=False)
         table = [(original, copy) for original, copy in pairs if isinstance(original, torch.Tensor)]
         wide = mode if isinstance(mode, Wide) else None
@@ -134,6 +141,11 @@ def replaced(value: Any, by: Callable[[Any], Any]) -> Any:
             return value
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     return value
+
+
+def _is_of_program(file: str) -> bool:
+    """Torch's optimizers count as such: compiled, they compute with tensors instead of numbers."""
+    return not file.startswith(_TORCH) or file.startswith(str(Path(_TORCH, "optim")))
 
 
 def frame_of(code: CodeType) -> FrameType | None:
@@ -169,8 +181,38 @@ def when_returned(frame: FrameType, then: Callable[[Any], None]) -> bool:
 @contextmanager
 def silent() -> Iterator[None]:
     """What it prints was printed before."""
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    out, err = _Muted(sys.stdout), _Muted(sys.stderr)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         yield
+
+
+class _Muted(io.TextIOBase):
+    """A stream for all threads but this one."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._thread = stream, threading.get_ident()
+
+    def write(self, text: str) -> int:
+        if self._stream is None or threading.get_ident() == self._thread:
+            return len(text)
+        return int(self._stream.write(text) or 0)
+
+    def flush(self) -> None:
+        if self._stream is not None:
+            self._stream.flush()
+
+
+@contextmanager
+def _untouched_python_random() -> Iterator[None]:
+    """The generators of Python and NumPy: Dynamo may trace a draw to torch's."""
+    numpy: Any = sys.modules.get("numpy")
+    python, array = random.getstate(), numpy.random.get_state() if numpy is not None else None
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        if numpy is not None:
+            numpy.random.set_state(array)
 
 
 def _arguments(code: CodeType, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:

@@ -39,8 +39,8 @@ _EXACT = {
 }  # fmt: skip
 
 
-class WritesToInput(Exception):
-    """An operator is about to write to a tensor of the program."""
+class WritesToInput(BaseException):
+    """An operator is about to write to a tensor of the program, which must not catch this."""
 
 
 class Notes(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -55,11 +55,13 @@ class Notes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.is_uninitialised = False  # some memory, at first
         self.eps = 0.0  # of the coarsest float that was computed
         self.protected: frozenset[int] = frozenset()  # addresses of memory that must not be written to
+        self.is_refused = False  # a write to it
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.protected and _writes(func):
             written = [t for t in _tensors((args, kwargs)) if t.layout == torch.strided]
             if any(t.untyped_storage().data_ptr() in self.protected for t in written):
+                self.is_refused = True
                 raise WritesToInput
         result = func(*args, **(kwargs or {}))
         self.draws |= torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())

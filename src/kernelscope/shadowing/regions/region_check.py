@@ -131,6 +131,14 @@ class RegionCheck:
         result.add(_culprit(region, differences, step or blame(region, first)))
 
 
+class _Before(NamedTuple):
+    """What a region is about to be called with."""
+
+    eager: Eager
+    given: list[Any]  # inputs of the graph, then the tensors that are its attributes
+    edges: list[Any]  # by each of them: where its gradient goes
+
+
 class _Execution:
     """One execution of a region."""
 
@@ -150,18 +158,21 @@ class _Execution:
         result = call(*args)
         if before is not None:
             with check.own_work(region):
-                self._compare(before, args, result, known)
+                self._compare(before, result, known)
         return result
 
-    def _prepare(self, args: Sequence[Any]) -> tuple[Eager, list[Any]]:
+    def _prepare(self, args: Sequence[Any]) -> _Before:
         region = self._region
         self._refuse(args)
         with alone():
+            # An optimizer's parameters are not inputs of the graph but attributes of it.
             tensors = dict(region.module.named_parameters()) | dict(region.module.named_buffers())
-            region.inputs = Snapshot([*args, *tensors.values()])
-            edges = edges_of(args) if torch.is_grad_enabled() else [None] * len(args)
+            given = [*args, *tensors.values()]
+            region.inputs = Snapshot(given)
+            edges = edges_of(given) if torch.is_grad_enabled() else [None] * len(given)
             states = random_states()
         names, count = list(tensors), len(args)
+        region.names = [*self._traced.names, *names]
 
         def call(values: list[Any]) -> Any:
             with torch._C.DisableTorchFunction():
@@ -171,7 +182,7 @@ class _Execution:
                 return torch.func.functional_call(region.module, own, tuple(values[:count]))
 
         region.eager = Eager(call, region.inputs, states, differentiates=torch.is_grad_enabled())
-        return region.eager, edges
+        return _Before(region.eager, given, edges)
 
     def _refuse(self, args: Sequence[Any]) -> None:
         if torch._C._functorch.peek_interpreter_stack():
@@ -187,11 +198,9 @@ class _Execution:
             if getattr(node.target, "namespace", "") in _COMMUNICATES:
                 raise Unjudged("it communicates with other processes")
 
-    def _compare(
-        self, before: tuple[Eager, list[Any]], args: Sequence[Any], result: Any, known: KnownWrong
-    ) -> None:
-        region, check, count = self._region, self._check, len(args)
-        eager, edges = before
+    def _compare(self, before: _Before, result: Any, known: KnownWrong) -> None:
+        region, check = self._region, self._check
+        eager, args, edges = before
         made = list(result) if isinstance(result, tuple | list) else [result]
         references = References(eager)
         with alone():
@@ -208,9 +217,9 @@ class _Execution:
             after = [f"{name or f'input {i}'} after the call" for i, name in enumerate(region.names)]
             picks = [(lambda run, i=i: run.results[i]) for i in range(len(made))]
             found, arbitrary = compare_values(made, references, picks, whats, "result")
-            inputs = [(lambda run, i=i: run.inputs[i]) for i in range(count)]
+            inputs = [(lambda run, i=i: run.inputs[i]) for i in range(len(args))]
             more, random = compare_values(args, references, inputs, after, "input")
-            everything, eagers = [*made, *args], [*same.results, *same.inputs[:count]]
+            everything, eagers = [*made, *args], [*same.results, *same.inputs]
             if not found:
                 found += compare_layouts(everything, eagers, [*whats, *after])
                 found += compare_aliases(everything, eagers, [*whats, *after], len(made))
@@ -267,9 +276,8 @@ class _Execution:
         after = [f"{name or f'input {i}'} after the call" for i, name in enumerate(region.names)]
         inputs = [(lambda run, i=i: run.inputs[i]) for i in range(len(args))]
         found += compare_values(args, references, inputs, after, "input")[0]
-        if (
-            not found and not function.writes
-        ):  # with copies in place of its tensors, torch may choose other operators
+        # With copies in place of its tensors, torch may choose other operators.
+        if not found and not function.writes:
             found += compare_layouts(made, same.results, whats)
             everything, eagers = [*made, *args], [*same.results, *args]
             found += compare_aliases(everything, eagers, [*whats, *after], len(made))
