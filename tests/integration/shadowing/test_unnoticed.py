@@ -185,3 +185,11 @@ def test_the_program_does_the_same(fn: Callable[[], Any], capsys: pytest.Capture
     assert shadowed == bare
     assert not result.culprits, str(result)
     assert not result.failures
+
+
+def test_gradients_that_are_not_compared_are_named() -> None:
+    torch._dynamo.reset()
+    x = torch.ones(3, requires_grad=True)
+    with kernelscope.shadow() as result:
+        torch.compile(waves, backend="eager")(x).sum().backward()
+    assert any("Gradients of waves were not compared" in note for note in result.notes)

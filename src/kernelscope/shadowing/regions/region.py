@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.fx import GraphModule
 
@@ -37,3 +37,10 @@ class Difference:
     verdict: Verdict | None = None  # where values differ
     index: int = 0  # of the result or input
     kind: str = "result"  # result | input | gradient | layout | alias
+
+
+class KnownWrong(NamedTuple):
+    """Culprits of another kind that were found up to some moment: later ones explain a difference."""
+
+    steps: int  # of the compiler
+    launches: int

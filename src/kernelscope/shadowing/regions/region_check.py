@@ -26,7 +26,7 @@ from .copies import Snapshot
 from .eager_run import Differentiated, Eager, alone, parts_of, random_states
 from .function_run import UserFunction, frame_of, when_returned
 from .gradients import Backward, edges_of, watch_backward
-from .region import Difference, Region
+from .region import Difference, KnownWrong, Region
 
 VERDICT = "wrong-function"
 DYNAMO = "Dynamo"
@@ -35,13 +35,6 @@ _COMMUNICATES = ("_c10d_functional", "c10d", "_dtensor", "symm_mem")
 
 class Unjudged(Exception):
     """Why a region is not compared, in a few words."""
-
-
-class KnownWrong(NamedTuple):
-    """Culprits of another kind that were found up to some moment: later ones explain a difference."""
-
-    steps: int  # of the compiler
-    launches: int
 
 
 class RegionCheck:
@@ -200,7 +193,7 @@ class _Execution:
 
     def _compare(self, before: _Before, result: Any, known: KnownWrong) -> None:
         region, check = self._region, self._check
-        eager, args, edges = before
+        eager, args, _ = before
         made = list(result) if isinstance(result, tuple | list) else [result]
         references = References(eager)
         with alone():
@@ -229,7 +222,7 @@ class _Execution:
         if found or more:
             return
         if eager.differentiates:
-            self._watch_gradients(eager, [*made, *args], edges, known)
+            self._watch_gradients(before, made, known)
         self._compare_function(eager, args)
 
     def _compare_function(self, eager: Eager, args: Sequence[Any]) -> None:
@@ -292,9 +285,9 @@ class _Execution:
         else:
             self._check.add(self._region, found, self._check.known(), DYNAMO)
 
-    def _watch_gradients(
-        self, eager: Eager, outputs: Sequence[Any], edges: Sequence[Any], known: KnownWrong
-    ) -> None:
+    def _watch_gradients(self, before: _Before, made: Sequence[Any], known: KnownWrong) -> None:
+        eager, given, edges = before
+        outputs = [*made, *given]
         check, region, at_begin = self._check, self._region, [known]
         region.eager = None
 
@@ -308,7 +301,11 @@ class _Execution:
                     region.eager = eager
                     self._compare_gradients(eager, backward, at_begin[0])
 
-        watch_backward(outputs, edges, begin, torch.compiler.disable(end))  # type: ignore[no-untyped-call]
+        is_watched = watch_backward(outputs, edges, begin, torch.compiler.disable(end))  # type: ignore[no-untyped-call]
+        if not is_watched and any(isinstance(v, torch.Tensor) and v.grad_fn is not None for v in made):
+            check.note(
+                f"Gradients of {region.name} were not compared: its backward is not one compiled node."
+            )
 
     def _compare_gradients(self, eager: Eager, backward: Backward, known: KnownWrong) -> None:
         """Those of the traced graph, for the gradients that really came in."""
