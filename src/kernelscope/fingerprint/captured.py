@@ -9,10 +9,10 @@ import torch
 from kernelscope.fingerprint.cuda.stats_batches import words_of_records
 
 from .chunks import during_captures
-from .fingerprinter import Fingerprinter, Slot, numel, salt
+from .fingerprinter import Fingerprinter, Slot, numel
 from .log import CHUNK_ROWS, SCRATCH_WORDS, DeviceLog
 from .stats import ROW_LENGTH
-from .torch_bits import missing_memory, quiet
+from .torch_bits import missing_memory, quiet, salt
 
 ROWS_AT_MOST = 2 * CHUNK_ROWS
 

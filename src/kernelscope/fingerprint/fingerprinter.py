@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 from typing import Literal, TypeAlias, get_args
 
 import torch
@@ -19,7 +18,7 @@ from .definition import MASK64
 from .host_log import HostLog
 from .log import DeviceLog, Rows
 from .stats import NO_NUMBERS, ROW_LENGTH, Stats, StatsRow
-from .torch_bits import missing_memory, quiet, reason_against, why_not
+from .torch_bits import missing_memory, quiet, reason_against, salt, why_not
 from .user_functions import HashFailure, call, name_of
 
 Slot: TypeAlias = int
@@ -344,11 +343,6 @@ class Fingerprinter:
             with quiet():
                 value = self._values[slot, place] = value.item()
         return value
-
-
-@lru_cache(maxsize=1 << 16)
-def salt(dtype: torch.dtype, nbytes: int) -> int:
-    return definition.salt(torch_bits.DTYPE_NAMES[dtype], nbytes)
 
 
 def numel(tensor: torch.Tensor) -> int:

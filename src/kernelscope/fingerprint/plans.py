@@ -22,9 +22,10 @@ from . import torch_stats as stats_ops
 from .cuda import engine as cuda
 from .cuda import stats as cuda_stats
 from .cuda import stats_plans as cuda_stats_plans
-from .fingerprinter import Fingerprinter, Slot, salt
+from .fingerprinter import Fingerprinter, Slot
 from .host_plans import CannotPlan, Flush, Flushes, HostPlan, PlannedRows
 from .stats import NO_NUMBERS
+from .torch_bits import salt
 
 __all__ = ["CannotPlan", "Plan", "in_one_pass", "plan"]
 

@@ -38,6 +38,11 @@ DTYPE_NAMES: dict[torch.dtype, str] = {
 _CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
+@functools.lru_cache(maxsize=1 << 16)
+def salt(dtype: torch.dtype, nbytes: int) -> int:
+    return definition.salt(DTYPE_NAMES[dtype], nbytes)
+
+
 def _signed(value: int) -> int:
     """The same 64 bits as the signed integer that torch's int64 wants."""
     value &= MASK64
