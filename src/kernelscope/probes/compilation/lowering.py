@@ -97,9 +97,9 @@ def _add_bodies(graph: LoweredGraph, lowering: Any) -> None:
             if bodies and name in graph.nodes:  # a loop writes to it, and it is one of the results
                 graph.late[name] = graph.nodes[name], tuple(body.name for body in bodies)
     for name, buffer in lowering.name_to_buffer.items():
+        maker: Any = buffer.inputs[0] if isinstance(buffer, MultiOutput) else None
         # Not the buffer's own name: what a template computes inside of it has none.
-        maker = buffer.inputs[0].get_name() if isinstance(buffer, MultiOutput) else name
-        if maker in results and name in graph.nodes:
+        if (name if maker is None else maker.get_name()) in results and name in graph.nodes:
             graph.views[name] = graph.nodes[name]
 
 
