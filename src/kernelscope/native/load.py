@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import tempfile
 import threading
 from functools import partial
+from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from .compiler import NATIVE, NativeError, compile_cpp, compiler, identity
 from .library_cache import build_into, cache_folder, is_intact
@@ -33,6 +35,20 @@ class NativeLibrary(Protocol):
 
 
 Made = TypeVar("Made", bound=NativeLibrary)
+
+
+def python_module(name: str, library: Path) -> Any:
+    """Load a library that is a Python module of this name."""
+    loader = ExtensionFileLoader(name, str(library))
+    spec = importlib.util.spec_from_file_location(name, library, loader=loader)
+    if spec is None:
+        raise NativeError(f"{library} is not a Python module")
+    try:
+        module = importlib.util.module_from_spec(spec)
+    except ImportError as error:
+        raise NativeError(f"{library} cannot be imported: {error}") from error
+    loader.exec_module(module)
+    return module
 
 
 class OnDemand(Generic[Made]):

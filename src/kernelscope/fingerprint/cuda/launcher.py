@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import sysconfig
 from collections.abc import Callable, Sequence
 from functools import cache
-from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from kernelscope.native.compiler import NativeError
-from kernelscope.native.load import OnDemand
+from kernelscope.native.load import OnDemand, python_module
 
 _MODULE = "kernelscope_launcher"  # as the C++ says
 _THREADS_OF_A_WARP = 32
@@ -98,15 +95,7 @@ class Launcher:
     FLAGS: tuple[str, ...] = (f"-I{sysconfig.get_path('include')}",)
 
     def __init__(self, library: Path) -> None:
-        loader = ExtensionFileLoader(_MODULE, str(library))
-        spec = importlib.util.spec_from_file_location(_MODULE, library, loader=loader)
-        if spec is None:
-            raise NativeError(f"{library} is not a Python module")
-        try:
-            self._module = importlib.util.module_from_spec(spec)
-        except ImportError as error:
-            raise NativeError(f"{library} cannot be imported: {error}") from error
-        loader.exec_module(self._module)
+        self._module = python_module(_MODULE, library)
 
     def flush(
         self,

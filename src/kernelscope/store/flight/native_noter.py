@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sysconfig
 from collections.abc import Sequence
-from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
 from typing import Any
 
-from kernelscope.native.compiler import NativeError
-from kernelscope.native.load import OnDemand
+from kernelscope.native.load import OnDemand, python_module
 
 from .recorder import CELL, HEADER_BYTES, LEFT, PASSING, STATE_AT, STREAM_NUMBER_AT, Flight
 
@@ -25,15 +22,7 @@ class NoterLibrary:
     FLAGS: tuple[str, ...] = (f"-I{sysconfig.get_path('include')}",)
 
     def __init__(self, library: Path) -> None:
-        loader = ExtensionFileLoader(_MODULE, str(library))
-        spec = importlib.util.spec_from_file_location(_MODULE, library, loader=loader)
-        if spec is None:
-            raise NativeError(f"{library} is not a Python module")
-        try:
-            self._module = importlib.util.module_from_spec(spec)
-        except ImportError as error:
-            raise NativeError(f"{library} cannot be imported: {error}") from error
-        loader.exec_module(self._module)
+        self._module = python_module(_MODULE, library)
 
     def noter(self, flight: Flight, marks: Sequence[Any]) -> Any:
         """`marks`: the current stream of a device, what marks one, numbers of streams, their newest calls."""
