@@ -154,7 +154,11 @@ class Descent:
         later = () if is_early else ("lowering", "fusion", "autotune")
         plan = [(axis, self._of(axis)) for axis in (*early, *later)]
         stop = ("pass", "lowering", "fusion", "autotune") if self._is_quick else ()
-        self._follow([*plan, ("config", self._configs(kinds))], stop)
+        configs = self._configs(kinds)
+        self._follow([*plan, ("config", configs)], stop)
+        if self._wants_workaround and set(self.result.causes) & {"lowering", "fusion", "autotune"} and stop:
+            # A setting that the program changed takes few trials, and is the best workaround.
+            self._follow([("config", [s for s in configs if s.name not in CAUTIOUS])], stop=())
         if self._check == "shadow" and "backend" in self._axes and not self.result.causes:
             self._find_backend()  # last: a pass or an operator says more
 

@@ -102,6 +102,19 @@ def test_a_kernel_is_named_and_a_setting_that_helps() -> None:
     assert not any("triton" in s.name for t in compiler.trials for s in t.off)
 
 
+def test_a_setting_of_the_program_is_the_workaround_where_kernels_cannot_be_replaced() -> None:
+    """As in a CUDA graph: the operator is named, and then only settings that were changed are tried."""
+    changed = Switch("config", CONFIG + "cpp.inject_relu_bug_TESTING_ONLY", None)
+    result, compiler = bisected(
+        lambda off, b: b == "" and not {"n7", changed.name, CONFIG + "cpp.simdlen"} & off,
+        switches=[*SWITCHES, changed],
+    )
+    assert result.cause is not None
+    assert (result.cause.axis, names(result, "lowering")) == ("lowering", ["n7 (graph 0)"])
+    assert result.workaround == (f"{changed.name} = None",)
+    assert not any(s.name == CONFIG + "cpp.simdlen" for t in compiler.trials for s in t.off)
+
+
 def test_what_shadow_named_is_tried_first() -> None:
     result, compiler = bisected(lambda off, b: "k7" not in off, check="shadow")
     kernels = [t for t in compiler.trials if t.names("kernel")]
