@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from kernelscope import __version__
 from kernelscope.errors import RunError
+from kernelscope.text.visible import visible_stream
 
 from .command_list import COMMANDS
 
@@ -94,7 +95,10 @@ def _forget_output() -> None:
 
 
 def _make_streams_safe() -> None:
-    """Standard output may be closed, or its encoding without the arrows that we print."""
+    """Standard output may be closed, or its encoding without the arrows that we print.
+
+    Nor may anything in a run reach the terminal as an escape sequence.
+    """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -102,6 +106,7 @@ def _make_streams_safe() -> None:
         elif isinstance(stream, io.TextIOWrapper) and stream.errors in _BREAKABLE:
             codecs.register_error(_ESCAPING, _escaped)
             stream.reconfigure(errors=_ESCAPING)
+        setattr(sys, name, visible_stream(getattr(sys, name)))
 
 
 def _escaped(error: UnicodeError) -> tuple[str | bytes, int]:

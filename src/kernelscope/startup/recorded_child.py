@@ -20,9 +20,11 @@ from kernelscope.store import folder
 from kernelscope.store.flight.crash import crash_in
 from kernelscope.store.flight.reader import read_status
 from kernelscope.text.amounts import byte_size
+from kernelscope.text.visible import control
 
 STARTUP = Path(__file__).parent.parent / "startup" / "on_path"
 _REFRESH = 0.5
+_CLEAR = "\r\x1b[2K"  # the line
 
 
 def watch(
@@ -124,10 +126,12 @@ def _wait(child: subprocess.Popen[bytes], path: Path) -> int:
                 return child.wait(_REFRESH)
             except subprocess.TimeoutExpired:
                 if live:
-                    print(f"\r\x1b[2K{_live_line(path)}", end="", file=sys.stderr, flush=True)
+                    control(sys.stderr, _CLEAR)
+                    print(_live_line(path), end="", file=sys.stderr, flush=True)
     finally:
         if live:
-            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+            control(sys.stderr, _CLEAR)
+            sys.stderr.flush()
 
 
 def _live_line(path: Path) -> str:

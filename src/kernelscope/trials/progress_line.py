@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 import sys
 
+from kernelscope.text.visible import control
+
+_CLEAR = "\r\x1b[K"  # the line
+
 
 class ProgressLine:
     """On stderr."""
@@ -18,12 +22,10 @@ class ProgressLine:
         self.trials += 1
         left = f", about {math.ceil(seconds_left)} s left" if seconds_left >= 1 else ""
         text = f"kernelscope: {text}{left}"
-        print(
-            f"\r\x1b[K{text[:150]}" if self._is_live else text,
-            end="" if self._is_live else "\n",
-            file=sys.stderr,
-            flush=True,
-        )
+        if self._is_live:
+            control(sys.stderr, _CLEAR)
+        print(text[:150] if self._is_live else text, end="" if self._is_live else "\n", file=sys.stderr,
+              flush=True)  # fmt: skip
 
     def say(self, text: str) -> None:
         """Prints a line that stays."""
@@ -31,4 +33,5 @@ class ProgressLine:
 
     def end(self) -> None:
         if self._is_live and self.trials:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            control(sys.stderr, _CLEAR)
+            sys.stderr.flush()
