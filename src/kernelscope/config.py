@@ -223,6 +223,11 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
         raise FileNotFoundError(errno.ENOENT, "there is no home folder; set HOME or XDG_CACHE_HOME") from None
 
 
+def pager_from_environment(environ: Mapping[str, str] = os.environ) -> tuple[str, dict[str, str]]:
+    """The command that starts the user's pager, empty if PAGER is, and its environment."""
+    return environ.get("PAGER", "less"), {"LESS": "FX", **environ}  # what it showed stays on the screen
+
+
 def compilers(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """C++ compilers to try, in order; the first is CXX, as for Inductor, and may carry arguments."""
     return (*filter(None, [environ.get("CXX")]), "c++", "g++", "clang++")

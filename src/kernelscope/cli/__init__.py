@@ -10,67 +10,90 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any
 
-from kernelscope import __version__
 from kernelscope.errors import RunError
 from kernelscope.text.visible import visible_stream
 
-from .command_list import COMMANDS
+from .parsing import parsed, parser_for
+from .questions import QUESTIONS
 
-EPILOG = """\
-examples:
-  kernelscope run train.py --epochs 1     record a script; runs are kept in ./kscope-runs
-  kernelscope show                        list the calls of the newest run
-  kernelscope show --call 17              show one call with its arguments and values
-  kernelscope show --crash                show what was executing when the program died
-  kernelscope report                      write one web page; kernelscope view serves it
-  kernelscope diff                        find where the two newest runs first differ
-  kernelscope determinism train.py        find kernels whose results vary from run to run
-  kernelscope shadow train.py             find the kernel whose result differs from eager
-  kernelscope bisect train.py             find the part of the compiler that makes it fail
-  kernelscope repro --call 17             write a script of stock torch with that call alone
-  kernelscope reduce train.py             find the smallest graph that still fails
-
-RUN is a folder, or the name of a run in ./kscope-runs. The default is the newest run.
-"""
+__all__ = ["main", "parser_for"]
 
 _ESCAPING = "kernelscope.escaping"
 _BREAKABLE = ("strict", "surrogateescape", "backslashreplace")  # not what the user chose, such as "replace"
 
 
-class Parser(argparse.ArgumentParser):
-    """Reports a wrong argument in one sentence; exit status 2."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"kernelscope: {message}; see {self.prog} --help\n")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     _make_streams_safe()
     given = list(sys.argv[1:] if argv is None else argv)
-    name = next((word for word in given if not word.startswith("-")), "")
+    before = sys.stdout
+    if not before.isatty():
+        return _answer(given)
+    from .screen import Screen
+
+    sys.stdout = Screen(before)
     try:
-        args = parser_for(name if name in COMMANDS else None).parse_args(given)
-        status = int(args.main(args))
-        sys.stdout.flush()  # here, where a failure is handled
-        return status
+        return _answer(given)
+    finally:
+        sys.stdout = before
+
+
+def _answer(given: Sequence[str]) -> int:
+    try:
+        if not given:
+            print(QUESTIONS, end="")
+            return _finish(0)
+        args = parsed(given)
+        _lay_out(args)
+        return _finish(int(args.main(args)))
+    except SystemExit:  # help is printed, or a wrong argument
+        _finish(0)
+        raise
     except RunError as error:
-        print(f"kernelscope: {error}", file=sys.stderr)
+        _finish(2)
+        _complain(str(error))
         return 2
-    except BrokenPipeError:  # `kernelscope show | head`
+    except BrokenPipeError:  # `kernelscope show | head`, or a pager that the user has left
+        if getattr(sys.stdout, "was_quit", False):
+            return _finish(0)
         _forget_output()
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt as ended:  # Ctrl-C, or a signal that a command handles
-        return int(getattr(ended, "status", 128 + signal.SIGINT))
+        return _finish(int(getattr(ended, "status", 128 + signal.SIGINT)))
     except OSError as error:
         if error.errno == errno.ENOSPC:
             _forget_output()
         elif error.errno not in _SEALED and not _lacks_temporary_folder(error):
             raise
-        print(f"kernelscope: {_in_words(error)}", file=sys.stderr)
+        _complain(_in_words(error))
         return 2
+
+
+def _lay_out(args: argparse.Namespace) -> None:
+    """How much of it a terminal is shown at once."""
+    screen: Any = sys.stdout
+    if not hasattr(screen, "show_everything"):
+        return
+    if getattr(args, "json", False) or getattr(args, "wide", False):
+        screen.show_everything()
+    else:
+        screen.pages = args.pages
+
+
+def _finish(status: int) -> int:
+    """Write what is left here, where a failure is handled."""
+    if hasattr(sys.stdout, "finish"):
+        sys.stdout.finish()
+    else:
+        sys.stdout.flush()
+    return status
+
+
+def _complain(text: str) -> None:
+    from .screen import fitted_error
+
+    print(fitted_error(f"kernelscope: {text}"), file=sys.stderr)
 
 
 _SEALED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EDQUOT)  # the disk refuses
@@ -116,38 +139,3 @@ def _escaped(error: UnicodeError) -> tuple[str | bytes, int]:
     if 0xDC80 <= ord(first) <= 0xDCFF:
         return bytes([ord(first) - 0xDC00]), error.start + 1
     return first.encode("ascii", "backslashreplace").decode("ascii"), error.start + 1
-
-
-def parser_for(command: str | None) -> Parser:
-    """The parser of one command; with None, of all of them by name."""
-    parser = Parser(
-        prog="kernelscope",
-        description="Debug compiled PyTorch programs: what really ran, kernel by kernel and value by value.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=f"kernelscope {__version__}")
-    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name, (module, help) in COMMANDS.items():
-        if name == command:
-            _add_command(subparsers, name, load(module))
-        elif command is None:
-            subparsers.add_parser(name, help=help)
-    return parser
-
-
-def _add_command(subparsers: argparse._SubParsersAction[Parser], name: str, module: Any) -> None:
-    usage = getattr(module, "USAGE", None)
-    parser = subparsers.add_parser(
-        name,
-        description=module.DESCRIPTION,
-        usage=usage and f"kernelscope {name} {usage}",
-        epilog=module.EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    module.add_options(parser)
-    parser.set_defaults(main=module.main)
-
-
-def load(module: str) -> Any:
-    return import_module(f".{module}", "kernelscope")

@@ -17,6 +17,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     """A run that is read: which one, which process of it, and whether as JSON."""
     add_run_name(parser)
     add_json(parser)
+    add_wide(parser)
     add_part(parser)
 
 
@@ -26,6 +27,10 @@ def add_run_name(parser: argparse.ArgumentParser) -> None:
 
 def add_json(parser: argparse.ArgumentParser, page: str = "cli") -> None:
     parser.add_argument("--json", action="store_true", help=f"print JSON (keys: docs/{page}.md)")
+
+
+def add_wide(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--wide", action="store_true", help="on a terminal, print as much as into a pipe")
 
 
 def add_part(parser: argparse.ArgumentParser) -> None:

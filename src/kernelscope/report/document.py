@@ -15,6 +15,7 @@ from kernelscope.report.content.sites import counts, sites
 from kernelscope.report.content.sources import Sources
 from kernelscope.report.content.timeline import Moments
 from kernelscope.store.stored_run import StoredRun
+from kernelscope.text.amounts import counted
 
 from .content import flow, pipeline, rows, values
 
@@ -99,7 +100,7 @@ class RunDocument:
         around = self.run.select(first=max(0, index - _AROUND), limit=2 * _AROUND + 1)
         here = [call.recorded for call in around if call.index == index]
         if not here:
-            raise RunError(f"{self.run.path} has no call {index}; it has {len(self.run)} calls")
+            raise RunError(f"{self.run.path} has no call {index}; it has {counted(len(self.run), 'call')}")
         links = flow.producers(call.recorded for call in around)
         kept = values.saved(self.run, [index]).get(index, {})
         shown = rows.rows([*here, *self._neighbours(index, links)])

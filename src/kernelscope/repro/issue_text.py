@@ -10,6 +10,7 @@ from kernelscope.events import Finding
 from kernelscope.model.call import KernelCall
 from kernelscope.store.flight.crash import crash_in
 from kernelscope.store.stored_run import StoredRun
+from kernelscope.text.amounts import counted
 
 from .script_parts import SHARED, rule
 
@@ -56,7 +57,9 @@ def _title(run: StoredRun, call: KernelCall | None, shown: Sequence[Shown]) -> s
         failed = any(s.status == 1 for s in shown)
         return f"{call.kernel_name} [{call.kind}] {'computes a wrong result' if failed else 'is suspicious'}"
     crash = crash_in(run.path)
-    return crash.text().splitlines()[0] if crash is not None else f"A run of {len(run)} kernel calls"
+    return (
+        crash.text().splitlines()[0] if crash is not None else f"A run of {counted(len(run), 'kernel call')}"
+    )
 
 
 def _verdict(run: StoredRun, call: KernelCall | None, shown: Sequence[Shown]) -> list[str]:

@@ -12,6 +12,7 @@ from kernelscope.errors import RunError
 from kernelscope.events import TensorSpec
 from kernelscope.model.call import KernelCall
 from kernelscope.store.stored_run import StoredRun
+from kernelscope.text.amounts import counted
 
 from .eager_part import EagerPart, eager_part
 from .launching import Launching, launching
@@ -38,7 +39,7 @@ def call_script(run: StoredRun, index: int, imports: Sequence[str] = ()) -> Scri
     """The script for call `index`; modules in `imports` register the operators that it needs."""
     found = run.select(first=index, limit=1)
     if not found or found[0].index != index:
-        raise RunError(f"{run.path} has no call {index}; it has {len(run)} calls")
+        raise RunError(f"{run.path} has no call {index}; it has {counted(len(run), 'call')}")
     call = found[0]
     names = dict(enumerate(uniquely([arg.name for arg in call.arguments], _TAKEN)))
     tensors, notes = Tensors(run), list[str]()

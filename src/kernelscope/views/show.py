@@ -18,15 +18,18 @@ from kernelscope.text.amounts import counted
 
 from . import plain, terminal
 from .call_filter import CallFilter
+from .call_table import folded_lines
+from .nothing_found import nothing_matches
 
 _FEW = 1000  # calls whose hashes are all compared, whatever is shown
 _MOST_FINDINGS = 50
+_MOST_FINDINGS_FIRST = 5  # on a terminal, where they stand before the calls
 
 
 def call_at(run: StoredRun, index: int) -> KernelCall:
     found = run.select(first=index, limit=1)
     if not found or found[0].index != index:
-        raise RunError(f"{run.path} has no call {index}; it has {len(run)} calls")
+        raise RunError(f"{run.path} has no call {index}; it has {counted(len(run), 'call')}")
     return found[0]
 
 
@@ -50,7 +53,15 @@ def show_calls(run: StoredRun, wanted: CallFilter, *, source: bool, as_json: boo
         _dump(run, forms, more=more, findings=[_finding_form(f) for f in findings])
         return
     print(run.heading())
-    for line in call_lines(calls):
+    if not calls:
+        print(nothing_matches(run, wanted))
+    if terminal.room():
+        _print_findings(findings, _MOST_FINDINGS_FIRST)
+        notable = {f.call for f in findings}
+        lines = folded_lines(calls, notable, terminal.room(), cut=more)
+    else:
+        lines = call_lines(calls)
+    for line in lines:
         print(line)
     if more:
         rest = f"--first {calls[-1].index + 1}"
@@ -60,16 +71,25 @@ def show_calls(run: StoredRun, wanted: CallFilter, *, source: bool, as_json: boo
     others = [p.name for p in folder.parts(run.path) if p != run.path]
     if others:
         print(f"other processes of this run (--part): {', '.join(others)}")
-    if findings:
-        print(f"\n{counted(len(findings), 'finding')}:")
-        for finding in findings[:_MOST_FINDINGS]:
-            print(f"  {finding}")
+    if not terminal.room():
+        _print_findings(findings, _MOST_FINDINGS)
     if run.has_hashes() and len(run) > max(len(calls), _FEW):
-        print(f"\ncompared the hashes of {len(calls):,} calls; --limit 0 compares all {len(run):,}")
+        print(f"\ncompared the hashes of {counted(len(calls), 'call')}; --limit 0 compares all {len(run):,}")
     if wanted.kernel:
         _print_nodes(calls)
     if source:
         _print_sources(calls)
+    elif terminal.room() and calls:
+        print("one call with its arguments and values: --call N; every call in full: --wide")
+
+
+def _print_findings(findings: list[Finding], most: int) -> None:
+    if findings:
+        print(f"\n{counted(len(findings), 'finding')}:")
+        for finding in findings[:most]:
+            print(f"  {finding}")
+        if len(findings) > most:
+            print(f"  … {len(findings) - most:,} more (kernelscope show --json)")
 
 
 def _dump(run: StoredRun, calls: list[Any], *, more: bool, findings: list[Any]) -> None:

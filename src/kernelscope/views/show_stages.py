@@ -13,6 +13,7 @@ from kernelscope.stages.document import document
 from kernelscope.stages.export import export, folder_name, fusion_text
 from kernelscope.store.run_db.row_reader import DAMAGES
 from kernelscope.store.stored_run import StoredRun
+from kernelscope.text.amounts import counted
 
 from . import plain, stages
 
@@ -104,7 +105,7 @@ def export_stages(
     if as_json:
         plain.dump({"folder": str(target), "files": [str(path) for path in made]})
     else:
-        print(f"{len(made)} files of {len(graphs)} graphs in {target}")
+        print(f"{counted(len(made), 'file')} of {counted(len(graphs), 'graph')} in {target}")
 
 
 def show_kernels(graphs: list[StagedGraph], glob: str, *, as_json: bool) -> None:

@@ -15,7 +15,7 @@ from kernelscope.stages.records import Compilation, Incident, Provenance, Stage
 from kernelscope.text.amounts import counted, duration
 from kernelscope.text.frames import frame_form
 
-from .terminal import node_rows, table
+from .terminal import node_rows, room, table
 
 # Which of torch's phases a stage is the result of.
 _PHASES = {
@@ -32,6 +32,7 @@ _PHASES = {
     "choreo": "dsl",
     "host_wrapper": "build",
 }
+_MOST_LINES = 2  # of the user's program beside a kernel, on a terminal
 _HOW = {
     "compiled": "compiled",
     "cached": "from the cache, with all stages",
@@ -44,8 +45,10 @@ _HOW = {
 def tree(found: Stages, graphs: list[StagedGraph], path: Path, ran: Sequence[Graph] = ()) -> Iterator[str]:
     """Every graph with its stages and kernels, then what went wrong; `ran` are those that were executed."""
     failed = f", {len(found.failures)} failed" if found.failures else ""
-    yield f"{path}: {len(found.graphs)} graphs{failed}, {len(found.graph_breaks)} graph breaks, " + (
-        f"{len(found.recompiles)} recompilations"
+    breaks, again = len(found.graph_breaks), len(found.recompiles)
+    yield (
+        f"{path}: {counted(len(found.graphs), 'graph')}{failed}, {counted(breaks, 'graph break')}, "
+        f"{counted(again, 'recompilation')}"
     )
     for graph in graphs:
         yield ""
@@ -94,7 +97,14 @@ def _kernel_row(graph: StagedGraph, name: str) -> tuple[str, ...]:
     launches = graph.provenance_of(name)
     nodes = dict.fromkeys(n.name for p in launches for n in p.nodes)
     lines = dict.fromkeys(_short(line) for p in launches for line in user_lines(p))
-    return f"    {name}", f"{len(nodes)} nodes", ", ".join(lines)
+    return f"    {name}", counted(len(nodes), "node"), _some(list(lines))
+
+
+def _some(lines: list[str]) -> str:
+    """All of them, or on a terminal as many as one can take in."""
+    if not room() or len(lines) <= _MOST_LINES:
+        return ", ".join(lines)
+    return f"{', '.join(lines[:_MOST_LINES])} and {len(lines) - _MOST_LINES} more"
 
 
 def kernel_names(graph: StagedGraph) -> list[str]:
@@ -106,7 +116,7 @@ def kernel_block(graph: StagedGraph, name: str) -> Iterator[str]:
     yield f"kernel {name}, graph {graph.name}"
     for launch in graph.provenance_of(name):
         yield f"  launch {launch.handle}" + (f" makes {', '.join(launch.buffers)}" if launch.buffers else "")
-        yield from (f"    {line}" for line in table([], node_rows(launch)))
+        yield from (f"    {line}" for line in table([], node_rows(launch), indent=4))
         yield from _user_lines(launch)
     for candidate in (c for c in graph.candidates if c.kernel == name):
         mark = "chosen" if candidate.chosen else ""
@@ -136,7 +146,7 @@ def incident_lines(incident: Incident) -> Iterator[str]:
 def _function(frame: Compilation | None) -> str:
     if frame is None or not frame.origin:
         return ""
-    return str(frame.origin[0])
+    return _short(frame.origin[0]) if room() else str(frame.origin[0])
 
 
 def _size(stage: Stage) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -10,20 +12,44 @@ from kernelscope.model.call import KernelCall
 from kernelscope.stages.records import Provenance
 from kernelscope.text.amounts import duration
 from kernelscope.text.frames import innermost
-from kernelscope.text.hashes import full_hash
+from kernelscope.text.hashes import full_hash, short_hash
+from kernelscope.text.widths import columns_of, fitted_widths, padded, shortened
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[int] = ()) -> Iterator[str]:
-    """Columns as wide as they need to be; those in `right` are aligned to the right."""
+def room() -> int:
+    """Columns of the terminal that is written to; 0 where all is printed: into a pipe, and with --wide."""
+    return int(getattr(sys.stdout, "columns", 0))
+
+
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[int] = (), *, indent: int = 0
+) -> Iterator[str]:
+    """Columns as wide as they need to be, or as the terminal lets them; those in `right` are aligned right.
+
+    A text that does not fit loses its middle. `indent` columns at the left are left for the caller.
+    """
     texts = [["" if cell is None else str(cell) for cell in row] for row in rows]
     lines = [list(head), *texts] if head else texts
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    widths = [max(map(columns_of, column)) for column in zip(*lines, strict=True)]
+    if room():
+        widths = fitted_widths(widths, room() - indent - 2 * (len(widths) - 1))
+        if head and sum(widths) + 2 * (len(widths) - 1) > room() - indent:
+            yield from _records(head, texts)
+            return
     for line in lines:
         cells = [
-            c.rjust(w) if i in right else c.ljust(w)
+            padded(shortened(c, w), w, right=i in right)
             for i, (c, w) in enumerate(zip(line, widths, strict=True))
         ]
         yield "  ".join(cells).rstrip()
+
+
+def _records(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """A line for each cell: a table of more columns than there is room for."""
+    width = max(map(columns_of, head))
+    for number, row in enumerate(rows):
+        yield f"row {number}"
+        yield from (f"  {padded(name, width)}  {cell}" for name, cell in zip(head, row, strict=True) if cell)
 
 
 def call_block(call: KernelCall, saved: dict[tuple[int, str], str]) -> Iterator[str]:
@@ -49,15 +75,16 @@ def call_block(call: KernelCall, saved: dict[tuple[int, str], str]) -> Iterator[
     yield from table([], [(f"  {k}", v) for k, v in facts.items() if v not in (None, "")])
     if call.arguments:
         yield "  arguments"
-        yield from (f"    {line}" for line in table(["", "", "", "before", "after"], _arguments(call, saved)))
+        rows = _arguments(call, saved)
+        yield from (f"    {line}" for line in table(["", "", "", "before", "after"], rows, indent=4))
     statistics = list(_statistics(call))
     if statistics:
         yield "  statistics"
-        yield from (f"    {line}" for line in table(["", "before", "after"], statistics))
+        yield from (f"    {line}" for line in table(["", "before", "after"], statistics, indent=4))
     provenance = call.provenance
     if provenance is not None and provenance.nodes:
         yield "  computes"
-        yield from (f"    {line}" for line in table([], node_rows(provenance)))
+        yield from (f"    {line}" for line in table([], node_rows(provenance), indent=4))
     frames = call.stack[1:]
     if frames:
         yield "  called from"
@@ -76,16 +103,26 @@ def _arguments(call: KernelCall, saved: dict[tuple[int, str], str]) -> Iterator[
             continue
         spec = arg.tensor
         shape = f"{spec.text} stride {list(spec.stride)}"
+        if room() and tuple(spec.stride) == _dense_strides(spec.shape):
+            shape = spec.text
         before = "uninitialised" if i in empty else _value(pre.get(i), saved.get((i, "before")))
         after = _value(post.get(i), saved.get((i, "after"))) + (" changed" if i in changed else "")
         yield name, roles[i], shape, before, after
+
+
+def _dense_strides(shape: Sequence[Any]) -> tuple[Any, ...]:
+    """Of a tensor whose rows lie one after the other; nothing for sizes that are not numbers."""
+    if not all(isinstance(size, int) for size in shape):
+        return ()
+    return tuple(math.prod(max(size, 1) for size in shape[place + 1 :]) for place in range(len(shape)))
 
 
 def node_rows(provenance: Provenance) -> Iterator[tuple[str, ...]]:
     """Each post-grad node: what it is, what it was before autograd, and the user's line."""
     for node in provenance.nodes:
         before = f"← {', '.join(node.pre_grad)}" if node.pre_grad else ""
-        yield node.name, node.target, before, str(node.frames[0]) if node.frames else ""
+        line = str(node.frames[0]) if node.frames and not room() else innermost(node.frames)
+        yield node.name, node.target, before, line if node.frames else ""
 
 
 def _statistics(call: KernelCall) -> Iterator[tuple[str, ...]]:
@@ -96,7 +133,7 @@ def _statistics(call: KernelCall) -> Iterator[tuple[str, ...]]:
 
 
 def _value(value: Any, file: str | None) -> str:
-    shown = "" if value is None else str(full_hash(value))
+    shown = "" if value is None else short_hash(value) if room() else str(full_hash(value))
     return f"{shown} {file}".strip() if file and not file.startswith(shown or "?") else file or shown
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from kernelscope.cli.arguments import add_json, add_part, load_run
+from kernelscope.cli.arguments import add_json, add_part, add_wide, load_run
 from kernelscope.errors import RunError
 from kernelscope.store import folder
 
@@ -30,6 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--save", action="store_true", help="run both commands again and compare the tensors of that call"
     )
     add_json(parser, "diff")
+    add_wide(parser)
 
 
 def main(args: argparse.Namespace) -> int:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from kernelscope.cli.arguments import add_json
+from kernelscope.cli.arguments import add_json, add_wide
 from kernelscope.errors import RunError
 from kernelscope.store import folder
 from kernelscope.views import plain
 from kernelscope.views.run_list import run_lines, summary
 
 DESCRIPTION = "List the runs in a folder and its kscope-runs, newest first."
+PAGES = True
 EPILOG = """\
 examples:
   kernelscope ls                 list the runs here
@@ -23,6 +24,7 @@ examples:
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", nargs="?", default=".", help="where to look; default: here")
     add_json(parser)
+    add_wide(parser)
 
 
 def main(args: argparse.Namespace) -> int:

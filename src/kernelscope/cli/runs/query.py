@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from itertools import islice
 
-from kernelscope.cli.arguments import count
+from kernelscope.cli.arguments import add_wide, count
 from kernelscope.errors import RunError
 from kernelscope.store import folder
 from kernelscope.store.flight.unwritten import open_run
@@ -13,7 +13,8 @@ from kernelscope.views import plain
 from kernelscope.views.terminal import table
 
 DESCRIPTION = "Run a SELECT over the tables of a run. Nothing is ever written."
-USAGE = "[--json] [--limit N] [--part NAME] [RUN] 'SELECT …'"
+PAGES = True
+USAGE = "[--json] [--wide] [--limit N] [--part NAME] [RUN] 'SELECT …'"
 EPILOG = """\
 examples:
   kernelscope query "SELECT kernel, count(*) FROM call GROUP BY 1 ORDER BY 2 DESC"
@@ -29,6 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("words", nargs="+", metavar="[RUN] SQL", help="a run (default: the newest) and the query")
     add("--json", action="store_true", help='print {"columns": […], "rows": [[…], …]}')
+    add_wide(parser)
     add("--limit", type=count, default=1000, metavar="N", help="at most N rows (default 1000); 0: all")
     add("--part", default="", metavar="NAME", help="another process of the run: rank-1, child-42")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kernelscope.cli.arguments import add_imports, add_run, count, load_run
 from kernelscope.errors import RunError
+from kernelscope.text.amounts import counted
 
 DESCRIPTION = "Write a standalone script with the real inputs of one call or one graph."
 EPILOG = """\
@@ -58,7 +59,7 @@ def main(args: argparse.Namespace) -> int:
         tensors = None if beside is None else str(beside)
         print(json.dumps({"script": str(path), "tensors": tensors, "notes": script.notes}))
     else:
-        print(f"{path}  ({len(script.tensors)} tensors in {beside.name})" if beside else str(path))
+        print(f"{path}  ({counted(len(script.tensors), 'tensor')} in {beside.name})" if beside else str(path))
         for note in script.notes:
             print(f"  note: {note}")
     if not (args.runs or args.benchmark):

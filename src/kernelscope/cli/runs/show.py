@@ -10,9 +10,11 @@ from kernelscope.errors import RunError
 from kernelscope.store import folder
 
 DESCRIPTION = "Show what a run recorded."
+PAGES = True
 EPILOG = """\
 examples:
-  kernelscope show                              list the first calls of the newest run
+  kernelscope show                              list the calls of the newest run, step by step
+  kernelscope show --wide                       … one line each with all arguments, as in a pipe
   kernelscope show --kernel '*layer_norm*'      list the calls of some kernels
   kernelscope show --call 17                    show one call: arguments, hashes, grid, source line
   kernelscope show --call 17 --source           … with the code of its kernel
@@ -22,9 +24,13 @@ examples:
   kernelscope show --crash                      show what was executing when the program died
   kernelscope show --json train-3 | jq '.calls[0].kernel_name'
 
--> written, <-> read and written, # the start of a hash. RUN is a folder, or the name of a run in
+On a terminal, calls that repeat are folded, and a long list goes through $PAGER. -> written, <-> read and
+written, +2 two more, # the start of a hash. RUN is a folder, or the name of a run in
 ./kscope-runs. The default is the newest run.
 """.replace("<->", "↔").replace("->", "→")
+
+_MOST = 200  # calls, where each is a line
+_MOST_FOLDED = 5000  # calls, on a terminal
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -39,13 +45,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--profile", metavar="TRACE", help="list calls with their times in a trace of torch.profiler")
     add("--source", action="store_true", help="also print the code of the kernels")
     add("--crash", action="store_true", help="how the program died, and in which kernel")
-    add_call_filter(parser, limit=200)
+    add_call_filter(parser, limit=_MOST)
 
 
 def main(args: argparse.Namespace) -> int:
     from kernelscope.views import show
     from kernelscope.views.show_profile import show_profile
     from kernelscope.views.show_value import show_value
+    from kernelscope.views.terminal import room
 
     as_json = args.json
     if args.crash:
@@ -65,6 +72,8 @@ def main(args: argparse.Namespace) -> int:
     elif args.call is not None:
         show.show_call(run, args.call, source=args.source, as_json=as_json)
     else:
+        if room() and args.limit == _MOST:
+            args.limit = _MOST_FOLDED
         wanted = call_filter(args, changed=args.changed)
         show.show_calls(run, wanted, source=args.source, as_json=as_json)
     return 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from kernelscope.cli.arguments import add_run, load_run
 
 DESCRIPTION = "Show what the compiler did in a run that was recorded with --stages."
+PAGES = True
 EPILOG = """\
 examples:
   kernelscope run --stages train.py            record what the compiler does, too

@@ -1,0 +1,128 @@
+"""Words of a command line to arguments: parsers, their help, and what a wrong word may have meant."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+from kernelscope import __version__
+from kernelscope.text.suggestions import did_you_mean
+from kernelscope.text.widths import wrapped
+
+from .command_list import COMMANDS
+from .screen import fitted_error
+
+EPILOG = """\
+examples:
+  kernelscope run train.py --epochs 1     record a script; runs are kept in ./kscope-runs
+  kernelscope show                        list the calls of the newest run
+  kernelscope show --call 17              show one call with its arguments and values
+  kernelscope show --crash                show how the program ended, and what was executing
+  kernelscope report                      write one web page; kernelscope view serves it
+  kernelscope diff                        find where the two newest runs first differ
+  kernelscope determinism train.py        find kernels whose results vary from run to run
+  kernelscope shadow train.py             find the kernel whose result differs from eager
+  kernelscope bisect train.py             find the part of the compiler that makes it fail
+  kernelscope repro --call 17             write a script of stock torch with that call alone
+  kernelscope reduce train.py             find the smallest graph that still fails
+
+RUN is a folder, or the name of a run in ./kscope-runs. The default is the newest run.
+"""
+
+_WIDEST_HELP = 110
+_CHOICES = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
+_UNKNOWN = "unrecognized arguments: "
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Paragraphs are filled to the width; lines of examples stay lines."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        room = min(width + 2, _WIDEST_HELP)  # argparse keeps two columns free
+        lines: list[str] = []
+        for line in text.splitlines():
+            follows = lines and lines[-1] and not lines[-1].startswith(" ") and not lines[-1].endswith(":")
+            if line and not line.startswith(" ") and follows:
+                lines[-1] += f" {line}"
+            else:
+                lines.append(line)
+        return "\n".join(piece for line in lines for piece in _pieces(line, room))
+
+
+def _pieces(line: str, room: int) -> list[str]:
+    if line and not line.startswith(" "):  # a paragraph
+        return [piece.strip() for piece in wrapped(line, room)]
+    return list(wrapped(line, room, rightmost=0.62))
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports a wrong argument in one sentence; exit status 2."""
+
+    def error(self, message: str) -> NoReturn:
+        text = self._with_suggestion(message)
+        more = f" See {self.prog} --help" if text.endswith("?") else f"; see {self.prog} --help"
+        self.exit(2, fitted_error(f"kernelscope: {text}{more}") + "\n")
+
+    def _with_suggestion(self, message: str) -> str:
+        choice = _CHOICES.search(message)
+        if choice:
+            word, known = choice.groups()
+            near = did_you_mean(word, re.findall(r"[\w-]+", known))
+            if near and len(known) > 60:
+                message = message[: choice.start()] + f"there is no {word!r}"
+            return message + near
+        if message.startswith(_UNKNOWN):
+            word = message.removeprefix(_UNKNOWN).split()[0].partition("=")[0]
+            known_options = [name for name in self._option_string_actions if name.startswith("--")]
+            return f"unknown argument {word}{did_you_mean(word, known_options)}"
+        return message
+
+
+def parsed(given: Sequence[str]) -> argparse.Namespace:
+    name = next((word for word in given if not word.startswith("-")), "")
+    if name and name not in COMMANDS and given[0] == name:
+        near = did_you_mean(name, COMMANDS)
+        parser_for(None).error(f"there is no command {name!r}{near}")
+    parser = parser_for(name if name in COMMANDS else None)
+    args, unknown = parser.parse_known_args(given)
+    if unknown:
+        args.parser.error(_UNKNOWN + " ".join(unknown))
+    return args
+
+
+def parser_for(command: str | None) -> Parser:
+    """The parser of one command; with None, of all of them by name."""
+    parser = Parser(
+        prog="kernelscope",
+        description="Debug compiled PyTorch programs: what really ran, kernel by kernel and value by value.",
+        epilog=EPILOG,
+        formatter_class=HelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"kernelscope {__version__}")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, (module, help) in COMMANDS.items():
+        if name == command:
+            _add_command(subparsers, name, load(module))
+        elif command is None:
+            subparsers.add_parser(name, help=help)
+    return parser
+
+
+def _add_command(subparsers: argparse._SubParsersAction[Parser], name: str, module: Any) -> None:
+    usage = getattr(module, "USAGE", None)
+    parser = subparsers.add_parser(
+        name,
+        description=module.DESCRIPTION,
+        usage=usage and f"kernelscope {name} {usage}",
+        epilog=module.EPILOG,
+        formatter_class=HelpFormatter,
+    )
+    module.add_options(parser)
+    parser.set_defaults(main=module.main, parser=parser, pages=getattr(module, "PAGES", False))
+
+
+def load(module: str) -> Any:
+    return import_module(f".{module}", "kernelscope")
