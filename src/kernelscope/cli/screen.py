@@ -9,6 +9,7 @@ import sys
 from typing import IO, TYPE_CHECKING, TextIO
 
 from kernelscope.config import pager_from_environment
+from kernelscope.text.visible import visible
 from kernelscope.text.widths import wrapped
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Screen(io.TextIOBase):
 
     def write(self, text: str) -> int:
         *lines, self._begun = (self._begun + text).split("\n")
-        for line in lines:
+        for line in map(visible, lines):
             for piece in wrapped(line, self.columns) if self.columns else [line]:
                 self._put(piece + "\n")
         return len(text)
@@ -63,7 +64,7 @@ class Screen(io.TextIOBase):
     def flush(self) -> None:
         if self._pager is None and not self._terminal.closed:
             if not self.pages:
-                self._terminal.write(self._begun)
+                self._terminal.write(visible(self._begun))
                 self._begun = ""
             self._terminal.flush()
 
@@ -138,4 +139,4 @@ def fitted_error(text: str) -> str:
     if not sys.stderr.isatty():
         return text
     columns, _ = terminal_size(sys.stderr)
-    return "\n".join(piece for line in text.split("\n") for piece in wrapped(line, columns))
+    return "\n".join(piece for line in visible(text).split("\n") for piece in wrapped(line, columns))

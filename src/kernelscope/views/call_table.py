@@ -9,6 +9,7 @@ from itertools import groupby
 from kernelscope.model.call import KernelCall
 from kernelscope.text.amounts import counted, duration
 from kernelscope.text.frames import short_frame
+from kernelscope.text.visible import one_line
 from kernelscope.text.widths import columns_of, fitted_widths, padded, shortened
 
 _LONGEST_PATTERN = 60  # calls of a block that is repeated, such as a layer
@@ -152,7 +153,8 @@ def _repeated(keys: tuple[int, ...], start: int) -> tuple[int, int]:
 def _row(call: KernelCall) -> _Row:
     name = ("└ " if call.parent is not None else "") + call.kernel_name
     time = duration(call.time)
-    return str(call.index), call.kind, short_frame(call.origin), name, time, _written(call)
+    cells = (str(call.index), call.kind, short_frame(call.origin), name, time, _written(call))
+    return tuple(map(one_line, cells))
 
 
 def _written(call: KernelCall) -> str:
@@ -175,11 +177,11 @@ def _widths(rows: list[_Row], width: int) -> list[int]:
     if not rows:
         return []
     wanted = [max(map(columns_of, column)) for column in zip(*rows, strict=True)]
-    wanted[-1] = max(wanted[-1], len("×100, to call 1000"))
+    wanted[-1] = max(wanted[-1], len("×4, to call 1000"))
     used = sum(w > 0 for w in wanted)
     index, kind, where, name, time, written = wanted
-    where = min(where, max(width // 5, 12))
-    written = min(written, max(width // 4, 18))
+    where = min(where, max(width // 6, 12))
+    written = min(written, max(width // 5, 16))
     [name] = fitted_widths([name], width - 2 * used - index - kind - where - time - written, least=12)
     return [index, kind, where, name, time, written]
 
@@ -194,4 +196,4 @@ def _line(row: _Row, widths: list[int], width: int) -> str:
 
 
 def _fit(line: str, width: int) -> str:
-    return shortened(line, width)
+    return shortened(one_line(line), width)

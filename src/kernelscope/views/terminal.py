@@ -13,6 +13,7 @@ from kernelscope.stages.records import Provenance
 from kernelscope.text.amounts import duration
 from kernelscope.text.frames import innermost
 from kernelscope.text.hashes import full_hash, short_hash
+from kernelscope.text.visible import one_line
 from kernelscope.text.widths import columns_of, fitted_widths, padded, shortened
 
 
@@ -28,7 +29,7 @@ def table(
 
     A text that does not fit loses its middle. `indent` columns at the left are left for the caller.
     """
-    texts = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    texts = [["" if cell is None else one_line(str(cell)) for cell in row] for row in rows]
     lines = [list(head), *texts] if head else texts
     widths = [max(map(columns_of, column)) for column in zip(*lines, strict=True)]
     if room():

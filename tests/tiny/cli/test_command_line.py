@@ -250,7 +250,7 @@ def test_bad_input_gets_one_sentence(here: Path, capsys: Capture, words: list[st
 
 @pytest.mark.parametrize(
     "words",
-    [["nonsense"], ["show", "--nonsense"], ["run", "--steps", "x", "y.py"], [], ["show", "--limit", "-1"],
+    [["nonsense"], ["show", "--nonsense"], ["run", "--steps", "x", "y.py"], ["show", "--limit", "-1"],
      ["show", "--call", "9" * 30], ["show", "--step", "x"], ["query", "--limit", "-1", "SELECT 1"],
      ["run", "--max-tensors", "9" * 400, "y.py"]],
 )  # fmt: skip
