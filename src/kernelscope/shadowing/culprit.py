@@ -84,6 +84,24 @@ class Unchecked:
 
 
 @dataclass(frozen=True, slots=True)
+class Padded:
+    """A result with gaps between its rows, where eager's is dense: its values are right."""
+
+    function: str
+    result: str
+    strides: tuple[int, ...]
+    eager_strides: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.result[:1].upper()}{self.result[1:]} of {self.function} is padded: its strides are "
+            f"{self.strides}, and in eager {self.eager_strides}. "
+            "A view of it may fail where it works in eager. "
+            "torch._inductor.config.shape_padding = False, or comprehensive_padding = False, avoids it."
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """A mistake of kernelscope itself, which left something unchecked."""
 

@@ -12,7 +12,7 @@ from kernelscope.shadowing.text.html import result_html
 from kernelscope.shadowing.text.result_text import failed, result_lines
 
 from .counts import Counts
-from .culprit import Culprit, Failure, Unchecked
+from .culprit import Culprit, Failure, Padded, Unchecked
 from .verdicts import kind_of
 
 ENOUGH = 0.9  # of launches, and of output bytes, must be judged for a result to be conclusive
@@ -25,6 +25,7 @@ class ShadowResult:
         self.counts = Counts()
         self.unshadowed: list[str] = []  # graphs that ran and could not be followed
         self.notes: list[str] = []
+        self.padded: dict[Padded, None] = {}  # results whose rows Inductor padded, in order
         self.command: Sequence[str] = ()  # the script and its arguments, where a command runs one
         self._wrong: dict[tuple[str, str, str, str], Culprit] = {}
         self._unchecked: dict[tuple[str, str, str], int] = {}
@@ -117,6 +118,7 @@ class ShadowResult:
             "unchecked": [asdict(each) for each in self.unchecked],
             "failures": [asdict(each) for each in self.failures],
             "unshadowed": self.unshadowed,
+            "padded": [asdict(each) for each in self.padded],
             "notes": self.notes,
         }
 
@@ -134,7 +136,8 @@ class ShadowResult:
         """For notebooks."""
         wrong = self.culprits
         title = f"{len(wrong)} wrong" if wrong else self.problem or "nothing wrong"
-        notes = [*(f"kernelscope itself failed at {each}" for each in self.failures), *self.notes]
+        notes = [f"kernelscope itself failed at {each}" for each in self.failures]
+        notes += [*map(str, self.padded), *self.notes]
         return result_html(title, self.status == 0, str(self.counts), wrong, self.unchecked, notes)
 
     def __repr__(self) -> str:

@@ -39,7 +39,7 @@ from .node_kinds import (
     value_of,
 )
 from .random_numbers import inductor_randint, inductor_random
-from .rounding import WIDE, eps_of, reduction_size, shaken, widen, widened
+from .rounding import WIDE, eps_of, error_of_terms, reduction_size, rounding_in, shaken, widen, widened
 from .subgraphs import has_subgraphs, nodes_of_pattern, with_wide_subgraphs
 from .written_arguments import cloned, protected, write_back, write_back_kernel, written_by
 
@@ -102,15 +102,15 @@ class Reference:
         """float64 with an error of the size of a rounding after each node."""
 
         def shake(node: Node, value: Any) -> Any:
-            eps = eps_of(dtype_of(node))
+            eps = rounding_in(node)
             if not eps or is_view(node) or is_random(node) or makes_whole_numbers(node):
                 return value
             return shaken(value, 0.5 * eps, generator)
 
         def run(node: Node, args: Any, kwargs: Any) -> Any:
             if node not in self._writers and (reach := reduction_size(node)):
-                eps = eps_of(dtype_of(node)) or eps_of(torch.float32)
-                args = shaken(args, eps * (0.5 + math.sqrt(reach) / 8), generator)
+                eps = rounding_in(node) or eps_of(torch.float32)
+                args = shaken(args, error_of_terms(eps, dtype_of(node), reach), generator)
             return self._wide(node, args, kwargs)
 
         return self._run(order, widened(inputs), run, shake)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from .library_digits import library_rounding
 from .node_kinds import aten, dtype_of, is_view, prims, value_of
 
 WIDE = {
@@ -92,7 +93,24 @@ def eps_of(dtype: torch.dtype | None) -> float:
     return float(torch.finfo(dtype).eps)
 
 
+def rounding_of(operator: Any, dtype: torch.dtype | None, device: torch.device | None) -> float:
+    """One rounding of what an operator computes: of its dtype, or of the digits that a library may use."""
+    return max(eps_of(dtype), library_rounding(operator, dtype, device))
+
+
+def rounding_in(node: Node) -> float:
+    value = value_of(node)
+    tensors = value if isinstance(value, tuple | list) else [value]
+    device = next((v.device for v in tensors if isinstance(v, torch.Tensor)), None)
+    return rounding_of(node.target, dtype_of(node), device)
+
+
+def error_of_terms(rounding: float, dtype: torch.dtype | None, terms: float) -> float:
+    """Of each number that is added up: it is rounded once, and their sum in the order of the kernel's own."""
+    return 0.5 * rounding + (eps_of(dtype) or eps_of(torch.float32)) * math.sqrt(terms) / 8
+
+
 def coarsest_eps(order: Iterable[Node], outputs: Iterable[torch.dtype]) -> float:
     """Of all that the nodes compute; inputs are what they are."""
-    computed = [eps_of(dtype_of(n)) for n in order if not is_view(n)]
+    computed = [rounding_in(n) for n in order if not is_view(n)]
     return max([*computed, *map(eps_of, outputs)], default=0.0) or eps_of(torch.float32)

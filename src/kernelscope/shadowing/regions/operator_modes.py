@@ -14,7 +14,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from kernelscope.shadowing.reference.node_kinds import aten
-from kernelscope.shadowing.reference.rounding import REDUCING, WIDE, eps_of, shaken, widen
+from kernelscope.shadowing.reference.rounding import (
+    REDUCING,
+    WIDE,
+    eps_of,
+    error_of_terms,
+    rounding_of,
+    shaken,
+    widen,
+)
 
 _BITS = {aten.view.dtype}
 _EMPTY = {
@@ -115,7 +123,8 @@ class Wide(TorchDispatchMode):  # type: ignore[no-untyped-call]
         dtype = self._result_dtype(args, kwargs)
         result = self._run(func, args, kwargs)
         if self._generator is not None and not _writes(func) and (reach := _reach(func, args, result)):
-            size = (eps_of(dtype) or eps_of(torch.float32)) * (0.5 + math.sqrt(reach) / 8)
+            device = next((t.device for t in _tensors(args)), None)
+            size = error_of_terms(rounding_of(func, dtype, device) or eps_of(torch.float32), dtype, reach)
             result = self._run(func, tuple(shaken(args, size, self._generator)), kwargs)
         if not _is_view(func):
             self._finish(func, args, result, dtype)
@@ -233,16 +242,8 @@ def _is_view(func: Any) -> bool:
 
 
 def _rounding(func: Any, dtype: torch.dtype, device: torch.device) -> float:
-    """One rounding of this operator; on CUDA, products of float32 may be computed with the digits of TF32."""
-    if dtype.itemsize == 1:
-        return 0.0
-    if dtype == torch.float32 and device.type == "cuda":
-        name = str(func)
-        is_convolution = "conv" in name and torch.backends.cudnn.allow_tf32
-        is_product = any(word in name for word in REDUCING) and torch.backends.cuda.matmul.allow_tf32
-        if is_convolution or is_product:
-            return 2.0**-10
-    return eps_of(dtype)
+    """One rounding of this operator; integers and 8-bit floats are what they are."""
+    return 0.0 if dtype.itemsize == 1 else rounding_of(func, dtype, device)
 
 
 def _is_exact(func: Any) -> bool:

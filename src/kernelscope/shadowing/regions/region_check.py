@@ -26,6 +26,7 @@ from .copies import Snapshot
 from .eager_run import Differentiated, Eager, alone, parts_of, random_states
 from .function_run import UserFunction, frame_of, when_returned
 from .gradients import Backward, edges_of, watch_backward
+from .padding import padded
 from .region import Difference, KnownWrong, Region
 
 VERDICT = "wrong-function"
@@ -65,7 +66,8 @@ class RegionCheck:
     def compiled(self, traced: TracedRegion, call: Compiled) -> Compiled:
         """The probe's callback."""
         if traced.is_backward:  # made of hooks and saved values that exist only once
-            self.note("Backward passes that compiled autograd traced are checked kernel by kernel alone.")
+            text = "Backward passes that compiled autograd traced are checked kernel by kernel alone."
+            self.result.note(text)
             return call
         check = _Execution(traced, self)
         compared_in = -1
@@ -101,10 +103,6 @@ class RegionCheck:
         finally:
             self._here.depth -= 1
 
-    def note(self, text: str) -> None:
-        if text not in self.result.notes:
-            self.result.notes.append(text)
-
     def known(self) -> KnownWrong:
         """How often something else was found wrong so far."""
         others = [c for c in self.result.culprits if c.verdict != VERDICT]
@@ -119,7 +117,7 @@ class RegionCheck:
             return
         result, first, now = self.result, differences[0], self.known()
         if now.steps > known.steps or now.launches > known.launches:
-            self.note(f"Because of it, {first.what} of {region.name} differs from eager.")
+            self.result.note(f"Because of it, {first.what} of {region.name} differs from eager.")
             return
         result.add(_culprit(region, differences, step or blame(region, first)))
 
@@ -214,6 +212,7 @@ class _Execution:
             more, random = compare_values(args, references, inputs, after, "input")
             everything, eagers = [*made, *args], [*same.results, *same.inputs]
             if not found:
+                check.result.padded |= dict.fromkeys(padded(region.name, made, same.results, whats))
                 found += compare_layouts(everything, eagers, [*whats, *after])
                 found += compare_aliases(everything, eagers, [*whats, *after], len(made))
         check.counts.arbitrary += arbitrary + random
@@ -251,7 +250,7 @@ class _Execution:
                 reason = "a profiler is at work"
         if reason:
             text = f"Function {region.name} was compared with the graph that Dynamo traced, not with its code"
-            check.note(f"{text}: {reason}.")
+            check.result.note(f"{text}: {reason}.")
 
     def _compare_returned(
         self, references: References, value: Any, args: Sequence[Any], function: UserFunction
@@ -278,7 +277,7 @@ class _Execution:
 
     def _add_of_dynamo(self, found: Sequence[Difference], function: UserFunction) -> None:
         if found and function.asks:
-            self._check.note(
+            self._check.result.note(
                 f"Function {self._region.name} asks whether it is being compiled, and then computes "
                 "something else: it was compared with the graph that Dynamo traced, not with its code."
             )
@@ -303,7 +302,7 @@ class _Execution:
 
         is_watched = watch_backward(outputs, edges, begin, torch.compiler.disable(end))  # type: ignore[no-untyped-call]
         if not is_watched and any(isinstance(v, torch.Tensor) and v.grad_fn is not None for v in made):
-            check.note(
+            check.result.note(
                 f"Gradients of {region.name} were not compared: its backward is not one compiled node."
             )
 

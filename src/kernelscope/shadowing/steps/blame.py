@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from kernelscope.probes.compiler_steps.decompositions import decomposition_of, functional_of
 from kernelscope.shadowing.checks.judge import Verdict, judge
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
-from kernelscope.shadowing.reference.rounding import eps_of, widen
+from kernelscope.shadowing.reference.rounding import eps_of, rounding_of, widen
 from kernelscope.shadowing.regions.operator_modes import Wide
 
 if TYPE_CHECKING:
@@ -99,7 +99,8 @@ def _differs(plain: Any, decomposition: Any, args: Any, kwargs: Any) -> bool:
         with mode:
             return _tensors(plain(*wides[0], **wides[1]))[index].double()
 
-    inner = max((eps_of(t.dtype) for t in (*ours, *_tensors((args, kwargs)))), default=0.0)
+    tensors = (*ours, *_tensors((args, kwargs)))
+    inner = max((rounding_of(plain, t.dtype, t.device) for t in tensors), default=0.0)
     for i, (one, other) in enumerate(zip(ours, theirs, strict=True)):
         if (one.shape, one.dtype) != (other.shape, other.dtype):
             return True

@@ -162,7 +162,8 @@ def compare_traced(old: GraphModule, new: GraphModule, inputs: Snapshot, traced:
         one, other = one.detach(), other.detach()
         undefined = _undefined(one, [[*run.results, *run.inputs][index] for run in filled])
         other = other if undefined is None else torch.where(undefined, one, other)
-        eps = max((eps_of(t.dtype) for t in (*first.results, *first.inputs) if torch.is_tensor(t)), default=0)
+        shown = (eps_of(t.dtype) for t in (*first.results, *first.inputs) if torch.is_tensor(t))
+        eps = max([notes.eps, *shown])
         try:
             verdict = judge(
                 other,

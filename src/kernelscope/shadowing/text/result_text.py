@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from kernelscope.shadowing.counts import Counts
-from kernelscope.shadowing.culprit import Culprit, Failure, Unchecked
+from kernelscope.shadowing.culprit import Culprit, Failure, Padded, Unchecked
 from kernelscope.text.amounts import counted
 
 from .culprit_text import culprit_lines, headline
@@ -20,6 +20,7 @@ class Found(Protocol):
     counts: Counts
     unshadowed: list[str]
     notes: list[str]
+    padded: dict[Padded, None]
     command: Sequence[str]
 
     @property
@@ -52,6 +53,7 @@ def result_lines(found: Found, *, verbose: bool = False) -> Iterator[str]:
     yield from _failure_lines(found.failures, verbose=verbose, is_known=not culprits)
     yield from _listed("Not checked", [str(each) for each in found.unchecked], most)
     yield from (f"Not shadowed: {each}" for each in found.unshadowed[:most])
+    yield from map(str, [*found.padded][:most])
     yield from found.notes
 
 

@@ -1,0 +1,40 @@
+"""With how many digits a library may compute products and convolutions of float32.
+
+TF32 and bfloat16 are settings of the program, and a library may use them for one layout and not for another.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+
+_DIGITS = {"tf32": 2.0**-10, "bf16": 2.0**-7}  # one rounding, relative
+_KINDS = {
+    "conv": re.compile(r"(^|_)conv(olution)?(_?transpose)?[123]?d?(_|$)"),
+    "rnn": re.compile(r"(^|_)(rnn|lstm|gru)(_|$)"),
+    "matmul": re.compile(
+        r"(^|_)(mm|bmm|addmm|addbmm|baddbmm|matmul|mv|addmv|dot|vdot|linear|einsum)(_|$)|attention"
+    ),
+}
+_COMPUTED_IN_FLOAT32 = (torch.float32, torch.complex64)
+
+
+def library_rounding(operator: Any, dtype: torch.dtype | None, device: torch.device | None) -> float:
+    """One rounding that this operator may do inside, where it is coarser than its dtype's; else 0."""
+    if dtype not in _COMPUTED_IN_FLOAT32 or device is None or device.type not in ("cuda", "cpu"):
+        return 0.0
+    name = str(getattr(operator, "__name__", operator)).partition(".")[0]
+    kind = next((kind for kind, pattern in _KINDS.items() if pattern.search(name)), "")
+    return _DIGITS.get(_setting(device.type, kind), 0.0) if kind else 0.0
+
+
+def _setting(device: str, kind: str) -> str:
+    """ieee, tf32, bf16, or none: a setting of torch.backends, which the older ones set too."""
+    backends: Any = torch.backends
+    library = backends.mkldnn if device == "cpu" else backends.cuda if kind == "matmul" else backends.cudnn
+    try:
+        return str(getattr(library, kind).fp32_precision)
+    except AttributeError:  # not in this version of torch
+        return ""
