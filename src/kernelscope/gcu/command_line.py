@@ -64,14 +64,15 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _check(path: Path, source: str, args: argparse.Namespace) -> int:
-    found = translate(source, str(path))
+    found = translate(source, str(path), located=True)
+    toolchain.check(found.cpp)  # what is right here is what can be built
     names = ", ".join(f.name for f in found.functions) or "none"
     print(f"{path}: no errors; functions: {names}")
     return 0
 
 
 def _build(path: Path, source: str, args: argparse.Namespace) -> int:
-    translation = translate(source, str(path), elide=not args.no_elide)
+    translation = translate(source, str(path), elide=not args.no_elide, located=True)
     if args.target != "cpu":
         from .target import hand_over
 
@@ -86,7 +87,7 @@ def _build(path: Path, source: str, args: argparse.Namespace) -> int:
 
 
 def _run(path: Path, source: str, args: argparse.Namespace) -> int:
-    translation = translate(source, str(path), elide=not args.no_elide)
+    translation = translate(source, str(path), elide=not args.no_elide, located=True)
     program = parse(source, str(path))
     if any(isinstance(i, HostCode) and _MAIN.search(i.text) for i in program.items):
         return run_main(translation)

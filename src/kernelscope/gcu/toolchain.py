@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,8 @@ FLAGS = (
     "-std=c++17", "-O3", *compiler.NATIVE, "-fno-math-errno", "-fno-trapping-math",
     "-funroll-loops", "-ffp-contract=fast", "-fwrapv", "-fopenmp", "-fPIC",
 )  # fmt: skip
+# A kernel called `add` is this library's, whatever else the process has under that name.
+_OWN_SYMBOLS = ("-Wl,-Bsymbolic",) if sys.platform.startswith("linux") else ()
 
 
 @dataclass(frozen=True)
@@ -41,11 +45,19 @@ def build(source: Path, stem: Path, *, seconds: int | None = None) -> Built:
     object_, library = stem.with_suffix(".o"), stem.with_suffix(".so")
     steps = [
         compile_command("-c", str(source), "-o", str(object_)),
-        compile_command("-shared", str(object_), "-o", str(library)),
+        compile_command("-shared", *_OWN_SYMBOLS, str(object_), "-o", str(library)),
     ]
     for step in steps:
         run(step, seconds)
     return Built(object_, library, tuple(shlex.join(step) for step in steps))
+
+
+def check(cpp: str) -> None:
+    """Let the compiler look at a translation without building it; NativeError with its messages."""
+    with tempfile.TemporaryDirectory(prefix="kernelscope-choreo-") as folder:
+        source = Path(folder) / "program.cpp"
+        source.write_text(cpp, encoding="utf-8")
+        run(compile_command("-fsyntax-only", str(source)))
 
 
 def compile_command(*arguments: str, flags: Sequence[str] = FLAGS) -> list[str]:

@@ -27,7 +27,7 @@ SANITIZED = (
 
 def together(elide: bool) -> str:
     """All programs as one, which is one compilation instead of many."""
-    parts = ['#define CHOREO_PRINT\n#include "choreo.h"\n#include <cstdio>\n']
+    parts = ['#define CHOREO_HOST\n#include "choreo.h"\n#include <cstdio>\n']
     for number, path in enumerate(PROGRAMS):
         cpp = translate(path.read_text(), str(path), elide=elide).cpp
         parts.append(f"namespace p{number} {{\n#define main run\n{cpp}\n#undef main\n}}\n")

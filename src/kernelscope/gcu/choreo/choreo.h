@@ -1,13 +1,26 @@
 // What programs translated from Choreo need. A saved program gets this and the headers below as one file.
 #pragma once
 
+#if defined(CHOREO_HOST)  // host code may use these without including them; kernels alone compile faster
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <functional>
+#include <iostream>
+#include <random>
+#include <string>
+#include <vector>
+#endif
+
 #include "runtime/element_types.h"
 #include "runtime/failures.h"
 #include "runtime/mathematics.h"
 #include "runtime/memory.h"
 #include "runtime/views.h"
-#if defined(CHOREO_PRINT)
+#if defined(CHOREO_HOST)
 #include "runtime/printing.h"
+using namespace choreo::names;
 #endif
 
-#define __co_device__ static inline
+// Nothing: what stands before a function may also be `extern "C"`, `static` or `template`.
+#define __co_device__

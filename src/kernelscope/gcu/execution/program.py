@@ -168,5 +168,5 @@ def build_cached(translation: Translation) -> cache.Library:
 def load(path: str | Path, *, checked: bool = True) -> Program:
     """Translate, compile and load a `.co` file; unless `checked`, its indices are trusted."""
     file = Path(path)
-    translation = translate(file.read_text(encoding="utf-8"), str(file), checked=checked)
+    translation = translate(file.read_text(encoding="utf-8"), str(file), checked=checked, located=True)
     return Program(translation, build_cached(translation).path)

@@ -122,8 +122,8 @@ class Expressions(DataExpressions):
             condition = self.text(e.args[0])
             pointer = f"({condition} ? {then.data.pointer} : {other.data.pointer})"
             return Future(replace(then.data, pointer=pointer))
-        condition, a, b = (self.text(arg) for arg in e.args)
-        return Scalar(f"({condition} ? {a} : {b})")
+        a, b = _wide(self.scalar(e.args[1])), _wide(self.scalar(e.args[2]))
+        return Scalar(f"({self.text(e.args[0])} ? {a.text} : {b.text})", a.type if a.type == b.type else "")
 
     # -- numbers ---------------------------------------------------------------------------------------
 
@@ -204,7 +204,7 @@ class Expressions(DataExpressions):
             case tree.Binary():
                 return self._arithmetic(e)
             case tree.Ternary():
-                then, other = self.scalar(e.then), self.scalar(e.other)
+                then, other = _wide(self.scalar(e.then)), _wide(self.scalar(e.other))
                 text = f"({self.text(e.condition)} ? {then.text} : {other.text})"
                 return Scalar(text, then.type if then.type == other.type else "")
             case tree.At():
@@ -234,6 +234,11 @@ class Expressions(DataExpressions):
         if name.startswith("cast_"):
             return Scalar(f"choreo::{name}({args})", name.removeprefix("cast_"))
         return Scalar(f"choreo::{name}_({args})", "")
+
+
+def _wide(x: Scalar) -> Scalar:
+    """A half-precision number as a float: between two types that convert to each other C++ cannot choose."""
+    return Scalar(f"static_cast<float>({x.text})", "float") if x.type in ("f16", "bf16") else x
 
 
 def _common(a: Scalar, b: Scalar) -> str:

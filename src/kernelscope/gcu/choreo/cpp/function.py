@@ -44,8 +44,9 @@ class FunctionCode:
 
 
 class CppFunction:
-    def __init__(self, function: tree.Function, elide: bool, checked: bool) -> None:
+    def __init__(self, function: tree.Function, elide: bool, checked: bool, file: str | None = None) -> None:
         self._f = function
+        self._file = file  # which the C++ compiler's messages shall name
         self._elide = elide
         self._checked = checked
         self._scope = Scope()
@@ -58,7 +59,7 @@ class CppFunction:
         for p in f.parameters:
             self._declare(p)
         returned = self._returned()
-        statements = Statements(f, self._scope, self._elide, self._checked)
+        statements = Statements(f, self._scope, self._elide, self._checked, self._file)
         output = None
         if returned is not None:
             shape = statements.expressions.shape(returned.dims)

@@ -14,7 +14,7 @@ from .elision import becomes, moving_futures, reads_in_place
 from .expressions import Expressions
 from .loops import Loops
 from .shapes import Dim, contiguous, dim, product, same, shown
-from .values import Bounded, Data, Future, Scalar, Scope, Several, cpp_name, cpp_type
+from .values import Bounded, Data, Future, Scalar, Scope, Several, cpp_name, cpp_type, line_mark
 
 STACK_BYTES = 32 << 10  # a larger local buffer comes from the thread's scratch memory
 _BYTES = {"8": 1, "6": 2, "2": 4, "4": 8}
@@ -23,7 +23,9 @@ _BYTES = {"8": 1, "6": 2, "2": 4, "4": 8}
 class Statements(Loops):
     """Writes the body of one function."""
 
-    def __init__(self, function: tree.Function, scope: Scope, elide: bool, checked: bool) -> None:
+    def __init__(
+        self, function: tree.Function, scope: Scope, elide: bool, checked: bool, file: str | None = None
+    ) -> None:
         self.lines: list[str] = []
         self.copies: list[str] = []
         self.allocations: list[tuple[str, str, str, str]] = []
@@ -32,6 +34,7 @@ class Statements(Loops):
         self._function = function
         self._elide = elide
         self._depth = 1
+        self._file = file
         self._moving = moving_futures(function)
         self._forwarded: set[int] = set()  # DMAs that have nothing left to do
         self._serial = 0
@@ -72,8 +75,13 @@ class Statements(Loops):
             if each is not skip:
                 self.statement(each, body[place + 1 :])
 
+    def _mark(self, line: int) -> None:
+        if self._file is not None and line:
+            self.lines.append(line_mark(line, self._file))
+
     def statement(self, s: tree.Stmt, rest: tree.Block) -> None:
         e = self.expressions
+        self._mark(s.span.line)
         match s:
             case tree.Remark() | tree.Return():
                 pass

@@ -11,6 +11,7 @@ from kernelscope.gcu.choreo.syntax.parser import parse
 from kernelscope.gcu.choreo.syntax.walk import nodes
 
 from .function import CppFunction, FunctionCode
+from .values import line_mark
 from .waits import check_waits
 
 _OWN_HEADER = '#include "choreo.h"'
@@ -27,42 +28,57 @@ class Translation:
         return next(f for f in self.functions if f.name == name)
 
 
-def translate(source: str, file: str = "", *, elide: bool = True, checked: bool = True) -> Translation:
+def translate(
+    source: str, file: str = "", *, elide: bool = True, checked: bool = True, located: bool = False
+) -> Translation:
     """Check a Choreo program and turn it into C++; `elide=False` makes every DMA a real copy.
 
     Indices that may be out of bounds are checked when they are used, unless
-    `checked=False` says that they are right.
+    `checked=False` says that they are right. With `located`, the C++ says which line of
+    `file` it comes from, so that the messages of the C++ compiler point there.
 
     Example:
         print(translate(Path("kernel.co").read_text(encoding="utf-8")).cpp)
     """
     program = parse(source, file)
     try:
-        return _translate(program, elide, checked)
+        return _translate(program, elide, checked, file if located else None)
     except ChoreoError as error:
         raise error.within(source, file) from None
 
 
-def _translate(program: tree.File, elide: bool, checked: bool) -> Translation:
-    prints = any(isinstance(node, tree.Print) for f in program.functions for node in nodes(f.body))
-    parts = ["#define CHOREO_PRINT\n" * prints + '#include "choreo.h"\n']
+def _translate(program: tree.File, elide: bool, checked: bool, file: str | None) -> Translation:
+    parts = ["#define CHOREO_HOST\n" * _has_host(program) + '#include "choreo.h"\n']
     functions: list[FunctionCode] = []
     taken: set[str] = set()
     for item in program.items:
         if isinstance(item, tree.HostCode):
-            lines = [line for line in item.text.splitlines() if line.strip() != _OWN_HEADER]
-            parts.append("\n".join(lines) + "\n")
+            lines = ["" if line.strip() == _OWN_HEADER else line for line in item.text.splitlines()]
+            parts.append(_at(item, file) + "\n".join(lines).rstrip() + "\n")
         elif isinstance(item, tree.DeviceCode):
-            parts.append(f"// __cok__\n{item.text}\n")
+            parts.append(f"// __cok__\n{_at(item, file)}{item.text}\n")
         else:
             if item.name in taken:
                 raise ChoreoError(f"function `{item.name}` is defined twice", item.span)
             taken.add(item.name)
             check_waits(item)
             _check_calls(item, program)
-            functions.append(CppFunction(item, elide, checked).translate())
+            functions.append(CppFunction(item, elide, checked, file).translate())
             parts.append(functions[-1].cpp)
     return Translation("\n".join(parts), tuple(functions))
+
+
+def _at(item: tree.Tree, file: str | None) -> str:
+    return "" if file is None else line_mark(item.span.line, file) + "\n"
+
+
+def _has_host(program: tree.File) -> bool:
+    """Whether there is C++ that may use the host header; kernels alone compile faster without it."""
+    if any(isinstance(node, tree.Print) for f in program.functions for node in nodes(f.body)):
+        return True
+    texts = [i.text for i in program.items if isinstance(i, tree.HostCode)]
+    lines = [line.strip() for line in "\n".join(texts).splitlines()]
+    return any(line and line != _OWN_HEADER and not line.startswith("//") for line in lines)
 
 
 def _check_calls(function: tree.Function, program: tree.File) -> None:

@@ -31,6 +31,12 @@ def cpp_name(name: str) -> str:
     return f"{name}_" if name in RESERVED or name.startswith("choreo") else name
 
 
+def line_mark(line: int, file: str) -> str:
+    """Says to the C++ compiler which line of a Choreo file follows."""
+    quoted = file.replace("\\", "\\\\").replace('"', '\\"')
+    return f'#line {line} "{quoted or "choreo"}"'
+
+
 @dataclass(frozen=True)
 class Data:
     """A view of elements: where it starts, how far it extends, how far apart its elements are."""

@@ -10,6 +10,8 @@
 #endif
 
 namespace choreo {
+// Names that host code may also use without `choreo::`.
+inline namespace names {
 
 using s8 = int8_t;
 using u8 = uint8_t;
@@ -21,6 +23,8 @@ using s64 = int64_t;
 using u64 = uint64_t;
 using f32 = float;
 using f64 = double;
+
+}  // namespace names
 
 template <class To, class From>
 inline To bits_as(From from) {
@@ -39,14 +43,17 @@ inline To bits_as(From from) {
 #endif
 }
 
+inline namespace names {
+
 // IEEE half precision, rounded to nearest, ties to even.
 struct f16 {
   uint16_t bits;
   f16() = default;
-  explicit f16(float x) : bits(narrow(x)) {}
+  f16(float x) : bits(narrow(x)) {}
   template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
-  explicit f16(T x) : f16(static_cast<float>(x)) {}
+  f16(T x) : f16(static_cast<float>(x)) {}
   operator float() const { return widen(bits); }
+  float toFloat() const { return widen(bits); }
 #if defined(__ARM_FP16_FORMAT_IEEE) && !defined(CHOREO_PORTABLE)
   static uint16_t narrow(float x) { return bits_as<uint16_t>(static_cast<__fp16>(x)); }
   static float widen(uint16_t h) { return static_cast<float>(bits_as<__fp16>(h)); }
@@ -77,15 +84,20 @@ struct f16 {
 struct bf16 {
   uint16_t bits;
   bf16() = default;
-  explicit bf16(float x) {
+  bf16(float x) {
     const uint32_t u = bits_as<uint32_t>(x);
     const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
     bits = static_cast<uint16_t>(x != x ? 0x7fc0u : rounded);
   }
   template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
-  explicit bf16(T x) : bf16(static_cast<float>(x)) {}
+  bf16(T x) : bf16(static_cast<float>(x)) {}
   operator float() const { return bits_as<float>(static_cast<uint32_t>(bits) << 16); }
+  float toFloat() const { return static_cast<float>(*this); }
 };
+using half = f16;
+using bfp16 = bf16;
+
+}  // namespace names
 
 #define CHOREO_CAST(name, type)                                   \
   template <class T>                                              \

@@ -37,11 +37,39 @@ inline void require(bool holds, const char* message) {
     std::abort();
   }
 }
-inline void runtime_check(bool holds, const char* message = "runtime check failed") { require(holds, message); }
-#define choreo_assert(condition, ...) \
-  choreo::require(static_cast<bool>(condition), "choreo_assert(" #condition ") " __VA_ARGS__)
+// With the place of the caller, which is a line of the .co file.
+inline void choreo_assert(bool holds, const char* message = "", const char* file = __builtin_FILE(),
+                          int line = __builtin_LINE()) {
+  if (holds) return;
+  std::fprintf(stderr, "%s:%d: choreo_assert failed%s%s\n", file, line, *message ? ": " : "", message);
+  std::abort();
+}
+inline void runtime_check(bool holds, const char* message = "", const char* file = __builtin_FILE(),
+                          int line = __builtin_LINE()) {
+  if (holds) return;
+  std::fprintf(stderr, "%s:%d: runtime check failed%s%s\n", file, line, *message ? ": " : "", message);
+  std::abort();
+}
+template <class Text>  // std::string, without its header
+inline auto runtime_check(bool holds, const Text& message, const char* file = __builtin_FILE(),
+                          int line = __builtin_LINE()) -> decltype(message.c_str(), void()) {
+  runtime_check(holds, message.c_str(), file, line);
+}
+template <class Text>
+inline auto choreo_assert(bool holds, const Text& message, const char* file = __builtin_FILE(),
+                          int line = __builtin_LINE()) -> decltype(message.c_str(), void()) {
+  choreo_assert(holds, message.c_str(), file, line);
+}
+// Ends the program when a status is not 0.
+inline void abend_true(bool failed, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  if (!failed) return;
+  std::fprintf(stderr, "%s:%d: abend_true: the status is not 0\n", file, line);
+  std::abort();
+}
 
 }  // namespace choreo
+
+using choreo::choreo_assert;
 
 extern "C" inline __attribute__((used, visibility("default"))) const char* choreo_failure() {
   return choreo::failure_text;

@@ -3,32 +3,61 @@
 
 #include <array>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 #include <memory>
 #include <type_traits>
 
+#include "element_types.h"
 #include "failures.h"
 #include "memory.h"
 
 namespace choreo {
 
+// The same numbers in every run, so that a failure can be repeated.
+inline uint64_t next_random() {
+  static uint64_t state = 0;
+  uint64_t x = state += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+template <class T>
+inline T random_between(double low, double high) {  // an integer may be the upper limit, a fraction not
+  const double unit = static_cast<double>(next_random() >> 11) * 0x1p-53;
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(static_cast<int64_t>(low) +
+                          static_cast<int64_t>(unit * (high - low + 1.0)));
+  else
+    return static_cast<T>(low + unit * (high - low));
+}
+
+inline namespace names {
+
 template <int N>
 struct mdspan {
   std::array<int64_t, N> extents{};
   mdspan() = default;
-  mdspan(std::initializer_list<int64_t> given) {
+  template <class... I, class = std::enable_if_t<sizeof...(I) == N && (std::is_integral_v<I> && ...)>>
+  mdspan(I... given) : extents{static_cast<int64_t>(given)...} {}
+  mdspan(std::initializer_list<std::size_t> given) {
     require(given.size() == N, "an mdspan with the wrong number of extents");
     int i = 0;
-    for (int64_t each : given) extents[i++] = each;
+    for (std::size_t each : given) extents[i++] = static_cast<int64_t>(each);
   }
-  int64_t operator[](int i) const { return extents[i]; }
+  std::size_t operator[](int i) const { return static_cast<std::size_t>(extents[i]); }
+  constexpr std::size_t size() const { return N; }
+  const int64_t* begin() const { return extents.data(); }
+  const int64_t* end() const { return extents.data() + N; }
   int64_t count() const {
     int64_t total = 1;
     for (int i = 0; i < N; ++i) total *= extents[i];
     return total;
   }
+  friend bool operator==(const mdspan& a, const mdspan& b) { return a.extents == b.extents; }
+  friend bool operator!=(const mdspan& a, const mdspan& b) { return !(a == b); }
 };
 
 template <class T, int N>
@@ -37,22 +66,57 @@ class spanned_view {
   spanned_view(T* data, mdspan<N> shape) : data_(data), shape_(shape) {}
   T* data() const { return data_; }
   const mdspan<N>& shape() const { return shape_; }
-  int64_t element_count() const { return shape_.count(); }
-  std::size_t bytes() const { return static_cast<std::size_t>(element_count()) * sizeof(T); }
-  T& operator[](int64_t i) const { return data_[i]; }
+  constexpr std::size_t rank() const { return N; }
+  std::size_t element_count() const { return static_cast<std::size_t>(shape_.count()); }
+  std::size_t size() const { return element_count(); }
+  std::size_t bytes() const { return element_count() * sizeof(T); }
+  // a[i][j]: an element of a vector, a view of the rest otherwise.
+  decltype(auto) operator[](int64_t i) const {
+    if (i < 0 || i >= shape_.extents[0]) {
+      std::fprintf(stderr, "index %lld is out of bounds for %lld elements\n", static_cast<long long>(i),
+                   static_cast<long long>(shape_.extents[0]));
+      std::abort();
+    }
+    if constexpr (N == 1) {
+      return (data_[i]);
+    } else {
+      mdspan<N - 1> rest;
+      for (int each = 1; each < N; ++each) rest.extents[each - 1] = shape_.extents[each];
+      return spanned_view<T, N - 1>(data_ + i * rest.count(), rest);
+    }
+  }
   template <class... I>
   T& at(I... index) const {
     static_assert(sizeof...(I) == N, "as many indices as dimensions");
     const int64_t given[] = {static_cast<int64_t>(index)..., 0};
     int64_t offset = 0;
     for (int i = 0; i < N; ++i) {
-      require(given[i] >= 0 && given[i] < shape_[i], "an index out of bounds");
-      offset = offset * shape_[i] + given[i];
+      require(given[i] >= 0 && given[i] < shape_.extents[i], "an index out of bounds");
+      offset = offset * shape_.extents[i] + given[i];
     }
     return data_[offset];
   }
   T* begin() const { return data_; }
   T* end() const { return data_ + element_count(); }
+  template <class V>
+  void fill(V value) const {
+    for (T& each : *this) each = static_cast<T>(value);
+  }
+  template <class L, class H>
+  void fill_random(L low, H high) const {
+    for (T& each : *this) each = random_between<T>(static_cast<double>(low), static_cast<double>(high));
+  }
+  void fill_random() const {
+    fill_random(std::is_integral_v<T> ? (std::is_signed_v<T> ? -100.0 : 0.0) : -1.0,
+                std::is_integral_v<T> ? 100.0 : 1.0);
+  }
+  friend bool operator==(const spanned_view& a, const spanned_view& b) {
+    if (a.shape_ != b.shape_) return false;
+    for (std::size_t i = 0; i < a.element_count(); ++i)
+      if (!(a.data_[i] == b.data_[i])) return false;
+    return true;
+  }
+  friend bool operator!=(const spanned_view& a, const spanned_view& b) { return !(a == b); }
 
  protected:
   T* data_;
@@ -74,28 +138,44 @@ class spanned_data : public spanned_view<T, N> {
   std::shared_ptr<T> own_;
 };
 
+template <int N>
+mdspan<N> make_mdspan(std::initializer_list<std::size_t> shape) {
+  return mdspan<N>(shape);
+}
 template <class T, int N>
 spanned_view<T, N> make_spanview(T* data, mdspan<N> shape) {
   return spanned_view<T, N>(data, shape);
 }
 template <int N, class T>
-spanned_view<T, N> make_spanview(T* data, std::initializer_list<int64_t> shape) {
+spanned_view<T, N> make_spanview(T* data, std::initializer_list<std::size_t> shape) {
   return spanned_view<T, N>(data, mdspan<N>(shape));
 }
+template <class T, std::size_t A>
+spanned_view<T, 1> make_spanview(T (&data)[A]) {
+  return spanned_view<T, 1>(data, mdspan<1>(A));
+}
+template <class T, std::size_t A, std::size_t B>
+spanned_view<T, 2> make_spanview(T (&data)[A][B]) {
+  return spanned_view<T, 2>(&data[0][0], mdspan<2>(A, B));
+}
+template <class T, std::size_t A, std::size_t B, std::size_t C>
+spanned_view<T, 3> make_spanview(T (&data)[A][B][C]) {
+  return spanned_view<T, 3>(&data[0][0][0], mdspan<3>(A, B, C));
+}
 template <class T, int N>
-spanned_data<T, N> make_spandata(std::initializer_list<int64_t> shape) {
+spanned_data<T, N> make_spandata(std::initializer_list<std::size_t> shape) {
   return spanned_data<T, N>(mdspan<N>(shape));
 }
 template <class T, class... I, class = std::enable_if_t<(std::is_integral_v<I> && ...)>>
 spanned_data<T, static_cast<int>(sizeof...(I))> make_spandata(I... shape) {
-  return spanned_data<T, static_cast<int>(sizeof...(I))>(
-      mdspan<static_cast<int>(sizeof...(I))>({static_cast<int64_t>(shape)...}));
+  return spanned_data<T, static_cast<int>(sizeof...(I))>(mdspan<static_cast<int>(sizeof...(I))>(shape...));
 }
 template <int N, class T>
-spanned_data<T, N> copy_as_spanned(const T* data, std::initializer_list<int64_t> shape) {
-  auto made = make_spandata<T, N>(shape);
+spanned_data<std::remove_const_t<T>, N> copy_as_spanned(T* data, std::initializer_list<std::size_t> shape) {
+  auto made = make_spandata<std::remove_const_t<T>, N>(shape);
   std::memcpy(made.data(), data, made.bytes());
   return made;
 }
 
+}  // namespace names
 }  // namespace choreo

@@ -28,11 +28,12 @@ def parse(source: str, file: str = "") -> tree.File:
 
 
 def _item(source: str, lines: Lines, piece: Piece) -> tree.HostCode | tree.DeviceCode | tree.Function:
-    span = lines.span(piece.start)
-    if piece.kind == "host":
-        return tree.HostCode(source[piece.start : piece.end].strip(), span=span)
-    if piece.kind == "__cok__":
-        return tree.DeviceCode(source[piece.body : piece.end - 1].strip(), span=span)
+    if piece.kind != "__co__":
+        start, end = (piece.start, piece.end) if piece.kind == "host" else (piece.body, piece.end - 1)
+        text = source[start:end]
+        span = lines.span(start + len(text) - len(text.lstrip()))
+        kind = tree.HostCode if piece.kind == "host" else tree.DeviceCode
+        return kind(text.strip(), span=span)
     return _settled(_function(Cursor(tokens(source, lines, piece.start, piece.end))))
 
 
