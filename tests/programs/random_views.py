@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from tests.programs import view_statements
 from torch.nn import functional as F
 
 _DTYPES = [torch.float32] * 5 + [torch.bfloat16, torch.float16, torch.float64]
@@ -36,9 +37,12 @@ class RandomProgram:
         found: Callable[..., list[torch.Tensor]] = names["program"]
         return found
 
+    def copied_inputs(self, device: str = "cpu") -> list[torch.Tensor]:
+        return [_copy(t, device) for t in self.inputs]
+
     def run(self, compiled: Callable[..., Any], device: str = "cpu") -> list[torch.Tensor]:
         """Call it once; gives results, what became of the inputs, and gradients."""
-        inputs = [t.clone().to(device) for t in self.inputs]
+        inputs = self.copied_inputs(device)
         leaves = [t.requires_grad_() for t in inputs if self.backward and t.is_floating_point()]
         results = list(compiled(*inputs))
         wanted = [r for r in results if r.requires_grad]
@@ -46,6 +50,12 @@ class RandomProgram:
             torch.stack([r.float().square().mean() for r in wanted]).sum().backward()
         grads = [t.grad for t in leaves if t.grad is not None]
         return [t.detach().clone() for t in (*results, *inputs, *grads)]
+
+
+def _copy(tensor: torch.Tensor, device: str = "cpu") -> torch.Tensor:
+    """The same numbers in memory of its own, with the same strides and offset."""
+    memory = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage()).to(device, copy=True)
+    return memory.as_strided(tensor.shape, tensor.stride(), int(tensor.storage_offset()))
 
 
 def random_program(draw: random.Random) -> RandomProgram:
@@ -95,17 +105,38 @@ class _Maker:
             self._written,
             self._joined,
             self._cast,
+            self._placed,
+            self._placed,
+            self._changed,
+            self._changed,
         ]
         rare = [self._bits, self._input_written, self._copied, self._sorted, self._convolved, self._strided]
+        rare += [self._paired, self._several_products]
         return [*often, *often, *some, *some, *rare]
 
     # -- adding ----------------------------------------------------------------------------------------
 
     def _input(self, *shape: int) -> str:
         name = f"x{len(self._inputs)}"
-        self._inputs[name] = (torch.randn(shape, generator=self._numbers) / 2).to(self._dtype)
-        self._values[name] = self._inputs[name].clone()
+        self._inputs[name] = self._laid_out(shape)
+        self._values[name] = _copy(self._inputs[name])
         return name
+
+    def _laid_out(self, shape: tuple[int, ...]) -> torch.Tensor:
+        """Random numbers, mostly contiguous: else permuted, or with gaps and an offset."""
+        kind = self._draw.random()
+        if kind < 0.8 or not shape:
+            return self._randn(*shape)
+        order = list(range(len(shape)))
+        self._draw.shuffle(order)
+        if kind < 0.9:
+            back = [order.index(i) for i in range(len(shape))]
+            return self._randn(*(shape[i] for i in order)).permute(back)
+        at = self._number(len(shape))
+        return self._randn(*(n + 3 * (i == at) for i, n in enumerate(shape))).narrow(at, 2, shape[at])
+
+    def _randn(self, *shape: int) -> torch.Tensor:
+        return (torch.randn(shape, generator=self._numbers) / 2).to(self._dtype)
 
     def _add(self, expression: str, *more: str, exact: bool = False) -> None:
         """`{new}` in further statements is the variable that the expression is assigned to."""
@@ -113,7 +144,11 @@ class _Maker:
         lines = [f"{new} = {expression}", *(each.replace("{new}", new) for each in more)]
         names: dict[str, Any] = {"torch": torch, "F": F, **self._values}
         before = {name: value.clone() for name, value in self._values.items()}
-        exec("\n".join(lines), names)
+        try:
+            exec("\n".join(lines), names)
+        except (RuntimeError, NotImplementedError):  # not of this dtype
+            self._values |= before
+            return
         if names[new].numel() > _LARGEST or not names[new].numel():
             self._values |= before
             return
@@ -280,3 +315,31 @@ class _Maker:
         if self._values[x].numel() % 4 == 0 and self._values[x].dtype == self._dtype:
             n = self._values[x].numel() // 4
             self._add(f"{x}.contiguous().as_strided([{n}, 4], [1, {n}])", exact=x in self._exact)
+
+    def _placed(self, x: str) -> None:
+        statement = self._draw.choice(view_statements.copied(x, self._values[x].shape, self._draw))
+        self._add(*statement, exact=x in self._exact)
+
+    def _changed(self, x: str) -> None:
+        if self._values[x].is_floating_point():
+            self._add(*self._draw.choice(view_statements.computed(x, self._values[x].shape, self._draw)))
+
+    def _paired(self, x: str) -> None:
+        value = self._values[x]
+        if value.dtype in (torch.float32, torch.float64) and value.numel() % 2 == 0 and not self._backward:
+            self._add(*self._draw.choice(view_statements.of_pairs(x, self._draw)))
+
+    def _several_products(self, x: str) -> None:
+        """Joined or split: each product may be written to a slice of one memory."""
+        shape = self._values[x].shape
+        if not self._float(x) or not shape:
+            return
+        one, other = self._input(shape[-1], 4), self._input(shape[-1], 8)
+        whole = f"torch.cat([{x} @ {one}, {x} @ {other}], -1)"
+        kinds = [
+            whole,
+            f"{whole}.split([4, 8], -1)[1] * 2",
+            f"{whole}.relu()",
+            f"({x} @ {other}).chunk(2, -1)[0] * 2",
+        ]
+        self._add(self._draw.choice(kinds))

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from kernelscope.shadowing.reference.places import Place, overlap, place_of
+
 from .digests import digests
 
 _SAMPLE_ABOVE = 1 << 14  # elements
@@ -66,14 +68,16 @@ class Watch:
         self, alive: Mapping[str, torch.Tensor], written: Iterable[torch.Tensor], launch: int
     ) -> list[Change]:
         """Which of those changed that this launch does not write to."""
-        storages = {_storage(tensor) for tensor in written}
+        places: dict[int, list[Place | None]] = {}  # by storage: in one memory there may be many buffers
+        for each in written:
+            places.setdefault(_storage(each), []).append(place_of(each))
         own: dict[str, torch.Tensor] = {}
         others: dict[str, torch.Tensor] = {}
         for name in list(self.marks):
             tensor = alive.get(name)
             if tensor is None or _storage(tensor) != self.marks[name].storage:
                 del self.marks[name]
-            elif self.marks[name].storage in storages:
+            elif _may_change(tensor, places.get(self.marks[name].storage, ())):
                 own[name] = tensor
             else:
                 others[name] = tensor
@@ -83,6 +87,12 @@ class Watch:
         changes = [Change(name, self.marks[name].launch, is_seen=True) for name in changed]
         self.marks |= _marks(changed, launch)
         return changes
+
+
+def _may_change(tensor: torch.Tensor, written: Collection[Place | None]) -> bool:
+    """Whether these places in its memory have elements of it."""
+    place = place_of(tensor) if written else None
+    return any(place is None or each is None or overlap(place, each) for each in written)
 
 
 def _marks(tensors: Mapping[str, torch.Tensor], launch: int) -> dict[str, Mark]:

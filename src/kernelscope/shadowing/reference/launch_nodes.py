@@ -251,6 +251,8 @@ class _Search:
                 nodes.joined += [k for k in state.makers.get(carried[leaf], ()) if k not in nodes.joined]
         known = set(nodes.order)
         nodes.order += [node for node in order if node not in known]
+        if state.in_place.writers:  # one output may read what is written for another one, as it was before
+            nodes.order.sort(key=state.in_place.place.__getitem__)
 
     def _walked(self, output: Output, stops: set[Node]) -> Walked:
         in_place, overwritten = self._state.in_place, self._state.overwritten

@@ -123,8 +123,13 @@ def compare_values(
     return found, arbitrary
 
 
-def compare_layouts(made: Sequence[Any], eager: Sequence[Any], whats: Sequence[str]) -> list[Difference]:
-    """Strides, where they can be seen: of dimensions with more than one element. Padding is not wrong."""
+def compare_layouts(
+    made: Sequence[Any], eager: Sequence[Any], whats: Sequence[str], note: Callable[[str], None]
+) -> list[Difference]:
+    """Strides, where they can be seen: of dimensions with more than one element. Padding is not wrong.
+
+    Of a result that is a view of something else, Inductor keeps only the order of the strides: that is noted.
+    """
     found = []
     for index, (one, other, what) in enumerate(zip(made, eager, whats, strict=True)):
         if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
@@ -133,6 +138,9 @@ def compare_layouts(made: Sequence[Any], eager: Sequence[Any], whats: Sequence[s
             continue
         if _strides(one) != _strides(other) and not is_padded(one, other):
             reason = f"its strides are {tuple(one.stride())}, and in eager {tuple(other.stride())}"
+            if other._is_view() and _same_order(_strides(one), _strides(other)):
+                note(f"{what} is a view, and Inductor keeps only the order of its strides: {reason}.")
+                continue
             found.append(Difference(what, reason, None, index, "layout"))
         elif one.requires_grad != other.requires_grad:
             words = ("requires a gradient", "does not")
@@ -170,6 +178,11 @@ def _strides(value: torch.Tensor) -> list[int]:
     if value.numel() < 2:
         return []
     return [stride for size, stride in zip(value.shape, value.stride(), strict=True) if size > 1]
+
+
+def _same_order(one: Sequence[int], other: Sequence[int]) -> bool:
+    pairs = itertools.combinations(zip(one, other, strict=True), 2)
+    return all((a - b) * (c - d) >= 0 for (a, c), (b, d) in pairs)
 
 
 def _kind(value: torch.Tensor) -> tuple[Any, ...]:

@@ -213,7 +213,7 @@ class _Execution:
             everything, eagers = [*made, *args], [*same.results, *same.inputs]
             if not found:
                 check.result.padded |= dict.fromkeys(padded(region.name, made, same.results, whats))
-                found += compare_layouts(everything, eagers, [*whats, *after])
+                found += compare_layouts(everything, eagers, [*whats, *after], self._note)
                 found += compare_aliases(everything, eagers, [*whats, *after], len(made))
         check.counts.arbitrary += arbitrary + random
         check.counts.regions += 1
@@ -223,6 +223,9 @@ class _Execution:
         if eager.differentiates:
             self._watch_gradients(before, made, known)
         self._compare_function(eager, args)
+
+    def _note(self, text: str) -> None:
+        self._check.result.note(f"Function {self._region.name}: {text}")
 
     def _compare_function(self, eager: Eager, args: Sequence[Any]) -> None:
         """What the frame returns, with what the function returns that Dynamo compiled it from."""
@@ -270,7 +273,7 @@ class _Execution:
         found += compare_values(args, references, inputs, after, "input")[0]
         # With copies in place of its tensors, torch may choose other operators.
         if not found and not function.writes:
-            found += compare_layouts(made, same.results, whats)
+            found += compare_layouts(made, same.results, whats, lambda text: None)
             everything, eagers = [*made, *args], [*same.results, *args]
             found += compare_aliases(everything, eagers, [*whats, *after], len(made))
         self._add_of_dynamo(found, function)
