@@ -5,6 +5,11 @@ A process that has done this can be forked: no kernel ran, so no pool of threads
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 from .forced_settings import without_caches
 from .lazy_kernels import LazyKernels
 
@@ -23,12 +28,27 @@ def warm_compiler() -> None:
         kernels = LazyKernels()  # none is launched, so none is built
         kernels.install()
         try:
-            with FakeTensorMode(), torch.no_grad():
+            with FakeTensorMode(), torch.no_grad(), _without_monitor():
                 example = torch.empty(8, 8)
                 compile_fx(module, [example])
         finally:
             kernels.remove()
     torch.compiler.reset()
+
+
+@contextmanager
+def _without_monitor() -> Iterator[None]:
+    """FX shows its progress with tqdm, if that is installed; a bar, even a hidden one, starts a thread."""
+    bars: Any = getattr(sys.modules.get("tqdm"), "tqdm", None)
+    interval = getattr(bars, "monitor_interval", 0)
+    if not interval:
+        yield
+        return
+    bars.monitor_interval = 0
+    try:
+        yield
+    finally:
+        bars.monitor_interval = interval
 
 
 def load_compiler() -> None:
