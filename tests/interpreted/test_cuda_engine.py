@@ -17,7 +17,7 @@ class InterpretedEngine(cuda._Engine):
 
     def __init__(self) -> None:
         self.at_once = cuda_kernels.TENSORS_AT_ONCE
-        self._flat = self._flat_misaligned = cuda_kernels.flat
+        self._flat = lambda **how: cuda_kernels.flat
         self._strided = lambda **how: cuda_kernels.strided
         self._transposed = lambda **how: cuda_kernels.transposed
 

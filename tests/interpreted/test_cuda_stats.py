@@ -182,15 +182,20 @@ def test_records_unlike_the_first_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     check([tensor])
 
 
-def test_many_dtypes_in_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_floating_point_numbers_share_a_launch_and_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel is compiled for each set of dtypes in a launch: of all sets there would be too many."""
     launches = []
     launch = cuda._launch
     monkeypatch.setattr(cuda, "_launch", lambda *args: (launches.append(args), launch(*args)))
-    tensors = [sample(dtype, 40 + n) for n, dtype in enumerate(DTYPES[:8])]
-    check(tensors)
-    assert len(launches) == 1
-    check([sample(dtype, 40 + n) for n, dtype in enumerate(DTYPES[:9])])
-    assert len(launches) == 3
+    floats = [torch.float16, torch.bfloat16, torch.float32]
+    for dtypes, count in (
+        ([floats[n % 3] for n in range(8)], 1),
+        ([floats[n % 3] for n in range(9)], 2),
+        ([torch.int64, torch.bfloat16, torch.bool, torch.float32, torch.int64], 3),
+    ):
+        launches.clear()
+        check([sample(dtype, 40 + n) for n, dtype in enumerate(dtypes)])
+        assert len(launches) == count
 
 
 class Chunk:

@@ -9,6 +9,7 @@ import torch
 from tests.interpreted.test_cuda_engine import InterpretedEngine
 
 from kernelscope.fingerprint.cuda import engine as cuda
+from kernelscope.fingerprint.cuda import planned_layouts
 from kernelscope.fingerprint.cuda import plans as cuda_plans
 from kernelscope.fingerprint.cuda.kernels import planned as cuda_plan_kernel
 from kernelscope.fingerprint.definition import MASK64, reference_sum
@@ -121,8 +122,8 @@ def test_runs_and_rows_that_are_read_several_at_once(dtype: torch.dtype) -> None
         base[1 : 1 + 8 * 24].view(8, 24).t(),
     ]
     kinds = {next(iter(cuda_plans._numbers(layout)), None) for layout in layouts(tensors)}
-    assert cuda_plan_kernel.RUNS in kinds
-    assert (cuda_plan_kernel.PAIRED in kinds) == (dtype.itemsize == 2)
+    assert planned_layouts.RUNS in kinds
+    assert (planned_layouts.PAIRED in kinds) == (dtype.itemsize == 2)
     assert sums(tensors) == [expected(t) for t in tensors]
 
 

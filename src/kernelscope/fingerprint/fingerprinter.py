@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from . import definition, torch_bits, torch_stats
 from .cpu import bits as cpu_bits
 from .cpu import stats as cpu_stats
+from .cuda import ahead as cuda_ahead
 from .cuda import engine as cuda
 from .cuda import stats as cuda_stats
 from .definition import MASK64
@@ -67,6 +68,7 @@ class Fingerprinter:
         self._norm = "norm" in self.kinds
         self.has_stats = level == "stats"
         self.takes_stats = self._norm or self.has_stats
+        cuda_ahead.start("stats" if self.takes_stats else "hash")
         # May compile the engine, once on a machine, so that the first launch need not.
         self.slow_because = self._why_slow()  # values of CPU tensors; empty when they are not slow
         self._callables = {i: kind for i, kind in enumerate(self.kinds) if not isinstance(kind, str)}

@@ -52,12 +52,28 @@ def build_into(library: Path, build: Callable[[Path], Path]) -> None:
         built.replace(library)
 
 
+def write_whole(file: Path, content: bytes) -> None:
+    """A file of other content, whole or not at all, that `content_of` reads."""
+
+    def write(folder: Path) -> Path:
+        made = folder / "content"
+        made.write_bytes(content)
+        return made
+
+    build_into(file, write)
+
+
 def is_intact(library: Path) -> bool:
     """Whether this user wrote the file and it is complete: loading a damaged one can kill the process."""
+    return content_of(library) is not None
+
+
+def content_of(file: Path) -> bytes | None:
+    """Without the hash at its end; None where it is damaged, or of another user."""
     try:
-        data = library.read_bytes()
-        is_own = library.stat().st_uid == os.geteuid()
+        data = file.read_bytes()
+        is_own = file.stat().st_uid == os.geteuid()
     except OSError:
-        return False
+        return None
     content, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
-    return is_own and bool(content) and hashlib.sha256(content).digest() == digest
+    return content if is_own and content and hashlib.sha256(content).digest() == digest else None

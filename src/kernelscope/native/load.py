@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
+import os
 import tempfile
 import threading
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from .compiler import NATIVE, NativeError, compile_cpp, compiler, identity
 from .library_cache import build_into, cache_folder, is_intact
+from .progress import saying
 from .sources import joined
 
 # In this order, until one compiles, loads and computes correctly.
@@ -60,6 +62,11 @@ class OnDemand(Generic[Made]):
         self._reason: str | None = None  # None: not tried yet
         self._uncached = ""
         self.loaded: Made | None = None  # for callers that cannot afford a call
+        os.register_at_fork(after_in_child=self._after_fork)
+
+    def _after_fork(self) -> None:
+        """Another thread of the parent may have held it."""
+        self._lock = threading.Lock()
 
     def get(self) -> Made | None:
         """The library, or None where `unavailable` says why."""
@@ -113,7 +120,8 @@ def load(make: type[Made], folder: Path) -> Made:
 
         command = [*compiling, *flags, str(make.SOURCE)]
         try:
-            build_into(library, partial(_built, command))
+            with saying(f"building its C++ part {make.NAME}, once on this machine"):
+                build_into(library, partial(_built, command))
             return _checked(make, library)
         except NativeError as error:
             reasons.append(str(error))

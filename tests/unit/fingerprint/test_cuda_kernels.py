@@ -13,6 +13,7 @@ import triton.language as tl  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
+from kernelscope.fingerprint.cuda import planned_layouts  # noqa: E402
 from kernelscope.fingerprint.cuda import stats_batches as cuda_stats_batches  # noqa: E402
 from kernelscope.fingerprint.cuda.kernels import bits as cuda_kernels  # noqa: E402
 from kernelscope.fingerprint.cuda.kernels import nan_scan as scan_kernel  # noqa: E402
@@ -33,9 +34,9 @@ KERNELS = [
     ("transposed", {"WIDTH": 2, "ROWS": 64, "WORDS": 16}),
     ("transposed", {"WIDTH": 8, "ROWS": 64, "WORDS": 16}),
     ("transposed", {"WIDTH": 2, "ROWS": 32, "WORDS": 16, "PAIRED": True}),
-    ("planned", {"BLOCK": 512, "ROWS": 32, "WORDS": 16, "LAST": cuda_plan_kernel.FLAT, "HOPPER": True}),
-    ("planned", {"BLOCK": 512, "ROWS": 32, "WORDS": 16, "LAST": cuda_plan_kernel.BOTH, "HOPPER": True}),
-    ("planned", {"BLOCK": 512, "ROWS": 32, "WORDS": 16, "LAST": cuda_plan_kernel.STRIDED, "HOPPER": True}),
+    ("planned", {"BLOCK": 512, "ROWS": 32, "WORDS": 16, "LAST": planned_layouts.FLAT, "HOPPER": True}),
+    ("planned", {"BLOCK": 512, "ROWS": 32, "WORDS": 16, "LAST": planned_layouts.BOTH, "HOPPER": True}),
+    ("planned", {"BLOCK": 512, "ROWS": 32, "WORDS": 16, "LAST": planned_layouts.STRIDED, "HOPPER": True}),
 ]
 
 
@@ -56,7 +57,7 @@ def test_compiles_for_hopper(name: str, constants: dict[str, Any]) -> None:
     assert "red.global" in ptx or "atom.global" in ptx
 
 
-FLAT = {"MISALIGNED": False, "BLOCK": cuda_stats_batches.BLOCK, "ROW": 9, "HOPPER": True, "LATER": False}
+FLAT = {"MISALIGNED": False, "BLOCK": cuda_stats_batches.BLOCK, "ROW": 9, "HOPPER": True}
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_statistics_compile_for_hopper(dtypes: list[str]) -> None:
 def test_strided_statistics_compile_for_hopper(dtype: str, width: int) -> None:
     code = DTYPE_CODES[dtype]
     how = {"KIND": code, "WIDTH": width, "DIMS": 3, "NUMBER": tl.uint32, "BLOCK": cuda_stats_batches.BLOCK}
-    how |= {"ROW": 9, "HOPPER": False, "LATER": True}
+    how |= {"ROW": 9, "HOPPER": False}
     ptx = compiled(cuda_stats_kernels.strided, how)
     assert f"ld.global.b{8 * width}" in ptx
     assert "griddepcontrol" not in ptx

@@ -10,15 +10,18 @@ from typing import Any
 
 import torch
 
+from kernelscope.fingerprint.cuda.building.kernel_files import Spec
+from kernelscope.fingerprint.cuda.building.on_device import built
 from kernelscope.fingerprint.torch_bits import address as address_of
 
 _BLOCK = 512  # with more, a program has so many registers that too few programs fit on the device
-_WARPS = 4
+WARPS = 4
 _WORDS_A_PROGRAM = _BLOCK  # from here on a tensor gets another program …
 _PROGRAMS_AT_MOST = 132 * 16  # … up to here; then each takes more
 _DIMENSIONS = 6
 _TILE_ROWS, _TILE_WORDS = 32, 16
-_STRIDED_NUMBERS = 3 + 2 * _DIMENSIONS
+AT_ONCE = 8  # tensors in a launch
+_FLAT_NUMBERS, _STRIDED_NUMBERS, _TRANSPOSED_NUMBERS = 1 + 3 * AT_ONCE, 3 + 2 * _DIMENSIONS, 9
 
 
 @cache
@@ -82,19 +85,18 @@ class _Engine:
     def __init__(self) -> None:
         from .kernels import bits as cuda_kernels
 
-        self.at_once = cuda_kernels.TENSORS_AT_ONCE
-        numbers = [0] * (1 + 3 * self.at_once)
+        self.at_once = AT_ONCE
+        numbers = [0] * _FLAT_NUMBERS
         # A kernel of its own for misaligned tensors: the shifting costs the others a tenth of their speed.
-        self._flat = _compiled(cuda_kernels.flat, numbers, BLOCK=_BLOCK, MISALIGNED=False)
-        self._flat_misaligned = _compiled(cuda_kernels.flat, numbers, BLOCK=_BLOCK, MISALIGNED=True)
+        self._flat = cache(lambda **how: _compiled(cuda_kernels.flat, numbers, BLOCK=_BLOCK, **how))
         self._strided = cache(lambda **how: _compiled(cuda_kernels.strided, [0] * _STRIDED_NUMBERS, **how))
-        self._transposed = cache(lambda **how: _compiled(cuda_kernels.transposed, [0] * 9, **how))
+        turned = [0] * _TRANSPOSED_NUMBERS
+        self._transposed = cache(lambda **how: _compiled(cuda_kernels.transposed, turned, **how))
 
     def flat(self, batch: list[int], programs: int, log: int, stream: int) -> None:
         misaligned = any(address % 8 for address in batch[::3])
         batch += (0, 0, programs) * (self.at_once - len(batch) // 3)
-        kernel = self._flat_misaligned if misaligned else self._flat
-        _launch(kernel, programs, stream, (log, *batch, _BLOCK, misaligned))
+        _launch(self._flat(MISALIGNED=misaligned), programs, stream, (log, *batch, _BLOCK, misaligned))
 
     def strided(self, layout: Layout, address: int, log: int, stream: int) -> bool:
         nbytes, size = layout.nbytes, layout.itemsize
@@ -102,7 +104,7 @@ class _Engine:
             return True
         if layout.is_transposed:
             paired = layout.is_paired and address % 4 == 0
-            how = {"WIDTH": size, "ROWS": _TILE_ROWS, "WORDS": _TILE_WORDS, "PAIRED": paired}
+            how = _how_transposed(size, paired)
             args = (log, address, *layout.transposed_numbers, *how.values())
             _launch(self._transposed(**how), layout.programs, stream, args)
             return True
@@ -113,10 +115,29 @@ class _Engine:
         (run, _), *outer = dims
         numbers = [n for dim in [(run // width, width), *outer] for n in dim]
         numbers += (1, 0) * (_DIMENSIONS - len(dims))
-        how = {"WIDTH": width, "DIMS": min(len(dims), 5), "NUMBER": _index_type(nbytes), "BLOCK": _BLOCK}
+        how = _how_strided(width, min(len(dims), 5), _index_type(nbytes))
         args = (log, address, nbytes, *numbers, *how.values())
         _launch(self._strided(**how), layout.programs, stream, args)
         return True
+
+
+def _how_transposed(width: int, paired: bool) -> dict[str, int]:
+    return {"WIDTH": width, "ROWS": _TILE_ROWS, "WORDS": _TILE_WORDS, "PAIRED": paired}
+
+
+def _how_strided(width: int, dims: int, number: Any) -> dict[str, Any]:
+    return {"WIDTH": width, "DIMS": dims, "NUMBER": number, "BLOCK": _BLOCK}
+
+
+def usual_kernels() -> list[Spec]:
+    """Those that most programs need in the first execution of a graph."""
+    strided = [_how_strided(width, dims, "uint32") for width in (8, 4, 2) for dims in (2, 3)]
+    transposed = [_how_transposed(2, False), _how_transposed(2, True), _how_transposed(4, False)]
+    return [
+        Spec.of("bits", "flat", _FLAT_NUMBERS, {"BLOCK": _BLOCK, "MISALIGNED": False}, WARPS),
+        *(Spec.of("bits", "strided", _STRIDED_NUMBERS, how, WARPS) for how in strided),
+        *(Spec.of("bits", "transposed", _TRANSPOSED_NUMBERS, how, WARPS) for how in transposed),
+    ]
 
 
 class Layout:
@@ -214,9 +235,22 @@ def _index_type(nbytes: int) -> Any:
     return tl.uint32 if nbytes < 1 << 31 else tl.int64
 
 
-def _compiled(kernel: Any, numbers: list[int], *, num_warps: int = _WARPS, **constants: Any) -> Any:
-    """The kernel for the current device; among the constants may be options of the compiler."""
-    return kernel.warmup(*numbers, **constants, grid=(1,), num_warps=num_warps)
+def _compiled(
+    kernel: Any,
+    numbers: list[int],
+    *,
+    num_warps: int = WARPS,
+    related: Sequence[Spec] = (),
+    **constants: Any,
+) -> Any:
+    """The kernel for the current device; among the constants may be options of the compiler.
+
+    If it has to be built first, `related` ones are built at the same time.
+    """
+    module = kernel.fn.__module__.rpartition(".")[2]
+    spec = Spec.of(module, kernel.fn.__name__, len(numbers), constants, num_warps)
+    found = built(spec, torch._C._cuda_getDevice(), related)
+    return kernel.warmup(*numbers, **constants, grid=(1,), num_warps=num_warps) if found is None else found
 
 
 @cache

@@ -17,6 +17,7 @@ import torch
 from kernelscope.fingerprint.torch_bits import quiet
 
 from . import engine as cuda
+from .building.kernel_files import Spec
 from .launcher import Prepared, prepared
 
 F32, F16, BF16, F64, E5M2, E4M3 = range(6)  # as scan_kernel has them
@@ -26,6 +27,7 @@ KINDS = {
 }  # fmt: skip
 _REAL = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
 AT_ONCE, ROW = 8, 3
+_NUMBERS = 3 + 2 * AT_ONCE  # that a launch takes
 DEVICE = "cuda"
 ROWS = 1 << 17  # handed out in turn: the host never gets as far ahead of a device
 CAPTURED_ROWS = 1 << 14  # of CUDA graphs, which keep theirs
@@ -206,11 +208,16 @@ def launch(device: int, programs: int, stream: int, args: tuple[int, ...]) -> No
     cuda._launch(_compiled(device), programs, stream, (*args, BLOCK, cuda.is_hopper(device)))
 
 
+def kernel_for(hopper: bool) -> Spec:
+    how = {"BLOCK": BLOCK, "HOPPER": hopper}
+    return Spec.of("nan_scan", "scan", _NUMBERS, how, cuda.WARPS)
+
+
 @cache
 def _compiled(device: int) -> Any:
     from kernelscope.fingerprint.cuda.kernels.nan_scan import scan
 
-    return cuda._compiled(scan, [0] * (3 + 2 * AT_ONCE), BLOCK=BLOCK, HOPPER=cuda.is_hopper(device))
+    return cuda._compiled(scan, [0] * _NUMBERS, BLOCK=BLOCK, HOPPER=cuda.is_hopper(device))
 
 
 def prepare(device: torch.device) -> str:

@@ -9,8 +9,23 @@ from typing import Any, Protocol, TypeAlias
 import torch
 
 from . import engine as cuda
+from .building.kernel_files import Spec
 from .engine import Layout
 from .launcher import Prepared, prepared
+from .planned_layouts import (
+    BOTH,
+    ENTRY,
+    FLAT,
+    FLAT_AT_ONCE,
+    FLAT_NUMBERS,
+    NUMBERS,
+    PAIRED,
+    RUNS,
+    STRIDED,
+    TENSORS_AT_ONCE,
+    TRANSPOSED_2,
+    TRANSPOSED_4,
+)
 
 # All layouts together want 80, and then too few programs fit on the device to hide how far memory is.
 _REGISTERS = {"flat": 48, "both": 72, "all": 48}
@@ -41,8 +56,6 @@ class Contiguous:
     table: Sequence[int] = ()
 
     def __init__(self, places: Sequence[int], rows: Sequence[int], layouts: Sequence[Layout]) -> None:
-        from .kernels import planned as cuda_plan_kernel
-
         self._places = tuple(places)  # among the addresses of the flush
         self._alone = [Alone(p, r, n) for p, r, n in zip(places, rows, layouts, strict=True)]
         self._programs = 0
@@ -50,7 +63,7 @@ class Contiguous:
         for row, layout in zip(rows, layouts, strict=True):
             self._programs += layout.programs
             self._numbers += (0, layout.nbytes, self._programs, row)
-        unused = cuda_plan_kernel.FLAT_AT_ONCE - len(rows)
+        unused = FLAT_AT_ONCE - len(rows)
         self._numbers += (0, 0, self._programs, 0) * unused
 
     def prepare(self, table: int, device: int) -> Prepared | None:
@@ -92,13 +105,11 @@ class Together:
         layouts: Sequence[Layout],
         swapped: Mapping[int, tuple[int, Layout]],
     ) -> None:
-        from .kernels import planned as cuda_plan_kernel
-
         self._places = tuple(places)  # among the addresses of the flush
         self._alone = [Alone(p, r, n) for p, r, n in zip(places, rows, layouts, strict=True)]
         self._alone += [Alone(p, *swapped[r]) for p, r in zip(places, rows, strict=True) if r in swapped]
         kinds = [_numbers(layout)[0] for layout in layouts]
-        self._last = _last(max([*kinds, cuda_plan_kernel.BOTH if swapped.keys() & rows else 0]))
+        self._last = _last(max([*kinds, BOTH if swapped.keys() & rows else 0]))
         self._programs = 0
         ends: list[int] = []
         entries: list[int] = []
@@ -108,16 +119,16 @@ class Together:
             if row in swapped:
                 other, view = swapped[row]
                 kind, programs, numbers = (
-                    cuda_plan_kernel.BOTH,
+                    BOTH,
                     _programs_of_both(view),
                     [*_of_both(view), other],
                 )
             entry = [kind, row, layout.nbytes, self._programs, programs, *numbers]
-            entries += entry + [0] * (cuda_plan_kernel.ENTRY - len(entry))
+            entries += entry + [0] * (ENTRY - len(entry))
             self._programs += programs
             ends.append(self._programs)
-        unused = cuda_plan_kernel.TENSORS_AT_ONCE - len(rows)
-        self.table = [*ends, *[self._programs] * unused, *entries, *[0] * (cuda_plan_kernel.ENTRY * unused)]
+        unused = TENSORS_AT_ONCE - len(rows)
+        self.table = [*ends, *[self._programs] * unused, *entries, *[0] * (ENTRY * unused)]
         self._unused = (0,) * unused
 
     def prepare(self, table: int, device: int) -> Prepared | None:
@@ -131,7 +142,7 @@ class Together:
         kernel = _kernel(device, self._last)
         run, function, metadata = kernel.run, kernel.function, kernel.packed_metadata
         programs, places = self._programs, self._places
-        rest = (*self._unused, *_how(device, self._last).values())
+        rest = (*self._unused, *_how(cuda.is_hopper(device), self._last).values())
         is_all = places == tuple(range(len(places)))
         alone = [part.bind(0, device) for part in self._alone]
 
@@ -186,8 +197,6 @@ def parts_of_flush(
 
     With each row comes the place of its tensor among those of the flush.
     """
-    from kernelscope.fingerprint.cuda.kernels.planned import FLAT_AT_ONCE, TENSORS_AT_ONCE
-
     wanted = [(place, row) for place, row in wanted if layouts[row].nbytes]
     if all(layouts[row].is_flat and row not in swapped for _, row in wanted):
         for i in range(0, len(wanted), FLAT_AT_ONCE):
@@ -224,49 +233,57 @@ def _programs_of_both(view: Layout) -> int:
 
 def _numbers(layout: Layout) -> list[int]:
     """The kind of a layout and what the kernel must know of it; nothing when it does not know that kind."""
-    from .kernels import planned as cuda_plan_kernel
-
     if layout.is_flat:
-        return [cuda_plan_kernel.FLAT]
+        return [FLAT]
     if layout.is_paired:
-        return [cuda_plan_kernel.PAIRED, *layout.transposed_numbers]
+        return [PAIRED, *layout.transposed_numbers]
     if layout.is_transposed:
-        kinds = {2: cuda_plan_kernel.TRANSPOSED_2, 4: cuda_plan_kernel.TRANSPOSED_4}
+        kinds = {2: TRANSPOSED_2, 4: TRANSPOSED_4}
         kind = kinds.get(layout.itemsize)
         return [] if kind is None else [kind, *layout.transposed_numbers]
     if layout.numbers_in_runs is not None:
-        return [cuda_plan_kernel.RUNS, *layout.numbers_in_runs]
+        return [RUNS, *layout.numbers_in_runs]
     numbers = layout.numbers_in_words
-    return [cuda_plan_kernel.STRIDED, *numbers] if numbers is not None else []
+    return [STRIDED, *numbers] if numbers is not None else []
 
 
 def _last(layout: int) -> int:
     """The last layout that a kernel for this one knows; it is compiled for few sets of layouts."""
-    from kernelscope.fingerprint.cuda.kernels.planned import BOTH, STRIDED
-
     return BOTH if layout <= BOTH else STRIDED
 
 
-def _how(device: int, last: int) -> dict[str, int]:
+def _how(hopper: bool, last: int) -> dict[str, Any]:
     how = {"BLOCK": cuda._BLOCK, "ROWS": cuda._TILE_ROWS, "WORDS": cuda._TILE_WORDS, "LAST": last}
-    return how | {"HOPPER": cuda.is_hopper(device)}
+    return how | {"HOPPER": hopper}
+
+
+def _registers(last: int) -> int:
+    return _REGISTERS["both" if last == BOTH else "all"]
+
+
+def planned_kernels(hopper: bool) -> list[Spec]:
+    """Those that all plans together need."""
+    flat = {"BLOCK": cuda._BLOCK, "HOPPER": hopper, "maxnreg": _REGISTERS["flat"]}
+    others = [_how(hopper, last) | {"maxnreg": _registers(last)} for last in (STRIDED, BOTH)]
+    return [
+        *(Spec.of("planned", "planned", NUMBERS, how, cuda.WARPS) for how in others),
+        Spec.of("planned", "planned_flat", FLAT_NUMBERS, flat, cuda.WARPS),
+    ]
 
 
 @cache
 def _kernel(device: int, last: int) -> Any:
-    from .kernels import planned as cuda_plan_kernel
+    from .kernels.planned import planned
 
-    numbers = [0] * (2 + cuda_plan_kernel.TENSORS_AT_ONCE)
-    registers = _REGISTERS["both" if last == cuda_plan_kernel.BOTH else "all"]
+    how = _how(cuda.is_hopper(device), last)
     with torch.cuda.device(device):
-        return cuda._compiled(cuda_plan_kernel.planned, numbers, **_how(device, last), maxnreg=registers)
+        return cuda._compiled(planned, [0] * NUMBERS, **how, maxnreg=_registers(last))
 
 
 @cache
 def _flat_kernel(device: int) -> Any:
-    from kernelscope.fingerprint.cuda.kernels.planned import FLAT_AT_ONCE, planned_flat
+    from kernelscope.fingerprint.cuda.kernels.planned import planned_flat
 
-    how = {"BLOCK": cuda._BLOCK, "HOPPER": cuda.is_hopper(device)}
+    how: dict[str, Any] = {"BLOCK": cuda._BLOCK, "HOPPER": cuda.is_hopper(device)}
     with torch.cuda.device(device):
-        numbers = [0] * (1 + 4 * FLAT_AT_ONCE)
-        return cuda._compiled(planned_flat, numbers, **how, maxnreg=_REGISTERS["flat"])
+        return cuda._compiled(planned_flat, [0] * FLAT_NUMBERS, **how, maxnreg=_REGISTERS["flat"])

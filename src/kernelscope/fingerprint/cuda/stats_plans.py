@@ -10,7 +10,7 @@ from . import stats as cuda_stats
 from .engine import Layout
 from .launcher import Filled, Prepared, prepared
 from .plans import Execution, Flush, Part
-from .stats_batches import AT_ONCE, UNHASHED, Batch, programs_for
+from .stats_batches import AT_ONCE, UNHASHED, Batch, group_of, programs_for
 
 # Where in an execution the kernels' first three numbers are: sums, rows of statistics, records.
 _PLACES: list[Filled] = [(0, 0, 0), (1, 3, 0), (2, 4, 0)]
@@ -67,8 +67,8 @@ class _Together:
         return len(self._places) == AT_ONCE
 
     def prepare(self, table: int, device: int) -> Prepared | None:
-        kernel, _ = cuda_stats.engine(device).flat_kernel(self.batch, False, later=True)
-        numbers = [0, 0, 0, *self.batch.numbers]
+        kernel, _ = cuda_stats.engine(device).flat_kernel(self.batch, False)
+        numbers = [0, 0, 0, *self.batch.numbers, 1]
         of_tensors = [(3 + 6 * i, place, 0) for i, place in enumerate(self._places)]
         early = cuda.is_hopper(device)
         return prepared(kernel, self.batch.programs, numbers, _PLACES, of_tensors, early=early)
@@ -95,11 +95,11 @@ class _WithGaps:
         self._row, self._record = row, record
 
     def prepare(self, table: int, device: int) -> Prepared | None:
-        found = cuda_stats.engine(device).strided_kernel(self._layout, 0, self._code, later=True)
+        found = cuda_stats.engine(device).strided_kernel(self._layout, 0, self._code)
         if found is None:
             return None
         kernel, programs, numbers, _ = found
-        given = [0, 0, 0, self._row, self._record, 0, *numbers]
+        given = [0, 0, 0, self._row, self._record, 0, *numbers, 1]
         of_tensors = [(5, self._place, 0)]
         return prepared(kernel, programs, given, _PLACES, of_tensors, early=cuda.is_hopper(device))
 
@@ -137,7 +137,7 @@ def parts_of_flush(
 
     `views` has rows of views that have the same elements as their tensors, and so the same statistics.
     """
-    together = _Together()
+    together: dict[int, _Together] = {}  # by group of dtypes
     hashed: list[tuple[int, int]] = []  # those whose bits take a launch of their own
     for place, row in enumerate(rows):
         layout, code, twin = layouts[row], codes[row], views.get(row, row)
@@ -152,11 +152,10 @@ def parts_of_flush(
         in_memory, record = layout.in_memory_order, records.of(layout.nbytes, row, twin)
         if in_memory.is_flat:
             kind = code if layout.is_flat else code + UNHASHED
-            if together.add(place, layout.nbytes, kind, row, record):
-                yield together
-                together = _Together()
+            group = group_of(code)
+            if together.setdefault(group, _Together()).add(place, layout.nbytes, kind, row, record):
+                yield together.pop(group)
         else:
             yield _WithGaps(place, in_memory, code, row, record)
-    if together.batch.tensors:
-        yield together
+    yield from together.values()
     yield from cuda_plans.parts_of_flush(hashed, layouts, {})

@@ -9,16 +9,24 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from kernelscope.fingerprint.cuda.planned_layouts import (
+    BOTH,
+    ENTRY,
+    FLAT,
+    FLAT_AT_ONCE,
+    PAIRED,
+    RUNS,
+    TENSORS_AT_ONCE,
+    TRANSPOSED_2,
+    TRANSPOSED_4,
+)
+
 from .sums import both_sums, flat_sum, paired_sum, runs_sum, strided_sum, tail, transposed_sum
 from .words import wait_for_the_one_before
 
-TENSORS_AT_ONCE = 4
-FLAT, BOTH, PAIRED, TRANSPOSED_2, TRANSPOSED_4, RUNS, STRIDED = range(7)
 # A table: the programs up to which each tensor goes, then an entry for each.
-ENTRY = 16  # layout, row in the log, bytes, first program, programs, and up to ten numbers of its layout
 TABLE = TENSORS_AT_ONCE + TENSORS_AT_ONCE * ENTRY
 
-FLAT_AT_ONCE = 8
 _FLAT_NUMBERS = ["log", *(f"{what}{i}" for i in range(FLAT_AT_ONCE) for what in "pner")]
 _NUMBERS = ["table", "log", *(f"p{i}" for i in range(TENSORS_AT_ONCE))]
 _ENTRY = tl.constexpr(ENTRY)

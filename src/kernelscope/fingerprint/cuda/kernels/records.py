@@ -38,22 +38,20 @@ def _write(row, found):  # type: ignore[no-untyped-def]
     tl.store(row + 8, zeros)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def publish(  # type: ignore[no-untyped-def]
-    row, scratch, which, first, local, programs, found, LATER: tl.constexpr
-):
+@triton.jit
+def publish(row, scratch, which, first, local, programs, found, later):  # type: ignore[no-untyped-def]
     """Leave the record of program `local` behind number `first`.
 
-    The last of a tensor's programs merges them all, unless they are merged LATER.
+    The last of a tensor's programs merges them all, unless they are merged later.
     """
-    if programs == 1 and not LATER:
+    if (programs == 1) & (later == 0):
         _write(row, found)
     else:
         records = scratch.to(tl.pointer_type(tl.float64)) + _COUNTERS
         mine = _place(records, first + local)
         for i in tl.static_range(_RECORD):
             tl.store(mine + i * _GROUP, found[i])
-        if not LATER:
+        if later == 0:
             tl.debug_barrier()  # every thread's stores come before the counter
             counter = scratch.to(tl.pointer_type(tl.int64)) + which
             if tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu") == programs - 1:
@@ -66,7 +64,7 @@ def publish(  # type: ignore[no-untyped-def]
 def merge(
     table: tl.int64, rows: tl.int64, scratch: tl.int64, ROW: tl.constexpr, HOPPER: tl.constexpr
 ) -> None:
-    """What was left for LATER. The table has of each tensor its first record, how many, and its rows:
+    """What was left for later. The table has of each tensor its first record, how many, and its rows:
 
     its own, and that of a view with the same elements, or its own once more.
     """

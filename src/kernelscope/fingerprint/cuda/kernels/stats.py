@@ -29,9 +29,9 @@ _KINDS = tl.constexpr(43)  # dtype codes are smaller
 
 _UNHASHED = tl.constexpr(UNHASHED)
 _PLACES = ["sums", "rows", "scratch"]
-_FLAT_NUMBERS = _PLACES + [f"{what}{i}" for i in range(AT_ONCE) for what in "pnekrf"]
+_FLAT_NUMBERS = _PLACES + [f"{what}{i}" for i in range(AT_ONCE) for what in "pnekrf"] + ["later"]
 _STRIDED_NUMBERS = [*_PLACES, "row", "record", "base", "nbytes"]
-_STRIDED_NUMBERS += [f"{what}{i}" for i in range(6) for what in ("size", "stride")]
+_STRIDED_NUMBERS += [*(f"{what}{i}" for i in range(6) for what in ("size", "stride")), "later"]
 
 
 @triton.constexpr_function  # type: ignore[untyped-decorator]
@@ -215,13 +215,14 @@ def flat(
     p5: tl.int64, n5: tl.int64, e5: tl.int64, k5: tl.int64, r5: tl.int64, f5: tl.int64,
     p6: tl.int64, n6: tl.int64, e6: tl.int64, k6: tl.int64, r6: tl.int64, f6: tl.int64,
     p7: tl.int64, n7: tl.int64, e7: tl.int64, k7: tl.int64, r7: tl.int64, f7: tl.int64,
+    later: tl.int64,
     KINDS: tl.constexpr, MISALIGNED: tl.constexpr, BLOCK: tl.constexpr, ROW: tl.constexpr,
-    HOPPER: tl.constexpr, LATER: tl.constexpr,
+    HOPPER: tl.constexpr,
 ) -> None:  # fmt: skip
     """Up to eight tensors of n bytes and dtype code k that lie together at addresses p.
 
     Each has the programs below e, row r, and records from number f on. KINDS has a bit for every dtype code
-    among them. LATER, the records are merged by another kernel.
+    among them. Unless `later` is 0, the records are merged by another kernel.
     """
     program = tl.program_id(0).to(tl.int64)
     address, nbytes, first, end, kind, row, record, which = p0, n0, e0 * 0, e0, k0, r0, f0, 0
@@ -251,7 +252,7 @@ def flat(
                     tl.int64, lanes_for(code, BLOCK), True, HOPPER,
                 )  # fmt: skip
     its_row = rows.to(tl.pointer_type(tl.float64)) + row * ROW
-    publish(its_row, scratch, which, record, program - first, end - first, found, LATER)
+    publish(its_row, scratch, which, record, program - first, end - first, found, later)
     if kind < _UNHASHED:
         entry = sums.to(tl.pointer_type(tl.int64)) + row
         tl.atomic_add(entry, hashed.to(tl.int64, bitcast=True), sem="relaxed")
@@ -263,9 +264,9 @@ def strided(
     base: tl.int64, nbytes: tl.int64,
     size0: tl.int64, stride0: tl.int64, size1: tl.int64, stride1: tl.int64,
     size2: tl.int64, stride2: tl.int64, size3: tl.int64, stride3: tl.int64,
-    size4: tl.int64, stride4: tl.int64, size5: tl.int64, stride5: tl.int64,
+    size4: tl.int64, stride4: tl.int64, size5: tl.int64, stride5: tl.int64, later: tl.int64,
     KIND: tl.constexpr, WIDTH: tl.constexpr, DIMS: tl.constexpr, NUMBER: tl.constexpr, BLOCK: tl.constexpr,
-    ROW: tl.constexpr, HOPPER: tl.constexpr, LATER: tl.constexpr,
+    ROW: tl.constexpr, HOPPER: tl.constexpr,
 ) -> None:  # fmt: skip
     """The statistics of one tensor with gaps, described as for the kernel of that name that hashes."""
     program = tl.program_id(0).to(tl.int64)
@@ -277,4 +278,4 @@ def strided(
         False, HOPPER,
     )  # fmt: skip
     its_row = rows.to(tl.pointer_type(tl.float64)) + row * ROW
-    publish(its_row, scratch, 0, record, program, programs, found, LATER)
+    publish(its_row, scratch, 0, record, program, programs, found, later)
