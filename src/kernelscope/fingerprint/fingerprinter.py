@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from . import definition, torch_bits, torch_stats
 from .cpu import bits as cpu_bits
 from .cpu import stats as cpu_stats
-from .cuda import ahead as cuda_ahead
+from .cuda import ahead
 from .cuda import engine as cuda
 from .cuda import stats as cuda_stats
 from .definition import MASK64
@@ -64,12 +64,11 @@ class Fingerprinter:
         if level not in get_args(Level):
             raise ValueError(f"unknown level {level!r}; use one of {', '.join(map(repr, get_args(Level)))}")
         self.kinds: tuple[Kind, ...] = tuple(kinds)
-        self._bits = "bits" in self.kinds
-        self._norm = "norm" in self.kinds
+        self._bits, self._norm = "bits" in self.kinds, "norm" in self.kinds
         self.has_stats = level == "stats"
         self.takes_stats = self._norm or self.has_stats
-        cuda_ahead.start("stats" if self.takes_stats else "hash")
-        # May compile the engine, once on a machine, so that the first launch need not.
+        # Engines are compiled once on a machine, and now, so that the first launch need not wait for it.
+        ahead.start("stats" if self.takes_stats else "hash")
         self.slow_because = self._why_slow()  # values of CPU tensors; empty when they are not slow
         self._callables = {i: kind for i, kind in enumerate(self.kinds) if not isinstance(kind, str)}
         self.fallback_count = 0  # tensors that only the torch engine could fingerprint

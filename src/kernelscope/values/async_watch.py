@@ -18,6 +18,7 @@ import torch
 
 from kernelscope.events import Call, Finding, Site, TensorSpec
 from kernelscope.fingerprint import fingerprint
+from kernelscope.fingerprint.cuda import ahead as cuda_ahead
 from kernelscope.fingerprint.cuda import nan_scan as scan
 from kernelscope.fingerprint.cuda.launcher import Prepared, quick
 from kernelscope.fingerprint.stats import Stats
@@ -70,6 +71,7 @@ class AsyncWatch:
         self._captured: list[tuple[torch.device, _Looked]] = []
         self._left: dict[int, Slots] = {}  # by call of a graph that is not planned yet: its outputs, numbered
         self._slots = 0
+        cuda_ahead.start("watch")
 
     # -- launches --------------------------------------------------------------------------------------
 

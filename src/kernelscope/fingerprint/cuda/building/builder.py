@@ -27,7 +27,9 @@ def main() -> None:
 
     specs = [Spec.from_json(each) for each in job["specs"]]
     folder = Path(job["folder"])
-    with (folder / "building.lock").open("w") as lock:  # of several processes that want the same, one builds
+    with (folder / "building.lock").open(
+        "w", encoding="utf-8"
+    ) as lock:  # of several processes that want the same, one builds
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
