@@ -52,6 +52,36 @@ def rmsprop_one_by_one() -> Any:
 
 
 @program
+def gradients_by_torch_func() -> Any:
+    """A traced graph of torch.func switches hooks on saved tensors off, and on again at its end."""
+    per_row = torch.compile(
+        torch.func.vmap(torch.func.grad(lambda w, x: (x @ w).tanh().sum()), (None, 0)), backend=BACKEND
+    )
+    made = per_row(torch.ones(4, 3), torch.ones(2, 4))
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t * 2, lambda t: t):
+        x = torch.ones(3, requires_grad=True)
+        x.square().sum().backward()
+    return made, x.grad
+
+
+@program
+def hooks_on_saved_tensors() -> Any:
+    """Ours are not counted, and the program's are back in force."""
+    seen: list[torch.Size] = []
+
+    def pack(saved: torch.Tensor) -> torch.Tensor:
+        seen.append(saved.shape)
+        return saved
+
+    fn = torch.compile(lambda x: (x.sin() * x).sum(), backend=BACKEND)
+    x = torch.ones(3, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        fn(x).backward()
+        (x * x).sum().backward()
+    return x.grad, len(seen)
+
+
+@program
 def gradients_written() -> Any:
     weight = torch.ones(3, requires_grad=True)
     weight.grad = torch.full((3,), 2.0)

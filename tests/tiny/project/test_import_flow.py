@@ -64,6 +64,7 @@ PRIVATE_TORCH = {
     "gcu/lowering/pointwise.py": "torch's rules of type promotion",
     "reduction/capture.py": "real tensors while Dynamo traces",
     "reduction/single_node_search.py": "compiles graphs that are made of fake tensors",
+    "shadowing/autograd_state.py": "hooks on saved tensors and levels of torch.func",
     "shadowing/generator_state.py": "whether a functorch transform is running",
     "shadowing/reference/evaluate.py": "evaluates graphs without modes",
     "shadowing/reference/node_kinds.py": "Inductor's own operators",

@@ -16,8 +16,8 @@ from torch.utils._pytree import tree_leaves
 
 from kernelscope.determinism.state import torch_generators
 from kernelscope.probes.bus import BUS
+from kernelscope.shadowing.autograd_state import own_autograd_state
 from kernelscope.shadowing.generator_state import untouched_random_numbers
-from kernelscope.shadowing.saved_tensors import without_saved_tensor_hooks
 
 from .copies import Copied, Snapshot
 from .operator_modes import Noisy, Notes, Wide
@@ -146,7 +146,7 @@ def alone() -> Iterator[None]:
     """Not recorded, and without modes and hooks of the program; autocast and gradients as they are."""
     with (
         BUS.mute(),
-        without_saved_tensor_hooks(),
+        own_autograd_state(),
         torch.utils._python_dispatch._disable_current_modes(),
         warnings.catch_warnings(),
     ):

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -66,6 +67,8 @@ class Notes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.is_refused = False  # a write to it
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if _is_traced(types, args, kwargs):
+            return func(*args, **(kwargs or {}))
         if self.protected and _writes(func):
             written = [t for t in _tensors((args, kwargs)) if t.layout == torch.strided]
             if any(t.untyped_storage().data_ptr() in self.protected for t in written):
@@ -94,6 +97,8 @@ class Noisy(Notes):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = super().__torch_dispatch__(func, types, args, kwargs)
+        if _is_traced(types, args, kwargs):
+            return result
         is_exact = _is_exact(func) or _is_view(func)
         if not is_exact and any(True for _ in _tensors(args)):
             for made in _tensors(result):
@@ -120,6 +125,8 @@ class Wide(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if _is_traced(types, args, kwargs):
+            return func(*args, **kwargs)
         dtype = self._result_dtype(args, kwargs)
         result = self._run(func, args, kwargs)
         if self._generator is not None and not _writes(func) and (reach := _reach(func, args, result)):
@@ -194,6 +201,16 @@ class Wide(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 kind, dtype = tensor.dim() > 0, self.dtype_of(tensor)
                 found[kind] = torch.promote_types(found[kind], dtype) if kind in found else dtype
         return found.get(True, found.get(False))
+
+
+def _is_traced(types: Any, args: Any, kwargs: Any) -> bool:
+    """Tensors without values: an operator such as flex_attention traces its functions while it runs."""
+    if any(issubclass(each, FakeTensor) for each in types):
+        return True
+    device = (kwargs or {}).get("device")
+    if device is not None and torch.device(device).type == "meta":
+        return True
+    return any(tensor.is_meta for tensor in _tensors((args, kwargs)))
 
 
 def _wide_part(part: Any) -> Any:

@@ -12,12 +12,12 @@ from torch.fx import GraphModule
 from torch.utils._pytree import tree_flatten
 
 from kernelscope.probes.compiler_steps.fx_stages import Traced
+from kernelscope.shadowing.autograd_state import own_autograd_state
 from kernelscope.shadowing.checks.judge import Verdict, judge
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
 from kernelscope.shadowing.reference.rounding import eps_of
 from kernelscope.shadowing.regions.copies import Snapshot
 from kernelscope.shadowing.regions.operator_modes import Notes, Wide
-from kernelscope.shadowing.saved_tensors import without_saved_tensor_hooks
 
 from .difference import Compared, Difference
 
@@ -67,7 +67,7 @@ def run_traced(
     depth = functorch.get_dynamic_layer_stack_depth()
     with ExitStack() as stack:
         stack.enter_context(_seeded(devices))
-        stack.enter_context(without_saved_tensor_hooks())
+        stack.enter_context(own_autograd_state())
         stack.enter_context(torch.set_grad_enabled(traced.has_grad))
         for device, dtype in traced.autocast:
             stack.enter_context(torch.autocast(device, dtype=dtype))

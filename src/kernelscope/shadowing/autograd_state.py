@@ -1,0 +1,36 @@
+"""What the program has set in autograd and torch.func, kept from work of our own, and the other way round.
+
+`torch.utils.checkpoint` counts what is saved: one tensor more, and the program fails. A traced graph with
+torch.func switches such hooks off and enters levels: left in the middle by an error, they would stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+
+@contextmanager
+def own_autograd_state() -> Iterator[None]:
+    """Without the program's hooks on saved tensors; hooks and levels of torch.func are then as they were."""
+    autograd, functorch = torch._C._autograd, torch._C._functorch
+    hooks: list[Any] = []
+    while (top := autograd._top_saved_tensors_default_hooks(True)) is not None:
+        hooks.append(top)
+        autograd._pop_saved_tensors_default_hooks()
+    disabled = autograd._saved_tensors_hooks_get_disabled_error_message()
+    depth = functorch.get_dynamic_layer_stack_depth()
+    try:
+        yield
+    finally:
+        if functorch.get_dynamic_layer_stack_depth() > depth:
+            functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+        if disabled is None:
+            autograd._saved_tensors_hooks_enable()
+        else:
+            autograd._saved_tensors_hooks_disable(disabled)
+        for pack, unpack in reversed(hooks):
+            autograd._push_saved_tensors_default_hooks(pack, unpack)
