@@ -10,7 +10,7 @@ import math
 import re
 from dataclasses import dataclass, field, replace
 from struct import Struct
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 Kind = str  # "triton", "cpp", "extern", "op", "gcu"; backends may add theirs
 Producer = str  # "inductor", "user", "eager", "gcu", "replay"
@@ -155,18 +155,51 @@ class SteadySite:
 
     site: Site
     uninitialised: tuple[int, ...]
-    # Where its fingerprints are, counted from the first of its graph call; None where they are not planned.
+    # Where its fingerprints are, counted from the first of its graph call or replay; None where that is not
+    # known in advance.
     pre: dict[int, int] | None = None
     post: dict[int, int] | None = None
-    storages: tuple[int, ...] = ()  # numbered within the graph call
+    storages: tuple[int, ...] = ()  # numbered within the graph call or replay
     epochs: tuple[int, ...] = ()
     offsets: tuple[int, ...] = ()
+    # Only of launches inside a CUDA graph:
+    poison: dict[int, int] | None = None
+    scalars: tuple[Any, ...] = ()
+    phase: Phase = "other"
+
+    @property
+    def has_layout(self) -> bool:
+        """Whether it knows more of a call than the call's graph call does."""
+        return self.pre is not None or bool(self.storages or self.scalars)
 
 
 # A launch in few words: the number of its steady site, its graph call, when. Bytes, because a million objects
 # that Python's garbage collector had to look at would slow the program down.
 CompactCall = bytes
 COMPACT_CALL = Struct("<qqq")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CapturedGraph:
+    """The launches of a CUDA graph that a recording wants: each replay makes one call of each."""
+
+    launches: tuple[SteadySite, ...]
+    numbers: tuple[int, ...]  # of these steady sites
+    slots: int  # of fingerprints that one replay leaves
+
+
+class Replay(NamedTuple):
+    """One replay of a CUDA graph. It stands for all of its calls until the run is read."""
+
+    graph: CapturedGraph
+    graph_call: int
+    step: int
+    number: int  # among the replays of this graph, counted from 0
+    thread: int
+    stream: int
+    start_ns: int
+    first: int  # slot of its first fingerprint; -1 when it has none
+    fingerprinter: Any
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -170,11 +170,9 @@ class _ListedRecording(Recording):
         super().mark(kind, text)
         self._listing.mark(kind, text)
 
-    def replayed(
-        self, capture: Capture, epochs: Sequence[tuple[int, ...]], stream: int, graph_call: int
-    ) -> None:
+    def replayed(self, capture: Capture, stream: int, graph_call: int) -> None:
         count = len(self.run.records_of_calls)
-        super().replayed(capture, epochs, stream, graph_call)
+        super().replayed(capture, stream, graph_call)
         for call in self.run.records_of_calls[count:]:
             call.depth = self._listing.depth + 1
 

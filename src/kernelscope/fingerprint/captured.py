@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 
 import torch
@@ -10,7 +11,7 @@ from kernelscope.fingerprint.cuda.stats_batches import words_of_records
 
 from .chunks import during_captures
 from .fingerprinter import Fingerprinter, Slot, numel
-from .log import CHUNK_ROWS, SCRATCH_WORDS, DeviceLog
+from .log import CHUNK_ROWS, SCRATCH_WORDS, DeviceLog, pieces
 from .stats import ROW_LENGTH
 from .torch_bits import missing_memory, quiet, salt
 
@@ -70,12 +71,14 @@ class CapturedRows:
                 if rows is not None:
                     rows.record_stream(torch.cuda.current_stream(self.device))
 
-    def copy_to(self, log: DeviceLog, first: int, row: int, count: int) -> None:
-        """Enqueue a copy of neighbouring rows into the log, from its row `first` on."""
-        log.sum_entry(first, count).copy_(self._sums.narrow(0, row, count))
-        if self._stats is not None:
-            source = self._stats.narrow(0, row * ROW_LENGTH, count * ROW_LENGTH)
-            log.stats_entry(first, count).copy_(source)
+    def copy_to(self, log: DeviceLog, first: int, count: int) -> None:
+        """Enqueue a copy of the first rows into the log, from its row `first` on."""
+        for piece in pieces(range(first, first + count)):
+            row, length = piece.start - first, len(piece)
+            log.sum_entry(piece.start, length).copy_(self._sums.narrow(0, row, length), non_blocking=True)
+            if self._stats is not None:
+                source = self._stats.narrow(0, row * ROW_LENGTH, length * ROW_LENGTH)
+                log.stats_entry(piece.start, length).copy_(source, non_blocking=True)
 
 
 class CapturedFingerprints:
@@ -87,9 +90,14 @@ class CapturedFingerprints:
         self._number, self._log = fingerprinter.log_of(device)
         with quiet():
             self.rows = CapturedRows(self._log, stats=fingerprinter.takes_stats)
-        self._salts: list[int] = []
-        self._numels: list[int] = []
+        self._salts = array("Q")
+        self._numels = array("q")
         self._dtypes: list[torch.dtype] = []
+
+    @property
+    def count(self) -> int:
+        """Rows that a replay writes."""
+        return len(self._salts)
 
     def begin(self) -> None:
         """First thing in the capture: each replay starts from zero."""
@@ -109,28 +117,28 @@ class CapturedFingerprints:
                 raise CannotCapture(f"a tensor is on {tensor.device}, the CUDA graph on {self._log.device}")
             if (reason := missing_memory(tensor)) is not None:
                 raise CannotCapture(reason)
-        self._salts += [salt(t.dtype, t.nbytes) for t in tensors]
+        self._salts.extend([salt(t.dtype, t.nbytes) for t in tensors])
         self._dtypes += [t.dtype for t in tensors]
-        self._numels += [numel(t) for t in tensors] if self.fingerprinter.takes_stats else ()
+        if self.fingerprinter.takes_stats:
+            self._numels.extend([numel(t) for t in tensors])
         with during_captures():  # a kernel that is met for the first time is loaded
             self.fingerprinter.enqueue(self.rows, first, tensors)
         return list(range(first, len(self._salts)))
 
-    def replayed(self) -> list[Slot]:
-        """Enqueue a copy of what this replay is going to leave; by row, the slots where it will be."""
-        stream = torch._C._cuda_getCurrentRawStream(self._log.device.index)
-        slots: list[Slot] = []
+    def replayed(self) -> Slot:
+        """Enqueue a copy of what this replay is going to leave; the slot of its first row."""
+        if not self._salts:
+            return self.fingerprinter.slot(self._number, 0)
+        device = self._log.device
+        stream = torch._C._cuda_getCurrentRawStream(device.index) if device.type == "cuda" else None
+        first = self.fingerprinter.reserve_on_device(self._log, self._salts, stream, self._numels)
         with quiet():
-            self.rows.written_on(stream)
-        for row in range(0, len(self._salts), CHUNK_ROWS):
-            salts = self._salts[row : row + CHUNK_ROWS]
-            numels = self._numels[row : row + CHUNK_ROWS]
-            first = self.fingerprinter.reserve_on_device(self._log, salts, stream, numels)
-            with quiet():
-                self.rows.copy_to(self._log, first, row, len(salts))
-            self.fingerprinter.enqueued(self._log, first)
-            slots += range(slot := self.fingerprinter.slot(self._number, first), slot + len(salts))
+            if stream is not None:
+                self.rows.written_on(stream)
+            self.rows.copy_to(self._log, first, len(self._salts))
+        self.fingerprinter.enqueued(self._log, first, len(self._salts))
+        slot = self.fingerprinter.slot(self._number, first)
         if self.fingerprinter.kinds != ("bits",):
-            for slot, dtype in zip(slots, self._dtypes, strict=True):
-                self.fingerprinter.note_replayed(slot, dtype)
-        return slots
+            for row, dtype in enumerate(self._dtypes):
+                self.fingerprinter.note_replayed(slot + row, dtype)
+        return slot

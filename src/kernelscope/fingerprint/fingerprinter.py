@@ -161,10 +161,10 @@ class Fingerprinter:
                         if self.takes_stats and torch_stats.has_numbers(tensor.dtype):
                             torch_stats.stats_into(tensor, log.stats_entry(row))
 
-    def enqueued(self, log: DeviceLog, first: int) -> None:
-        """Note that everything that writes into this row and its neighbours is enqueued."""
+    def enqueued(self, log: DeviceLog, first: int, rows: int = 1) -> None:
+        """Note that everything that writes into these rows, which were reserved together, is enqueued."""
         with self._lock:
-            log.written(first)
+            log.written(first, rows)
 
     def _take_on_host(self, tensor: torch.Tensor) -> Slot:
         if self.takes_stats:
@@ -254,7 +254,7 @@ class Fingerprinter:
                 log.drain(stream)
             row = log.reserve(salts, numels)
             if stream is not None:
-                log.let_stream_write(row, stream)
+                log.let_stream_write(row, len(salts), stream)
             return row
 
     def ready(self, number: int) -> Slot:

@@ -76,26 +76,34 @@ class DeviceLog:
         self._next_drain = 0.0
 
     def reserve(self, salts: Sequence[int], numels: Sequence[int] = ()) -> int:
-        """Room for as many neighbouring rows, which begin as zero; `numels` are for statistics."""
-        if len(salts) > self.rows_at_once:
-            raise ValueError(f"{len(salts)} rows of a log at once; it has room for {self.rows_at_once}")
+        """Room for as many neighbouring rows, which begin as zero; `numels` are for statistics.
+
+        More than `rows_at_once` lie in several pieces of memory, see `pieces`.
+        """
         left = -self.rows % CHUNK_ROWS
         if left < len(salts):
-            if left:
-                self._skip(left)
-            self._sums.append(self._new_chunk(CHUNK_ROWS, torch.int64))
-            if self._stats is not None:
-                self._stats.append(self._new_chunk(CHUNK_ROWS * ROW_LENGTH, torch.float64))
-            self._salts.append(array("Q"))
-            self._numels.append(array("q"))
-        row = self.rows
-        self._salts[-1].extend(salts)
-        self._numels[-1].extend(numels)
-        self.rows += len(salts)
+            self._skip(left)
+        first = self.rows
+        for start in range(0, len(salts), CHUNK_ROWS):
+            if not self.rows % CHUNK_ROWS:
+                self._add_chunk()
+            some = salts[start : start + CHUNK_ROWS]
+            self._salts[-1].extend(some)
+            self._numels[-1].extend(numels[start : start + CHUNK_ROWS])
+            self.rows += len(some)
         self._unfinished += 1
-        return row
+        return first
+
+    def _add_chunk(self) -> None:
+        self._sums.append(self._new_chunk(CHUNK_ROWS, torch.int64))
+        if self._stats is not None:
+            self._stats.append(self._new_chunk(CHUNK_ROWS * ROW_LENGTH, torch.float64))
+        self._salts.append(array("Q"))
+        self._numels.append(array("q"))
 
     def _skip(self, rows: int) -> None:
+        if not rows:
+            return
         self._salts[-1].extend([0] * rows)
         if self._stats is not None:
             self._numels[-1].extend([NO_NUMBERS] * rows)
@@ -174,10 +182,14 @@ class DeviceLog:
                 found = self._scratch[stream] = self.zeros(max(words, SCRATCH_WORDS), torch.float64)
         return found.data_ptr()
 
-    def let_stream_write(self, row: int, stream: int) -> None:
-        """Another stream than the one that cleared the chunk waits for that first (the host does not)."""
-        chunks = self._sums if self._stats is None else [*self._sums, *self._stats]
-        for chunk in chunks[row // CHUNK_ROWS :: len(self._sums)]:
+    def _chunks_of(self, row: int, count: int) -> list[Chunk]:
+        """The pieces that so many neighbouring rows lie in."""
+        first, end = row // CHUNK_ROWS, (row + count - 1) // CHUNK_ROWS + 1
+        return self._sums[first:end] + ([] if self._stats is None else self._stats[first:end])
+
+    def let_stream_write(self, row: int, count: int, stream: int) -> None:
+        """Another stream than the one that cleared the chunks waits for that first (the host does not)."""
+        for chunk in self._chunks_of(row, count):
             if stream not in chunk.streams:
                 if chunk.cleared is None:
                     chunk.cleared = torch.cuda.current_stream(self.device).record_event()
@@ -196,12 +208,11 @@ class DeviceLog:
         values = self._stats[row // CHUNK_ROWS].values
         return values.narrow(0, row % CHUNK_ROWS * ROW_LENGTH, count * ROW_LENGTH)
 
-    def written(self, row: int) -> None:
-        """Note that the values of this row and its neighbours are on their way."""
+    def written(self, row: int, count: int = 1) -> None:
+        """Note that the values of so many rows that were reserved together are on their way."""
         self._unfinished -= 1
-        self._sums[row // CHUNK_ROWS].writes += 1
-        if self._stats is not None:
-            self._stats[row // CHUNK_ROWS].writes += 1
+        for chunk in self._chunks_of(row, count):
+            chunk.writes += 1
 
     def bits(self, row: int) -> int:
         return mix(self._sum(row) & MASK64 ^ self._salts[row // CHUNK_ROWS][row % CHUNK_ROWS])

@@ -196,15 +196,16 @@ class FanOut:
 
     def replayed(self, capture: Capture) -> None:
         """A CUDA graph was replayed: each launch of its capture has been enqueued once more."""
-        stream = torch.cuda.current_stream().cuda_stream
-        epochs = []
-        for template in capture.templates:
-            epochs.append(tuple([storage.epoch for storage in template.storages]))
-            for storage in template.written:
-                storage.epoch += 1
+        stream = torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice())
+        if capture.written is None:
+            written = {storage.id for template in capture.templates for storage in template.written}
+            capture.written = self.storages.lasting(written)
+        for storage in capture.written:
+            storage.epoch += 1
+        self.here.opaque += 1  # what a graph call has read before it is read again
         for listener in self.listeners:
             try:
-                listener.replayed(capture, epochs, stream, self.here.graph_call)
+                listener.replayed(capture, stream, self.here.graph_call)
             except Exception:
                 listener.finding(own_fault("recording the replay of a CUDA graph"))
         capture.replays += 1

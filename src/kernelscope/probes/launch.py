@@ -93,7 +93,9 @@ class Launch:
 class Template:
     """A launch seen while a CUDA graph was being captured: it executes at each replay."""
 
-    __slots__ = ("calls", "offsets", "phase", "scalars", "site", "storages", "uninitialised", "written")
+    __slots__ = (
+        "calls", "epochs", "offsets", "phase", "scalars", "site", "storages", "uninitialised", "written",
+    )  # fmt: skip
 
     def __init__(self, launch: Launch) -> None:
         point, flat = launch.point, launch.flat
@@ -104,7 +106,9 @@ class Template:
         self.uninitialised = launch.uninitialised
         self.storages = launch.storages
         self.written = [launch.storages[position] for _, position in point.outputs]
-        self.written += launch.storages[len(point.tensors) :]
+        made = launch.storages[len(point.tensors) :]
+        self.written += made
+        self.epochs = launch.epochs + tuple(storage.epoch - 1 for storage in made)
         self.offsets = launch.offsets + tuple(int(t.storage_offset()) for t in launch.returned)
 
 
@@ -115,6 +119,7 @@ class Capture:
         self.templates: list[Template] = []
         self.kept: dict[Any, Any] = {}  # by listener: a Kept
         self.left: list[Any] = []  # memory of listeners that have closed
+        self.written: list[Storage] | None = None  # memory that a replay writes to, and that outlives it
         self.replays = 0
 
     def leave(self, listener: object) -> None:

@@ -76,10 +76,8 @@ class Listener:
         """A CUDA graph is about to be captured."""
         return None
 
-    def replayed(
-        self, capture: Capture, epochs: Sequence[tuple[int, ...]], stream: int, graph_call: int
-    ) -> None:
-        """Each launch of a CUDA graph has been enqueued once more; `epochs` are what each found."""
+    def replayed(self, capture: Capture, stream: int, graph_call: int) -> None:
+        """Each launch of a CUDA graph has been enqueued once more."""
 
     def graph_call(self, graph_call: GraphCall, inputs: Sequence[Any]) -> None: ...
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from threading import Lock
 from typing import Any
 
@@ -68,6 +68,11 @@ class Storages:
             del self._known[key]
             _Memory._free_weak_ref(key)
         self._sweep_at = max(_SWEEP_AT_LEAST, 2 * len(self._known))
+
+    def lasting(self, ids: Container[int]) -> list[Storage]:
+        """Those of these storages whose memory is still there."""
+        with self._lock:
+            return [s for key, s in self._known.items() if s.id in ids and not _Memory._expired(key)]
 
     def clear(self) -> None:
         with self._lock:

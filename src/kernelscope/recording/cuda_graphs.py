@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from kernelscope.events import Call, Finding
+from kernelscope.events import CapturedGraph, Finding, Kernel, SteadySite
 from kernelscope.fingerprint.captured import CannotCapture, CapturedFingerprints
 from kernelscope.fingerprint.fingerprinter import Fingerprinter
+from kernelscope.probes.bus import BUS
 from kernelscope.probes.cuda_graphs.captured_graphs import capturing_device
-from kernelscope.probes.launch import Launch, Template
+from kernelscope.probes.launch import Capture, Launch
 from kernelscope.probes.listener import Kept
 
 from .launch_values import LaunchValues, Slots
@@ -48,14 +47,6 @@ class CapturedCall:
                 self.post = self._kept.values.after(launch, self.pre)
             except CannotCapture as why:
                 self._kept.cannot(str(why))
-
-    def put_into(self, call: Call, slots: Sequence[int]) -> None:
-        """`slots` has for each row of the graph where this replay's fingerprint went."""
-        call.fingerprinter = self._kept.fingerprints.fingerprinter
-        call.pre, call.post, call.poison = (
-            None if rows is None else {i: slots[row] for i, row in rows.items()}
-            for rows in (self.pre, self.post, self.poison)
-        )
 
 
 class CapturedValues:
@@ -98,33 +89,34 @@ def prepare_capture(
     return CapturedValues(CapturedFingerprints(fingerprinter, capturing_device()), verify, cannot)
 
 
-def replayed_call(
-    template: Template,
-    epochs: tuple[int, ...],
-    key: int,
-    graph_call: int,
-    step: int,
-    replay: int,
-    stream: int,
-) -> Call:
-    """The call of one launch of a CUDA graph at one replay."""
-    return Call(
-        key,
-        template.site,
-        graph_call,
-        step,
-        replay,
-        threading.get_ident(),
-        stream,
-        template.phase,
-        time.monotonic_ns(),
-        scalars=template.scalars,
-        storages=tuple([s.id for s in template.storages]),
-        epochs=epochs,
-        offsets=template.offsets,
-        uninitialised=template.uninitialised,
-        key=key,
-    )
+def captured_graph(capture: Capture, listener: object, wants: Callable[[Kernel], bool]) -> CapturedGraph:
+    """What is the same at each replay, as far as this recording wants it."""
+    launches = []
+    storages: dict[int, int] = {}
+    for template in capture.templates:
+        if not wants(template.site.kernel):
+            continue
+        own = template.calls.get(listener)
+        pre, post, poison = (
+            (own.pre, own.post, own.poison) if isinstance(own, CapturedCall) else (None, None, None)
+        )
+        launches.append(
+            SteadySite(
+                template.site,
+                template.uninitialised,
+                pre,
+                post,
+                tuple(storages.setdefault(s.id, len(storages)) for s in template.storages),
+                template.epochs,
+                template.offsets,
+                poison=poison,
+                scalars=template.scalars,
+                phase=template.phase,
+            )
+        )
+    kept = capture.kept.get(listener)
+    rows = kept.fingerprints.count if isinstance(kept, CapturedValues) else 0
+    return CapturedGraph(tuple(launches), tuple(map(BUS.number, launches)), rows)
 
 
 def not_in_graph(why: str) -> Finding:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Sequence
+import time
+import weakref
 from pathlib import Path
 
 from kernelscope.config import Config
-from kernelscope.events import Call, Finding
+from kernelscope.events import Call, CapturedGraph, Finding, Replay
 from kernelscope.fingerprint.fingerprinter import Fingerprinter
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.describe import plain
@@ -22,9 +23,9 @@ from .cuda_graphs import (
     CapturedCall,
     CapturedValues,
     LateCapture,
+    captured_graph,
     not_in_graph,
     prepare_capture,
-    replayed_call,
 )
 from .kernel_choice import KernelChoice
 from .launch_values import LaunchValues, readable_returns
@@ -71,6 +72,7 @@ class LaunchRecorder(Listener):
         self._is_paused = config.steps is not None and config.steps[0] > 0
         self._opened_at = 0  # graph calls before this one began before the recording
         self._parents: dict[int, int] = {}  # by graph call: key of the call that executed it
+        self._captured: weakref.WeakKeyDictionary[Capture, CapturedGraph] = weakref.WeakKeyDictionary()
         self._steps = 0
         self._state = TorchState(self.sink)
         self._kernels = KernelChoice(config)
@@ -187,32 +189,35 @@ class LaunchRecorder(Listener):
             self.late, self.fingerprinter, self.config.verify, lambda why: self.finding(not_in_graph(why))
         )
 
-    def replayed(
-        self, capture: Capture, epochs: Sequence[tuple[int, ...]], stream: int, graph_call: int
-    ) -> None:
+    def replayed(self, capture: Capture, stream: int, graph_call: int) -> None:
         if self._is_paused:
             return
         if self.late is not None:
             self.late.poll()
         if self.misses_replays:
             self.finding(Finding("values-in-cuda-graph", self.misses_replays))
+        graph = self._captured.get(capture)
+        if graph is None:
+            graph = self._captured[capture] = captured_graph(capture, self, self._wants)
+        if not graph.launches:
+            return
         kept = capture.kept.get(self)
-        slots = kept.fingerprints.replayed() if isinstance(kept, CapturedValues) else None
-        if slots is None and self.values is not None:
+        first = kept.fingerprints.replayed() if isinstance(kept, CapturedValues) else -1
+        if first < 0 and self.values is not None:
             self.finding(not_in_graph("it was captured before this recording wanted values"))
-        calls = []
-        for template, seen in zip(capture.templates, epochs, strict=True):
-            if not self._wants(template.site.kernel):
-                continue
-            call = replayed_call(
-                template, seen, self._next_key(), graph_call, self._steps, capture.replays, stream
+        self.sink.replayed(
+            Replay(
+                graph,
+                graph_call,
+                self._steps,
+                capture.replays,
+                threading.get_ident(),
+                stream,
+                time.monotonic_ns(),
+                first,
+                self.fingerprinter,
             )
-            own = template.calls.get(self)
-            if slots is not None and isinstance(own, CapturedCall):
-                own.put_into(call, slots)
-            self._enter(call)
-            calls.append(call)
-        self.sink.leave_replayed(calls, stream)
+        )
 
     # -- its own work ----------------------------------------------------------------------------------
 

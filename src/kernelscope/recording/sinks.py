@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from kernelscope.config import Config
-from kernelscope.events import COMPACT_CALL, Call, CompactCall, Finding, GraphCall, Mark, RunInfo
+from kernelscope.events import COMPACT_CALL, Call, CompactCall, Finding, GraphCall, Mark, Replay, RunInfo
 from kernelscope.fingerprint.fingerprinter import Fingerprinter
 from kernelscope.fingerprint.torch_bits import quiet
 from kernelscope.model.run import Run
@@ -90,12 +90,14 @@ class MemorySink:
     def leave(self, call: Call, stream: int | None) -> None:
         """A call is over; `stream` is where it was enqueued, if it was."""
 
-    def leave_replayed(self, calls: Sequence[Call], stream: int) -> None:
-        """All calls of a CUDA graph that was replayed on this stream."""
+    def replayed(self, replay: Replay) -> None:
+        if self._keeps_calls:
+            # One object in the place of each call: in one step of C, so that they stay together.
+            self.run.entries.extend(itertools.repeat(replay, len(replay.graph.launches)))
 
     def note_failed(self, graph_call: int, line: int, message: str) -> None:
         for entry in reversed(self.run.entries):
-            if isinstance(entry, Call):
+            if not isinstance(entry, bytes):
                 if entry.graph_call == graph_call:
                     return  # a launch that was watched came after the last note
                 continue
@@ -175,6 +177,7 @@ class DiskSink:
         self.took = self.writer.duration
         self.forget = self.writer.forget
         self.planned = self.writer.planned
+        self.replayed = self.writer.replayed
         self._looked_at: dict[int, list[Call]] = {}  # by graph call, of the newest ones
 
     @property
@@ -202,15 +205,8 @@ class DiskSink:
         if stream is not None:
             self.writer.launched(call.index, stream)
         self.writer.leave(call)
-        if call.graph_call >= 0 and call.replay < 0:
+        if call.graph_call >= 0:
             self._keep(call)
-
-    def leave_replayed(self, calls: Sequence[Call], stream: int) -> None:
-        """All calls of a CUDA graph that was replayed on this stream: one marker stands for all."""
-        if calls:
-            self.writer.launched_together([call.index for call in calls], stream)
-        for call in calls:
-            self.writer.leave(call)
 
     def _keep(self, call: Call) -> None:
         """For a moment, so that the next call of its graph can be planned."""

@@ -255,9 +255,7 @@ class Session(Listener):
         self._launches.close()
         self.regions.close()
 
-    def replayed(
-        self, capture: Capture, epochs: Sequence[tuple[int, ...]], stream: int, graph_call: int
-    ) -> None:
+    def replayed(self, capture: Capture, stream: int, graph_call: int) -> None:
         for template in capture.templates:
             self.result.counts.launches += 1
             self.result.counts.unjudged_launches += 1

@@ -14,7 +14,7 @@ from kernelscope.model.run import Run
 from kernelscope.store.run_db.row_reader import DatabaseReader
 from kernelscope.store.run_db.row_writer import LOG_SHIFT
 
-from .planned_columns import LAYOUTS_SINCE, add_planned
+from .planned_columns import LAYOUTS_SINCE, add_planned, first_slots
 from .run_db import codec
 from .stored_run import StoredRun
 
@@ -130,8 +130,11 @@ def _of_disk(run: StoredRun, found: bool) -> Columns:
         left = _details(database, values, index, "ifnull(post, ifnull(pre, ''))")
         before = _details(database, values, index, "ifnull(pre, '')") if found else None
         if database.version >= LAYOUTS_SINCE:
-            layout = numbers_of(database, "calls", ["ifnull(layout, 0)"])[1]
-            add_planned(database, values.of, signatures, (index, graph_call, layout), (left, before))
+            _, layout, is_replayed = numbers_of(
+                database, "calls", ["ifnull(layout, 0)", "replay IS NOT NULL"]
+            )
+            starts = first_slots(database, index, graph_call, is_replayed)
+            add_planned(database, values.of, signatures, (index, layout, starts), (left, before))
         return Columns(sites, index, site, graph_call, step, left, len(values) > 0, before)
 
 

@@ -16,6 +16,7 @@ from kernelscope.events import (
     GraphCall,
     Kernel,
     Mark,
+    Replay,
     RunInfo,
     Site,
     SteadySite,
@@ -23,7 +24,7 @@ from kernelscope.events import (
 from kernelscope.model.run import Run
 from kernelscope.stages.records import Record
 
-from .planned_calls import spell_out
+from .planned_calls import replayed_call, spell_out
 from .saving import save_run
 
 # A graph that outlasted two recordings notes sites that are not known any more.
@@ -36,12 +37,14 @@ class MemoryRun(Run):
     def __init__(self, info: RunInfo) -> None:
         super().__init__(info)
         self.steady_sites: Mapping[int, SteadySite] = {}  # what the numbers in compact calls stand for
-        self.entries: list[Call | CompactCall] = []  # as recorded; `records_of_calls` spells them out
+        # As recorded; `records_of_calls` spells them out. A replay stands in the place of each of its calls.
+        self.entries: list[Call | CompactCall | Replay] = []
         self._end = sys.maxsize  # entries from here on came when the recording had closed
         self.errors_of_compact: dict[int, str] = {}  # by id of the entry
         self.first_slots: dict[int, int] = {}  # by graph call, where its fingerprints were planned
         self.fingerprinter: Any = None  # reads slots
         self._spelled_out = 0
+        self._replay: tuple[Replay | None, int] = None, 0  # the newest that was spelled out; its first call
         self._positions: dict[int, int] = {}  # of calls, by key
         self.noted: list[Finding] = []
         self.graph_calls: dict[int, GraphCall] = {}
@@ -56,12 +59,23 @@ class MemoryRun(Run):
             entry = entries[position]
             if isinstance(entry, bytes):
                 entry = entries[position] = self._in_full(entry)
+            elif isinstance(entry, Replay):
+                if entry is not self._replay[0]:
+                    self._replay = entry, position
+                entry = entries[position] = self._replayed(entry, position)
             else:
                 self._positions[entry.key] = position
             entry.index = position
             self._spelled_out = position + 1
         # Another thread may have noted one more since, or when the recording had closed.
         return entries if len(entries) == self._spelled_out else entries[: self._spelled_out]
+
+    def _replayed(self, replay: Replay, position: int) -> Call:
+        call = replayed_call(replay, position, self._replay[1])
+        about = self.graph_calls.get(replay.graph_call)
+        if about is not None:
+            call.parent = about.parent
+        return call
 
     def _in_full(self, entry: CompactCall) -> Call:
         number, graph_call, when = COMPACT_CALL.unpack(entry)

@@ -541,7 +541,7 @@ def test_replays_are_said_to_be_missed(capsys: pytest.CaptureFixture[str]) -> No
     recording = Recording(Config())
     session = ValueSession(recording, ValueSettings(names=True))
     recording.open()
-    recording.replayed(Capture(), [], 0, -1)
+    recording.replayed(Capture(), 0, -1)
     session.close()
     recording.close()
     assert "replayed from a CUDA graph are not printed" in capsys.readouterr().err

@@ -30,14 +30,16 @@ def test_rows_come_to_the_log_in_their_order(log: DeviceLog) -> None:
         rows.sum_entry(row).fill_(row)
     rows.stats_entry(CHUNK_ROWS + 1).copy_(torch.arange(ROW_LENGTH))
     log.reserve([0] * 7, [1] * 7)
-    for row, count in ((0, CHUNK_ROWS), (CHUNK_ROWS, 5)):
-        first = log.reserve([0] * count, [1] * count)
-        rows.copy_to(log, first, row, count)
-        assert log.sum_entry(first, count).tolist() == list(range(row, row + count))
-    assert log.stats_entry(first + 1).tolist() == list(range(ROW_LENGTH))
+    count = CHUNK_ROWS + 5
+    first = log.reserve([0] * count, [1] * count)
+    rows.copy_to(log, first, count)
+    log.written(first, count)
+    assert [log.sum_entry(first + row).item() for row in range(count)] == list(range(count))
+    assert log.stats_entry(first + CHUNK_ROWS + 1).tolist() == list(range(ROW_LENGTH))
+    assert [chunk.writes for chunk in log._sums] == [0, 1, 1]
     rows.clear()
     assert not rows.sum_entry(3).any()
-    assert log.sum_entry(first).item() == CHUNK_ROWS, "what is in the log stays"
+    assert log.sum_entry(first + 3).item() == 3, "what is in the log stays"
 
 
 def test_the_scratch_is_one_streams_and_does_not_grow(log: DeviceLog) -> None:

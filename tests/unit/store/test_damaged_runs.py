@@ -123,7 +123,7 @@ def test_a_newer_schema(pristine: Path, tmp_path: Path) -> None:
     run = shutil.copytree(pristine / "closed.kscope", tmp_path / "newer.kscope")
     with sqlite3.connect(run / "run.db") as db:
         db.execute("PRAGMA user_version=99")
-    with pytest.raises(RunError, match=r"schema 99.*reads up to 5.*upgrade"):
+    with pytest.raises(RunError, match=r"schema 99.*reads up to 6.*upgrade"):
         kernelscope.load(run)
 
 

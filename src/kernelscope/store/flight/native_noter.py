@@ -9,6 +9,7 @@ from typing import Any
 
 from kernelscope.native.load import OnDemand, python_module
 
+from .numbers import Numbers
 from .recorder import CELL, HEADER_BYTES, LEFT, PASSING, STATE_AT, STREAM_NUMBER_AT, Flight
 
 _MODULE = "kernelscope_noter"  # as the C++ says
@@ -33,9 +34,13 @@ class NoterLibrary:
         )  # fmt: skip
         return self._module.Noter(flight.map, layout, objects)
 
+    def numbers(self, cells: int) -> Numbers:
+        made: Numbers = self._module.Numbers(cells, HEADER_BYTES, CELL.size)
+        return made
+
     def computes(self) -> bool:
         """Whether a note is what `struct` makes of it."""
-        flight = _Flight()
+        flight = _Flight(self.numbers(_Flight.cells))
         marked: list[tuple[int, int]] = []
 
         def mark(stream: int, index: int) -> int:
@@ -46,8 +51,10 @@ class NoterLibrary:
         for start in (5, 6):
             noter(start.to_bytes(1, "little") + bytes(7) + b"\2" + bytes(7) + b"\7" + bytes(7))
         noter.ended(2)
-        cells = [CELL.unpack_from(flight.map, HEADER_BYTES + i * CELL.size) for i in range(2)]
+        noter.replayed(CELL.pack(0, 6, 0, LEFT, 0, 1, 0, 0, 0) * 2, flight.next_cell.take(2), 4, 5, 2)
+        cells = [CELL.unpack_from(flight.map, HEADER_BYTES + i * CELL.size) for i in range(4)]
         expected = [(7, 9, 2, state, 3, 0, 8, i + 1, 0) for i, state in enumerate((PASSING, LEFT))]
+        expected += [(4, 6, 5, LEFT, 2, 1, 0, number, 0) for number in (3, 4)]
         return cells == expected and marked == [(71, 0), (71, 1)] and not flight.running
 
 
@@ -56,9 +63,9 @@ class _Flight:
 
     cells, limit = 4, 4
 
-    def __init__(self) -> None:
+    def __init__(self, numbers: Numbers) -> None:
         self.map = bytearray(HEADER_BYTES + 4 * CELL.size)
-        self.next_cell = iter([(1, HEADER_BYTES), (2, HEADER_BYTES + CELL.size)]).__next__
+        self.next_cell = numbers
         self.noted: dict[int, tuple[int, int]] = {}
         self.running: dict[int, int] = {}
         self.abandoned: set[int] = set()

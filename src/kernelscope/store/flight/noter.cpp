@@ -43,6 +43,15 @@ struct Noter {
     unsigned char left;
 };
 
+// Which call comes next, and where its cell is; as in numbers.py.
+struct Numbers {
+    PyObject_HEAD
+    vectorcallfunc call;
+    int64_t next;
+    int64_t header, cell, mask;
+};
+
+PyTypeObject* numbers_type;
 PyObject *limit_name, *make_room_name, *meet_noted_name;
 
 int64_t number_of(PyObject* given) { return given ? PyLong_AsLongLong(given) : -1; }
@@ -109,37 +118,47 @@ bool queue(Noter* self, PyObject* site, int64_t graph_call, int64_t number) {
     return true;
 }
 
-bool has_room(Noter* self, PyObject* number) {
+bool has_room(Noter* self, int64_t number) {
     PyObject* limit = PyObject_GetAttr(self->flight, limit_name);
     const int64_t most = number_of(limit);
     Py_XDECREF(limit);
     if (PyErr_Occurred()) return false;
-    if (number_of(number) <= most) return true;
+    if (number <= most) return true;
     PyObject* make_room = PyObject_GetAttr(self->flight, make_room_name);
-    PyObject* made = make_room ? PyObject_CallOneArg(make_room, number) : nullptr;
+    PyObject* made = make_room ? PyObject_CallFunction(make_room, "L", static_cast<long long>(number)) : nullptr;
     Py_XDECREF(make_room);
     Py_XDECREF(made);
     return made != nullptr;
 }
 
-bool write_cell(Noter* self, PyObject* found, PyObject* numbered, int64_t graph_call, uint64_t start) {
-    if (!PyTuple_Check(found) || !PyTuple_Check(numbered) || PyTuple_GET_SIZE(found) != 2 || PyTuple_GET_SIZE(numbered) != 2) {
+// -1 with an exception.
+int64_t next_call(Noter* self) {
+    if (Py_TYPE(self->next_cell) == numbers_type) return reinterpret_cast<Numbers*>(self->next_cell)->next++;
+    PyObject* numbered = PyObject_CallNoArgs(self->next_cell);
+    const int64_t number = numbered && PyTuple_Check(numbered) ? number_of(PyTuple_GetItem(numbered, 0)) : -1;
+    Py_XDECREF(numbered);
+    if (number < 0 && !PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a pair was expected");
+    return number;
+}
+
+bool write_cell(Noter* self, PyObject* found, int64_t call, int64_t graph_call, uint64_t start) {
+    if (!PyTuple_Check(found) || PyTuple_GET_SIZE(found) != 2) {
         PyErr_SetString(PyExc_TypeError, "a pair was expected");
         return false;
     }
-    PyObject* number = PyTuple_GET_ITEM(numbered, 0);
-    if (!has_room(self, number) || !take_queued(self, graph_call)) return false;
+    if (!has_room(self, call) || !take_queued(self, graph_call)) return false;
     PyObject* key = PyLong_FromLongLong(graph_call);
+    PyObject* number = PyLong_FromLongLong(call);
     // Before the cell: what the ring shows is over or stands there.
-    const bool stands = key && PyDict_SetItem(self->running, key, number) == 0;
+    const bool stands = key && number && PyDict_SetItem(self->running, key, number) == 0;
     Py_XDECREF(key);
+    Py_XDECREF(number);
     if (!stands) return false;
     const uint32_t site = static_cast<uint32_t>(number_of(PyTuple_GET_ITEM(found, 0)));
     const uint64_t begins = static_cast<uint64_t>(number_of(PyTuple_GET_ITEM(found, 1)));
-    const int64_t at = number_of(PyTuple_GET_ITEM(numbered, 1)), call = number_of(number);
     const int32_t of_graph = static_cast<int32_t>(graph_call);
     if (PyErr_Occurred()) return false;
-    unsigned char* cell = static_cast<unsigned char*>(self->map.buf) + at;
+    unsigned char* cell = cell_of(self, call);
     std::memcpy(cell, &start, 8);
     std::memcpy(cell + 8, &site, 4);
     std::memcpy(cell + 12, &of_graph, 4);
@@ -166,11 +185,32 @@ PyObject* note(PyObject* object, PyObject* const* args, size_t nargsf, PyObject*
     PyObject* found = Py_XNewRef(PyDict_GetItemWithError(self->known, key));
     if (!found && !PyErr_Occurred()) found = PyObject_CallMethodOneArg(self->flight, meet_noted_name, key);
     Py_DECREF(key);
-    PyObject* numbered = found ? PyObject_CallNoArgs(self->next_cell) : nullptr;
-    const bool written = numbered && write_cell(self, found, numbered, graph_call, start);
+    const int64_t call = found ? next_call(self) : -1;
+    const bool written = call > 0 && write_cell(self, found, call, graph_call, start);
     Py_XDECREF(found);
-    Py_XDECREF(numbered);
     if (!written) return nullptr;
+    Py_RETURN_NONE;
+}
+
+// replayed(cells, first, start, graph call, stream): calls from number `first` on, which are over.
+PyObject* replayed(PyObject* object, PyObject* args) {
+    auto* self = reinterpret_cast<Noter*>(object);
+    const char* cells;
+    Py_ssize_t length;
+    long long first;
+    unsigned long long start;
+    int graph_call;
+    unsigned char stream;
+    if (!PyArg_ParseTuple(args, "y#LKib", &cells, &length, &first, &start, &graph_call, &stream)) return nullptr;
+    for (int64_t number = first; length >= self->cell; number++, cells += self->cell, length -= self->cell) {
+        unsigned char* cell = cell_of(self, number);
+        std::memcpy(cell + 8, cells + 8, self->cell - 8);
+        std::memcpy(cell, &start, 8);
+        std::memcpy(cell + 12, &graph_call, 4);
+        cell[self->stream_at] = stream;
+        std::atomic_thread_fence(std::memory_order_release);
+        std::memcpy(cell + 24, &number, 8);
+    }
     Py_RETURN_NONE;
 }
 
@@ -259,8 +299,69 @@ PyObject* make(PyTypeObject* type, PyObject* args, PyObject*) {
     return object;
 }
 
+PyObject* next_number(PyObject* object, PyObject* const*, size_t nargsf, PyObject*) {
+    auto* self = reinterpret_cast<Numbers*>(object);
+    if (PyVectorcall_NARGS(nargsf)) {
+        PyErr_SetString(PyExc_TypeError, "no arguments were expected");
+        return nullptr;
+    }
+    const int64_t number = self->next++;
+    return Py_BuildValue("LL", static_cast<long long>(number),
+                         static_cast<long long>(self->header + ((number - 1) & self->mask) * self->cell));
+}
+
+PyObject* take(PyObject* object, PyObject* count) {
+    auto* self = reinterpret_cast<Numbers*>(object);
+    const int64_t taken = number_of(count), first = self->next;
+    if (PyErr_Occurred()) return nullptr;
+    self->next += taken;
+    return PyLong_FromLongLong(first);
+}
+
+// Numbers(cells, header, cell)
+PyObject* make_numbers(PyTypeObject* type, PyObject* args, PyObject*) {
+    long long cells, header, cell;
+    if (!PyArg_ParseTuple(args, "LLL", &cells, &header, &cell)) return nullptr;
+    PyObject* object = type->tp_alloc(type, 0);
+    if (!object) return nullptr;
+    auto* self = reinterpret_cast<Numbers*>(object);
+    self->call = next_number;
+    self->next = 1;
+    self->header = header;
+    self->cell = cell;
+    self->mask = cells - 1;
+    return object;
+}
+
+void dealloc_numbers(PyObject* object) {
+    PyTypeObject* type = Py_TYPE(object);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+PyMethodDef number_methods[] = {
+    {"take", take, METH_O, "So many neighbouring ones; the first of them."},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyMemberDef number_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Numbers, call), READONLY, nullptr},
+    {"next", T_LONGLONG, offsetof(Numbers, next), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+PyType_Slot number_slots[] = {
+    {Py_tp_new, reinterpret_cast<void*>(make_numbers)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(dealloc_numbers)},
+    {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+    {Py_tp_methods, number_methods},
+    {Py_tp_members, number_members},
+    {0, nullptr},
+};
+PyType_Spec number_spec = {"kernelscope_noter.Numbers", sizeof(Numbers), 0,
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, number_slots};
+
 PyMethodDef methods[] = {
     {"ended", ended, METH_O, "A graph call is over, and so is its last launch."},
+    {"replayed", replayed, METH_VARARGS, "A CUDA graph was replayed: the cells of its calls."},
     {"write_with", write_with, METH_VARARGS, "Mark streams without Python."},
     {nullptr, nullptr, 0, nullptr},
 };
@@ -291,7 +392,9 @@ PyMODINIT_FUNC PyInit_kernelscope_noter() {
     meet_noted_name = PyUnicode_InternFromString("meet_noted");
     PyObject* made = PyModule_Create(&module);
     PyObject* type = made && meet_noted_name ? PyType_FromSpec(&spec) : nullptr;
-    if (!type || PyModule_AddObject(made, "Noter", type) < 0) {
+    numbers_type = reinterpret_cast<PyTypeObject*>(type ? PyType_FromSpec(&number_spec) : nullptr);
+    PyObject* numbers = Py_XNewRef(reinterpret_cast<PyObject*>(numbers_type));
+    if (!numbers || PyModule_AddObject(made, "Numbers", numbers) < 0 || PyModule_AddObject(made, "Noter", type) < 0) {
         Py_XDECREF(type);
         Py_XDECREF(made);
         return nullptr;

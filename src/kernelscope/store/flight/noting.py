@@ -38,11 +38,12 @@ class PlainNotes:
         self._native = LIBRARY.get() if native else None
         self.note: Callable[[CompactCall], None] = self._noter()
         self.ended: Callable[[int], None] = self._ended
+        self.replayed: Callable[[bytes, int, int, int, int], None] = flight.replayed
         if self._native is not None:
             self._use(self._native.noter(flight, (None, None, {}, {})))
 
     def _use(self, noter: Any) -> None:
-        self.note, self.ended = noter, noter.ended
+        self.note, self.ended, self.replayed = noter, noter.ended, noter.replayed
 
     def mark_with(self, markers: Markers, stream_of: StreamOf) -> None:
         """From now on, have streams say which calls have completed."""

@@ -20,13 +20,13 @@ import time
 import zlib
 from collections.abc import Callable
 from functools import partial
-from itertools import cycle
-from operator import length_hint
 from pathlib import Path
 from typing import Any
 
-from kernelscope.events import COMPACT_CALL, Call, CompactCall, Kernel, Site, SteadySite
+from kernelscope.events import COMPACT_CALL, Call, CapturedGraph, CompactCall, Kernel, Site, SteadySite
 from kernelscope.store.run_db import codec
+
+from .numbers import Numbers, PlainNumbers
 
 MAGIC = b"KSFLIGHT"
 VERSION = 2
@@ -45,6 +45,7 @@ STOPPED_AT, STOPPED_BYTES = 2048, 512  # why the recording stopped before the pr
 # The call is written last: a cell that was being written when the process died still shows its old number.
 CELL = struct.Struct("<QIiBBHIQQ")
 NOTE = struct.Struct("<QIiQQ")  # the same, up to the call, with the four small ones as one
+SITE = struct.Struct("<I")
 SITE_AT, STATE_AT, STREAM_NUMBER_AT, END_AT = 8, 16, 17, 32
 ENTERED, LEFT = 1, 2
 PASSING = 3  # entered, and over when its graph call comes to another call, or ends
@@ -52,7 +53,6 @@ _LAYOUT_SHIFT = 32  # of the layout, in the four small ones
 RECORD = struct.Struct("<II")  # length and CRC-32 of a record in the table of sites
 
 _TABLE_LIMIT = 4 << 20
-_END = 1 << 62  # call + 1 never gets there
 _LOOK_BACK = 4096  # calls of other threads that may have come since
 _UNKNOWN = SteadySite(Site((1 << 32) - 1, Kernel(-1, "(unknown)", "unknown", "unknown"), ()), ())
 _PACK_END = struct.Struct("<Q").pack_into
@@ -62,7 +62,13 @@ class Flight:
     """The ring of one recording process, and the sites that its cells speak of."""
 
     def __init__(
-        self, path: Path, pid: int, *, cells: int = CELLS, lock: Callable[[int, int], None] = fcntl.flock
+        self,
+        path: Path,
+        pid: int,
+        *,
+        cells: int = CELLS,
+        lock: Callable[[int, int], None] = fcntl.flock,
+        numbers: Numbers | None = None,
     ) -> None:
         self.cells = cells
         self._ring_end = HEADER_BYTES + cells * CELL.size
@@ -86,11 +92,7 @@ class Flight:
             self.map, 0, MAGIC, VERSION, cells, CELL.size, HEADER_BYTES, pid, time.monotonic_ns()
         )
         UNLOCKED.pack_into(self.map, UNLOCKED_AT, bool(self.unlocked))
-        self._numbers = iter(range(1, _END))  # knows how many are left; a count does not say where it is
-        offsets = range(HEADER_BYTES, self._ring_end, CELL.size)
-        # One step of C for both, so that threads cannot come between: call + 1, and the offset of its cell.
-        numbered = zip(self._numbers, cycle(offsets), strict=False)
-        self.next_cell: Callable[[], tuple[int, int]] = numbered.__next__
+        self.next_cell = numbers or PlainNumbers(cells, HEADER_BYTES, CELL.size)
         self.steady: Callable[[int], SteadySite | None] = lambda number: None  # by the number in a note
         # By number of a steady site: its site, and what its cells begin with when they are noted plainly.
         self.noted: dict[int, tuple[int, int]] = {}
@@ -131,9 +133,8 @@ class Flight:
         if steady is None:  # of a recording that has closed since
             steady = _UNKNOWN
         self.meet_steady(steady)
-        layout = 0
-        if steady.pre is not None and self._keeps_sites:
-            layout = number + 1
+        layout = codec.layout_id(steady, number) or 0
+        if layout and self._keeps_sites:
             self.new_layouts.append((layout, steady))
         self.noted[number] = found = steady.site.id, PASSING | layout << _LAYOUT_SHIFT
         return found
@@ -165,7 +166,7 @@ class Flight:
     ) -> Callable[[int], None]:
         """The same for noted calls that may have gone to a GPU: the stream is to say when they completed."""
         ring, mask, size, devices = self.map, self.cells - 1, CELL.size, self.cuda_devices
-        base, unpack = HEADER_BYTES, struct.Struct("<I").unpack_from
+        base, unpack = HEADER_BYTES, SITE.unpack_from
 
         def left_on_device(index: int) -> None:
             at = base + (index & mask) * size
@@ -187,6 +188,18 @@ class Flight:
         CELL.pack_into(
             self.map, offset, call.start_ns, site.id, call.graph_call, ENTERED, 0, 1, 0, index + 1, 0
         )
+
+    def cells_of(self, graph: CapturedGraph) -> bytes:
+        """The cells of one replay of a CUDA graph, without what is another each time."""
+        met = [(self.noted.get(number) or self.meet_noted(number))[0] for number in graph.numbers]
+        return b"".join(CELL.pack(0, site, 0, LEFT, 0, 1, 0, 0, 0) for site in met)
+
+    def replayed(self, cells: bytes, first: int, start_ns: int, graph_call: int, stream: int) -> None:
+        """Calls from number `first` on were enqueued together, by a thread that is past them."""
+        for number, at in enumerate(range(0, len(cells), CELL.size), first):
+            site = SITE.unpack_from(cells, at + SITE_AT)[0]
+            offset = HEADER_BYTES + (number - 1 & self.cells - 1) * CELL.size
+            CELL.pack_into(self.map, offset, start_ns, site, graph_call, LEFT, stream, 1, 0, number, 0)
 
     def running_in(self, graph_call: int) -> tuple[int, Site | None] | None:
         """The newest call of a graph, if it was noted and is still running."""
@@ -233,7 +246,7 @@ class Flight:
     @property
     def next_call(self) -> int:
         """The index that the next call will have."""
-        return _END - length_hint(self._numbers) - 1
+        return self.next_cell.next - 1
 
     def __next__(self) -> int:
         """The index of a call that is written in full."""

@@ -245,24 +245,36 @@ def detail_row(call: Call) -> Row | None:
 
 
 class Layout(NamedTuple):
-    """Of calls whose fingerprints were planned: what is the same in each graph call."""
+    """What is the same in each graph call that was planned, or in each replay of a CUDA graph."""
 
     storages: tuple[int, ...]
     epochs: tuple[int, ...]
     offsets: tuple[int, ...]
-    pre: dict[int, int]
-    post: dict[int, int]
+    pre: dict[int, int] | None
+    post: dict[int, int] | None
+    scalars: tuple[Any, ...] = ()
+    uninitialised: tuple[int, ...] = ()
+    poison: dict[int, int] | None = None
+
+
+def layout_id(steady: SteadySite, number: int) -> int | None:
+    """The layout of calls whose notes have this number for their site."""
+    return number + 1 if steady.has_layout else None
 
 
 def layout_row(id: int, steady: SteadySite) -> Row:
-    lists = steady.storages, steady.epochs, steady.offsets
-    return id, *map(json.dumps, lists), json.dumps(steady.pre or {}), json.dumps(steady.post or {})
+    lists = map(json.dumps, (steady.storages, steady.epochs, steady.offsets))
+    pre, post, poison = (s if s is None else json.dumps(s) for s in (steady.pre, steady.post, steady.poison))
+    return id, *lists, pre, post, to_json(steady.scalars), json.dumps(steady.uninitialised), poison
 
 
 def layout_of(row: Row) -> Layout:
-    _, storages, epochs, offsets, pre, post = row
+    _, storages, epochs, offsets, pre, post, *newer = row
     lists = numbers(storages), numbers(epochs), numbers(offsets)
-    return Layout(*lists, _slots(pre) or {}, _slots(post) or {})
+    scalars, uninitialised, poison = newer or ("[]", "[]", None)
+    return Layout(
+        *lists, _slots(pre), _slots(post), from_json(scalars), numbers(uninitialised), _slots(poison)
+    )
 
 
 def call_of(row: Row, site: Site, graph_call: GraphCall | None, uninitialised: tuple[int, ...]) -> Call:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
 from kernelscope.events import Call, Graph, GraphCall, Kernel, Site
-from kernelscope.store.planned_calls import spell_out
+from kernelscope.store.planned_calls import spell_out, spell_out_replayed
 
 from . import codec
 from .row_reader import DatabaseReader, StoredFingerprints
@@ -83,12 +84,28 @@ class RunRows:
         """What stands in the layout of a call and its graph call, where it has no details of its own."""
         planned = [(call, row[_LAYOUT]) for call, row in zip(calls, rows, strict=True) if row[_LAYOUT:]]
         planned = [(call, layout) for call, layout in planned if layout is not None and call.pre is None]
+        self._add_replays([(call, layout) for call, layout in planned if call.replay >= 0])
+        planned = [(call, layout) for call, layout in planned if call.replay < 0]
         wanted = list({call.graph_call for call, _ in planned})
         first: dict[int, int] = dict(self._spread("first_slots", "graph_call", wanted))
         for call, layout in planned:
             if call.graph_call in first:
                 call.fingerprinter = self._fingerprints
                 spell_out(call, self._layouts[layout], first[call.graph_call])
+
+    def _add_replays(self, calls: list[tuple[Call, int]]) -> None:
+        """What stands in the layout of a call that a CUDA graph replayed, and in that replay."""
+        if not calls:
+            return
+        ends = min(call.index for call, _ in calls), max(call.index for call, _ in calls)
+        since = "(SELECT max(call) FROM replays WHERE call <= ?)"
+        replays = self._database().table("replays", f"WHERE call BETWEEN {since} AND ? ORDER BY call", ends)
+        first_calls = [first for first, _ in replays]
+        for call, layout in calls:
+            first_call, slot = replays[bisect_right(first_calls, call.index) - 1]
+            if slot is not None:
+                call.fingerprinter = self._fingerprints
+            spell_out_replayed(call, self._layouts[layout], -1 if slot is None else slot, first_call)
 
     def _add_details(self, calls: dict[int, Call]) -> None:
         for row in self._spread("details", "call", list(calls)):

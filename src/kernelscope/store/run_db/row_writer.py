@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from kernelscope.events import Call, Finding, GraphCall, Mark, RunInfo, Site, SteadySite
+from kernelscope.events import (
+    Call,
+    CapturedGraph,
+    Finding,
+    GraphCall,
+    Mark,
+    Replay,
+    RunInfo,
+    Site,
+    SteadySite,
+)
 from kernelscope.stages.records import Record
 from kernelscope.store.file_systems import can_lock
 from kernelscope.store.run_db.schema import APPLICATION_ID, OBJECTS, SCHEMA_VERSION
@@ -28,6 +38,19 @@ _READERS = 60.0  # seconds that a reader may keep the writer waiting, where ther
 _SLOTS_AT_ONCE = 8192
 _IN_USE = 4096  # slots before the oldest one that is needed: a call that is not written yet may be theirs
 
+# Replays are a row each; SQLite makes the rows of their calls, and Python's lock is free meanwhile.
+_FOR_REPLAYS = (
+    "PRAGMA temp_store=MEMORY",
+    "CREATE TEMP TABLE captured (capture INTEGER, position INTEGER, site INTEGER, phase TEXT, "
+    "layout INTEGER, PRIMARY KEY (capture, position)) WITHOUT ROWID",
+    "CREATE TEMP TABLE replayed (call INTEGER PRIMARY KEY, capture INTEGER, graph_call INTEGER, "
+    "start_ns INTEGER, step INTEGER, thread INTEGER, stream INTEGER, replay INTEGER)",
+)
+_CALLS_OF_REPLAYS = """INSERT OR REPLACE INTO calls
+SELECT r.call + c.position, c.site, r.graph_call, r.start_ns, NULL, r.step, c.phase, r.thread, r.stream,
+  r.replay, NULL, c.layout
+FROM temp.replayed r CROSS JOIN temp.captured c ON c.capture = r.capture"""
+
 
 class Database:
     """Writes the rows of one run. Used by one thread at a time."""
@@ -40,7 +63,10 @@ class Database:
         self._kernels: set[int] = set()
         self._graphs: set[int] = set()
         self._fingerprints: dict[int, int] = {}  # by log: the first slot that is not written yet
+        self._captured: dict[CapturedGraph, int] = {}  # their numbers in `captured`
         try:
+            for sql in _FOR_REPLAYS:
+                self._db.execute(sql)
             self._db.execute("BEGIN")
             for sql in OBJECTS[SCHEMA_VERSION].values():
                 self._db.execute(sql)
@@ -116,6 +142,31 @@ class Database:
         self._insert("details", [row for call in calls if (row := codec.detail_row(call)) is not None])
         self._insert("errors", [(call.index, call.error) for call in calls if call.error])
 
+    def replays(self, replays: Sequence[tuple[int, Replay]]) -> None:
+        """The calls of these replays, each given with its first one."""
+        if not replays:
+            return
+        for _, replay in replays:
+            if replay.graph not in self._captured:
+                self._add_captured(replay.graph)
+        rows = [
+            (first, self._captured[r.graph], r.graph_call, r.start_ns, r.step, r.thread, r.stream, r.number)
+            for first, r in replays
+        ]
+        self._insert("temp.replayed", rows)
+        self._db.execute(_CALLS_OF_REPLAYS)
+        self._db.execute("DELETE FROM temp.replayed")
+        self._insert("replays", [(first, r.first if r.first >= 0 else None) for first, r in replays])
+
+    def _add_captured(self, graph: CapturedGraph) -> None:
+        number = self._captured[graph] = len(self._captured)
+        launches = zip(graph.launches, graph.numbers, strict=True)
+        rows = [
+            (number, position, steady.site.id, steady.phase, codec.layout_id(steady, steady_number))
+            for position, (steady, steady_number) in enumerate(launches)
+        ]
+        self._insert("temp.captured", rows)
+
     def error(self, call: int, message: str) -> None:
         self._insert("errors", [(call, message)])
 
@@ -170,6 +221,8 @@ class Database:
         oldest = "(SELECT min(graph_call) FROM calls WHERE graph_call >= 0)"
         self._db.execute(f"DELETE FROM graph_calls WHERE id < {oldest}")
         self._db.execute(f"DELETE FROM first_slots WHERE graph_call < {oldest}")
+        kept = "(SELECT max(call) FROM replays WHERE call <= ?)"
+        self._db.execute(f"DELETE FROM replays WHERE call < {kept}", (call,))
         self._db.execute("DELETE FROM marks WHERE call < ?", (call,))
         self._drop_fingerprints()
         self.note("dropped_before", call)
@@ -179,7 +232,8 @@ class Database:
         needed = self._db.execute(
             f"SELECT value >> {LOG_SHIFT}, min(value) "
             "FROM (SELECT value FROM (SELECT pre AS slots FROM details UNION ALL SELECT post FROM details), "
-            "json_each(slots) UNION ALL SELECT slot FROM first_slots) GROUP BY 1"
+            "json_each(slots) UNION ALL SELECT slot FROM first_slots "
+            "UNION ALL SELECT slot FROM replays WHERE slot IS NOT NULL) GROUP BY 1"
         ).fetchall()
         for log, oldest in needed:
             start, end = log << LOG_SHIFT, oldest - _IN_USE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 APPLICATION_ID = 0x4B534350  # "KSCP", in the header of every run.db
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 TABLES = {
     "info": "CREATE TABLE info (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -33,11 +33,14 @@ TABLES = {
     "details": """CREATE TABLE details (
   call INTEGER PRIMARY KEY, scalars TEXT NOT NULL, storages TEXT NOT NULL, epochs TEXT NOT NULL,
   offsets TEXT NOT NULL, dead TEXT NOT NULL, pre TEXT, post TEXT, depth INTEGER NOT NULL, poison TEXT)""",
-    # In place of details where fingerprints were planned: slots are counted from the first of the graph call.
+    # In place of details where fingerprints were planned, and of calls that a CUDA graph replayed: slots are
+    # counted from the first of the graph call, or of the replay.
     "layouts": """CREATE TABLE layouts (
   id INTEGER PRIMARY KEY, storages TEXT NOT NULL, epochs TEXT NOT NULL, offsets TEXT NOT NULL,
-  pre TEXT NOT NULL, post TEXT NOT NULL)""",
+  pre TEXT, post TEXT, scalars TEXT NOT NULL, dead TEXT NOT NULL, poison TEXT)""",
     "first_slots": "CREATE TABLE first_slots (graph_call INTEGER PRIMARY KEY, slot INTEGER NOT NULL)",
+    # By its first call; its others are those up to the first of the next that have a replay.
+    "replays": "CREATE TABLE replays (call INTEGER PRIMARY KEY, slot INTEGER)",
     "errors": "CREATE TABLE errors (call INTEGER PRIMARY KEY, message TEXT NOT NULL)",
     "fingerprints": """CREATE TABLE fingerprints (
   slot INTEGER PRIMARY KEY, bits INTEGER, other TEXT, stats TEXT)""",
@@ -86,6 +89,29 @@ LEFT JOIN graph_calls g ON g.id = c.graph_call""",
   c.id AS call, a.position AS position, a.name AS name,
   (SELECT printf('%016x', bits) FROM fingerprints
    WHERE slot = coalesce(json_extract(d.pre, '$."' || a.position || '"'),
+   c.first + json_extract(l.pre, '$."' || a.position || '"')) AND bits IS NOT NULL) AS before,
+  (SELECT printf('%016x', bits) FROM fingerprints
+   WHERE slot = coalesce(json_extract(d.post, '$."' || a.position || '"'),
+   c.first + json_extract(l.post, '$."' || a.position || '"')) AND bits IS NOT NULL
+   AND (d.call IS NOT NULL OR NOT EXISTS (SELECT 1 FROM errors e WHERE e.call = c.id))) AS after
+FROM (SELECT id, site, layout, CASE
+  WHEN layout IS NULL THEN NULL
+  WHEN replay IS NULL THEN (SELECT f.slot FROM first_slots f WHERE f.graph_call = calls.graph_call)
+  ELSE (SELECT r.slot FROM replays r WHERE r.call <= calls.id ORDER BY r.call DESC LIMIT 1) END AS first
+  FROM calls) c JOIN arguments a ON a.site = c.site LEFT JOIN details d ON d.call = c.id
+LEFT JOIN layouts l ON l.id = c.layout)
+WHERE before IS NOT NULL OR after IS NOT NULL""",
+}
+
+# What older versions had in place of that. A run of theirs still reads.
+_UP_TO_5 = {
+    "layouts": """CREATE TABLE layouts (
+  id INTEGER PRIMARY KEY, storages TEXT NOT NULL, epochs TEXT NOT NULL, offsets TEXT NOT NULL,
+  pre TEXT NOT NULL, post TEXT NOT NULL)""",
+    "hash": """CREATE VIEW hash AS SELECT * FROM (SELECT
+  c.id AS call, a.position AS position, a.name AS name,
+  (SELECT printf('%016x', bits) FROM fingerprints
+   WHERE slot = coalesce(json_extract(d.pre, '$."' || a.position || '"'),
    f.slot + json_extract(l.pre, '$."' || a.position || '"')) AND bits IS NOT NULL) AS before,
   (SELECT printf('%016x', bits) FROM fingerprints
    WHERE slot = coalesce(json_extract(d.post, '$."' || a.position || '"'),
@@ -95,8 +121,6 @@ FROM calls c JOIN arguments a ON a.site = c.site LEFT JOIN details d ON d.call =
 LEFT JOIN layouts l ON l.id = c.layout LEFT JOIN first_slots f ON f.graph_call = c.graph_call)
 WHERE before IS NOT NULL OR after IS NOT NULL""",
 }
-
-# What older versions had in place of that. A run of theirs still reads.
 _UP_TO_4 = {
     "calls": TABLES["calls"].replace(", layout INTEGER)", ")"),
     "hash": """CREATE VIEW hash AS SELECT * FROM (SELECT
@@ -118,10 +142,12 @@ _OLDER = {
     2: _UP_TO_3,
     3: _UP_TO_3,
     4: _UP_TO_4,
+    5: _UP_TO_5,
 }
 _SINCE = {
     **dict.fromkeys(("compilations", "stages", "provenance", "refusals", "candidates", "incidents"), 3),
     **dict.fromkeys(("layouts", "first_slots"), 5),
+    "replays": 6,
 }  # tables that came later; in a run that is older they read as empty
 
 OBJECTS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernelscope.events import Call, Finding
+from kernelscope.events import Call, Finding, Replay
 
 from .row_writer import LOG_SHIFT, Database
 
@@ -32,6 +32,12 @@ class UsedSlots:
     def add_planned(self, first: int, rows: int) -> None:
         log = first >> LOG_SHIFT
         self._planned_until[log] = max(first + rows, self._planned_until.get(log, 0))
+
+    def add_replay(self, replay: Replay) -> None:
+        if replay.first >= 0:
+            log = replay.first >> LOG_SHIFT
+            fingerprinter, used = self._of_calls.get(log, (replay.fingerprinter, 0))
+            self._of_calls[log] = fingerprinter, max(used, replay.first + replay.graph.slots)
 
     def keep_nothing(self) -> None:
         """From now on: nothing will be written any more."""
