@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from kernelscope.errors import RunError, reason
-from kernelscope.events import Call, CapturedGraph, Finding, GraphCall, Mark, Replay, RunInfo
+from kernelscope.events import Call, Finding, GraphCall, Mark, RunInfo
 from kernelscope.stages.records import Record
 from kernelscope.store.flight.markers import StreamMarkers
-from kernelscope.store.flight.native_noter import LIBRARY
+from kernelscope.store.flight.native_noter import native_numbers
 from kernelscope.store.flight.noting import PlainNotes
-from kernelscope.store.flight.recorder import CELL, CELLS, Flight
+from kernelscope.store.flight.recorder import CELLS, Flight
+from kernelscope.store.flight.replays import QueuedReplays, calls_of
 from kernelscope.store.flight.ring import Ring
 from kernelscope.store.run_db.row_writer import NUMBERS_OF_NOTED, Database
 from kernelscope.store.run_db.used_slots import UsedSlots
@@ -50,8 +51,6 @@ class Writer:
         self._tensors: list[tuple[Any, ...]] = []
         self._told: list[tuple[str, Any]] = []
         self._planned: list[tuple[int, int, int]] = []  # graph calls: first slot, how many
-        self._replays: list[tuple[int, Replay]] = []  # with their first calls
-        self._captured: dict[CapturedGraph, bytes] = {}  # cells of one replay
         self.slots = UsedSlots()
         self._written = 0
         self._last_begun = 0  # the next call when the last transaction began
@@ -66,9 +65,7 @@ class Writer:
         try:
             network = network_of(folder, mounts)
             self._database = Database(folder / "run.db", info, log=not network)
-            native = LIBRARY.get()
-            numbers = native.numbers(cells) if native is not None else None
-            self.flight = Flight(folder / "flight", info.pid, cells=cells, numbers=numbers)
+            self.flight = Flight(folder / "flight", info.pid, cells=cells, numbers=native_numbers(cells))
         except (OSError, sqlite3.Error) as error:
             for name in ("run.db", "run.db-journal", "run.db-wal", "run.db-shm", "flight"):
                 with suppress(OSError):
@@ -82,6 +79,8 @@ class Writer:
         self.left = self.flight.leaver(timed=timed)
         self.note = self.flight.noter(self.left)  # what it returns is called after the launch
         self.plain_notes = PlainNotes(self.flight)
+        self._replays = QueuedReplays(self.flight, self.plain_notes, self._make_room)
+        self.replayed = self._replays.add
         self._thread = threading.Thread(target=self._work, name="kernelscope writer", daemon=True)
         self._thread.start()
 
@@ -108,6 +107,7 @@ class Writer:
         left = self.flight.device_leaver(self.left, self._markers.mark, stream_of)
         self.note = self.flight.noter(left)
         self.plain_notes.mark_with(self._markers, stream_of)
+        self._replays.mark = self._markers.mark
 
     def _has_no_markers(self, why: str) -> None:
         message = f"GPU progress will not be known after a crash: {why}"
@@ -117,25 +117,6 @@ class Writer:
         """A call that is written in full has been enqueued on a CUDA stream."""
         if self._markers is not None:
             self.flight.on_stream(index, self._markers.mark(stream, index))
-
-    def replayed(self, replay: Replay) -> None:
-        """A CUDA graph was replayed; one marker stands for all of its calls."""
-        if not self.is_open:
-            return
-        cells = self._captured.get(replay.graph)
-        if cells is None:
-            cells = self._captured[replay.graph] = self.flight.cells_of(replay.graph)
-        count = len(replay.graph.launches)
-        first = self.flight.next_cell.take(count)
-        stream = 0 if self._markers is None else self._markers.mark(replay.stream, first + count - 2)
-        most = self.flight.cells // 2  # a graph may have more launches than the ring has cells
-        for start in range(0, count, most):
-            end = min(start + most, count)
-            if first + end - 1 > self.flight.limit:
-                self._make_room(first + end - 1)
-            some = cells if count <= most else cells[start * CELL.size : end * CELL.size]
-            self.plain_notes.replayed(some, first + start, replay.start_ns, replay.graph_call, stream)
-        self._replays.append((first - 1, replay))
 
     def note_failed(self, graph_call: int, line: int, error: str) -> None:
         """A graph raised; if a noted launch of it was running, at this line, it was that."""
@@ -247,15 +228,13 @@ class Writer:
         flight, queues = self.flight, self._take_queues()
         (
             new_sites, new_layouts, full, graph_calls, marks, findings, errors, durations, tensors, told,
-            compiled, planned, replays,
+            compiled, planned,
         ) = queues  # fmt: skip
         newer = [call for call in full if call.index >= self._ring.taken]
         if newer:  # came in since the ring was looked at: no gaps, so next time
             self._full[:0] = newer
             full = [call for call in full if call.index < self._ring.taken]
-        not_yet = [one for one in replays if one[0] + len(one[1].graph.launches) > self._ring.taken]
-        self._replays[:0] = not_yet
-        replays = [one for one in replays if one[0] + len(one[1].graph.launches) <= self._ring.taken]
+        replays = self._replays.take(self._ring.taken)
         early = [pair for pair in durations if pair[1] >= self._ring.taken]
         self._durations[:0] = early
         durations = [pair for pair in durations if pair[1] < self._ring.taken]
@@ -291,8 +270,7 @@ class Writer:
         self.slots.forget_written(self._database)
         if self._markers is not None:
             flight.completed(self._markers.completed())
-        self._written += len(noted) // NUMBERS_OF_NOTED + len(full)
-        self._written += sum(len(replay.graph.launches) for _, replay in replays)
+        self._written += len(noted) // NUMBERS_OF_NOTED + len(full) + calls_of(replays)
         flight.clear_site_table()
         flight.status(self._written, self._database.graph_count, self._database.size, closed=final)
 
@@ -301,7 +279,7 @@ class Writer:
         queues = (
             self.flight.new_sites, self.flight.new_layouts, self._full, self._graph_calls, self._marks,
             self._findings, self._errors, self._durations, self._tensors, self._told, self.compiled,
-            self._planned, self._replays,
+            self._planned,
         )  # fmt: skip
         taken: list[list[Any]] = []
         for queue in queues:
@@ -336,7 +314,7 @@ class Writer:
         nowhere = _Nowhere()
         self._full = self._graph_calls = self._marks = self._findings = self.compiled = nowhere
         self._errors = self._durations = self._tensors = self._told = self._planned = nowhere
-        self._replays = nowhere
+        self._replays.keep_nothing()
         self.slots.keep_nothing()
         self.flight.keep_no_sites(nowhere)
 

@@ -1,11 +1,9 @@
-"""A replay of a CUDA graph is one record. Here kernels of a CPU stand for those of the graph; tests/gpu has the
-rest.
-"""
+"""A replay of a CUDA graph is one record. Kernels of a CPU stand for its own here; see also tests/gpu."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -54,7 +52,7 @@ class Capturing(Listener):
 
 
 @pytest.fixture(scope="module")
-def program() -> Iterator[Callable[[], torch.Tensor]]:
+def program() -> Callable[[], torch.Tensor]:
     torch._dynamo.reset()
     torch.manual_seed(0)
     x, w = torch.randn(17, 33), torch.randn(33, 5)
@@ -65,7 +63,7 @@ def program() -> Iterator[Callable[[], torch.Tensor]]:
         return (y.sum(0) * y.cumsum(1)).softmax(-1)
 
     f()
-    yield f
+    return f
 
 
 @pytest.fixture(autouse=True)
@@ -91,8 +89,8 @@ def replay(recording: Recording, capture: Capture, times: int = 1) -> None:
 
 def told(call: KernelCall) -> tuple[Any, ...]:
     return (
-        call.kernel_name, call.pre_hashes, call.post_hashes, call.args, call.phase, call.recorded.uninitialised,
-        call.recorded.scalars, call.recorded.offsets,
+        call.kernel_name, call.pre_hashes, call.post_hashes, call.args, call.phase,
+        call.recorded.uninitialised, call.recorded.scalars, call.recorded.offsets,
     )  # fmt: skip
 
 
@@ -266,5 +264,3 @@ def test_keeping_only_the_last_steps(program: Callable[[], torch.Tensor], tmp_pa
     assert {c.step for c in run.calls} == {4, 5, 6}
     assert all(c.post_hashes for c in run.calls)
     assert len(run.rows("SELECT * FROM replays")) <= 3
-
-

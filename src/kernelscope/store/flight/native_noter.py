@@ -77,3 +77,9 @@ class _Flight:
 
 
 LIBRARY = OnDemand(NoterLibrary)
+
+
+def native_numbers(cells: int) -> Numbers | None:
+    """None without a compiler."""
+    library = LIBRARY.get()
+    return None if library is None else library.numbers(cells)
