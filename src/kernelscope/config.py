@@ -228,6 +228,11 @@ def pager_from_environment(environ: Mapping[str, str] = os.environ) -> tuple[str
     return environ.get("PAGER", "less"), {"LESS": "FX", **environ}  # what it showed stays on the screen
 
 
+def is_plain_terminal(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether the terminal only prints, as that of an editor: it obeys no escape sequences."""
+    return environ.get("TERM", "") == "dumb"
+
+
 def compilers(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """C++ compilers to try, in order; the first is CXX, as for Inductor, and may carry arguments."""
     return (*filter(None, [environ.get("CXX")]), "c++", "g++", "clang++")

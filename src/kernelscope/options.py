@@ -42,7 +42,8 @@ def add_recording_options(parser: argparse.ArgumentParser | argparse._ArgumentGr
     add("--stop-at", type=int, metavar="CALL", help="end the program after this call")
     add("--max-tensors", type=byte_count, default=2_000_000_000, metavar="SIZE",
         help="most bytes of saved tensors, e.g. 2GB (default); beyond it the oldest are deleted")  # fmt: skip
-    add("--stages", action="store_true", help="record what the compiler does; see kernelscope stages")
+    add("--stages", action=argparse.BooleanOptionalAction, default=False,
+        help="record what the compiler does (on in `kernelscope run`); see kernelscope stages")  # fmt: skip
     add("--fresh", action="store_true", help="with --stages: ignore compile caches")
     add("--replay", type=int, action="append", default=[], metavar="CALL",
         help="re-run this call many times and check that its output is identical; repeatable")  # fmt: skip

@@ -17,7 +17,8 @@ from kernelscope.fingerprint.torch_bits import quiet
 from kernelscope.model.run import Run
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.cuda_graphs.captured_graphs import current_stream
-from kernelscope.stages.records import Record
+from kernelscope.stages.records import Compilation, Record
+from kernelscope.stages.under_way import UnderWay
 from kernelscope.store.memory_run import MemoryRun
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.store.tensors import TensorSaver
@@ -179,6 +180,7 @@ class DiskSink:
         self.planned = self.writer.planned
         self.replayed = self.writer.replayed
         self._looked_at: dict[int, list[Call]] = {}  # by graph call, of the newest ones
+        self._compiling = UnderWay()
 
     @property
     def has_failed(self) -> bool:
@@ -231,6 +233,9 @@ class DiskSink:
 
     def compiled(self, record: Record) -> None:
         self.writer.compiled.append(record)
+        if isinstance(record, Compilation):
+            self._compiling.note(record)
+            self.writer.flight.doing(*self._compiling.newest())
 
     def settings(self, found: dict[str, dict[str, Any]]) -> None:
         self.writer.set_metadata("compiler_settings", found)

@@ -143,9 +143,21 @@ def _note_exceptions(recording: Recording) -> None:
     def excepthook(kind: Any, error: Any, trace: Any) -> None:
         if os.getpid() == pid:
             writer.set_metadata("exception", f"{kind.__name__}: {error}"[:2000])
+            writer.set_metadata("exception_at", _place(trace)[:500])
         before(kind, error, trace)
 
     sys.excepthook = excepthook
+
+
+def _place(trace: Any) -> str:
+    """The innermost line of the user's own in a traceback, or else the innermost line."""
+    found = ""
+    while trace is not None:
+        code, line = trace.tb_frame.f_code, trace.tb_lineno
+        is_own = "site-packages" not in code.co_filename and not code.co_filename.startswith("<")
+        found = f"{code.co_filename}:{line} in {code.co_name}" if is_own or not found else found
+        trace = trace.tb_next
+    return found
 
 
 def _leave(recording: Recording, session: ValueSession, pid: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -18,13 +17,12 @@ from kernelscope.config import recorded_environment
 from kernelscope.errors import RunError
 from kernelscope.store import folder
 from kernelscope.store.flight.crash import crash_in
-from kernelscope.store.flight.reader import read_status
-from kernelscope.text.amounts import byte_size
-from kernelscope.text.visible import control
+
+from .progress import StatusRow, progress_text, terminal_columns
+from .run_story import story_of
 
 STARTUP = Path(__file__).parent.parent / "startup" / "on_path"
 _REFRESH = 0.5
-_CLEAR = "\r\x1b[2K"  # the line
 
 
 def watch(
@@ -119,51 +117,24 @@ def _has_keyboard() -> bool:
 
 
 def _wait(child: subprocess.Popen[bytes], path: Path) -> int:
-    live = sys.stderr.isatty()
-    try:
+    with StatusRow(sys.stderr) as row:
         while True:
             try:
                 return child.wait(_REFRESH)
             except subprocess.TimeoutExpired:
-                if live:
-                    control(sys.stderr, _CLEAR)
-                    print(_live_line(path), end="", file=sys.stderr, flush=True)
-    finally:
-        if live:
-            control(sys.stderr, _CLEAR)
-            sys.stderr.flush()
-
-
-def _live_line(path: Path) -> str:
-    found = [status for part in folder.parts(path) if (status := read_status(part / folder.FLIGHT))]
-    if not found:
-        return "kernelscope: waiting for torch"
-    calls, graphs, written = (sum(column) for column in zip(*found, strict=True))
-    return f"kernelscope: {calls:,} calls, {graphs} graphs, {byte_size(written)} written"
+                row.show(progress_text(path))
 
 
 def _tell(path: Path, status: int, *, as_json: bool) -> None:
-    try:
-        crash = crash_in(path)
-        said = crash.text() if crash is not None else ""
-    except RunError as error:
-        crash, said = None, str(error)
     if as_json:
+        try:
+            crash = crash_in(path)
+        except RunError:
+            crash = None
         parts = [folder.part_name(path, part) for part in folder.parts(path)]
         told = {"run": str(path), "status": status, "parts": parts, "crash": crash and crash.as_json()}
         print(json.dumps(told), file=sys.stderr)
-    elif crash is not None and (status or crash.executing):  # a pool ends its workers with a signal
-        print(f"kernelscope: {said}\n  kernelscope show --crash {shlex.quote(str(path))}", file=sys.stderr)
-    elif sys.stderr.isatty() or (said and crash is None):
-        print(f"kernelscope: {said if crash is None and said else _recorded(path)}", file=sys.stderr)
-
-
-def _recorded(path: Path) -> str:
-    parts = folder.parts(path)
-    if not parts:
-        return f"nothing was recorded: no process imported torch ({path})"
-    found = [status for part in parts if (status := read_status(part / folder.FLIGHT))]
-    calls = sum(status[0] for status in found)
-    return (
-        f"recorded {calls:,} calls in {len(parts)} {'process' if len(parts) == 1 else 'processes'} to {path}"
-    )
+        return
+    told_by = story_of(path)
+    if sys.stderr.isatty() or told_by.is_urgent:
+        print(told_by.text(terminal_columns(sys.stderr)), file=sys.stderr)

@@ -11,9 +11,10 @@ from kernelscope.model.call import KernelCall
 from kernelscope.model.derived_findings import findings_in
 from kernelscope.model.listing import call_lines
 from kernelscope.store import folder
-from kernelscope.store.flight.crash import crash_in, is_running
+from kernelscope.store.flight.crash import is_running
+from kernelscope.store.flight.ending import ending_of
 from kernelscope.store.flight.reader import UNKNOWN, is_recording
-from kernelscope.store.stored_run import StoredRun, load
+from kernelscope.store.stored_run import StoredRun
 from kernelscope.text.amounts import counted
 
 from . import plain, terminal
@@ -164,19 +165,14 @@ def show_times(run: StoredRun, limit: int, *, as_json: bool) -> None:
         print(line)
 
 
-def show_crash(path: Path, *, as_json: bool) -> None:
-    crash, running = crash_in(path), is_running(path)
+def show_ending(path: Path, *, as_json: bool) -> None:
+    """How the program ended, and what was executing."""
+    ending = ending_of(path)
     if as_json:
-        about = {"path": str(path), "running": running}
-        plain.dump({"run": about, "crash": None if crash is None else crash.as_json()})
-        return
-    unclosed = [run for part in folder.parts(path) if not (run := load(part)).is_closed]
-    stopped = [run.stopped for run in unclosed if run.stopped]
-    if crash is not None:
-        print(crash.text())
-    elif running:
-        print(f"{path}: the program is still running")
-    elif stopped:
-        print(f"{path}: the recording stopped before the program did: {stopped[0]}")
+        crash = None if ending.crash is None else ending.crash.as_json()
+        about = {"path": str(path), "running": is_running(path)}
+        plain.dump({"run": about, "crash": crash, "ended": ending.as_json()})
+    elif ending.crash is not None:
+        print(ending.text)
     else:
-        print(f"{path}: the program finished normally")
+        print(f"{path}: {ending.text}")

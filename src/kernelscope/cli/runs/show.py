@@ -21,7 +21,7 @@ examples:
   kernelscope show --call 17 --value out_ptr0   draw a tensor (of a run with --values save)
   kernelscope show --sort time                  list where the time went (of a run with --time)
   kernelscope show --profile trace.json         … as measured by torch.profiler
-  kernelscope show --crash                      show what was executing when the program died
+  kernelscope show --crash                      show how the program ended, and what was executing
   kernelscope show --json train-3 | jq '.calls[0].kernel_name'
 
 On a terminal, calls that repeat are folded, and a long list goes through $PAGER. -> written, <-> read and
@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--sort", choices=["time"], help="list sites by total time, longest first")
     add("--profile", metavar="TRACE", help="list calls with their times in a trace of torch.profiler")
     add("--source", action="store_true", help="also print the code of the kernels")
-    add("--crash", action="store_true", help="how the program died, and in which kernel")
+    add("--crash", action="store_true", help="how the program ended, and in which kernel if it crashed")
     add_call_filter(parser, limit=_MOST)
 
 
@@ -56,7 +56,7 @@ def main(args: argparse.Namespace) -> int:
 
     as_json = args.json
     if args.crash:
-        show.show_crash(folder.resolve(args.run), as_json=as_json)
+        show.show_ending(folder.resolve(args.run), as_json=as_json)
         return 0
     run = load_run(args)
     if args.value is not None or args.output is not None or args.before:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from kernelscope.cli.arguments import add_run, load_run
 
-DESCRIPTION = "Show what the compiler did in a run that was recorded with --stages."
+DESCRIPTION = "Show what the compiler did, in a run with stages; kernelscope run records them."
 PAGES = True
 EPILOG = """\
 examples:
-  kernelscope run --stages train.py            record what the compiler does, too
+  kernelscope run train.py                     record a script, and what the compiler does
   kernelscope stages                           list the graphs of the newest run, stage by stage
   kernelscope stages --graph 0/0 --stage post_grad
   kernelscope stages --graph "0/0 backward" --diff post_grad_input post_grad

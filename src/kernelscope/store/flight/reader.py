@@ -15,12 +15,15 @@ from kernelscope.store.run_db import codec
 
 from .recorder import (
     CELL,
+    DOING_AT,
+    DOING_BYTES,
     ENTERED,
     HEADER,
     HEADER_BYTES,
     MAGIC,
     PASSING,
     RECORD,
+    SINCE,
     STATUS,
     STATUS_AT,
     STOPPED_AT,
@@ -76,6 +79,19 @@ def read_status(path: Path) -> tuple[int, int, int] | None:
         return None
     calls, graphs, written, _ = STATUS.unpack_from(head, STATUS_AT)
     return calls, graphs, written
+
+
+def read_doing(path: Path) -> tuple[str, int]:
+    """What is being compiled, and since when in ns of the monotonic clock; empty when nothing is."""
+    try:
+        with path.open("rb") as file:
+            file.seek(DOING_AT)
+            data = file.read(DOING_BYTES)
+    except OSError:
+        return "", 0
+    if len(data) < DOING_BYTES:
+        return "", 0
+    return data[SINCE.size :].rstrip(b"\0").decode("utf-8", "replace"), SINCE.unpack_from(data)[0]
 
 
 def is_recording(path: Path, lock: Callable[[int, int], None] = fcntl.flock) -> bool | None:

@@ -41,6 +41,8 @@ STATUS_AT = 64
 STREAM = struct.Struct("<QQ")  # handle, newest completed call + 1
 STREAMS_AT, STREAMS = 128, 64
 STOPPED_AT, STOPPED_BYTES = 2048, 512  # why the recording stopped before the program did: text
+DOING_AT, DOING_BYTES = 2560, 256  # what is being compiled: since when, and text
+SINCE = struct.Struct("<Q")
 # start ns, site, graph call, state, stream's number, is full, layout, call + 1; end ns, once it is measured.
 # The call is written last: a cell that was being written when the process died still shows its old number.
 CELL = struct.Struct("<QIiBBHIQQ")
@@ -283,6 +285,12 @@ class Flight:
     def stopped(self, why: str) -> None:
         text = why.encode("utf-8", "replace")[:STOPPED_BYTES].ljust(STOPPED_BYTES, b"\0")
         self.map[STOPPED_AT : STOPPED_AT + STOPPED_BYTES] = text
+
+    def doing(self, what: str, since_ns: int = 0) -> None:
+        """What takes its time right now, for a reader in another process; empty when nothing does."""
+        text = what.encode("utf-8", "replace")[: DOING_BYTES - SINCE.size]
+        room = SINCE.pack(since_ns) + text.ljust(DOING_BYTES - SINCE.size, b"\0")
+        self.map[DOING_AT : DOING_AT + DOING_BYTES] = room
 
     def close(self) -> None:
         """Also in a forked child, for its copy. Who comes late finds no file, not another's."""

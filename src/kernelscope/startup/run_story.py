@@ -1,0 +1,144 @@
+"""What `kernelscope run` says at the end: how it ended, what was seen, and the most useful next command."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelscope.errors import RunError
+from kernelscope.events import Finding
+from kernelscope.store import folder
+from kernelscope.store.flight.ending import Ending, ending_of
+from kernelscope.store.stored_run import StoredRun
+from kernelscope.text.amounts import counted
+from kernelscope.text.visible import one_line
+from kernelscope.text.widths import shortened, wrapped
+
+_MOST_LINES = 5
+_FEW = 5000  # calls whose values are looked through
+# What says that something is wrong with the program, worst first; other findings are about the recording.
+_WRONG = ("watch", "watch-late", "nan", "unowned-write", "undeclared-write", "never-written")
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A few lines; `is_urgent` if they are worth printing where nobody watches."""
+
+    lines: list[str]
+    is_urgent: bool
+
+    def text(self, width: int = 0) -> str:
+        """At most five lines of a terminal that is so wide; the last, a command, is never cut."""
+        *lines, last = [one_line(line) for line in self.lines]
+        if not width:
+            return "\n".join([*lines, last])
+        spare = _MOST_LINES - 1 - len(lines)
+        shown: list[str] = []
+        for line in lines:
+            pieces = list(wrapped(shortened(line, (spare + 1) * (width - 6)), width))
+            if len(pieces) > spare + 1:
+                pieces = [shortened(line, width)]
+            spare -= len(pieces) - 1
+            shown += pieces
+        return "\n".join([*shown, last])
+
+
+def story_of(path: Path) -> Story:
+    """Of a run that has just ended."""
+    if not folder.parts(path):
+        return Story([f"kernelscope: nothing was recorded: no process imported torch ({path})"], False)
+    try:
+        return _story(path)
+    except RunError as error:
+        return Story([f"kernelscope: {error}"], True)
+
+
+def _story(path: Path) -> Story:
+    ending, runs = ending_of(path), [StoredRun(part) for part in folder.parts(path)]
+    calls = sum(len(run) for run in runs)
+    word = shlex.quote(str(path))
+    lines: list[str] = []
+    next_command = f"kernelscope show {word}"
+    if ending.kind not in ("normal", "unknown", "running"):
+        lines += _ended(ending)
+        next_command = f"kernelscope show --crash {word}"
+    findings = [f for run in runs for f in _findings(run)]
+    wrong = sorted((f for f in findings if f.kind in _WRONG), key=lambda f: _WRONG.index(f.kind))
+    if ending.hit is not None:
+        next_command = f"kernelscope show {word} --call {ending.hit.call}"
+    elif wrong and not lines:
+        next_command = f"kernelscope show {word} --call {max(wrong[0].call, 0)}"
+    if findings and ending.hit is None:
+        lines.append(_of_findings(wrong or findings, len(findings)))
+    if not calls and ending.kind != "crash":
+        lines += _why_nothing(runs)
+        if ending.kind == "normal":
+            next_command = f"kernelscope stages {word}"
+    lines.append(_recorded(runs, calls))
+    head, *rest = lines[: _MOST_LINES - 1]
+    shown = [f"kernelscope: {head}", *(f"  {line}" for line in rest), f"  next: {next_command}"]
+    return Story(shown, ending.kind == "crash" and bool(ending.status or _executing(ending)))
+
+
+def _findings(run: StoredRun) -> list[Finding]:
+    return run.findings if len(run) <= _FEW else run.noted_findings()
+
+
+def _executing(ending: Ending) -> bool:
+    """A pool ends its workers with a signal: that alone is not worth a word."""
+    return ending.crash is not None and bool(ending.crash.executing)
+
+
+def _ended(ending: Ending) -> list[str]:
+    lines = [ending.headline]
+    if ending.hit is not None:
+        lines.append(str(ending.hit).splitlines()[0])
+    crash = ending.crash
+    if crash is not None and crash.executing:
+        call = crash.executing[-1]
+        where = f" at {call.origin}" if call.origin else ""
+        done = f"completed through {crash.completed}" if crash.completed >= 0 else "nothing had completed"
+        what = f"[{call.kind}] {call.kernel_name}{where}"
+        lines.append(f"{done}; {call.index}, this kernel, was executing: {what}")
+    elif crash is not None and crash.last is not None:
+        call = crash.last
+        lines.append(f"no recorded kernel was executing; the last was {call.index}: {call.kernel_name}")
+    return lines
+
+
+def _of_findings(found: list[Finding], all_of_them: int) -> str:
+    more = f" ({counted(all_of_them, 'finding')} in all)" if all_of_them > 1 else ""
+    return f"{str(found[0]).splitlines()[0]}{more}"
+
+
+def _why_nothing(runs: list[StoredRun]) -> list[str]:
+    """Why no compiled code was executed, as far as the stages show."""
+    run = runs[0]
+    variables = run.compiler_settings.get("environment", {})
+    off = next((n for n in ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE") if variables.get(n) == "1"), "")
+    if off:
+        return [f"no compiled code ran: {off}=1 turns torch.compile off"]
+    found = run.stages
+    if found.failures:
+        return [f"no compiled code ran: compilation failed: {found.failures[0].reason.splitlines()[0]}"]
+    if not found.frames and not found.graphs:
+        if not run.info.settings.get("stages"):
+            return ["no compiled code ran"]
+        return ["no compiled code ran: nothing that torch.compile returned was called"]
+    if found.graph_breaks and not found.graphs:
+        reason = found.graph_breaks[0].reason.splitlines()[0]
+        return [f"no compiled code ran: a graph break left nothing to compile: {reason}"]
+    if not found.graphs:
+        return ["no compiled code ran: what was traced contains no tensor operation"]
+    return [f"{counted(len(found.graphs), 'graph')} compiled, but no call of theirs was recorded"]
+
+
+def _recorded(runs: list[StoredRun], calls: int) -> str:
+    kernels = len({kernel.name for run in runs for kernel in run.kernels})
+    graphs = sum(len(run.graphs) for run in runs)
+    processes = f" of {len(runs)} processes" if len(runs) > 1 else ""
+    return (
+        f"recorded {counted(calls, 'call')} of {counted(kernels, 'kernel')} in {counted(graphs, 'graph')}"
+        f"{processes}"
+    )
