@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SRC = Path(__file__).parents[2] / "src"
-_LONGEST = 120.0
+_LONGEST = 600.0
 
 
 @dataclass(frozen=True)

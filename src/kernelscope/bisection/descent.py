@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from kernelscope.compiler_control.settings_to_try import CAUTIOUS, INDUCTOR
 from kernelscope.errors import RunError
+from kernelscope.text.amounts import counted
 from kernelscope.trials.outcome import PASSED, Outcome
 from kernelscope.trials.runner import TrialRunner
 from kernelscope.trials.settings import AXES, EVERY_KERNEL, Settings, Switch
@@ -58,7 +59,7 @@ class Descent:
         if self._trials.failed < self._trials.runs:
             self.result.notes.append(
                 f"the program is not deterministic: it failed in {self._trials.failed} of "
-                f"{self._trials.runs} runs; each trial had to pass {self._trials.repeats} times"
+                f"{self._trials.runs} runs; each trial had to pass {counted(self._trials.repeats, 'time')}"
             )
         self._is_of_function = dict(first.details.get("culprit") or {}).get("verdict") == "wrong-function"
         self._look_for_kernels(first)  # first: nothing has to be compiled again for it
@@ -83,13 +84,14 @@ class Descent:
     def _says_nothing_to_find(self, first: Outcome) -> bool:
         if self._trials.failed:
             return False
-        times = f"{self._trials.runs} baseline runs"
+        times = counted(self._trials.runs, "baseline run")
         if first.kind == PASSED:
             why = first.details.get("problem") or "there is nothing to bisect"
             self.result.problem = f"The program did not fail in {times}: {why}."
         elif self._check == "exception":
             self.result.problem = f"The program failed differently in {times}: {first.first_line}."
         else:
+            self.result.raised = first.first_line
             self.result.problem = (
                 f"The program does not finish ({first.first_line}), so the check cannot run; "
                 "use --fails-on exception to find the cause of that."
@@ -150,6 +152,9 @@ class Descent:
         if backend is not None and self._is_quick and backend.switches[0].name in ("eager", "aot_eager"):
             return  # before any decomposition or pass
         kinds = {str(switch.info.get("kind")) for switch in self._of("kernel")}
+        if is_early and self._is_quick:  # Inductor's passes and settings come later
+            self._follow([("decomposition", self._of("decomposition"))], stop=())
+            return
         early = ("pass", "decomposition")
         later = () if is_early else ("lowering", "fusion", "autotune")
         plan = [(axis, self._of(axis)) for axis in (*early, *later)]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernelscope.text.amounts import counted
 from kernelscope.trials.settings import AXES, Switch
 
 
@@ -66,6 +67,7 @@ class BisectResult:
     innocent: dict[str, str] = field(default_factory=dict)  # by axis: why it explains nothing
     notes: list[str] = field(default_factory=list)
     problem: str = ""  # why nothing was found
+    raised: str = ""  # the exception because of which the check did not decide
     trials: int = 0
     resumed: int = 0  # of them, from the journal
     seconds: float = 0.0
@@ -119,7 +121,7 @@ class BisectResult:
         else:
             yield self.problem or "No cause was found: it fails with each of the switches off."
         if self.failure:
-            yield f"  failure    {self.failure}"
+            yield f"  failure    {self.failure.splitlines()[0]}"
         for axis, other in self.causes.items():
             if cause is None or axis != cause.axis:
                 yield f"  also       {other}"
@@ -129,8 +131,9 @@ class BisectResult:
             yield "  workaround none found"
         for axis, why in self.innocent.items():
             yield f"  not        {axis}: {why}"
-        if self.runs:
+        if self.failed:
             yield f"  confidence {self._confidence()}"
+        if self.runs:
             resumed = f", {self.resumed} of them from the journal" if self.resumed else ""
             yield f"  trials     {self.trials} in {self.seconds:.1f} s{resumed}"
         yield from (f"  note       {note}" for note in self.notes)
@@ -138,13 +141,14 @@ class BisectResult:
             yield f"  journal    {self.folder}"
 
     def _confidence(self) -> str:
-        often = f"failed in {self.failed} of {self.runs} runs"
+        often = f"failed in {self.failed} of {counted(self.runs, 'run')}"
         if self.failed == self.runs:
             return f"{often}; one run is conclusive"
-        return f"{self.confidence:.1%}: {often}; each trial had to pass {self.repeats} times"
+        return f"{self.confidence:.1%}: {often}; each trial had to pass {counted(self.repeats, 'time')}"
 
     def __repr__(self) -> str:
-        return f"<BisectResult: {self.cause or self.problem or 'no cause found'}, {self.trials} trials>"
+        found = self.cause or self.problem or "no cause found"
+        return f"<BisectResult: {found}, {counted(self.trials, 'trial')}>"
 
 
 # The execution tells when it fails, not what is wrong.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelscope.errors import RunError
@@ -16,6 +16,8 @@ from kernelscope.trials.workers import Workers
 
 from .descent import Descent
 from .result import BisectResult
+
+_OF_THE_SCRIPT = "own-failure"  # folder of the search for the script's own failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +33,29 @@ class Request:
     timeout: float = 600.0
     fork: bool = True
     workaround: bool = True  # search for one
+    is_default: bool = False  # no check was given: the script's own failure counts if kernels are right
 
 
 def bisect_script(request: Request, folder: Path, progress: ProgressLine) -> BisectResult:
-    """Bisect; `folder` has the journal, perhaps of a search that was interrupted."""
+    """Bisect; `folder` has the journal, perhaps of a search that was interrupted.
+
+    A bug report is a script that raises, or exits with a status: where no kernel explains that, it is itself
+    what is searched for.
+    """
+    result = _search(request, folder, progress)
+    if not request.is_default or not result.raised:
+        return result
+    progress.say(f"no kernel was found to differ from eager; searching for the cause of: {result.raised}")
+    inner = folder / _OF_THE_SCRIPT
+    inner.mkdir(exist_ok=True)
+    found = _search(replace(request, check="exception", is_default=False), inner, progress)
+    found.notes.insert(
+        0, "no kernel was found to differ from eager; the script's own failure was searched for"
+    )
+    return found
+
+
+def _search(request: Request, folder: Path, progress: ProgressLine) -> BisectResult:
     if not 0 < request.confidence < 1:
         raise RunError(f"--confidence {request.confidence}: must be between 0 and 1, for example 0.99")
     if request.timeout <= 0:

@@ -30,10 +30,18 @@ class ShadowCheck:
     judges = True
 
     def run(self, program: Program, session: EagerSession | None) -> Outcome:
-        program()
+        raised: Exception | None = None
+        try:
+            program()
+        except RunError:
+            raise
+        except Exception as error:  # as a bug report does that ends with an assertion: what ran was compared
+            raised = error
         assert session is not None
         result = session.result
         found = result.culprit
+        if found is None and raised is not None:
+            raise raised
         if found is None:
             return Outcome(PASSED, details={"problem": result.problem})
         details = {"culprit": found.to_dict(), "text": str(result)}

@@ -82,6 +82,34 @@ def test_a_script_is_bisected(tmp_path: Path) -> None:
     assert again["causes"] == result["causes"]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("end", ["torch.testing.assert_close(y, expected)", "raise SystemExit(1)"])
+def test_a_bug_report_is_bisected(tmp_path: Path, end: str) -> None:
+    """The usual one: a wrong kernel, and a last line that raises or exits because of it."""
+    script(tmp_path, f"{WRONG}\nif not torch.equal(y, expected):\n    {end}\n")
+    result, _ = bisect(tmp_path, "--no-workaround", "program.py")
+    assert kernel_of(result) == "cpp_fused_add_relu_0"
+    assert "program-bisect-1" in result["folder"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_bug_report_without_a_wrong_kernel_is_bisected_by_its_own_failure(tmp_path: Path) -> None:
+    traced = """
+import torch
+def f(x):
+    return x * 2 if torch.compiler.is_dynamo_compiling() else x * 3
+assert torch.equal(torch.compile(f)(torch.ones(8)), f(torch.ones(8))), "compiled and eager differ"
+"""
+    script(tmp_path, traced)
+    result, said = bisect(tmp_path, "program.py", status=2)
+    assert "fails with backend='eager' too" in result["problem"]
+    assert "AssertionError: compiled and eager differ" in result["failure"]
+    assert "searching for the cause of: raised: AssertionError" in said
+    assert result["trials"] <= 8  # no pass and no setting was tried
+
+
 # -- processes ---------------------------------------------------------------------------------------------
 
 MODES = """
@@ -215,8 +243,9 @@ def test_without_a_compiler(tmp_path: Path) -> None:
     environment.pop("CXX", None)
     words = [*COMMAND, "--runs", "2", "program.py"]
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "does not finish (raised: InductorError: InvalidCxxCompiler" in done.stdout
+    assert done.returncode == 0
+    assert "searching for the cause of: raised: InductorError: InvalidCxxCompiler" in done.stderr
+    assert done.stdout.startswith("cause: backend inductor")
 
 
 @pytest.mark.slow

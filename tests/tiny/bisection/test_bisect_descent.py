@@ -422,3 +422,42 @@ def test_a_journal_that_was_cut_off_or_is_of_something_else(tmp_path: Path) -> N
     with pytest.raises(RunError, match="is not a journal of kernelscope-bisect"):
         Journal(path, BISECT)
     assert path.read_text() == '{"of": "others"}\nno newline'
+
+
+def test_nothing_behind_the_decompositions_is_searched_when_they_fail() -> None:
+    """With a backend that has only decompositions it fails: Inductor's passes and settings come later."""
+    early = ("inductor", "aot_eager_decomp_partition")
+    result, compiler = bisected(
+        lambda off, backend: (backend or "inductor") in early and "aten.d3" not in off
+    )
+    assert str(result.cause) == "decomposition aten.d3"
+    assert not {switch.axis for trial in compiler.trials for switch in trial.off} & {
+        "pass",
+        "config",
+        "fusion",
+    }
+
+
+@pytest.mark.parametrize("first", ["aot_eager", "eager"])
+def test_an_early_backend_ends_the_search(first: str) -> None:
+    result, compiler = bisected(lambda off, backend: backend != "eager" or first == "eager")
+    off = {switch.axis for trial in compiler.trials for switch in trial.off}
+    assert off <= {"kernel"}
+    if first == "eager":
+        assert "fails with backend='eager' too" in result.problem
+    else:
+        assert str(result.cause) == "backend aot_eager"
+
+
+def test_no_confidence_in_a_failure_that_was_not_seen() -> None:
+    result, _ = bisected(lambda off, backend: False)
+    assert result.status == 2
+    assert "confidence" not in str(result)
+
+
+def test_a_program_that_raises_each_time_is_not_run_more_often_than_needed() -> None:
+    raised = Outcome(RAISED, "AssertionError: 3 of 8 differ")
+    result, compiler = bisected(lambda off, backend: raised)
+    assert len(compiler.trials) == 2
+    assert result.raised == "raised: AssertionError: 3 of 8 differ"
+    assert "The program does not finish" in str(result)

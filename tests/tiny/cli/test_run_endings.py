@@ -109,7 +109,7 @@ def test_a_crash_comes_before_all_else(tmp_path: Path) -> None:
     writer.forget()
     folder.write_invocation(path, folder.Invocation(("python",), str(tmp_path), 1, 2, -11))
     story = story_of(path)
-    lines = story.text(100).splitlines()
+    lines = story.text(140).splitlines()
     assert story.is_urgent
     assert lines[0] == "kernelscope: the program was killed by SIGSEGV"
     assert "completed through 39; 40, this kernel, was executing: [cpp] cpp_fused_noted_1 at" in lines[1]

@@ -14,6 +14,7 @@ from kernelscope.errors import RunError
 from kernelscope.processes.program_words import script_words, stem_of
 from kernelscope.processes.signals import terminable
 from kernelscope.store import folder
+from kernelscope.text.amounts import counted
 from kernelscope.trials.progress_line import ProgressLine
 from kernelscope.trials.settings import AXES
 
@@ -36,8 +37,9 @@ Exit status: 0 a cause was found, 1 no switch helps, 2 the script does not fail.
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("what counts as a failure").add_argument
     add("--fails-on", choices=["shadow", "exception", "nan"],
-        help="shadow (default): a kernel's result differs from eager; exception: the script raises, "
-        "crashes or hangs; nan: a kernel makes a NaN")  # fmt: skip
+        help="shadow: a kernel's result differs from eager; exception: the script raises, exits with a "
+        "status, crashes or hangs; nan: a kernel makes a NaN; default: shadow, and exception where all "
+        "kernels are right")  # fmt: skip
     add("--message", metavar="TEXT", help="count only exceptions whose message contains TEXT")
     add("--check", metavar="COMMAND",
         help="run after the script; a non-zero exit status counts as failure")  # fmt: skip
@@ -75,7 +77,7 @@ def main(args: argparse.Namespace) -> int:
     except KeyboardInterrupt as ended:
         progress.end()
         again = ["kernelscope", "bisect", "--resume", "-o", str(path), *_given(args), *request.words]
-        how = f"{str(ended) or 'interrupted'} after {progress.trials} trials"
+        how = f"{str(ended) or 'interrupted'} after {counted(progress.trials, 'trial')}"
         print(f"kernelscope: {how}; continue with\n  {shlex.join(again)}", file=sys.stderr)
         raise
     finally:
@@ -99,7 +101,7 @@ def _request(args: argparse.Namespace) -> Request:
     return Request(
         tuple(script_words(args.module, args.command, refusal)), check, checks.get(check) or "",
         AXES if args.all else tuple(args.axis), args.runs, args.confidence, args.timeout,
-        fork=not args.spawn, workaround=not args.no_workaround,
+        fork=not args.spawn, workaround=not args.no_workaround, is_default=not given,
     )  # fmt: skip
 
 
