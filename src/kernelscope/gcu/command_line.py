@@ -132,7 +132,7 @@ def _run_functions(path: Path) -> int:
 
 
 def _fmt(path: Path, source: str, args: argparse.Namespace) -> int:
-    text = show(parse(source, str(path)))
+    text = show(parse(source, str(path), as_written=True))
     if args.write:
         if text != source:
             path.write_text(text, encoding="utf-8")

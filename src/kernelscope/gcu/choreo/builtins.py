@@ -8,10 +8,11 @@ _OF_ONE = (
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan",
     "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc",
     "floor", "ceil", "round", "trunc", "abs", "sign", "sigmoid", "isnan", "isinf", "lgamma", "neg",
-    "bitnot",
+    "bitnot", "gelu", "softplus", "isfinite",
 )  # fmt: skip
 _OF_TWO = (
-    "max", "min", "pow", "atan2", "fmod", "remainder", "floordiv", "copysign",
+    "max", "min", "pow", "atan2", "fmod", "remainder", "floordiv", "copysign", "fmax", "fmin",
+    "alignup", "aligndown",
 )  # fmt: skip
 
 # name → how many arguments
@@ -22,3 +23,21 @@ BUILTINS = {
     "inf": 0,
     "nan": 0,
 }
+
+# Integers in, an integer out.
+OF_INTEGERS = ("alignup", "aligndown", "cdiv")
+_OTHER_NAMES = {"fabs": "abs"}
+# Single precision, as in C: __expf, __sqrtf, …
+_OTHER_NAMES |= {f"{name}f": name for name in (*_OF_ONE, *_OF_TWO) if name not in OF_INTEGERS}
+_OTHER_NAMES |= {"fabsf": "abs"}
+
+
+def builtin(name: str) -> str:
+    """The name under which a builtin is known here; empty when there is none."""
+    bare = name.removeprefix("__")
+    if not name.startswith("__"):
+        return "cdiv" if name == "cdiv" else ""
+    return bare if bare in BUILTINS and bare != "cdiv" else _OTHER_NAMES.get(bare, "")
+
+
+BUILTINS["cdiv"] = 2

@@ -17,6 +17,9 @@
 #include "runtime/mathematics.h"
 #include "runtime/memory.h"
 #include "runtime/views.h"
+#if defined(CHOREO_THREADS)
+#include "runtime/concurrency.h"
+#endif
 #if defined(CHOREO_HOST)
 #include "runtime/printing.h"
 using namespace choreo::names;

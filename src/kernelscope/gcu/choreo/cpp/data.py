@@ -9,7 +9,7 @@ from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
 
 from .shapes import Dim, add, contiguous, dim, div, mod, mul, product, same, shown
-from .values import Bounded, Data, Future, Scalar
+from .values import Bounded, Buffers, Data, Events, Future, Scalar
 
 FRACTIONS = ("float", "double", "f16", "bf16", "f32", "f64")
 
@@ -26,6 +26,7 @@ class DataExpressions:
     _check: Any
     _quoted: Any
     checked: bool
+    guarded: bool = False  # inside a condition, which may keep indices within bounds
 
     # -- data ------------------------------------------------------------------------------------------
 
@@ -42,13 +43,25 @@ class DataExpressions:
         match e:
             case tree.Name():
                 value = self._named(e)
+                if isinstance(value, Buffers):
+                    raise ChoreoError(f"`{e.id}` is an array of buffers; name one of them: {e.id}[…]", e.span)
                 if isinstance(value, Future):
-                    raise ChoreoError(f"`{e.id}` is a future; its data is `{e.id}.data`", e.span)
+                    if value.data is None:
+                        raise ChoreoError(f"`{e.id}` holds no data yet", e.span)
+                    return value.data
                 if not isinstance(value, Data):
                     raise ChoreoError(f"`{e.id}` is not data", e.span)
                 return value
+            case tree.Derive() | tree.Builtin(name="select"):
+                value = self.value(e)
+                found = value.data if isinstance(value, Future) else value
+                if not isinstance(found, Data):
+                    raise ChoreoError("expected data here", e.span)
+                return found
             case tree.Member(name="data"):
                 future = self.value(e.of)
+                if isinstance(future, Data):  # of a buffer, its data is itself
+                    return future
                 if not isinstance(future, Future):
                     raise ChoreoError("only a future has .data", e.span)
                 if future.data is None:
@@ -63,6 +76,44 @@ class DataExpressions:
             case tree.SpanAs():
                 return self._span_as(self.data(e.of), self.shape(e.dims), e.span)
         raise ChoreoError("expected data here", e.span)
+
+    def array_item(self, e: tree.Derive) -> Data | Buffers | Events | None:
+        """`x[i][j]` of an array of buffers or of events; None when it is a span that is derived."""
+        chain: list[tree.Derive] = []
+        inner: tree.Expr = e
+        while isinstance(inner, tree.Derive):
+            chain.insert(0, inner)
+            inner = inner.of
+        of = self._named(inner) if isinstance(inner, tree.Name) else None
+        if not isinstance(of, Buffers | Events):
+            return None
+        counts, flat = of.counts, dim(0)
+        if len(chain) > len(counts):
+            raise ChoreoError(f"{len(chain)} indices for an array of rank {len(counts)}", e.span)
+        for one, count in zip(chain, counts, strict=False):
+            if len(one.items) != 1:
+                raise ChoreoError("one index in each pair of brackets: x[i][j]", one.span)
+            item = one.items[0]
+            plain = tree.Int(item.index, span=item.span) if isinstance(item, tree.Extent) else item
+            number = self._number(self._flat(plain)[0])
+            if number.type in FRACTIONS:
+                raise ChoreoError(f"an index must be an integer, not {number.type}", one.span)
+            outside = count.value is not None and _outside(number, count.value)
+            if outside and not self.guarded:
+                raise ChoreoError(
+                    f"index {_range(number)} is out of bounds for an array of {count}", one.span
+                )
+            if outside or number.low is None or number.high is None or count.value is None:
+                number = self._within(
+                    number, count, one.span, "buffers" if isinstance(of, Buffers) else "events"
+                )
+            flat = add(mul(flat, count), _as_dim(number))
+        rest = counts[len(chain) :]
+        flat = mul(flat, product(rest))
+        if isinstance(of, Events):
+            return replace(of, counts=rest, offset=flat)
+        first = replace(of.first, offset=mul(flat, product(of.first.shape)))
+        return Buffers(first, rest) if rest else first
 
     def _indices(self, items: tuple[tree.Expr, ...]) -> list[tuple[Bounded | Scalar | None, Span]]:
         """Index expressions one by one; None where a whole dimension is meant."""
@@ -102,12 +153,15 @@ class DataExpressions:
             self._divides(extent, count, where)
             size = div(extent, count)
             shape.append(size)
+            if isinstance(at, Bounded) and at.is_shifted:
+                at = self._number(at)
             number = at.value if isinstance(at, Bounded) else Dim(None, at.text)
             if not isinstance(at, Bounded) and at.high is not None and at.low == at.high:
                 number = dim(at.high)
-            if isinstance(at, Scalar) and count.value is not None and _outside(at, count.value):
+            outside = isinstance(at, Scalar) and count.value is not None and _outside(at, count.value)
+            if isinstance(at, Scalar) and outside and not self.guarded:
                 raise ChoreoError(f"chunk {_range(at)} is out of range: there are {count} chunks", where)
-            if isinstance(at, Scalar) and _is_unproven(at, at, count):
+            if isinstance(at, Scalar) and (outside or _is_unproven(at, at, count)):
                 number = Dim(None, self._within(at, count, where, "chunks").text)
             offset = add(offset, mul(mul(number, size), stride))
         return replace(data, offset=offset, shape=tuple(shape), is_dense=False)
@@ -136,11 +190,15 @@ class DataExpressions:
                 continue
             number = self._number(at)
             last = None if number.high is None or size.value is None else (number.high + 1) * size.value
-            if last is not None and extent.value is not None and last > extent.value:
+            beyond = last is not None and extent.value is not None and last > extent.value
+            beyond = beyond or (number.low is not None and number.low < 0)
+            if beyond and not self.guarded:
+                if number.low is not None and number.low < 0:
+                    raise ChoreoError(f"tile {_range(number)} is below 0", where)
                 raise ChoreoError(f"the tile ends at {last}, but there are only {extent} elements", where)
-            if last is None or extent.value is None:
+            if beyond or last is None or extent.value is None:
                 tiles = div(extent, size)
-                if not (isinstance(at, Bounded) and same(at.bound, tiles)):
+                if not (isinstance(at, Bounded) and not at.is_shifted and same(at.bound, tiles)):
                     number = self._within(number, tiles, where, "tiles")
             offset = add(offset, mul(mul(_as_dim(number), size), stride))
         return replace(data, offset=offset, shape=extents, is_dense=False)
@@ -171,14 +229,20 @@ class DataExpressions:
             if at is None:
                 raise ChoreoError("`_` does not name an element", where)
             number = self._number(at)
-            if number.low is not None and number.low < 0:
+            if number.low is not None and number.low < 0 and not self.guarded:
                 raise ChoreoError(f"index {_range(number)} is below 0", where)
-            if extent.value is not None and number.high is not None and number.high >= extent.value:
+            beyond = extent.value is not None and number.high is not None and number.high >= extent.value
+            if beyond and not self.guarded:
                 message = f"index {_range(number)} is out of bounds for {extent} elements"
                 raise ChoreoError(message, where)
-            place = self._within(number, extent, where) if _is_unproven(at, number, extent) else number
+            doubted = _is_unproven(at, number, extent) or self._may_be_outside(number, extent)
+            place = self._within(number, extent, where) if doubted else number
             offset = add(offset, mul(_as_dim(place), stride))
         return Scalar(f"{data.pointer}[{offset.text}]", data.element)
+
+    def _may_be_outside(self, number: Scalar, extent: Dim) -> bool:
+        """Whether a condition around it must be what keeps an index within bounds."""
+        return self.guarded and extent.value is not None and _outside(number, extent.value)
 
     def _within(self, number: Scalar, extent: Dim, span: Span, what: str = "elements") -> Scalar:
         """An index that is checked when the program runs; one that is out of bounds does no harm."""
@@ -190,7 +254,8 @@ class DataExpressions:
 
 def _is_unproven(at: Bounded | Scalar, number: Scalar, extent: Dim) -> bool:
     """Whether an index is not known to be within bounds."""
-    if isinstance(at, Bounded) and at.low is not None and at.low >= 0 and same(at.bound, extent):
+    is_own = isinstance(at, Bounded) and not at.is_shifted and same(at.bound, extent) is True
+    if isinstance(at, Bounded) and is_own and at.low is not None and at.low >= 0:
         return False
     return number.low is None or number.high is None or extent.value is None
 

@@ -11,20 +11,31 @@ from kernelscope.gcu.choreo.syntax.walk import declared, names, nodes, root, wri
 
 
 def moving_futures(function: tree.Function) -> set[str]:
-    """Futures that change what they hold: swapped, selected, or filled again."""
+    """Futures that change what they hold: swapped, rotated, selected, or filled again."""
     moving: set[str] = set()
-    filled: dict[str, int] = {}
     for each in nodes(function.body):
         match each:
             case tree.Swap():
                 moving.update((each.first, each.second))
+            case tree.Rotate():
+                moving.update(each.names)
             case tree.Builtin(name="select"):
                 moving.update(root(arg) for arg in each.args[1:])
-            case tree.Assign(value=tree.Dma()):
-                filled[each.name] = filled.get(each.name, 0) + 1
-                if isinstance(each.value, tree.Dma) and each.value.kind == "any":
-                    moving.add(each.name)
-    return moving
+            case tree.Assign(value=tree.Dma(kind="any")):
+                moving.add(each.name)
+    return moving | _refilled(function.body, frozenset())
+
+
+def _refilled(block: tree.Block, known: frozenset[str]) -> set[str]:
+    """Futures that are assigned where they are already known."""
+    found: set[str] = set()
+    for each in block:
+        if isinstance(each, tree.Assign) and isinstance(each.value, tree.Dma):
+            found |= {each.name} & known
+            known |= {each.name}
+        for part in ("body", "then", "other"):
+            found |= _refilled(getattr(each, part, ()), known)
+    return found
 
 
 def reads_in_place(statement: tree.Assign, rest: tree.Block, function: tree.Function) -> bool:
@@ -49,9 +60,11 @@ def _used_otherwise(name: str, block: tree.Block) -> bool:
         match each:
             case tree.Store() if root(each.target.of) == name:
                 return True
-            case tree.Call() if any(root(arg) == name for arg in each.args):
+            case tree.Call() | tree.CallValue() if any(root(arg) == name for arg in each.args):
                 return True
             case tree.Dma() if name in names(each):
+                return True
+            case tree.Rotate() if name in each.names:
                 return True
             case tree.Swap() | tree.Builtin(name="select") if name in names(each):
                 return True
@@ -62,7 +75,7 @@ def _used_otherwise(name: str, block: tree.Block) -> bool:
 
 def becomes(statement: tree.DeclareBuffer, rest: tree.Block) -> tree.Do | None:
     """The DMA that would copy this whole buffer out, if the buffer can be its target from the start."""
-    if statement.scope != "local" or statement.init is not None:
+    if statement.scope != "local" or statement.init is not None or statement.counts:
         return None
     name = statement.name
     copies = [s for s in rest if isinstance(s, tree.Do) and s.dma.source == tree.Name(name)]
@@ -78,11 +91,11 @@ def becomes(statement: tree.DeclareBuffer, rest: tree.Block) -> tree.Do | None:
         return None
     for each in nodes(before):
         match each:
-            case tree.Cpp():
+            case tree.Cpp() | tree.InThreads() | tree.Sync() | tree.Trigger():
                 return None
             case tree.Dma() if name in names(each):
                 return None
-            case tree.Call() if any(root(arg) == name for arg in each.args):
+            case tree.Call() | tree.CallValue() if any(root(arg) == name for arg in each.args):
                 return None
             case tree.SpanAs() if root(each) == name:
                 return None

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
-from kernelscope.gcu.choreo.builtins import BUILTINS
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
 
-from .data import FRACTIONS, DataExpressions
-from .shapes import Dim, add, dim, div, mod, mul, product, same, sub
+from .calls import INTEGER, CallExpressions, wide
+from .data import FRACTIONS
+from .shapes import Dim, add, dim, div, mod, mul, product, sub
 from .values import Bounded, Data, Future, Scalar, Scope, Several, Value, bounded
 
-_INTEGER = ("int", "s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64", "bool")
 Check = Callable[[str, str, Span], None]  # emits a check that the running program makes
 Quoted = Callable[[str, Span], str]  # a message with its place, as a C++ literal
 
 
-class Expressions(DataExpressions):
+class Expressions(CallExpressions):
     """Turns expressions into C++ within a scope."""
 
     def __init__(self, scope: Scope, check: Check, quoted: Quoted, checked: bool) -> None:
         self.scope = scope
         self._check = check
         self._quoted = quoted
+        self.choices = {}
         self.checked = checked  # whether indices that nothing is known of are checked when they are used
 
     # -- any value -------------------------------------------------------------------------------------
@@ -44,6 +43,9 @@ class Expressions(DataExpressions):
             case tree.Item():
                 return self._item(e)
             case tree.Derive():
+                array = self.array_item(e)
+                if array is not None:
+                    return array
                 extents = self.dims_of(e.of)
                 return Several(tuple(self._derived(item, extents) for item in e.items))
             case tree.Count():
@@ -54,16 +56,18 @@ class Expressions(DataExpressions):
                 return product(shape)
             case tree.Unary(op="#"):
                 return self._bound(e)
-            case tree.Binary(op="#" | "#-"):
+            case tree.Binary(op="#" | "#-" | "#+" | "#*" | "#/" | "#%"):
                 return self._composed(e)
             case tree.ChunkAt() | tree.Tile() | tree.SpanAs():
                 return self.data(e)
             case tree.Builtin(name="select"):
-                return self._select(e)
+                return self.select(e)
         return self._scalar(e)
 
     def _named(self, e: tree.Name) -> Value:
         found = self.scope.find(e.id)
+        if found is None and e.id in ("true", "false"):
+            return Scalar(e.id, "bool")
         if found is None:
             raise ChoreoError(f"`{e.id}` is not declared", e.span)
         return found
@@ -79,6 +83,9 @@ class Expressions(DataExpressions):
     def _item(self, e: tree.Item) -> Value:
         of = self.value(e.of)
         index = self.dim(e.index).value
+        if isinstance(of, Bounded) and index is not None and index < 0:  # counted from its last value
+            last = add(of.bound, dim(index))
+            return Bounded(last, of.bound, last.value, last.value, is_shifted=True)
         items = of.items if isinstance(of, Several) else (of,)
         if index is None or not -len(items) <= index < len(items):
             raise ChoreoError(f"({index}) is out of range: there are {len(items)} parts", e.span)
@@ -105,25 +112,14 @@ class Expressions(DataExpressions):
 
     def _composed(self, e: tree.Binary) -> Value:
         left, right = self.value(e.left), self.value(e.right)
-        if e.op == "#-" and isinstance(left, Bounded) and isinstance(right, Dim):
-            return bounded(left.value, sub(left.bound, right))
+        if e.op != "#" and isinstance(left, Bounded) and isinstance(right, Dim):
+            return bounded(left.value, _fold(e.op[1], left.bound, right, e.span))
         if not isinstance(left, Bounded) or not isinstance(right, Bounded):
             raise ChoreoError(f"both sides of {e.op} must be bounded variables", e.span)
-        value = add(mul(left.value, right.bound), right.value)
-        return bounded(value, mul(left.bound, right.bound))
-
-    def _select(self, e: tree.Builtin) -> Value:
-        if len(e.args) != 3:
-            raise ChoreoError("select takes a condition and two choices", e.span)
-        then, other = self.value(e.args[1]), self.value(e.args[2])
-        if isinstance(then, Future) and isinstance(other, Future) and then.data and other.data:
-            if any(same(a, b) is False for a, b in zip(then.data.shape, other.data.shape, strict=True)):
-                raise ChoreoError("select needs futures of one shape", e.span)
-            condition = self.text(e.args[0])
-            pointer = f"({condition} ? {then.data.pointer} : {other.data.pointer})"
-            return Future(replace(then.data, pointer=pointer))
-        a, b = _wide(self.scalar(e.args[1])), _wide(self.scalar(e.args[2]))
-        return Scalar(f"({self.text(e.args[0])} ? {a.text} : {b.text})", a.type if a.type == b.type else "")
+        value, bound = add(mul(left.value, right.bound), right.value), mul(left.bound, right.bound)
+        if left.is_shifted or right.is_shifted:
+            return Bounded(value, bound, None, None, is_shifted=True)
+        return bounded(value, bound)
 
     # -- numbers ---------------------------------------------------------------------------------------
 
@@ -153,6 +149,9 @@ class Expressions(DataExpressions):
         assert isinstance(item, Scalar)
         return item
 
+    def number_text(self, item: object) -> str:
+        return self._number(item).text
+
     def dim(self, e: tree.Expr) -> Dim:
         """An integer that is known now, or when the program runs."""
         value = self.value(e)
@@ -162,7 +161,7 @@ class Expressions(DataExpressions):
             return value.value
         if isinstance(value, Several) and len(value.items) == 1 and isinstance(value.items[0], Dim):
             return value.items[0]
-        if isinstance(value, Scalar) and value.type in _INTEGER:
+        if isinstance(value, Scalar) and value.type in INTEGER:
             return Dim(None, value.text)
         raise ChoreoError("expected an integer here", e.span)
 
@@ -199,50 +198,102 @@ class Expressions(DataExpressions):
                 return dim(-number.value)
             case tree.Unary(op="-"):
                 return Scalar(f"(-{self.text(e.operand)})", self.scalar(e.operand).type)
+            case tree.Unary(op="~"):
+                inner = self.scalar(e.operand)
+                if inner.type in FRACTIONS:
+                    raise ChoreoError(f"`~` needs an integer, not {inner.type}", e.span)
+                return Scalar(f"choreo::bitnot_({inner.text})", inner.type)
+            case tree.Unary(op="&"):
+                return self._address(e)
+            case tree.CallValue():
+                given = f"<{', '.join(self.text(x) for x in e.settings)}>" if e.settings else ""
+                return Scalar(f"{e.name}{given}({', '.join(self.argument(a) for a in e.args)})")
             case tree.Unary(op="!"):
                 return Scalar(f"(!{self.text(e.operand)})", "bool")
             case tree.Binary():
                 return self._arithmetic(e)
             case tree.Ternary():
-                then, other = _wide(self.scalar(e.then)), _wide(self.scalar(e.other))
-                text = f"({self.text(e.condition)} ? {then.text} : {other.text})"
+                condition = self.text(e.condition)
+                outer, self.guarded = self.guarded, True
+                then, other = wide(self.scalar(e.then)), wide(self.scalar(e.other))
+                self.guarded = outer
+                text = f"({condition} ? {then.text} : {other.text})"
                 return Scalar(text, then.type if then.type == other.type else "")
             case tree.At():
                 return self.element(e)
             case tree.Builtin():
-                return self._builtin(e)
+                return self.call_builtin(e)
         raise ChoreoError("this is not a number", e.span)
 
+    def _address(self, e: tree.Unary) -> Scalar:
+        """`&x`: for a kernel that writes it, or to print where it lies."""
+        value = self.value(e.operand)
+        if isinstance(value, Data):
+            return Scalar(f"static_cast<const void*>({value.address})", "address")
+        place = self.scalar(e.operand).text
+        if not (place.isidentifier() or isinstance(e.operand, tree.At)):
+            raise ChoreoError("only a variable or an element has an address", e.span)
+        return Scalar(f"(&{place})", "address")
+
+    def argument(self, a: tree.Expr) -> str:
+        """What a kernel is given: a pointer to data, or a number."""
+        value = self.value(a)
+        if isinstance(value, Future):
+            value = self.data(tree.Member(a, "data", span=a.span))
+        return value.address if isinstance(value, Data) else self.text(a)
+
     def _arithmetic(self, e: tree.Binary) -> Value:
-        left, right = self.value(e.left), self.value(e.right)
-        if isinstance(left, Dim) and isinstance(right, Dim) and e.op in ("+", "-", "*", "/", "%"):
-            return _fold(e.op, left, right, e.span)
-        a, b = self.scalar(e.left), self.scalar(e.right)
+        if e.op in ("+", "-", "*", "/", "%"):
+            left, right = self.value(e.left), self.value(e.right)
+            if isinstance(left, Dim) and isinstance(right, Dim):
+                return _fold(e.op, left, right, e.span)
+            if isinstance(left, Several) or isinstance(right, Several):
+                return self._of_spans(e, left, right)
+            shifted = self._shifted(e.op, left, right)
+            if shifted is not None:
+                return shifted
+        a = self.scalar(e.left)
+        outer, self.guarded = self.guarded, self.guarded or e.op in ("&&", "||")
+        b = self.scalar(e.right)
+        self.guarded = outer
         fraction = next((x.type for x in (a, b) if x.type in FRACTIONS), "")
         if e.op in ("%", "&", "|", "^", "<<", ">>") and fraction:
             raise ChoreoError(f"`{e.op}` needs integers, not {fraction}", e.span)
         kind = "bool" if e.op in ("==", "!=", "<", ">", "<=", ">=", "&&", "||") else _common(a, b)
         return Scalar(f"({a.text} {e.op} {b.text})", kind, *_interval(e.op, a, b))
 
-    def _builtin(self, e: tree.Builtin) -> Scalar:
-        name = e.name.removeprefix("__")
-        if name not in BUILTINS or not e.name.startswith("__"):
-            raise ChoreoError(f"there is no builtin `{e.name}`", e.span)
-        if len(e.args) != BUILTINS[name]:
-            raise ChoreoError(f"{e.name} takes {BUILTINS[name]} arguments, not {len(e.args)}", e.span)
-        args = ", ".join(self.text(arg) for arg in e.args)
-        if name.startswith("cast_"):
-            return Scalar(f"choreo::{name}({args})", name.removeprefix("cast_"))
-        return Scalar(f"choreo::{name}_({args})", "")
+    def _shifted(self, op: str, left: Value, right: Value) -> Bounded | None:
+        """`i - 1`, `i + n`: still one of the chunks that i counts."""
+        if op == "+" and isinstance(right, Bounded) and not isinstance(left, Bounded):
+            left, right = right, left
+        if op not in ("+", "-") or not isinstance(left, Bounded) or isinstance(right, Bounded):
+            return None
+        if not isinstance(right, Dim | Scalar) or (isinstance(right, Scalar) and right.type not in INTEGER):
+            return None
+        number = self._number(right)
+        low, high = _interval(op, self._number(left), number)
+        by = right if isinstance(right, Dim) else Dim(None, number.text)
+        value = (add if op == "+" else sub)(left.value, by)
+        return Bounded(value, left.bound, low, high, is_shifted=True)
 
-
-def _wide(x: Scalar) -> Scalar:
-    """A half-precision number as a float: between two types that convert to each other C++ cannot choose."""
-    return Scalar(f"static_cast<float>({x.text})", "float") if x.type in ("f16", "bf16") else x
+    def _of_spans(self, e: tree.Binary, left: Value, right: Value) -> Several:
+        """`x.span / {#i, #j}`: part by part."""
+        parts = [v.items if isinstance(v, Several) else None for v in (left, right)]
+        rank = max(len(p) for p in parts if p is not None)
+        columns: list[list[Dim]] = []
+        for value, items, side in zip((left, right), parts, (e.left, e.right), strict=True):
+            each = items if items is not None else (value,) * rank
+            if len(each) != rank:
+                raise ChoreoError(f"`{e.op}` needs spans of one rank", e.span)
+            for item in each:
+                if isinstance(item, Data | Future) or (isinstance(item, Scalar) and item.type in FRACTIONS):
+                    raise ChoreoError("only integers and spans can be combined with a span", side.span)
+            columns.append([i if isinstance(i, Dim) else Dim(None, self._number(i).text) for i in each])
+        return Several(tuple(_fold(e.op, a, b, e.span) for a, b in zip(*columns, strict=True)))
 
 
 def _common(a: Scalar, b: Scalar) -> str:
-    if a.type in _INTEGER and b.type in _INTEGER:
+    if a.type in INTEGER and b.type in INTEGER:
         return "s64" if "s64" in (a.type, b.type) else a.type
     return ""
 

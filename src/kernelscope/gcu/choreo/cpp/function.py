@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError
-from kernelscope.gcu.choreo.syntax.walk import nodes, root, written
+from kernelscope.gcu.choreo.syntax.walk import nodes, root, roots, written
 
 from .shapes import Dim, contiguous, dim, shown
 from .statements import Statements
 from .values import Data, Scalar, Scope, cpp_name, cpp_type
+from .waits import Choices
 
 WIDE = 1 << 14  # elements; below, a second thread costs more than it saves
 
@@ -36,6 +37,7 @@ class FunctionCode:
     allocations: tuple[tuple[str, str, str, str], ...] = ()  # name, scope, type, shape
     parallel: tuple[str, ...] = ()
     chunking: tuple[str, ...] = ()
+    uses_threads: bool = False  # that wait for one another
 
     @property
     def parameters(self) -> tuple[Argument, ...]:
@@ -44,7 +46,15 @@ class FunctionCode:
 
 
 class CppFunction:
-    def __init__(self, function: tree.Function, elide: bool, checked: bool, file: str | None = None) -> None:
+    def __init__(
+        self,
+        function: tree.Function,
+        elide: bool,
+        checked: bool,
+        file: str | None = None,
+        choices: Choices | None = None,
+    ) -> None:
+        self._choices = choices or {}
         self._f = function
         self._file = file  # which the C++ compiler's messages shall name
         self._elide = elide
@@ -60,16 +70,79 @@ class CppFunction:
             self._declare(p)
         returned = self._returned()
         statements = Statements(f, self._scope, self._elide, self._checked, self._file)
-        output = None
-        if returned is not None:
-            shape = statements.expressions.shape(returned.dims)
-            output = Data(
-                returned.element, shape, contiguous(shape), cpp_name(returned.name), dim(0), returned.name
-            )
+        statements.expressions.choices = self._choices
+        output = self._output(returned, statements)
+        skip = returned if isinstance(returned, tree.DeclareBuffer) else None
+        statements.block(f.body, skip=skip)
+        return self._code(statements, output)
+
+    def _output(self, returned: tree.DeclareBuffer | tree.Expr | None, statements: Statements) -> Data | None:
+        """What the caller provides: the buffer that is returned, a copy of a parameter, or one number."""
+        f, e = self._f, statements.expressions
+        if returned is None:
+            return None
+        if isinstance(returned, tree.DeclareBuffer):
+            shape = e.shape(returned.dims)
+            name = cpp_name(returned.name)
+            output = Data(returned.element, shape, contiguous(shape), name, dim(0), returned.name)
             self._scope.declare(returned.name, output, returned.span)
             self._check_declared(output)
-        statements.block(f.body, skip=returned)
-        return self._code(statements, output)
+            return output
+        given = self._scope.find(root(returned))
+        if isinstance(given, Data) and not isinstance(returned, tree.At):
+            output = replace(given, pointer="result_", root="result_", is_const=False)
+            self._check_declared(output)
+            strides = ", ".join(d.text for d in given.strides)
+            lists = ", ".join(f"{{{x}}}" for x in (", ".join(d.text for d in given.shape), strides, strides))
+            rank = len(given.shape)
+            statements.result = lambda _: statements.emit(
+                f"choreo::copy<{rank}>({given.pointer}, result_, {lists});"
+            )
+            return output
+        if f.dims is not None:
+            raise ChoreoError(f"`{f.name}` returns data, not a number", returned.span)
+        return self._number(returned, statements)
+
+    def _number(self, returned: tree.Expr, statements: Statements) -> Data:
+        f = self._f
+        kind = tree.AS_ELEMENT.get(f.returns, "") if f.returns != "auto" else self._type_of(returned)
+        if not kind:
+            raise ChoreoError(f"`{f.name}` must say which type it returns; auto is not enough here", f.span)
+
+        def keep(value: tree.Expr) -> None:
+            statements.emit(
+                f"*result_ = static_cast<{cpp_type(kind)}>({statements.expressions.text(value)});"
+            )
+
+        statements.result = keep
+        return Data(kind, (), (), "result_", dim(0), "result_")
+
+    def _type_of(self, e: tree.Expr) -> str:
+        """The type of a returned number, as far as the text tells."""
+        match e:
+            case tree.Int() | tree.Count():
+                return "s32"
+            case tree.Float():
+                return "f32" if e.text[-1] in "fF" else "f64"
+            case tree.Builtin() if e.name.startswith("__cast_"):
+                return tree.AS_ELEMENT.get(e.name.removeprefix("__cast_"), "")
+            case tree.At():
+                view = self._scope.find(root(e))
+                return view.element if isinstance(view, Data) else ""
+            case tree.Binary():
+                kinds = {self._type_of(e.left), self._type_of(e.right)}
+                return kinds.pop() if len(kinds) == 1 else ""
+            case tree.Name():
+                known = self._scope.find(e.id)
+                if isinstance(known, Scalar):
+                    return tree.AS_ELEMENT.get(known.type, "")
+                found = [
+                    n.type
+                    for n in nodes(self._f.body)
+                    if isinstance(n, tree.DeclareScalar) and n.name == e.id
+                ]
+                return tree.AS_ELEMENT.get(found[0], "") if len(set(found)) == 1 else ""
+        return ""
 
     def _declare(self, p: tree.Parameter) -> None:
         name = cpp_name(p.name)
@@ -95,8 +168,8 @@ class CppFunction:
         view = Data(p.type, tuple(shape), contiguous(shape), name, dim(0), p.name, is_const=const)
         self._scope.declare(p.name, view, p.span)
 
-    def _returned(self) -> tree.DeclareBuffer | None:
-        """The buffer that the function returns, which its caller provides."""
+    def _returned(self) -> tree.DeclareBuffer | tree.Expr | None:
+        """What the function returns: a buffer that its caller provides, or a value."""
         f = self._f
         returns = [s for s in nodes(f.body) if isinstance(s, tree.Return)]
         if f.returns == "void":
@@ -104,20 +177,36 @@ class CppFunction:
             if wrong is not None:
                 raise ChoreoError("a void function returns nothing", wrong.span)
             return None
-        if not returns or returns[-1] is not f.body[-1] or len(returns) > 1:
-            raise ChoreoError(f"`{f.name}` must have one return, as its last statement", f.span)
-        value = returns[0].value
-        if not isinstance(value, tree.Name):
-            raise ChoreoError("return must name a buffer of the function", returns[0].span)
+        empty = next((s for s in returns if s.value is None), None)
+        if empty is not None:
+            raise ChoreoError(f"`{f.name}` must return a value", empty.span)
+        if not returns or returns[-1] is not _last(f.body):
+            raise ChoreoError(f"`{f.name}` must end with a return", f.span)
+        value = returns[-1].value
+        assert value is not None
+        name = root(value) if isinstance(value, tree.Name | tree.Member) else ""
+        if isinstance(value, tree.Member) and value.name != "data":
+            raise ChoreoError("a span cannot be returned", value.span)
         for s in f.body:
-            if isinstance(s, tree.DeclareBuffer) and s.name == value.id and s.scope in ("", "global"):
+            if isinstance(s, tree.DeclareBuffer) and s.name == name and s.scope in ("", "global"):
+                if len(returns) > 1:
+                    message = (
+                        f"`{f.name}` returns a buffer, so it must have one return, as its last statement"
+                    )
+                    raise ChoreoError(message, returns[0].span)
                 return s
-        raise ChoreoError(f"`{value.id}` is not a buffer declared at the top of `{f.name}`", value.span)
+        declared = [s for s in nodes(f.body) if isinstance(s, tree.DeclareBuffer) and s.name == name]
+        futures = [s for s in nodes(f.body) if isinstance(s, tree.Assign) and isinstance(s.value, tree.Dma)]
+        if declared or any(s.name == name for s in futures):
+            raise ChoreoError(f"`{name}` is not a buffer declared at the top of `{f.name}`", value.span)
+        return value
 
     def _check_declared(self, output: Data) -> None:
         f = self._f
         if f.returns == "auto":
             return
+        if f.dims is None:
+            raise ChoreoError(f"`{f.name}` returns a number, not {shown(output.shape)}", f.span)
         if f.returns != output.element:
             raise ChoreoError(f"`{f.name}` returns {f.returns}, not {output.element}", f.span)
         if f.dims is not None and len(f.dims) != len(output.shape):
@@ -144,6 +233,8 @@ class CppFunction:
         sizes = " + ".join(self._size(p) for p in f.parameters if p.dims is not None) or "0"
         body = "\n".join(statements.lines)
         core = f"static void {f.name}_run({', '.join(inner)}) {{\n  const bool wide = ({sizes}) > {WIDE};\n"
+        if statements.uses_threads:
+            body = f"  choreo::world world_;\n  try {{\n{body}\n  }} catch (const choreo::stopped&) {{\n  }}"
         core += f"  (void)wide;\n{body}\n}}\n"
         host = self._host(output)
         return FunctionCode(
@@ -156,6 +247,7 @@ class CppFunction:
             tuple(statements.allocations),
             tuple(statements.parallel),
             tuple(statements.chunking),
+            statements.uses_threads,
         )
 
     def _argument(self, p: tree.Parameter) -> Argument:
@@ -200,7 +292,11 @@ class CppFunction:
                     checks.append(f'choreo::require({actual} == {expected}, "{message}");')
         symbols = [*map(cpp_name, self._symbols), *self._unnamed.values()]
         returns = "void"
-        if output is not None:
+        if output is not None and not output.shape:
+            returns = cpp_type(output.element)
+            checks.append(f"{returns} result_{{}};")
+            names.append("&result_")
+        elif output is not None:
             kind = f"{cpp_type(output.element)}, {len(output.shape)}"
             returns = f"choreo::spanned_data<{kind}>"
             extents = ", ".join(d.text for d in output.shape)
@@ -230,25 +326,25 @@ class CppFunction:
         return f"{head} {{\n  {call}\n  return choreo::failed();\n}}\n"
 
 
+def _last(body: tree.Block) -> tree.Stmt | None:
+    return next((s for s in reversed(body) if not isinstance(s, tree.Remark)), None)
+
+
 def _read(body: tree.Block) -> set[str]:
     """The roots of what is read: elements, and sources of copies."""
     found: set[str] = set()
+    stored = {id(each.target) for each in nodes(body) if isinstance(each, tree.Store)}
     for each in nodes(body):
         match each:
             case tree.Store():
                 if each.op != "=":
-                    found.add(root(each.target.of))
-                found |= {
-                    root(n.of) for n in nodes((each.value, *each.target.index)) if isinstance(n, tree.At)
-                }
-            case (
-                tree.Assign() | tree.DeclareScalar() | tree.If() | tree.While() | tree.Print() | tree.Assert()
-            ):
-                looked = getattr(each, "value", None) or getattr(each, "init", None)
-                looked = looked or getattr(each, "condition", None) or getattr(each, "args", ())
-                found |= {root(n.of) for n in nodes(looked) if isinstance(n, tree.At)}
+                    found |= roots(each.target.of)
+            case tree.At() if id(each) not in stored:
+                found |= roots(each.of)
+            case tree.Return() if each.value is not None:
+                found |= roots(each.value)
             case tree.Dma() if each.source is not None:
-                found.add(root(each.source))
-            case tree.Call():
-                found |= {root(arg) for arg in each.args}
+                found |= roots(each.source)
+            case tree.Call() | tree.CallValue():
+                found.update(*(roots(arg) for arg in each.args))
     return found

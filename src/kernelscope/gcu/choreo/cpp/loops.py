@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError
-from kernelscope.gcu.choreo.syntax.walk import nodes, written
+from kernelscope.gcu.choreo.syntax.walk import has_parallel, nodes, written
 
 from .shapes import Dim, dim, shown
 from .simd import reduction, vectorises
 from .transfers import Transfers
-from .values import Bounded, Data, Scalar, Several, bounded, cpp_name, cpp_type
+from .values import Bounded, Buffers, Data, Future, Scalar, Several, bounded, cpp_name, cpp_type
 
 
 class Loops(Transfers):
@@ -19,30 +21,67 @@ class Loops(Transfers):
 
     parallel: list[str]
     chunking: list[str]
-    _shared_at: list[int]  # where the block's shared buffers are declared
+    _shared_at: list[int | None]  # where the block's shared buffers are declared; None: where they stand
+    _open_loops: int = 0  # around a statement, within its thread
+    _part_names: dict[str, tuple[str, ...]]  # of a variable that stands for several
+    needs_team: Any
+    team: Any
+    declare_thread: Any
     block: Any
     check: Any
     statement: Any
     nested: Any
+    guarded: Any
+    quoted: Any
+
+    @contextmanager
+    def looping(self, loops: int) -> Iterator[None]:
+        """What break and continue are inside of; 0: a thread, which they cannot leave."""
+        outer, self._open_loops = self._open_loops, loops
+        yield
+        self._open_loops = outer
+
+    def leave(self, s: tree.Stmt) -> None:
+        word = "break" if isinstance(s, tree.Break) else "continue"
+        if not self._open_loops:
+            raise ChoreoError(f"`{word}` needs a loop around it", s.span)
+        if word == "break" and self._open_loops > 1:
+            raise ChoreoError("`break` would leave one of several loops; write a foreach for each", s.span)
+        self.emit(f"{word};")
 
     def _parallel(self, s: tree.Parallel) -> None:
-        if self.scope.depth:
-            raise ChoreoError("parallel inside parallel; write the two levels as `p by A, q by B`", s.span)
         counted = [self._level(level) for level in s.levels]
+        self.parallel.append(", ".join(f"{'/'.join(n) or '_'} by {shown(d)[1:-1]}" for n, d in counted))
+        with self.looping(0):
+            if self.needs_team(s):
+                self.team(s, counted)
+            else:
+                self._loops(counted, s, self._runs_at_once(s, len(counted)))
+
+    def _runs_at_once(self, s: tree.Parallel, levels: int) -> bool:
+        """Whether iterations may run on several threads of this machine.
+
+        What threads of one block share is safe only if they run one after another, and what
+        all of them write only if all of them do.
+        """
+        if self.scope.depth or any(
+            isinstance(n, tree.Parallel) and self.needs_team(n) for n in nodes(s.body)
+        ):
+            return False
         shares = any(
             getattr(n, "scope", "") == "shared" or getattr(n, "target", "") == "shared" for n in nodes(s.body)
         )
-        self.parallel.append(", ".join(f"{'/'.join(n) or '_'} by {shown(d)[1:-1]}" for n, d in counted))
-        # What threads of one block share is safe only if they run one after another, and what all of them
-        # write only if all of them do.
-        runs_at_once = (len(counted) == 2 or not shares) and not self._is_written_by_all(s.body)
-        self._loops(counted, s, runs_at_once)
+        has_blocks = levels > 1 or has_parallel(s.body)
+        return (has_blocks or not shares) and not self._is_written_by_all(s.body)
 
     def _is_written_by_all(self, body: tree.Block) -> bool:
         """Whether a scalar or a local buffer from outside is written."""
         assigned = {each.name for each in nodes(body) if isinstance(each, tree.Assign)}
         found = [self.scope.find(name) for name in assigned | written(body)]
-        return any(isinstance(v, Scalar) or (isinstance(v, Data) and v.scope == "local") for v in found)
+        return any(
+            isinstance(v, Scalar | Buffers | Future) or (isinstance(v, Data) and v.scope == "local")
+            for v in found
+        )
 
     def _loops(
         self, counted: list[tuple[list[str], tuple[Dim, ...]]], s: tree.Parallel, at_once: bool
@@ -52,16 +91,8 @@ class Loops(Transfers):
         closing = 0
         for level, (names, dims) in enumerate(counted):
             if level == len(counted) - 1:
-                self._shared_at.append(len(self.lines))
-            for place, extent in enumerate(dims):
-                name = cpp_name(names[place]) if place < len(names) else self.fresh("p")
-                if level == 0 and place == 0 and at_once and extent.value != 1:
-                    self.emit("#pragma omp parallel for if (wide)")
-                self.emit(f"for (int64_t {name} = 0; {name} < {extent}; ++{name}) {{")
-                self._depth += 1
-                closing += 1
-                if place < len(names):
-                    self.scope.declare(names[place], bounded(dim(name), extent), s.span)
+                self._shared_at.append(None if has_parallel(s.body) else len(self.lines))
+            closing += self.open_level(names, dims, s, at_once and level == 0)
         self.expressions.scope = self.scope.inner()
         self.block(s.body)
         self._shared_at.pop()
@@ -69,6 +100,23 @@ class Loops(Transfers):
             self._depth -= 1
             self.emit("}")
         self.expressions.scope = outer
+
+    def open_level(self, names: list[str], dims: tuple[Dim, ...], s: tree.Parallel, at_once: bool) -> int:
+        """Loops over one level; how many there are."""
+        variables: list[object] = []
+        for place, extent in enumerate(dims):
+            given = names[place] if place < len(names) and len(names) == len(dims) else ""
+            name = self.local(given) if given else self.fresh("p")
+            if place == 0 and at_once and extent.value != 1:
+                self.emit("#pragma omp parallel for if (wide)")
+            self.emit(f"for (int64_t {name} = 0; {name} < {extent}; ++{name}) {{")
+            self._depth += 1
+            variables.append(bounded(dim(name), extent))
+            if given:
+                self.declare_thread(given, bounded(dim(name), extent), s.span)
+        if len(names) == 1 and len(dims) > 1:  # one name for all of them
+            self.declare_thread(names[0], Several(tuple(variables)), s.span)
+        return len(dims)
 
     def _level(self, level: tree.Level) -> tuple[list[str], tuple[Dim, ...]]:
         dims = self.expressions.shape(level.bound)
@@ -92,6 +140,7 @@ class Loops(Transfers):
         """A single name for several dimensions, or the name before `=`."""
         whole = bind.whole or (bind.names[0] if len(bind.names) == 1 and len(parts) != 1 else "")
         if whole:
+            self._part_names[whole] = tuple(name for name, _ in parts)
             items = tuple(self.scope.find(name) for name, _ in parts)
             self.scope.declare(whole, Several(items), bind.span)
 
@@ -112,13 +161,33 @@ class Loops(Transfers):
             if isinstance(each, tree.Bind):
                 parts = self._bind(each)
                 for name, extent in parts:
-                    self.scope.declare(name, bounded(dim(cpp_name(name)), extent), each.span)
-                    headers.append((name, _header(cpp_name(name), "0", extent.text, "1")))
+                    one = self.local(name)
+                    self.scope.declare(name, bounded(dim(one), extent), each.span)
+                    headers.append((name, _header(one, "0", extent.text, "1")))
                 self._name_whole(each, parts)
             else:
-                headers.append((each.name, self._range(each)))
+                headers += self._ranges(each)
         self._nest(s, headers)
         self.expressions.scope = outer
+
+    def _ranges(self, r: tree.Range) -> list[tuple[str, str]]:
+        """One loop, or a loop for each part of a variable that stands for several."""
+        known = self.scope.find(r.name)
+        if not isinstance(known, Several):
+            return [(r.name, self._range(r))]
+        parts = [p for p in known.items if isinstance(p, Bounded)]
+        if len(parts) != len(known.items) or r.low is not None or r.high is not None or r.step is not None:
+            raise ChoreoError(f"`{r.name}` is not a bounded variable that a range can have", r.span)
+        names = self._part_names.get(r.name, tuple(f"{r.name}__{i}" for i in range(len(parts))))
+        made: list[Bounded] = []
+        headers: list[tuple[str, str]] = []
+        for name, part in zip(names, parts, strict=True):
+            one = self.fresh(cpp_name(name))
+            made.append(bounded(dim(one), part.bound))
+            self.scope.names[name] = made[-1]
+            headers.append((name, _header(one, "0", part.bound.text, "1")))
+        self.scope.names[r.name] = Several(tuple(made))
+        return headers
 
     def _range(self, r: tree.Range) -> str:
         known = self.scope.find(r.name)
@@ -134,7 +203,7 @@ class Loops(Transfers):
         if high.value is not None and known.bound.value is not None and high.value > known.bound.value:
             raise ChoreoError(f"the range ends at {high}, the bound is {known.bound}", r.span)
         step = self._step(r)
-        name = cpp_name(r.name)
+        name = self.fresh(cpp_name(r.name))
         last = None if high.value is None else high.value - 1
         self.scope.names[r.name] = Bounded(dim(name), known.bound, low.value, last)
         return _header(name, low.text, high.text, step)
@@ -151,18 +220,19 @@ class Loops(Transfers):
     def _nest(self, s: tree.Foreach, headers: list[tuple[str, str]]) -> None:
         after: list[str] = []
         for place, (name, header) in enumerate(headers):
-            if place == len(headers) - 1 and vectorises(s, {name, *self._wholes(s)}):
+            if place == len(headers) - 1 and not self.in_team and vectorises(s, {name, *self._wholes(s)}):
                 after = self._reductions(s)
             self.emit(header)
             self._depth += 1
         self.expressions.scope = self.scope.inner()
-        for place, each in enumerate(s.body):
-            found = reduction(each) if after else None
-            known = self.scope.find(found.name) if found else None
-            if found is not None and found.op in ("max", "min") and isinstance(known, Scalar):
-                self._extreme(found.op, known, found.value)
-            else:
-                self.statement(each, s.body[place + 1 :])
+        with self.looping(len(headers)):
+            for place, each in enumerate(s.body):
+                found = reduction(each) if after else None
+                known = self.scope.find(found.name) if found else None
+                if found is not None and found.op in ("max", "min") and isinstance(known, Scalar):
+                    self._extreme(found.op, known, found.value)
+                else:
+                    self.statement(each, s.body[place + 1 :])
         for _ in headers:
             self._depth -= 1
             self.emit("}")

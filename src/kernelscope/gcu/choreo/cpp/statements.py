@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
 from kernelscope.gcu.choreo.syntax.printer import expr
+from kernelscope.gcu.choreo.syntax.walk import names, nodes
 
 from .elision import becomes, moving_futures, reads_in_place
 from .expressions import Expressions
-from .loops import Loops
 from .shapes import Dim, contiguous, dim, product, same, shown
-from .values import Bounded, Data, Future, Scalar, Scope, Several, cpp_name, cpp_type, line_mark
+from .teams import Teams
+from .values import (
+    Bounded,
+    Buffers,
+    Data,
+    Scalar,
+    Scope,
+    Several,
+    cpp_type,
+    line_mark,
+    unquoted,
+)
 
 STACK_BYTES = 32 << 10  # a larger local buffer comes from the thread's scratch memory
 _BYTES = {"8": 1, "6": 2, "2": 4, "4": 8}
 
 
-class Statements(Loops):
+class Statements(Teams):
     """Writes the body of one function."""
+
+    result: Callable[[tree.Expr], None] | None = None  # what `return` does with its value
 
     def __init__(
         self, function: tree.Function, scope: Scope, elide: bool, checked: bool, file: str | None = None
@@ -38,7 +51,12 @@ class Statements(Loops):
         self._moving = moving_futures(function)
         self._forwarded: set[int] = set()  # DMAs that have nothing left to do
         self._serial = 0
-        self._shared_at: list[int] = []  # where the block's shared buffers are declared
+        self._teams: list[str] = []
+        self._thread_names: set[str] = set()
+        self._part_names: dict[str, tuple[str, ...]] = {}
+        found = [n for n in nodes(function.body) if isinstance(n, tree.DeclareEvent)]
+        self._event_names = frozenset(n.name for n in found)
+        self._shared_at: list[int | None] = []  # where the block's shared buffers are declared
         self.expressions = Expressions(scope, self.check, self.quoted, checked)
 
     @property
@@ -59,8 +77,15 @@ class Statements(Loops):
         return f"{stem}_{self._serial}"
 
     @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Inside a condition: what looks out of bounds is checked when it is used."""
+        outer, self.expressions.guarded = self.expressions.guarded, True
+        yield
+        self.expressions.guarded = outer
+
+    @contextmanager
     def nested(self, head: str) -> Iterator[None]:
-        self.emit(head + " {")
+        self.emit(head + " {" if head else "{")
         self._depth += 1
         outer, self.expressions.scope = self.scope, self.scope.inner()
         yield
@@ -74,6 +99,10 @@ class Statements(Loops):
         for place, each in enumerate(body):
             if each is not skip:
                 self.statement(each, body[place + 1 :])
+            elif skip is not None and skip.init is not None:  # the caller provides it, not its content
+                view = self.scope.find(skip.name)
+                assert isinstance(view, Data)
+                self._initialise(view.pointer, view.element, view.shape, skip.init)
 
     def _mark(self, line: int) -> None:
         if self._file is not None and line:
@@ -83,16 +112,16 @@ class Statements(Loops):
         e = self.expressions
         self._mark(s.span.line)
         match s:
-            case tree.Remark() | tree.Return():
+            case tree.Remark():
                 pass
+            case tree.Return():
+                self._return(s)
             case tree.DeclareBuffer():
                 self._buffer(s, rest)
             case tree.DeclareScalar():
-                const = "" if s.is_mutable else "const "
-                init = e.text(s.init) if s.init is not None else "0"
-                kind = cpp_type(s.type)
-                self.emit(f"{const}{kind} {cpp_name(s.name)} = static_cast<{kind}>({init});")
-                self.scope.declare(s.name, Scalar(cpp_name(s.name), s.type, is_mutable=s.is_mutable), s.span)
+                self._declare_scalar(s)
+            case tree.DeclareEvent():
+                self.declare_event(s)
             case tree.DeclareSpan():
                 self.scope.declare(s.name, Several(e.dims_of(s.dims)), s.span)
             case tree.Assign():
@@ -111,8 +140,10 @@ class Statements(Loops):
             case tree.If():
                 self._if(s)
             case tree.While():
-                with self.nested(f"while ({e.text(s.condition)})"):
+                with self.nested(f"while ({e.text(s.condition)})"), self.guarded(), self.looping(1):
                     self.block(s.body)
+            case tree.InThreads():
+                self.in_threads(s)
             case _:
                 self._simple(s)
 
@@ -120,34 +151,67 @@ class Statements(Loops):
         e = self.expressions
         match s:
             case tree.Wait():
-                pass  # a copy is complete when it returns; that each is waited for once was checked
+                self.wait_for_events(s)  # a copy is complete when it returns; its waits were checked
+            case tree.Trigger():
+                self.trigger(s)
+            case tree.Sync():
+                self.synchronise(s)
             case tree.Swap():
-                self._swap(s)
+                self.turn((s.first, s.second), s.span)
+            case tree.Rotate():
+                self.turn(s.names, s.span)
+            case tree.Break() | tree.Continue():
+                self.leave(s)
             case tree.Call():
                 given = f"<{', '.join(e.text(x) for x in s.settings)}>" if s.settings else ""
-                self.emit(f"{s.name}{given}({', '.join(self._call_argument(a) for a in s.args)});")
+                self.emit(f"{s.name}{given}({', '.join(e.argument(a) for a in s.args)});")
             case tree.Print():
-                args = ", ".join(e.text(a) for a in s.args)
+                args = ", ".join(self._printed(a) for a in s.args)
                 self.emit(f"choreo::{'println' if s.newline else 'print'}({args});")
             case tree.Assert():
                 message = s.message[1:-1] or "assertion failed"
                 self.check(e.text(s.condition), message, s.span)
             case tree.Cpp():
-                self.emit(s.text[1:-1].encode().decode("unicode_escape"))
+                self.emit(unquoted(s.text))
             case _:
                 raise ChoreoError(f"{type(s).__name__} is not allowed here", s.span)
 
-    def _call_argument(self, a: tree.Expr) -> str:
+    def _printed(self, a: tree.Expr) -> str:
         value = self.expressions.value(a)
-        if isinstance(value, Future):
-            value = self.expressions.data(tree.Member(a, "data", span=a.span))
-        return value.address if isinstance(value, Data) else self.expressions.text(a)
+        if not isinstance(value, Several):
+            return self.expressions.text(a)
+        parts = [self.expressions.number_text(item) for item in value.items]
+        return ', ", ", '.join(parts) or '""'
+
+    def _return(self, s: tree.Return) -> None:
+        if self.scope.depth:
+            raise ChoreoError("return inside parallel: the other threads would go on", s.span)
+        if self.result is not None and s.value is not None:
+            self.result(s.value)
+        if s is not next((x for x in reversed(self._function.body) if not isinstance(x, tree.Remark)), None):
+            self.emit("return;")
 
     # -- buffers and scalars ---------------------------------------------------------------------------
 
+    def _declare_scalar(self, s: tree.DeclareScalar) -> None:
+        init = self.expressions.scalar(s.init) if s.init is not None else Scalar("0", "int")
+        if init.type in ("text", "address"):
+            raise ChoreoError(f"`{s.name}` needs a number", s.span)
+        kind = s.type or init.type
+        name = self.local(s.name)
+        if names(s.init) & self._thread_names:
+            self._thread_names.add(s.name)
+        const = "" if s.is_mutable else "const "
+        if kind:
+            self.emit(f"{const}{cpp_type(kind)} {name} = static_cast<{cpp_type(kind)}>({init.text});")
+        else:
+            self.emit(f"{const}auto {name} = {init.text};")
+        low, high = (None, None) if s.is_mutable else (init.low, init.high)
+        self.scope.declare(s.name, Scalar(name, kind, low, high, is_mutable=s.is_mutable), s.span)
+
     def _buffer(self, s: tree.DeclareBuffer, rest: tree.Block) -> None:
         shape = self.expressions.shape(s.dims)
-        name = cpp_name(s.name)
+        name = self.local(s.name)
         goal = becomes(s, rest) if self._elide else None
         if goal is not None and isinstance(goal.dma.target, tree.Expr):
             target = self.expressions.data(goal.dma.target)
@@ -159,23 +223,26 @@ class Statements(Loops):
                 self.scope.declare(s.name, view, s.span)
                 self.copies.append(f"{expr(goal.dma)}  // written in place")
                 return
-        self.allocate(name, s.element, shape, s.scope or "global")
+        counts = tuple(self.expressions.dim(c) for c in s.counts)
+        self.allocate(name, s.element, (*counts, *shape), s.scope or "global")
         view = Data(s.element, shape, contiguous(shape), name, dim(0), s.name, s.scope or "global")
-        self.scope.declare(s.name, view, s.span)
+        self.scope.declare(s.name, Buffers(view, counts) if counts else view, s.span)
         if s.init is not None:
-            count, value = product(shape), self.expressions.text(s.init)
-            self.emit(f"choreo::fill({name}, {count}, static_cast<{cpp_type(s.element)}>({value}));")
+            self._initialise(name, s.element, (*counts, *shape), s.init)
+
+    def _initialise(self, name: str, element: str, shape: tuple[Dim, ...], init: tree.Expr) -> None:
+        value = f"static_cast<{cpp_type(element)}>({self.expressions.text(init)})"
+        self.emit(f"choreo::fill({name}, {product(shape)}, {value});")
 
     def allocate(self, name: str, element: str, shape: tuple[Dim, ...], scope: str) -> None:
         count = product(shape)
         kind = cpp_type(element)
         self.allocations.append((name, scope, element, shown(shape)))
-        if scope == "shared" and self._shared_at:
-            place = self._shared_at[-1]
+        place = self._shared_at[-1] if self._shared_at else None
+        if scope == "shared" and place is not None:
             store = self.fresh(name)
             lines = [f"choreo::scratch<{kind}> {store}({count});", f"{kind}* const {name} = {store}.data();"]
-            self.lines[place:place] = ["  " * (self._depth - 1) + line for line in lines]
-            self._shared_at = [at + 2 for at in self._shared_at]
+            self.before_threads(place, lines)
         elif count.value is not None and count.value * _BYTES[element[-1]] <= STACK_BYTES:
             self.emit(f"alignas(64) {kind} {name}[{max(1, count.value)}];")
         else:
@@ -193,7 +260,7 @@ class Statements(Loops):
             return
         known = self.scope.find(s.name)
         if known is None and s.op == "=":
-            self.scope.declare(s.name, self.expressions.value(s.value), s.span)
+            self._name(s)
             return
         if not isinstance(known, Scalar) or not known.is_mutable:
             what = "not declared" if known is None else "not a mutable scalar"
@@ -204,20 +271,32 @@ class Statements(Loops):
         else:
             self.emit(f"{known.text} {s.op} {value};")
 
+    def _name(self, s: tree.Assign) -> None:
+        """`v = x.at(i) + 1;`: a number is computed here, anything else gets another name."""
+        value = self.expressions.value(s.value)
+        if names(s.value) & self._thread_names:
+            self._thread_names.add(s.name)
+        if isinstance(value, Scalar) and value.type not in ("text", "address"):
+            name = self.local(s.name)
+            kind = cpp_type(value.type) if value.type else "auto"
+            self.emit(f"const {kind} {name} = {value.text};")
+            value = replace(value, text=name, is_mutable=False)
+        self.scope.declare(s.name, value, s.span)
+
     def _store(self, s: tree.Store) -> None:
         data = self.expressions.data(s.target.of)
         place = self.expressions.element(s.target)
         value = self.expressions.text(s.value)
         if s.op != "=":
-            value = f"{place.text} {s.op[0]} {value}"
+            value = f"{place.text} {s.op[:-1]} {value}"
         self.emit(f"{place.text} = static_cast<{cpp_type(data.element)}>({value});")
 
     def _if(self, s: tree.If) -> None:
-        with self.nested(f"if ({self.expressions.text(s.condition)})"):
+        with self.nested(f"if ({self.expressions.text(s.condition)})"), self.guarded():
             self._learn(s.condition)
             self.block(s.then)
         if s.other:
-            with self.nested("else"):
+            with self.nested("else"), self.guarded():
                 self.block(s.other)
 
     def _learn(self, condition: tree.Expr) -> None:

@@ -61,10 +61,12 @@ def _translate(program: tree.File, elide: bool, checked: bool, file: str | None)
             if item.name in taken:
                 raise ChoreoError(f"function `{item.name}` is defined twice", item.span)
             taken.add(item.name)
-            check_waits(item)
+            choices = check_waits(item)
             _check_calls(item, program)
-            functions.append(CppFunction(item, elide, checked, file).translate())
+            functions.append(CppFunction(item, elide, checked, file, choices).translate())
             parts.append(functions[-1].cpp)
+    if any(f.uses_threads for f in functions):
+        parts.insert(0, "#define CHOREO_THREADS")
     return Translation("\n".join(parts), tuple(functions))
 
 
@@ -88,5 +90,7 @@ def _check_calls(function: tree.Function, program: tree.File) -> None:
     if re.search(r'^\s*#\s*include\s*"', cpp, re.MULTILINE):
         return
     for each in nodes(function.body):
-        if isinstance(each, tree.Call) and not re.search(rf"\b{re.escape(each.name)}\b", cpp):
+        if isinstance(each, tree.Call | tree.CallValue) and not re.search(
+            rf"\b{re.escape(each.name)}\b", cpp
+        ):
             raise ChoreoError(f"there is no kernel `{each.name}` in the C++ of this file", each.span)

@@ -8,7 +8,7 @@ from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
 from kernelscope.gcu.choreo.syntax.printer import expr
 
-from .shapes import Dim, add, contiguous, dim, product
+from .shapes import Dim, add, contiguous, dim, product, same
 from .values import Data, Future, Scope, cpp_name
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ class Transfers:
     expressions: Expressions
     _depth: int
 
+    @property
+    def in_team(self) -> bool: ...  # type: ignore[empty-body]
+
     # What the other part provides.
     @property
     def scope(self) -> Scope: ...  # type: ignore[empty-body]
@@ -30,6 +33,11 @@ class Transfers:
     def fresh(self, stem: str) -> str: ...  # type: ignore[empty-body]
     def allocate(self, name: str, element: str, shape: tuple[Dim, ...], scope: str) -> None: ...
     def _check_shapes(self, a: tuple[Dim, ...], b: tuple[Dim, ...], span: Span) -> None: ...
+
+    def local(self, name: str) -> str:
+        """The C++ name of something new; another one when an outer name would be hidden."""
+        taken = self.scope.find(name) is not None
+        return self.fresh(cpp_name(name)) if taken else cpp_name(name)
 
     def future(self, name: str, d: tree.Dma, span: Span, *, in_place: bool, moving: bool) -> None:
         """`name = dma.…`."""
@@ -45,84 +53,117 @@ class Transfers:
             # The data is in the target; the future only stands for its completion.
             self.transfer(d, span)
             target = self.expressions.data(d.target)
-            self._set(name, Future(target), known, span)
+            if moving:
+                self._refer(name, target, known, span)
+            elif known is None:
+                self.scope.declare(name, Future(target), span)
+            else:
+                self.scope.rebind(name, Future(target))
             return
         shape = self._arrives(d, source, span)
-        if in_place:
-            pointer = cpp_name(name)
-            self.emit(f"const choreo::{source.element}* __restrict {pointer} = {source.address};")
-            view = Data(source.element, shape, source.strides, pointer, dim(0), name, "local", is_dense=False)
-            self._set(name, Future(view), known, span)
-            self.copies.append(f"{name} = {expr(d)}  // read in place")
-            return
         scope = str(d.target)
         if moving:
             self._fill(name, d, source, shape, known, span)
             return
         if known is not None:
             raise ChoreoError(f"`{name}` is already declared", span)
-        buffer = cpp_name(name)
-        self.allocate(buffer, source.element, shape, scope)
+        buffer = self.local(name)
+        if in_place:
+            self.emit(f"const choreo::{source.element}* __restrict {buffer} = {source.address};")
+            view = Data(source.element, shape, source.strides, buffer, dim(0), name, "local", is_dense=False)
+            self.scope.declare(name, Future(view), span)
+            self.copies.append(f"{name} = {expr(d)}  // read in place")
+            return
+        # Every thread makes the copy, so each may have its own.
+        self.allocate(buffer, source.element, shape, "local" if self.in_team else scope)
         target = Data(source.element, shape, contiguous(shape), buffer, dim(0), name, scope)
         self._move(d, source, target, span)
         self.scope.declare(name, Future(target), span)
         self.copies.append(f"{name} = {expr(d)}")
 
-    def _set(self, name: str, future: Future, known: object, span: Span) -> None:
-        if known is None:
-            self.scope.declare(name, future, span)
-        else:
-            self.scope.rebind(name, future)
-
     def _placeholder(self, name: str, span: Span) -> None:
-        self.emit(f"//future {name}")
-        self.scope.declare(name, Future(None, is_object=True), span)
+        one = self.local(name)
+        self.emit(f"//future {one}")
+        self.scope.declare(name, Future(None, one), span)
 
-    def _settle(self, name: str, data: Data) -> None:
+    def _settle(self, one: str, data: Data) -> None:
         """The type of a `dma.any` is known from the first thing that is put there."""
-        mark = f"//future {name}"
+        mark = f"//future {one}"
         for place in range(len(self.lines) - 1, -1, -1):
             line = self.lines[place]
             if line.strip() == mark:
-                self.lines[place] = line.replace(
-                    mark, f"choreo::future<choreo::{data.element}> {cpp_name(name)};"
-                )
+                self.lines[place] = line.replace(mark, f"choreo::future<choreo::{data.element}> {one};")
                 return
 
+    def _object(
+        self, name: str, element: str, shape: tuple[Dim, ...], known: Future | None, span: Span
+    ) -> Data:
+        """The C++ object of a future that can be swapped; what it holds must always have one shape."""
+        if known is None:
+            one = self.local(name)
+            self.emit(f"choreo::future<choreo::{element}> {one};")
+        else:
+            one = known.object
+        view = Data(element, shape, contiguous(shape), f"{one}.data", dim(0), name, "local")
+        if known is None:
+            self.scope.declare(name, Future(view, one), span)
+            return view
+        if known.data is None:
+            self._settle(one, view)
+        elif known.data.element != element:
+            raise ChoreoError(f"`{name}` holds {known.data.element}, not {element}", span)
+        else:
+            self._check_shapes(shape, known.data.shape, span)
+        self.scope.rebind(name, Future(view, one))
+        return view
+
+    def _refer(self, name: str, target: Data, known: Future | None, span: Span) -> None:
+        """A future that can be swapped, and whose data lies in a buffer of the program."""
+        dense = contiguous(target.shape)
+        if any(same(a, b) is not True for a, b in zip(target.strides, dense, strict=True)):
+            raise ChoreoError(f"`{name}` is swapped or selected, so its target must be a whole buffer", span)
+        self._object(name, target.element, target.shape, known, span)
+        found = self.scope.find(name)
+        assert isinstance(found, Future)
+        self.emit(f"{found.object}.refer({target.address});")
+
     def _fill(
-        self, name: str, d: tree.Dma, source: Data, shape: tuple[Dim, ...], known: object, span: Span
+        self,
+        name: str,
+        d: tree.Dma,
+        source: Data,
+        shape: tuple[Dim, ...],
+        known: Future | None,
+        span: Span,
     ) -> None:
         """A future that can be swapped owns its memory and is filled where it stands."""
-        one = cpp_name(name)
-        view = Data(source.element, shape, contiguous(shape), f"{one}.data", dim(0), name, "local")
-        if known is None:
-            self.emit(f"choreo::future<choreo::{source.element}> {one};")
-            self.scope.declare(name, Future(view, is_object=True), span)
-        elif isinstance(known, Future):
-            if known.data is None:
-                self._settle(name, view)
-            else:
-                self._check_shapes(shape, known.data.shape, span)
-            self.scope.rebind(name, Future(view, is_object=True))
-        self.emit(f"{one}.reserve({product(shape)});")
+        view = self._object(name, source.element, shape, known, span)
+        self.emit(f"{view.pointer.removesuffix('.data')}.reserve({product(shape)});")
         self._move(d, source, view, span)
         self.copies.append(f"{name} = {expr(d)}")
 
-    def _swap(self, s: tree.Swap) -> None:
-        first, second = self.scope.find(s.first), self.scope.find(s.second)
-        if not isinstance(first, Future) or not isinstance(second, Future):
-            raise ChoreoError("swap exchanges two futures", s.span)
-        if first.data is not None and second.data is not None:
-            self._check_shapes(first.data.shape, second.data.shape, s.span)
-        known = first.data or second.data
+    def turn(self, names: tuple[str, ...], span: Span) -> None:
+        """`swap` and `rotate`: each future gets what the next one held, the last what the first held."""
+        found: list[Future] = []
+        for name in names:
+            one = self.scope.find(name)
+            if not isinstance(one, Future) or not one.object:
+                raise ChoreoError(f"`{name}` is not a future that can be exchanged", span)
+            found.append(one)
+        known = next((f.data for f in found if f.data is not None), None)
         if known is None:
-            raise ChoreoError("neither of the two futures holds data", s.span)
-        for name, each in ((s.first, first), (s.second, second)):
+            raise ChoreoError("none of these futures holds data", span)
+        for name, each in zip(names, found, strict=True):
             if each.data is None:
-                self._settle(name, known)
-                view = Data(known.element, known.shape, known.strides, f"{cpp_name(name)}.data", dim(0), name)
-                self.scope.rebind(name, Future(view, is_object=True))
-        self.emit(f"{cpp_name(s.first)}.swap({cpp_name(s.second)});")
+                self._settle(each.object, known)
+                view = Data(known.element, known.shape, known.strides, f"{each.object}.data", dim(0), name)
+                self.scope.rebind(name, Future(view, each.object))
+            elif each.data.element != known.element:
+                message = f"`{name}` holds {each.data.element}, `{names[0]}` {known.element}"
+                raise ChoreoError(f"{message}: they cannot be exchanged", span)
+            else:
+                self._check_shapes(known.shape, each.data.shape, span)
+        self.emit(f"choreo::rotate({', '.join(f.object for f in found)});")
 
     def transfer(self, d: tree.Dma, span: Span) -> None:
         """A DMA whose target is data."""
@@ -154,7 +195,7 @@ class Transfers:
         return source.shape
 
     def _order(self, d: tree.Dma, source: Data, span: Span) -> list[int]:
-        order = [self.expressions.dim(s).value for s in d.settings]
+        order = [x.value for s in d.settings for x in self.expressions.dims_of(s)]
         if sorted(i for i in order if i is not None) != list(range(len(source.shape))):
             raise ChoreoError(f"transp needs an order of {len(source.shape)} dimensions", span)
         return [i for i in order if i is not None]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
 
-from .shapes import Dim
+from .shapes import ZERO, Dim
 
 _RESERVED_WORDS = (
     "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break",
@@ -29,6 +30,16 @@ def cpp_type(name: str) -> str:
 
 def cpp_name(name: str) -> str:
     return f"{name}_" if name in RESERVED or name.startswith("choreo") else name
+
+
+_ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
+
+
+def unquoted(literal: str) -> str:
+    """The text of a string literal, plain or raw."""
+    if literal.startswith("R"):
+        return literal[literal.index("(") + 1 : literal.rindex(")")]
+    return re.sub(r'\\([nt"\\])', lambda m: _ESCAPES[m[1]], literal[1:-1])
 
 
 def line_mark(line: int, file: str) -> str:
@@ -61,7 +72,25 @@ class Future:
     """What a DMA gives: its data, and which C++ variable holds it."""
 
     data: Data | None  # None: dma.any, until something is put there
-    is_object: bool = False  # can be swapped or filled again
+    object: str = ""  # the C++ object, if it can be swapped or filled again
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """An array of buffers of one shape, one after another in memory."""
+
+    first: Data
+    counts: tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
+class Events:
+    """An event, or several, one after another in memory."""
+
+    name: str
+    pointer: str  # C++
+    counts: tuple[Dim, ...] = ()
+    offset: Dim = ZERO
 
 
 @dataclass(frozen=True)
@@ -72,6 +101,7 @@ class Bounded:
     bound: Dim
     low: int | None = 0  # of the values it takes
     high: int | None = None
+    is_shifted: bool = False  # `i - 1`: counts as i does, but may be out of its range
 
 
 def bounded(value: Dim, bound: Dim) -> Bounded:
@@ -94,7 +124,7 @@ class Scalar:
     is_mutable: bool = False
 
 
-Value = Data | Future | Bounded | Several | Scalar | Dim
+Value = Data | Future | Buffers | Events | Bounded | Several | Scalar | Dim
 
 
 @dataclass
@@ -114,7 +144,8 @@ class Scope:
         return None
 
     def declare(self, name: str, value: Value, span: Span) -> None:
-        if self.find(name) is not None:
+        """Make a name known; it may hide one from outside, not one of the same block."""
+        if name in self.names:
             raise ChoreoError(f"`{name}` is already declared", span)
         self.names[name] = value
 

@@ -2,90 +2,179 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
-from kernelscope.gcu.choreo.syntax.walk import children, nodes
+from kernelscope.gcu.choreo.syntax.walk import children, nodes, root
+
+Choices = dict[int, int | None]  # by the id of a selection: which choice it is, where that is known
 
 
 @dataclass
 class _State:
-    status: str  # "empty", "pending", "ready", "sync"
+    status: str  # "empty", "pending", "chained", "ready", "sync", "selected"
     span: Span  # of the DMA
     waited: Span | None = None
     among: tuple[str, ...] = ()  # of a selection: the futures that it may be
+    chained_to: str = ""  # the DMA that starts after this one
 
 
-_States = dict[str, _State]
+@dataclass
+class _Checked:
+    events: frozenset[str]
+    states: dict[str, _State] = field(default_factory=dict)
+    choices: Choices = field(default_factory=dict)
+
+    def copy(self) -> _Checked:
+        states = {name: replace(s) for name, s in self.states.items()}
+        return _Checked(self.events, states, self.choices)
 
 
-def check_waits(function: tree.Function) -> None:
-    states: _States = {}
-    _block(function.body, states)
-    _leave(states, set())
+def check_waits(function: tree.Function) -> Choices:
+    """Refuse a program that waits wrongly; which future a selection is, where only one is under way."""
+    events = frozenset(n.name for n in nodes(function.body) if isinstance(n, tree.DeclareEvent))
+    _check_events(function, events)
+    found = _Checked(events)
+    _block(function.body, found)
+    _leave(found, set())
+    return found.choices
 
 
-def _block(block: tree.Block, states: _States) -> None:
-    before = set(states)
+def _check_events(function: tree.Function, events: frozenset[str]) -> None:
+    triggered = {root(e) for n in nodes(function.body) if isinstance(n, tree.Trigger) for e in n.events}
+    for each in nodes(function.body):
+        if isinstance(each, tree.Trigger):
+            wrong = next((e for e in each.events if root(e) not in events), None)
+            if wrong is not None:
+                raise ChoreoError(f"`{root(wrong) or 'this'}` is not an event", each.span)
+        elif isinstance(each, tree.Wait):
+            for target in each.targets:
+                name = root(target)
+                if name in events and name not in triggered:
+                    raise ChoreoError(f"event `{name}` is waited for, but nothing triggers it", each.span)
+
+
+def _block(block: tree.Block, c: _Checked) -> None:
+    before = set(c.states)
     for each in block:
-        _statement(each, states)
-    _leave(states, before)
+        _statement(each, c)
+    _leave(c, before)
 
 
-def _leave(states: _States, keep: set[str]) -> None:
-    for name in [n for n in states if n not in keep]:
-        state = states.pop(name)
+def _leave(c: _Checked, keep: set[str]) -> None:
+    for name in [n for n in c.states if n not in keep]:
+        state = c.states.pop(name)
         if state.status == "pending":
             raise ChoreoError(f"the asynchronous DMA `{name}` is never waited for", state.span)
 
 
-def _statement(each: tree.Stmt, states: _States) -> None:
+def _statement(each: tree.Stmt, c: _Checked) -> None:
     match each:
         case tree.Assign(value=tree.Dma() as dma):
-            _reads(dma, states)
-            old = states.get(each.name)
-            if old is not None and old.status == "pending":
-                raise ChoreoError(
-                    f"`{each.name}` is filled again while its DMA has not been waited for", each.span
-                )
-            status = "empty" if dma.kind == "any" else "pending" if dma.is_async else "sync"
-            states[each.name] = _State(status, each.span)
+            _start(each.name, dma, each.span, c)
+        case tree.Do(dma=dma):
+            _reads_of_dma(dma, c)
+            _chain("", dma, c)
         case tree.Assign(value=tree.Builtin(name="select") as chosen):
-            _reads(chosen, states)
-            among = tuple(a.id for a in chosen.args[1:] if isinstance(a, tree.Name) and a.id in states)
+            _reads(chosen, c)
+            among = _among(chosen, c)
             if among:
-                states[each.name] = _State("selected", each.span, among=among)
+                c.states[each.name] = _State("selected", each.span, among=among)
         case tree.Wait():
-            for name in each.names:
-                _wait(name, each.span, states)
+            for target in each.targets:
+                if root(target) not in c.events:
+                    _wait_target(target, each.span, c)
         case tree.Swap():
-            for name in (each.first, each.second):
-                if name not in states:
-                    raise ChoreoError(f"`{name}` is not a future", each.span)
-            states[each.first], states[each.second] = states[each.second], states[each.first]
-        case tree.If():
-            _reads(each.condition, states)
-            other = {name: replace(s) for name, s in states.items()}
-            _block(each.then, states)
-            _block(each.other, other)
-            for name, state in other.items():
+            _turn((each.first, each.second), each.span, c)
+        case tree.Rotate():
+            _turn(each.names, each.span, c)
+        case tree.If() | tree.InThreads():
+            _reads(each.condition, c)
+            other = c.copy()
+            _block(each.then if isinstance(each, tree.If) else each.body, c)
+            _block(each.other if isinstance(each, tree.If) else (), other)
+            for name, state in other.states.items():
                 if state.status == "pending":
-                    states[name] = state
+                    c.states[name] = state
         case tree.Foreach() | tree.While():
-            _reads(each.ranges if isinstance(each, tree.Foreach) else each.condition, states)
-            _block(each.body, states)
-            _block(each.body, states)  # what the first round leaves, the second finds
+            _reads(each.ranges if isinstance(each, tree.Foreach) else each.condition, c)
+            _block(each.body, c)
+            _block(each.body, c)  # what the first round leaves, the second finds
         case tree.With() | tree.Parallel():
-            _block(each.body, states)
+            _block(each.body, c)
         case _:
             for child in children(each):
-                _reads(child, states)
+                _reads(child, c)
 
 
-def _wait(name: str, span: Span, states: _States) -> None:
-    state = states.get(name)
+def _start(name: str, dma: tree.Dma, span: Span, c: _Checked) -> None:
+    _reads_of_dma(dma, c)
+    old = c.states.get(name)
+    if old is not None and old.status == "pending":
+        raise ChoreoError(f"`{name}` is filled again while its DMA has not been waited for", span)
+    status = "empty" if dma.kind == "any" else "pending" if dma.is_async else "sync"
+    c.states[name] = _State(status, span)
+    _chain(name, dma, c)
+
+
+def _chain(name: str, dma: tree.Dma, c: _Checked) -> None:
+    """`after f`: f has ended when this DMA starts, so waiting for this one is enough."""
+    if not dma.after:
+        return
+    before = c.states.get(dma.after)
+    if before is None:
+        raise ChoreoError(f"`{dma.after}` is not a future that could come before", dma.span)
+    if before.status == "empty":
+        raise ChoreoError(f"`{dma.after}` holds no DMA that could come before", dma.span)
+    if before.status == "pending":
+        status = "chained" if dma.is_async else "ready"
+        c.states[dma.after] = replace(before, status=status, chained_to=name)
+
+
+def _turn(names: tuple[str, ...], span: Span, c: _Checked) -> None:
+    for name in names:
+        if name not in c.states:
+            raise ChoreoError(f"`{name}` is not a future", span)
+    moved = [c.states[n] for n in (*names[1:], names[0])]
+    c.states.update(zip(names, moved, strict=True))
+
+
+def _among(chosen: tree.Builtin, c: _Checked) -> tuple[str, ...]:
+    """The futures that a selection may be: the one that is under way, if there is just one."""
+    names = [a.id for a in chosen.args[1:] if isinstance(a, tree.Name) and a.id in c.states]
+    pending = {n for n in names if c.states[n].status == "pending"}
+    if len(names) != len(chosen.args) - 1 or len(pending) != 1:
+        c.choices[id(chosen)] = None
+        return tuple(names)
+    one = pending.pop()
+    place = names.index(one)
+    known = c.choices.get(id(chosen), place)
+    c.choices[id(chosen)] = place if known == place else None
+    return (one,) if known == place else tuple(names)
+
+
+def _wait_target(target: tree.Expr, span: Span, c: _Checked) -> None:
+    match target:
+        case tree.Name():
+            _wait(target.id, span, c)
+        case tree.Builtin(name="select"):
+            _reads(target, c)
+            _wait_one(_among(target, c), "this", span, c)
+        case _:
+            raise ChoreoError("only a future or an event can be waited for", span)
+
+
+def _wait_one(among: tuple[str, ...], name: str, span: Span, c: _Checked) -> None:
+    if len(among) != 1:
+        which = " and ".join(among) or "its futures"
+        raise ChoreoError(f"`{name}` is a selection; wait for {which}", span)
+    _wait(among[0], span, c)
+
+
+def _wait(name: str, span: Span, c: _Checked) -> None:
+    state = c.states.get(name)
     if state is None:
         raise ChoreoError(f"`{name}` is not a future that could be waited for", span)
     if state.status == "sync":
@@ -94,21 +183,48 @@ def _wait(name: str, span: Span, states: _States) -> None:
         first = f", first on line {state.waited.line}" if state.waited else ""
         raise ChoreoError(f"`{name}` is waited for twice{first}", span)
     if state.status == "selected":
-        raise ChoreoError(f"`{name}` is a selection; wait for {' and '.join(state.among)}", span)
+        _wait_one(state.among, name, span, c)
+        return
     if state.status == "empty":
         raise ChoreoError(f"`{name}` holds no DMA that could be waited for", span)
-    states[name] = _State("ready", state.span, span)
+    c.states[name] = _State("ready", state.span, span)
+    for other, found in c.states.items():
+        if found.status == "chained" and found.chained_to == name:
+            c.states[other] = _State("ready", found.span, span)
 
 
-def _reads(expression: Any, states: _States) -> None:
-    for each in nodes(expression):
-        if isinstance(each, tree.Member) and each.name == "data" and isinstance(each.of, tree.Name):
-            state = states.get(each.of.id)
-            for name in state.among if state is not None else ():
-                if name in states and states[name].status == "pending":
-                    message = f"`{each.of.id}` may be `{name}`, whose data is read before its wait"
-                    raise ChoreoError(message, each.of.span)
-            if state is not None and state.status == "pending":
-                raise ChoreoError(f"the data of `{each.of.id}` is read before its wait", each.of.span)
-            if state is not None and state.status == "empty":
-                raise ChoreoError(f"`{each.of.id}` holds no data yet", each.of.span)
+def _reads_of_dma(dma: tree.Dma, c: _Checked) -> None:
+    for part in (dma.source, dma.target, *dma.settings):
+        if isinstance(part, tree.Expr):
+            _reads(part, c, dma.after)
+
+
+def _reads(e: Any, c: _Checked, after: str = "") -> None:
+    """Complain about data that is read before its DMA has ended; the shape of a future is always known."""
+    match e:
+        case tree.Member(name="span") | tree.Count():
+            return
+        case tree.Builtin(name="select"):
+            _reads(e.args[0], c, after)
+            for choice in e.args[1:]:
+                if not isinstance(choice, tree.Name):
+                    _reads(choice, c, after)
+            return
+        case tree.Name():
+            _read(e, c, after)
+    for child in children(e):
+        _reads(child, c, after)
+
+
+def _read(name: tree.Name, c: _Checked, after: str) -> None:
+    state = c.states.get(name.id)
+    if state is None or name.id == after:
+        return
+    for one in state.among:
+        if one in c.states and c.states[one].status == "pending":
+            message = f"`{name.id}` may be `{one}`, whose data is read before its wait"
+            raise ChoreoError(message, name.span)
+    if state.status in ("pending", "chained"):
+        raise ChoreoError(f"the data of `{name.id}` is read before its wait", name.span)
+    if state.status == "empty":
+        raise ChoreoError(f"`{name.id}` holds no data yet", name.span)

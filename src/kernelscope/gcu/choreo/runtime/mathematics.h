@@ -124,6 +124,40 @@ inline double rsqrt_(double x) { return 1.0 / std::sqrt(x); }
 inline float sigmoid_(float x) { return 1.0f / (1.0f + exp_(-x)); }
 inline double sigmoid_(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
+inline float gelu_(float x) { return 0.5f * x * (1.0f + erf_(x * 0.70710678118654752f)); }
+inline double gelu_(double x) { return 0.5 * x * (1.0 + std::erf(x * 0.70710678118654752)); }
+inline float softplus_(float x) { return x > 20.0f ? x : std::log1p(exp_(x)); }
+inline double softplus_(double x) { return x > 20.0 ? x : std::log1p(std::exp(x)); }
+
+template <class T>
+inline int isfinite_(T x) {
+  if constexpr (std::is_floating_point_v<T>)
+    return std::fabs(x) <= std::numeric_limits<T>::max();
+  else
+    return 1;
+}
+template <class A, class B>
+inline auto cdiv_(A a, B b) {  // rounded up
+  return (a + b - 1) / b;
+}
+template <class A, class B>
+inline auto alignup_(A a, B b) {
+  return (a + b - 1) / b * b;
+}
+template <class A, class B>
+inline auto aligndown_(A a, B b) {
+  return a / b * b;
+}
+// As in C: the other one when one is NaN.
+template <class A, class B>
+inline auto fmax_(A a, B b) {
+  return std::fmax(static_cast<std::common_type_t<A, B, float>>(a), static_cast<std::common_type_t<A, B, float>>(b));
+}
+template <class A, class B>
+inline auto fmin_(A a, B b) {
+  return std::fmin(static_cast<std::common_type_t<A, B, float>>(a), static_cast<std::common_type_t<A, B, float>>(b));
+}
+
 template <class T>
 inline T neg_(T x) {
   return static_cast<T>(-x);

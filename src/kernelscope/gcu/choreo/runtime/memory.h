@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <new>
 #include <utility>
 
@@ -75,21 +76,51 @@ class future {
   future() = default;
   future(const future&) = delete;
   future& operator=(const future&) = delete;
-  ~future() { std::free(data); }
+  ~future() { release(); }
   void reserve(int64_t count) {
     if (count <= count_ && data) return;
-    std::free(data);
+    release();
     data = static_cast<T*>(take(static_cast<std::size_t>(count) * sizeof(T)));
     count_ = count;
+  }
+  void refer(T* elsewhere) {  // to a buffer of the program
+    release();
+    data = elsewhere;
+    count_ = 0;
+    is_own_ = false;
   }
   void swap(future& other) {
     std::swap(data, other.data);
     std::swap(count_, other.count_);
+    std::swap(is_own_, other.is_own_);
   }
 
  private:
+  void release() {
+    if (is_own_) std::free(data);
+    data = nullptr;
+    is_own_ = true;
+  }
+  bool is_own_ = true;
   int64_t count_ = 0;
 };
+
+// rotate(a, b, c): a gets what b held, b what c held, c what a held.
+template <class F>
+inline void rotate(F& first, F& second) {
+  first.swap(second);
+}
+template <class F, class... Rest>
+inline void rotate(F& first, F& second, Rest&... rest) {
+  first.swap(second);
+  rotate(second, rest...);
+}
+
+// One of several buffers, by its number.
+template <class T>
+inline T* pick(int64_t number, std::initializer_list<T*> from) {
+  return from.begin()[number];
+}
 
 template <class T>
 inline void fill(T* data, int64_t count, T value) {

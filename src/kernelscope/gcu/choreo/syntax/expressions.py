@@ -23,18 +23,11 @@ LEVELS = (
     ("|",),
     ("^",),
     ("&",),
-    ("#", "#-"),
+    ("#", "#-", "#+", "#*", "#/", "#%"),
 )
 SHIFT = 4  # inside <…>, where > ends the list
 
-LATER = {
-    "event": "events",
-    "trigger": "events",
-    "sync": "barriers",
-    "inthreads": "`inthreads`",
-    "rotate": "`rotate`",
-    "modspan": "`modspan`",
-}
+LATER = {"modspan": "`modspan`"}
 
 
 class Cursor:
@@ -121,18 +114,24 @@ def _binary(c: Cursor, level: int) -> tree.Expr:
     if level == len(LEVELS):
         return _unary(c)
     left = _binary(c, level + 1)
-    while c.token.kind == "mark" and c.token.text in LEVELS[level]:
-        op = c.next()
-        left = tree.Binary(op.text, left, _binary(c, level + 1), span=op.span)
-    return left
+    while True:
+        if c.token.kind == "mark" and c.token.text in LEVELS[level]:
+            op = c.next()
+            left = tree.Binary(op.text, left, _binary(c, level + 1), span=op.span)
+        elif "/" in LEVELS[level] and c.token.kind == "name" and c.token.text == "cdiv":
+            op = c.next()
+            left = tree.Builtin("cdiv", (left, _binary(c, level + 1)), span=op.span)
+        else:
+            return left
 
 
 def _unary(c: Cursor) -> tree.Expr:
     token = c.token
     if c.take("!"):
         return tree.Unary("!", _unary(c), span=token.span)
-    if c.take("#"):
-        return tree.Unary("#", _unary(c), span=token.span)
+    for op in ("#", "~", "&"):
+        if c.take(op):
+            return tree.Unary(op, _unary(c), span=token.span)
     if c.take("-"):
         if c.token.kind not in ("int", "float"):
             raise ChoreoError("unary minus needs a literal; write 0 - x", token.span)
@@ -161,7 +160,7 @@ def _postfix(c: Cursor) -> tree.Expr:
         span = c.token.span
         if c.sees("."):
             found = _member(c, found)
-        elif c.sees("[") and isinstance(found, tree.Name | tree.Member):
+        elif c.sees("[") and isinstance(found, tree.Name | tree.Member | tree.Derive):
             c.next()
             found = tree.Derive(found, _derived(c), span=span)
         elif (c.sees("(") and isinstance(found, tree.Name)) or (
@@ -232,9 +231,7 @@ def _primary(c: Cursor) -> tree.Expr:
     span = token.span
     if token.kind == "int":
         c.next()
-        if int(token.text, 0) >= 1 << 64:
-            raise ChoreoError(f"{token.text} does not fit into 64 bits", span)
-        return tree.Int(int(token.text, 0), span=span)
+        return tree.Int(integer(token), span=span)
     if token.kind == "float":
         c.next()
         return tree.Float(token.text, span=span)
@@ -256,10 +253,42 @@ def _primary(c: Cursor) -> tree.Expr:
             return tree.Whole(span=span)
         if token.text == "dma":
             raise ChoreoError("a DMA is a statement, not part of an expression", span)
-        if (token.text.startswith("__") or token.text == "select") and c.take("("):
+        if token.text == "call":
+            return _called(c, span)
+        if token.text == "__to":
+            return _cast(c, span)
+        if (token.text.startswith("__") or token.text in ("select", "cdiv")) and c.take("("):
             return tree.Builtin(token.text, listed(c, ")"), span=span)
         return tree.Name(token.text, span=Span(span.line, span.column, len(token.text)))
     raise c.wrong("expected an expression")
+
+
+def integer(token: Token) -> int:
+    """The value of an integer literal, which may end in U or LL."""
+    value = int(token.text.rstrip("uUlL"), 0)
+    if value >= 1 << 64:
+        raise ChoreoError(f"{token.text} does not fit into 64 bits", token.span)
+    return value
+
+
+def _called(c: Cursor, span: Span) -> tree.Expr:
+    name = c.name("the function to call")
+    given = settings(c) if c.sees("<") else ()
+    c.expect("(")
+    return tree.CallValue(name.text, listed(c, ")"), given, span=span)
+
+
+def _cast(c: Cursor, span: Span) -> tree.Expr:
+    c.expect("<", "and a type after __to")
+    word = c.name("a type")
+    kind = tree.ALIASES.get(word.text, word.text)
+    if kind not in tree.AS_ELEMENT:
+        raise ChoreoError(f"`{word.text}` is not a type that a number can get", word.span)
+    c.expect(">")
+    c.expect("(")
+    args = listed(c, ")")
+    name = "bool" if kind == "bool" else tree.AS_ELEMENT[kind]
+    return tree.Builtin(f"__cast_{name}", args, span=span)
 
 
 def dma(c: Cursor) -> tree.Dma:
@@ -271,11 +300,14 @@ def dma(c: Cursor) -> tree.Dma:
         return tree.Dma("any", span=start)
     if kind.text not in ("copy", "pad", "transp"):
         raise ChoreoError(f"there is no dma.{kind.text}; use copy, pad, transp or any", kind.span)
+    # `.async` and the settings, in either order
     given: tuple[tree.Expr, ...] = ()
+    is_async = c.take(".")
+    if is_async:
+        c.expect("async")
     if kind.text in ("pad", "transp"):
         given = settings(c)
-    is_async = False
-    if c.take("."):
+    if not is_async and c.take("."):
         c.expect("async")
         is_async = True
     source = _postfix(c)

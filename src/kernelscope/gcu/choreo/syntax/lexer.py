@@ -12,15 +12,16 @@ _TOKEN = re.compile(
     r"""(?P<space>\s+)
       | (?P<comment>//[^\n]*|/\*.*?\*/)
       | (?P<float>(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?[fF]?|\d+[eE][+-]?\d+[fF]?|\d+[fF]\b)
-      | (?P<int>0[xX][0-9a-fA-F]+|\d+)
+      | (?P<int>(?:0[xX][0-9a-fA-F]+|\d+)[uUlL]{0,3})
+      | (?P<text>"(?:[^"\\\n]|\\.)*"|R"(?P<fence>\w*)\(.*?\)(?P=fence)")
       | (?P<name>[A-Za-z_]\w*)
-      | (?P<text>"(?:[^"\\\n]|\\.)*")
-      | (?P<mark>=>|\#-|\+=|-=|\*=|/=|==|!=|<=|>=|<<|>>|&&|\|\||[-+*/%&^|!<>=?:;,.(){}\[\]\#])""",
+      | (?P<mark>=>|\#[-+*/%]|\+\+|--|[-+*/%&|^]=|==|!=|<=|>=|<<|>>|&&|\|\||
+          [-+*/%&^|~!<>=?:;,.(){}\[\]\#])""",
     re.VERBOSE | re.DOTALL,
 )
 # C++ between functions: strings, characters and comments hide braces and keywords.
 _HOST = re.compile(
-    r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|\b__cok?__\b|[{}]|R"\((?:.*?)\)"',
+    r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|\b__cok?__\b|[{}]',
     re.DOTALL,
 )
 
@@ -53,7 +54,7 @@ def tokens(source: str, lines: Lines, start: int, end: int) -> list[Token]:
         if match is None:
             what = source[at : at + 10].split("\n")[0]
             raise ChoreoError(f"unexpected text {what!r}", lines.span(at))
-        kind, text = str(match.lastgroup), match.group()
+        kind, text = _kind(match), match.group()
         if kind == "space":
             fresh = fresh or "\n" in text
         else:
@@ -64,6 +65,11 @@ def tokens(source: str, lines: Lines, start: int, end: int) -> list[Token]:
     return found
 
 
+def _kind(match: re.Match[str]) -> str:
+    """The outermost group that matched; the fence of a raw string lies inside one."""
+    return "text" if match.lastgroup == "fence" else str(match.lastgroup)
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     kind: str  # "host", "__cok__", "__co__"
@@ -72,8 +78,12 @@ class Piece:
     body: int = 0  # of __cok__: after its brace
 
 
-def pieces(source: str, lines: Lines) -> list[Piece]:
-    """Cut a file into host C++, `__cok__` blocks and `__co__` functions."""
+def pieces(source: str, lines: Lines, whole: str = "") -> list[Piece]:
+    """Cut a file into host C++, `__cok__` blocks and `__co__` functions.
+
+    `source` is what the preprocessor leaves visible of `whole`.
+    """
+    whole = whole or source
     found: list[Piece] = []
     host, at, depth = 0, 0, 0
     while match := _HOST.search(source, at):
@@ -83,14 +93,14 @@ def pieces(source: str, lines: Lines) -> list[Piece]:
         elif text == "}":
             depth -= 1
         elif text in ("__co__", "__cok__") and depth == 0:
-            if source[host : match.start()].strip():
+            if whole[host : match.start()].strip():
                 found.append(Piece("host", host, match.start()))
             opening = _first_brace(source, match.end(), lines, match.start(), text)
             end = _closing(source, opening, lines)
             begins = opening + 1 if text == "__cok__" else match.start()
             found.append(Piece(text, match.start(), end, begins))
             host = at = end
-    if source[host:].strip():
+    if whole[host:].strip():
         found.append(Piece("host", host, len(source)))
     return found
 

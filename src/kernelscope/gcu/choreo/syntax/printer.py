@@ -63,10 +63,13 @@ def _stmt(s: tree.Stmt) -> list[str]:
         case tree.DeclareBuffer():
             words = [s.scope, "mutable" if s.is_mutable else "", s.element, f"[{_list(s.dims)}]", s.name]
             init = "" if s.init is None else f" {{{expr(s.init)}}}"
-            return [" ".join(filter(None, words)) + init + ";"]
+            return [" ".join(filter(None, words)) + _counts(s.counts) + init + ";"]
+        case tree.DeclareEvent():
+            return [f"{s.scope + ' ' if s.scope else ''}event {s.name}{_counts(s.counts)};"]
         case tree.DeclareScalar():
             init = "" if s.init is None else f" = {expr(s.init)}"
-            return [f"{'mutable ' if s.is_mutable else ''}{s.type} {s.name}{init};"]
+            words = ["mutable" if s.is_mutable else "", s.type, s.name]
+            return [" ".join(filter(None, words)) + init + ";"]
         case tree.DeclareSpan():
             return [f"{s.name} : {expr(s.dims)};"]
         case tree.Assign():
@@ -86,6 +89,8 @@ def _stmt(s: tree.Stmt) -> list[str]:
             if s.other:
                 lines[-1:] = _nested("} else", s.other)
             return lines
+        case tree.InThreads():
+            return _nested(f"inthreads{'.async' if s.is_async else ''} ({expr(s.condition)})", s.body)
         case tree.While():
             return _nested(f"while ({expr(s.condition)})", s.body)
     return [_simple(s)]
@@ -96,7 +101,17 @@ def _simple(s: tree.Stmt) -> str:
         case tree.Return():
             return "return;" if s.value is None else f"return {expr(s.value)};"
         case tree.Wait():
-            return f"wait {', '.join(s.names)};"
+            return f"wait {_list(s.targets)};"
+        case tree.Trigger():
+            return f"trigger {_list(s.events)};"
+        case tree.Sync():
+            return f"sync.{s.scope};"
+        case tree.Rotate():
+            return f"rotate({', '.join(s.names)});"
+        case tree.Break():
+            return "break;"
+        case tree.Continue():
+            return "continue;"
         case tree.Swap():
             return f"swap({s.first}, {s.second});"
         case tree.Call():
@@ -111,10 +126,15 @@ def _simple(s: tree.Stmt) -> str:
     raise TypeError(f"no text for {type(s).__name__}")
 
 
+def _counts(counts: Iterable[tree.Expr]) -> str:
+    return "".join(f"[{expr(c)}]" for c in counts)
+
+
 def _level(level: tree.Level) -> str:
     names = f"{{{', '.join(level.names)}}}" if level.braced else "".join(level.names)
     bound = expr(level.bound[0]) if len(level.bound) == 1 else f"[{_list(level.bound)}]"
-    return f"{names} by {bound}" if names else f"by {bound}"
+    kind = f" : {level.kind}" if level.kind else ""
+    return (f"{names} by {bound}" if names else f"by {bound}") + kind
 
 
 def _range(r: tree.Bind | tree.Range) -> str:
@@ -167,7 +187,13 @@ def _text(e: tree.Expr) -> tuple[str, int]:
             condition, then = _above(e.condition, 0), _above(e.then, _TERNARY)
             return f"{condition} ? {then} : {_above(e.other, _TERNARY)}", _TERNARY
         case tree.Builtin():
-            return f"{e.name}({_list(e.args)})", _POSTFIX
+            name = e.name
+            if name.startswith("__cast_"):
+                name = f"__to<{name.removeprefix('__cast_')}>"
+            return f"{name}({_list(e.args)})", _POSTFIX
+        case tree.CallValue():
+            given = f"<{_list(e.settings, tight=True)}>" if e.settings else ""
+            return f"call {e.name}{given}({_list(e.args)})", _POSTFIX
         case tree.Count():
             return f"|{_above(e.operand, _POSTFIX)}|", _UNARY
         case tree.Tuple():

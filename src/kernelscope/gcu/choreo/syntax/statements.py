@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from . import tree
+from .declarations import declaration
 from .errors import ChoreoError
 from .expressions import Cursor, dma, expression, listed, settings
 from .lexer import Token
 
-_UPDATES = ("=", "+=", "-=", "*=", "/=")
+_UPDATES = ("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=")
 
 
 def _remarks(c: Cursor, is_first: bool) -> list[tree.Stmt]:
@@ -50,37 +51,9 @@ def _statement(c: Cursor) -> list[tree.Stmt]:
     special = _STATEMENTS.get(token.text)
     if special is not None:
         return special(c)
-    if token.text in (*tree.SCOPES, "mutable", *tree.SCALARS):
-        return [_declaration(c)]
+    if token.text in (*tree.SCOPES, "mutable", *tree.SCALARS, *tree.ALIASES):
+        return declaration(c)
     return _named(c)
-
-
-def _declaration(c: Cursor) -> tree.Stmt:
-    start = c.token.span
-    scope = c.next().text if c.sees(*tree.SCOPES) else ""
-    c.refuse_later()
-    is_mutable = c.take("mutable")
-    word = c.name("a type")
-    if word.text not in tree.SCALARS:
-        raise ChoreoError(f"unknown type `{word.text}`; use one of {', '.join(tree.SCALARS)}", word.span)
-    if not c.sees("["):
-        if scope:
-            raise c.wrong(f"a {scope} buffer needs its shape in brackets")
-        name = c.name("the variable's name")
-        init = expression(c) if c.take("=") else None
-        c.expect(";", "after a declaration")
-        return tree.DeclareScalar(word.text, name.text, init, is_mutable, span=start)
-    c.expect("[")
-    dims = listed(c, "]")
-    name = c.name("the buffer's name")
-    if c.sees("["):
-        raise ChoreoError("arrays of buffers are not supported yet", c.token.span)
-    value = None
-    if c.take("{"):
-        value = expression(c)
-        c.expect("}")
-    c.expect(";", "after a declaration")
-    return tree.DeclareBuffer(word.text, dims, name.text, scope, is_mutable, value, span=start)
 
 
 def _named(c: Cursor) -> list[tree.Stmt]:
@@ -93,6 +66,11 @@ def _named(c: Cursor) -> list[tree.Stmt]:
         dims = expression(c)
         c.expect(";")
         return [tree.DeclareSpan(name, dims, span=start)]
+    if following.text in ("++", "--"):
+        name = c.next().text
+        update = "+=" if c.next().text == "++" else "-="
+        c.expect(";")
+        return [tree.Assign(name, tree.Int(1, span=start), update, span=start)]
     if following.text in _UPDATES:
         found = c.separated(_assignment)
         c.expect(";", "after an assignment")
@@ -127,8 +105,6 @@ def _dma(c: Cursor) -> list[tree.Stmt]:
 def _parallel(c: Cursor) -> list[tree.Stmt]:
     start = c.next().span
     levels = c.separated(_level)
-    if len(levels) > 2:
-        raise ChoreoError("parallel has at most two levels, blocks and threads", start)
     return [tree.Parallel(tuple(levels), _body(c), span=start)]
 
 
@@ -145,7 +121,12 @@ def _level(c: Cursor) -> tree.Level:
     c.expect("by")
     bound = expression(c)
     items = bound.items if isinstance(bound, tree.Mdspan | tree.Tuple) else (bound,)
-    return tree.Level(names, items, braced)
+    kind = ""
+    if c.take(":"):
+        kind = c.name("block, group or thread").text
+        if c.take("-"):
+            kind += f"-{c.next().text}"
+    return tree.Level(names, items, braced, kind)
 
 
 def _bind(c: Cursor) -> tree.Bind:
@@ -209,9 +190,52 @@ def _return(c: Cursor) -> list[tree.Stmt]:
 
 def _wait(c: Cursor) -> list[tree.Stmt]:
     start = c.next().span
-    names = c.separated(lambda c: c.name("a future to wait for").text)
+    targets = c.separated(expression)
     c.expect(";", "after wait")
-    return [tree.Wait(tuple(names), span=start)]
+    return [tree.Wait(tuple(targets), span=start)]
+
+
+def _trigger(c: Cursor) -> list[tree.Stmt]:
+    start = c.next().span
+    events = c.separated(expression)
+    c.expect(";", "after trigger")
+    return [tree.Trigger(tuple(events), span=start)]
+
+
+def _inthreads(c: Cursor) -> list[tree.Stmt]:
+    start = c.next().span
+    is_async = c.take(".")
+    if is_async:
+        c.expect("async")
+    condition = _condition(c)
+    return [tree.InThreads(condition, _body(c), is_async, span=start)]
+
+
+def _sync(c: Cursor) -> list[tree.Stmt]:
+    start = c.next().span
+    c.expect(".", "and shared, global or local after sync")
+    word = c.name("shared, global or local")
+    if word.text not in tree.SCOPES:
+        raise ChoreoError(f"there is no sync.{word.text}; use sync.shared", word.span)
+    c.expect(";")
+    return [tree.Sync(word.text, span=start)]
+
+
+def _rotate(c: Cursor) -> list[tree.Stmt]:
+    start = c.next().span
+    c.expect("(")
+    names = tuple(c.separated(lambda c: c.name("a future").text, ")"))
+    c.expect(";")
+    if len(names) < 2:
+        raise ChoreoError("rotate needs at least two futures", start)
+    return [tree.Rotate(names, span=start)]
+
+
+def _leave(c: Cursor) -> list[tree.Stmt]:
+    word = c.next()
+    c.expect(";")
+    kind = tree.Break if word.text == "break" else tree.Continue
+    return [kind(span=word.span)]
 
 
 def _swap(c: Cursor) -> list[tree.Stmt]:
@@ -278,6 +302,12 @@ _STATEMENTS = {
     "while": _while,
     "return": _return,
     "wait": _wait,
+    "trigger": _trigger,
+    "inthreads": _inthreads,
+    "sync": _sync,
+    "rotate": _rotate,
+    "break": _leave,
+    "continue": _leave,
     "swap": _swap,
     "call": _call,
     "print": _print,

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, dataclass_transform
+from dataclasses import dataclass
 
-from .errors import NOWHERE, Span
-
-ELEMENTS = ("s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64", "f16", "bf16", "f32", "f64")
-SCALARS = ("int", "bool", "float", "double", *ELEMENTS)
-SCOPES = ("local", "shared", "global")
-
-
-@dataclass_transform(frozen_default=True, field_specifiers=(field,))
-@dataclass(frozen=True)
-class Tree:
-    """A node of the tree; every class that derives from it is a frozen dataclass."""
-
-    span: Span = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
-
-    def __init_subclass__(cls, **given: Any) -> None:
-        super().__init_subclass__(**given)
-        dataclass(frozen=True)(cls)
-
+from .node import ALIASES as ALIASES
+from .node import AS_ELEMENT as AS_ELEMENT
+from .node import ELEMENTS as ELEMENTS
+from .node import SCALARS as SCALARS
+from .node import SCOPES as SCOPES
+from .node import Tree as Tree
 
 # -- expressions -----------------------------------------------------------------------------------------
 
@@ -51,7 +38,7 @@ class Whole(Expr):
 
 
 class Unary(Expr):
-    op: str  # "!", "-" (on a literal), "#" (upper bound)
+    op: str  # "!", "~", "-" (on a literal), "#" (upper bound), "&" (where it lies)
     operand: Expr
 
 
@@ -72,6 +59,14 @@ class Builtin(Expr):
 
     name: str
     args: tuple[Expr, ...]
+
+
+class CallValue(Expr):
+    """`call f<3>(x)`, for what the function returns."""
+
+    name: str
+    args: tuple[Expr, ...]
+    settings: tuple[Expr, ...] = ()
 
 
 class Count(Expr):
@@ -103,7 +98,7 @@ class Item(Expr):
 
 
 class Derive(Expr):
-    """`sp[(0)/2, (1)]`: an mdspan made from the extents of another."""
+    """`sp[(0)/2, (1)]`: an mdspan made from the extents of another; `x[i]`: one of an array of buffers."""
 
     of: Expr
     items: tuple[Expr, ...]
@@ -171,10 +166,17 @@ class DeclareBuffer(Stmt):
     scope: str = ""
     is_mutable: bool = False
     init: Expr | None = None
+    counts: tuple[Expr, ...] = ()  # of an array of buffers
+
+
+class DeclareEvent(Stmt):
+    name: str
+    scope: str
+    counts: tuple[Expr, ...] = ()
 
 
 class DeclareScalar(Stmt):
-    type: str
+    type: str  # none: that of its value
     name: str
     init: Expr | None = None
     is_mutable: bool = False
@@ -208,6 +210,7 @@ class Level:
     names: tuple[str, ...]  # none: which one it is does not matter
     bound: tuple[Expr, ...]
     braced: bool = False
+    kind: str = ""  # "block", "thread", …
 
 
 class Parallel(Stmt):
@@ -258,7 +261,31 @@ class Return(Stmt):
     value: Expr | None = None
 
 
+class Break(Stmt): ...
+
+
+class Continue(Stmt): ...
+
+
+class InThreads(Stmt):
+    condition: Expr
+    body: Block
+    is_async: bool = False
+
+
+class Sync(Stmt):
+    scope: str
+
+
+class Trigger(Stmt):
+    events: tuple[Expr, ...]
+
+
 class Wait(Stmt):
+    targets: tuple[Expr, ...]  # futures and events
+
+
+class Rotate(Stmt):
     names: tuple[str, ...]
 
 

@@ -38,7 +38,7 @@ def names(node: Any) -> set[str]:
                 found.add(each.id)
             case tree.Assign() | tree.Range():
                 found.add(each.name)
-            case tree.Wait():
+            case tree.Rotate():
                 found.update(each.names)
             case tree.Swap():
                 found.update((each.first, each.second))
@@ -57,18 +57,32 @@ def root(data: tree.Expr) -> str:
     return data.id
 
 
+def roots(data: tree.Expr) -> set[str]:
+    """The names that data may start from: one, or each choice of a selection."""
+    if isinstance(data, tree.Builtin) and data.name == "select":
+        return {name for choice in data.args[1:] for name in roots(choice)}
+    inner = getattr(data, "of", None)
+    if inner is not None and not isinstance(data, tree.Name):
+        return roots(inner)
+    return {root(data)} - {""}
+
+
 def written(node: Any) -> set[str]:
     """The roots of what is stored to, copied to, or handed to a kernel."""
     found: set[str] = set()
     for each in nodes(node):
         match each:
             case tree.Store():
-                found.add(root(each.target.of))
+                found |= roots(each.target.of)
             case tree.Dma() if isinstance(each.target, tree.Expr):
-                found.add(root(each.target))
-            case tree.Call():
-                found.update(root(arg) for arg in each.args)
+                found |= roots(each.target)
+            case tree.Call() | tree.CallValue():
+                found.update(*(roots(arg) for arg in each.args))
     return found - {""}
+
+
+def has_parallel(block: tree.Block) -> bool:
+    return any(isinstance(each, tree.Parallel) for each in nodes(block))
 
 
 def declared(block: tree.Block) -> set[str]:
