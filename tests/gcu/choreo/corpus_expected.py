@@ -75,6 +75,96 @@ def _parameter(x: Any) -> Any:
     return out
 
 
+def _softmax(x: Any) -> Any:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def _attention(s: int, d: int) -> Callable[[Random], Case]:
+    def case(r: Random) -> Case:
+        q, k, v = (_floats(r, s, d) for _ in range(3))
+        return [q, k, v], _softmax(q.astype(np.float64) @ k.T / np.sqrt(d)) @ v
+
+    return case
+
+
+def _layer_norm(r: Random) -> Case:
+    x, gain, bias = _floats(r, 5, 24), _floats(r, 24), _floats(r, 24)
+    wide = x.astype(np.float64)
+    variance = wide.var(-1, keepdims=True)
+    return [x, gain, bias], (wide - wide.mean(-1, keepdims=True)) / np.sqrt(variance + 1e-5) * gain + bias
+
+
+def _activations(x: Any) -> Any:
+    t = torch.from_numpy(x).double()
+    f = torch.nn.functional
+    found = [f.gelu(t), f.softplus(t), t.sigmoid(), t.tanh(), t.relu(), f.silu(t)]
+    return torch.stack(found).numpy()
+
+
+def _builtins(given: Any) -> Any:
+    x = given.astype(np.float64)
+    a = np.abs(x)
+    return np.stack([
+        a, np.exp2(x), np.log1p(a), np.expm1(x), np.arctan2(x, 2), a**1.5, np.floor(x) + np.ceil(x),
+        np.maximum(x, 0.25) - np.minimum(x, 0.5), np.ones_like(x), np.sinh(x) + np.cosh(x),
+        np.sqrt(a) * np.cos(x) + np.sin(x), np.log(a + 1), np.fmod(x, 0.75),
+        np.arcsin(x / 10) + np.arccos(x / 10) + np.arctan(x), np.tan(x / 4), 1 / np.sqrt(a + 1),
+    ])  # fmt: skip
+
+
+def _integers(x: Any) -> Any:
+    both = [int(np.fmod(x[2], 5)), int(np.trunc(x[3] / 2))]
+    last = int(x[4] == x[5] or not x[4] > x[5])
+    bits = int(x[1] & 7) + int(x[1] >> 1)
+    return [9, 6, 3, 3, ~int(x[0]), bits, 17, 12, sum(both), 1, last, 19]
+
+
+def _half(r: Random) -> Case:
+    a, b = (torch.from_numpy(_floats(r, 16)).half() for _ in range(2))
+    product = a.float() * b.float()
+    return [a, b], torch.where(product > 0, product, a.float()).half().numpy()
+
+
+def _tuples(x: Any) -> Any:
+    i, j = np.indices(x.shape)
+    return x + i % 2 * 10 + j % 2
+
+
+def _stencil(x: Any) -> Any:
+    out = x.copy()
+    out[1:-1] = np.trunc((x[:-2] + x[1:-1] + x[2:]) / 3)
+    return out
+
+
+def _loops(x: Any) -> Any:
+    odd = sum(int(v) for v in x[1:] if v % 2)
+    first = next((k for k, v in enumerate(x) if v > 5), 20)
+    count = int((x > 0).sum())
+    return [odd, first, count * (count - 1) // 2, 0]
+
+
+def _padding(x: Any) -> Any:
+    out = np.full((7, 10), 0.5, np.float32)
+    out[1:5, 2:6] = x.T.reshape(4, 6)[:, :4]
+    return out
+
+
+def _raw(x: Any) -> Any:
+    out = 2 * x
+    out[0] = 1
+    return out
+
+
+def _symbols(r: Random) -> Case:
+    a, b, c = _floats(r, 3, 7), _floats(r, 7, 2), _floats(r, 4)
+    return [a, b, c], a.astype(np.float64) @ b + c[0]
+
+
+def _backward(y: Any, g: Any) -> Any:
+    return y.astype(np.float64) * (g - (y * g).sum(-1, keepdims=True))
+
+
 EXPECTED: dict[str, Callable[[Random], Case]] = {
     "add_blocks_threads": _both(lambda r: _ints(r, 12, 32), np.add),
     "matmul_tiles": _matmul(16, 32, 24),
@@ -100,4 +190,23 @@ EXPECTED: dict[str, Callable[[Random], Case]] = {
     "device_functions": _of(lambda r: _ints(r, 6, low=1), _device),
     "macros": _of(lambda r: _ints(r, 16), _macros),
     "chosen_function": _of(lambda r: _ints(r, 4), lambda x: x + 2),
+    "softmax_rows": _of(lambda r: _floats(r, 7, 33), lambda x: _softmax(x.astype(np.float64))),
+    "softmax_backward": _both(lambda r: _floats(r, 6, 10), _backward),
+    "attention": _attention(8, 16),
+    "flash_attention": _attention(12, 8),
+    "layer_norm": _layer_norm,
+    "activations": _of(lambda r: _floats(r, 32), _activations),
+    "builtins": _of(lambda r: _floats(r, 16), _builtins),
+    "integers": _of(lambda r: _ints(r, 8, low=0, high=40), _integers),
+    "half_precision": _half,
+    "tuple_loops": _of(lambda r: _ints(r, 6, 8), _tuples),
+    "stencil": _of(lambda r: _ints(r, 16), _stencil),
+    "loop_control": _of(lambda r: _ints(r, 20, low=-3), _loops),
+    "padding": _of(lambda r: _floats(r, 4, 6), _padding),
+    "raw_cpp": _of(lambda r: _ints(r, 4), _raw),
+    "printing": lambda r: ([_ints(r, 2, 3)], [2]),
+    "three_levels": lambda r: ([], np.add.outer(np.add.outer([0, 100], [0, 10, 20]), np.arange(4))),
+    "pipeline_stages": _of(lambda r: _ints(r, 5, 4), lambda x: x + np.arange(5)[:, None]),
+    "wait_for_selection": _of(lambda r: _ints(r, 12), lambda x: x[8:]),
+    "symbols": _symbols,
 }

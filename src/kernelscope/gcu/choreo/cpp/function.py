@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError
-from kernelscope.gcu.choreo.syntax.walk import nodes, root, roots, written
+from kernelscope.gcu.choreo.syntax.walk import last, nodes, read, root, written
 
 from .shapes import Dim, contiguous, dim, shown
 from .statements import Statements
-from .values import Data, Scalar, Scope, cpp_name, cpp_type
+from .values import Data, Scalar, Scope, cpp_name, cpp_type, line_mark
 from .waits import Choices
 
 WIDE = 1 << 14  # elements; below, a second thread costs more than it saves
@@ -180,7 +180,7 @@ class CppFunction:
         empty = next((s for s in returns if s.value is None), None)
         if empty is not None:
             raise ChoreoError(f"`{f.name}` must return a value", empty.span)
-        if not returns or returns[-1] is not _last(f.body):
+        if not returns or returns[-1] is not last(f.body):
             raise ChoreoError(f"`{f.name}` must end with a return", f.span)
         value = returns[-1].value
         assert value is not None
@@ -237,9 +237,10 @@ class CppFunction:
             body = f"  choreo::world world_;\n  try {{\n{body}\n  }} catch (const choreo::stopped&) {{\n  }}"
         core += f"  (void)wide;\n{body}\n}}\n"
         host = self._host(output)
+        here = "" if self._file is None else line_mark(f.span.line, self._file) + "\n"
         return FunctionCode(
             f.name,
-            f"{core}\n{host[1]}\n{self._entry(arguments, symbols)}\n",
+            f"{here}{core}\n{here}{host[1]}\n{here}{self._entry(arguments, symbols)}\n",
             tuple(arguments),
             tuple(symbols),
             host[0],
@@ -253,8 +254,8 @@ class CppFunction:
     def _argument(self, p: tree.Parameter) -> Argument:
         if p.dims is None:
             return Argument(p.name, p.type, None, "scalar")
-        read = p.name in _read(self._f.body)
-        role = "in" if p.name not in self._written else "inout" if read else "out"
+        is_read = p.name in read(self._f.body)
+        role = "in" if p.name not in self._written else "inout" if is_read else "out"
         return Argument(p.name, p.type, p.dims, role)
 
     def _inner_parameter(self, p: tree.Parameter) -> str:
@@ -300,7 +301,8 @@ class CppFunction:
             kind = f"{cpp_type(output.element)}, {len(output.shape)}"
             returns = f"choreo::spanned_data<{kind}>"
             extents = ", ".join(d.text for d in output.shape)
-            checks.append(f"auto result_ = choreo::make_spandata<{kind}>({{{extents}}});")
+            shape = f"choreo::mdspan<{len(output.shape)}>({extents})"
+            checks.append(f"{returns} result_({shape});")
             names.append("result_.data()")
         signature = f"{returns} {f.name}({', '.join(parameters)})"
         lines = [*checks, f"{f.name}_run({', '.join([*names, *symbols])});", "choreo::raise_failure();"]
@@ -324,27 +326,3 @@ class CppFunction:
         call = f"{self._f.name}_run({', '.join([*names, *symbols])});"
         head = f'extern "C" int choreo_{self._f.name}({", ".join(parameters)})'
         return f"{head} {{\n  {call}\n  return choreo::failed();\n}}\n"
-
-
-def _last(body: tree.Block) -> tree.Stmt | None:
-    return next((s for s in reversed(body) if not isinstance(s, tree.Remark)), None)
-
-
-def _read(body: tree.Block) -> set[str]:
-    """The roots of what is read: elements, and sources of copies."""
-    found: set[str] = set()
-    stored = {id(each.target) for each in nodes(body) if isinstance(each, tree.Store)}
-    for each in nodes(body):
-        match each:
-            case tree.Store():
-                if each.op != "=":
-                    found |= roots(each.target.of)
-            case tree.At() if id(each) not in stored:
-                found |= roots(each.of)
-            case tree.Return() if each.value is not None:
-                found |= roots(each.value)
-            case tree.Dma() if each.source is not None:
-                found |= roots(each.source)
-            case tree.Call() | tree.CallValue():
-                found.update(*(roots(arg) for arg in each.args))
-    return found

@@ -9,7 +9,7 @@ from dataclasses import replace
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
 from kernelscope.gcu.choreo.syntax.printer import expr
-from kernelscope.gcu.choreo.syntax.walk import names, nodes
+from kernelscope.gcu.choreo.syntax.walk import last, names, nodes
 
 from .elision import becomes, moving_futures, reads_in_place
 from .expressions import Expressions
@@ -188,7 +188,7 @@ class Statements(Teams):
             raise ChoreoError("return inside parallel: the other threads would go on", s.span)
         if self.result is not None and s.value is not None:
             self.result(s.value)
-        if s is not next((x for x in reversed(self._function.body) if not isinstance(x, tree.Remark)), None):
+        if s is not last(self._function.body):
             self.emit("return;")
 
     # -- buffers and scalars ---------------------------------------------------------------------------

@@ -93,3 +93,27 @@ def declared(block: tree.Block) -> set[str]:
             case tree.DeclareBuffer() | tree.DeclareScalar() | tree.DeclareSpan() | tree.Assign():
                 found.add(each.name)
     return found
+
+
+def last(body: tree.Block) -> tree.Stmt | None:
+    return next((s for s in reversed(body) if not isinstance(s, tree.Remark)), None)
+
+
+def read(body: tree.Block) -> set[str]:
+    """The roots of what is read: elements, and sources of copies."""
+    found: set[str] = set()
+    stored = {id(each.target) for each in nodes(body) if isinstance(each, tree.Store)}
+    for each in nodes(body):
+        match each:
+            case tree.Store():
+                if each.op != "=":
+                    found |= roots(each.target.of)
+            case tree.At() if id(each) not in stored:
+                found |= roots(each.of)
+            case tree.Return() if each.value is not None:
+                found |= roots(each.value)
+            case tree.Dma() if each.source is not None:
+                found |= roots(each.source)
+            case tree.Call() | tree.CallValue():
+                found.update(*(roots(arg) for arg in each.args))
+    return found
