@@ -23,11 +23,12 @@ from kernelscope.shadowing.graph_call_state import GraphCallState
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate, Reference
 from kernelscope.shadowing.reference.graph_walk import concrete_shape, is_value_of, shaped
 from kernelscope.shadowing.reference.launch_nodes import LaunchNodes, Output, given_values
-from kernelscope.shadowing.reference.node_kinds import is_view, value_of
+from kernelscope.shadowing.reference.node_kinds import SEEDS, is_view, value_of
 from kernelscope.shadowing.reference.places import Memories, place_of
 from kernelscope.shadowing.reference.rounding import coarsest_eps, keeps_signs_of_zeros, reduction_size
 from kernelscope.shadowing.result import ShadowResult
 
+from .compiled_seeds import note_seeds
 from .eager_layout import EagerLayout
 from .judge import Verdict, judge
 from .poison import is_poisoned, poison
@@ -45,6 +46,7 @@ class Pending:
     inputs: dict[Node, Any] = field(default_factory=dict)
     kept: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)  # put back after the launch
     given: dict[Node, torch.Tensor] = field(default_factory=dict)  # for readers of what is not a node's value
+    read: list[str] = field(default_factory=list)  # variables that lie in what it reads, where one is doubted
     eager: dict[Node, Any] | None = None
     wide: dict[Node, Any] | None = None
     is_left_out: bool = False  # one of its outputs is not checked
@@ -81,6 +83,7 @@ class LaunchCheck:
         for argument, reason in nodes.unchecked:
             self._leave_out(launch, pending, argument, reason)
         if not nodes.given:
+            pending.read = given_values(launch, state) if self._doubts else []
             self._read_inputs(launch, pending)
         # A loop fills memory row by row: what a launch does not write to is what it was.
         kept = {o.name for o in nodes.outputs if o.writers} & {*nodes.inputs.values()}
@@ -158,6 +161,8 @@ class LaunchCheck:
             state.carried.pop(output.name, None)
             if nodes.given:
                 self.result.counts.given += 1
+                if output.node.target is SEEDS:
+                    note_seeds(made[output.name])
             elif pending.eager is not None:
                 self._judge_output(launch, pending, output, made[output.name])
             else:
@@ -236,14 +241,11 @@ class LaunchCheck:
         self.result.counts.buffers += 1
         self.result.counts.bytes += made.nbytes
         self.result.counts.bitwise += verdict.is_bitwise
-        earlier = [(id(pending.state.doubted), piece) for piece in set(pending.nodes.carried.values())]
-        doubts = [key for key in earlier if key in self._doubts]
+        names = (*pending.nodes.carried.values(), *pending.read)
+        doubts = {key for name in names if (key := (id(pending.state.doubted), name)) in self._doubts}
+        doubted = [self._doubts.pop(key) for key in doubts]
         if verdict.is_wrong:
-            doubted = [self._doubts[key] for key in doubts]
             self.result.add(*(doubted or [self._culprit(launch, pending, output, verdict)]))
-        else:
-            for key in doubts:
-                del self._doubts[key]
 
     def _undefined(self, pending: Pending, output: Output) -> torch.Tensor | None:
         """The elements that have no value to compare with, because they come from uninitialised memory."""

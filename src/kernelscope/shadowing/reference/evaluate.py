@@ -197,7 +197,7 @@ class Reference:
             done = _copy_over(*args) if is_copy(node) else target(*args, **kwargs)
             return done if done is not None else written_by(target, args, kwargs)
         if is_copy(node):
-            return _copied(node, args[1])
+            return self._copied(node, args[1])
         if is_random(node):
             return self._random(target, args, kwargs)
         schema = getattr(target, "_schema", None)
@@ -231,7 +231,7 @@ class Reference:
     def _wide(self, node: Node, args: Any, kwargs: Any) -> Any:
         target: Any = node.target
         if is_copy(node) and node not in self._writers:
-            return _copied(node, args[1], wide=True)
+            return self._copied(node, args[1], wide=True)
         if target is operator.getitem:
             return args[0][args[1]]
         if is_random(node):
@@ -268,6 +268,16 @@ class Reference:
             write_back(node.target, given, (args, kwargs))
         return result
 
+    def _copied(self, node: Node, source: Any, *, wide: bool = False) -> Any:
+        """`copy_(destination, source)`: of the destination only shape and dtype matter."""
+        value = value_of(node)
+        dtype = WIDE.get(value.dtype, value.dtype) if wide else value.dtype
+        try:
+            shape = concrete_sizes(value.shape, self._symbols)
+        except KeyError as error:
+            raise CannotEvaluate(f"the size {error} is unknown") from error
+        return source.to(dtype).expand(shape)
+
     def _random(self, target: Any, args: Any, kwargs: Any) -> Any:
         if target is LOOKUP_SEED:
             return args[0][args[1]]
@@ -287,13 +297,6 @@ def _filled(memory: torch.Tensor, which: int) -> torch.Tensor:
     """Uninitialised memory with one of two contents: what differs between them is undefined."""
     is_number = memory.is_floating_point() or memory.is_complex()
     return memory.fill_((math.nan, 0.5)[which] if is_number else which)
-
-
-def _copied(node: Node, source: Any, *, wide: bool = False) -> Any:
-    """`copy_(destination, source)`: of the destination only shape and dtype matter."""
-    value = value_of(node)
-    dtype = WIDE.get(value.dtype, value.dtype) if wide else value.dtype
-    return source.to(dtype).expand(source.shape if tuple(source.shape) == tuple(value.shape) else value.shape)
 
 
 def _copy_over(target: torch.Tensor, source: Any, *_: Any) -> torch.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +15,7 @@ from kernelscope.shadowing.checks.measure import is_equal
 from kernelscope.shadowing.reference.rounding import eps_of, widen
 
 from .eager_run import Eager, EagerRun
+from .operator_modes import Notes
 from .padding import is_padded
 from .region import Difference
 from .second_opinion import is_explained
@@ -25,24 +27,34 @@ class References:
     """Eager runs of one thing on the same inputs: each is made when it is needed, and once."""
 
     def __init__(self, eager: Eager) -> None:
-        self._eager = eager
+        self.eager = eager
         self._generator = torch.Generator().manual_seed(0)
         self._jittered: list[EagerRun] = []
         self._is_narrow = False
 
     @cached_property
     def same(self) -> EagerRun:
-        return self._eager.same()
+        return self.eager.same()
 
     def run(self) -> None:
         """Now, and not when it is needed first."""
         _ = self.same
 
+    def drawing(self, seeds: Sequence[int]) -> References:
+        """With the random numbers of compiled code, if there are any and each can be told which it is."""
+        notes = self.same.mode
+        if not seeds or not isinstance(notes, Notes) or not notes.draws:
+            return self
+        found = References(self.eager.drawing(seeds))
+        with suppress(Exception):  # an operator cannot be taken apart: eager keeps numbers of its own
+            return found if found.same.is_drawn else self
+        return self
+
     @cached_property
     def wide(self) -> EagerRun:
         """In float64; where that is impossible, as it is."""
         try:
-            return self._eager.wide()
+            return self.eager.wide()
         except Exception:  # an operator, or a transform of torch.func, that insists on its dtypes
             self._is_narrow = True
             return self.same
@@ -51,8 +63,9 @@ class References:
     def _other(self) -> EagerRun | None:
         """With other random numbers, and other contents of memory that nothing was written to."""
         notes = self.same.mode
-        if notes.draws or notes.is_uninitialised:  # type: ignore[union-attr]
-            return self._eager.same(seed=20_260_728, fill=12345.678)
+        assert isinstance(notes, Notes)
+        if (notes.draws and not self.same.is_drawn) or notes.is_uninitialised:
+            return self.eager.same(seed=20_260_728, fill=12345.678)
         return None
 
     @property
@@ -61,7 +74,7 @@ class References:
 
     def jittered(self, number: int) -> EagerRun:
         _ = self.wide  # tells whether float64 is possible
-        run = self._eager.noisy if self._is_narrow else self._eager.wide
+        run = self.eager.noisy if self._is_narrow else self.eager.wide
         while len(self._jittered) <= number:
             self._jittered.append(run(self._generator))
         return self._jittered[number]

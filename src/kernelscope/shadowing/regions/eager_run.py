@@ -5,6 +5,7 @@ In its own dtypes, in float64, and in float64 with small errors; with the gradie
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -20,6 +21,7 @@ from kernelscope.shadowing.autograd_state import own_autograd_state
 from kernelscope.shadowing.generator_state import untouched_random_numbers
 
 from .copies import Copied, Snapshot
+from .drawn_numbers import CompiledDraws, drawing
 from .operator_modes import Noisy, Notes, Wide
 
 Call = Callable[[list[Any]], Any]
@@ -35,6 +37,7 @@ class EagerRun:
     inputs: list[Any]  # as they are afterwards
     leaves: list[torch.Tensor | None]
     mode: Mode
+    is_drawn: bool = False  # with the random numbers of the compiled code
 
     def gradients(
         self, outputs: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor]
@@ -73,10 +76,17 @@ class Eager:
         """`call` gets a list of values, and may return anything that `parts_of` can take apart."""
         self.call, self.inputs, self.random = call, inputs, random
         self.differentiates = differentiates
+        self.seeds: list[int] = []  # of the compiled code
         self._autocast = [
             (kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
             for kind in ("cpu", "cuda")
         ]
+
+    def drawing(self, seeds: Sequence[int]) -> Eager:
+        """With the random numbers that compiled code drew from these seeds."""
+        found = copy.copy(self)
+        found.seeds = list(seeds)
+        return found
 
     def same(self, *, seed: int | None = None, fill: float | None = None) -> EagerRun:
         """As eager computes it; with a seed, with other random numbers than the program had."""
@@ -102,8 +112,12 @@ class Eager:
                 if is_enabled != torch.is_autocast_enabled(kind):
                     stack.enter_context(torch.autocast(kind, dtype, enabled=is_enabled))
             stack.enter_context(mode)
+            draws = CompiledDraws(self.seeds) if self.seeds else None
+            if draws is not None:
+                stack.enter_context(drawing(draws))
             returned = self.call(list(copied.values))
-        return EagerRun(parts_of(returned), copied.values, copied.leaves, mode)
+        is_drawn = draws is not None and draws.is_complete
+        return EagerRun(parts_of(returned), copied.values, copied.leaves, mode, is_drawn)
 
 
 class Differentiated(Eager):
@@ -112,7 +126,7 @@ class Differentiated(Eager):
     def __init__(self, eager: Eager, tangents: Sequence[torch.Tensor | None]) -> None:
         """`tangents`: by result, then by input that may have been written to."""
         super().__init__(eager.call, eager.inputs, eager.random, differentiates=True)
-        self._autocast = eager._autocast
+        self._autocast, self.seeds = eager._autocast, eager.seeds
         self._given = [(i, t.detach()) for i, t in enumerate(tangents) if t is not None]
 
     def _run(self, copied: Copied, mode: Mode, seed: int | None) -> EagerRun:

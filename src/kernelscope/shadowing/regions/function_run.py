@@ -104,7 +104,7 @@ class UserFunction:
                 setattr(torch.compiler, name, original)
 
     def _run(self, copies: list[Any]) -> Any:
-        mode = torch.utils._python_dispatch._get_current_dispatch_mode()
+        mode = _computing_mode()
         if isinstance(mode, Notes) and not isinstance(mode, Noisy) and not self.writes:
             with suppress(WritesToInput):
                 returned = self._run_as_it_is(mode)
@@ -126,6 +126,12 @@ class UserFunction:
                 return self._function(*self._args, **self._kwargs)
         finally:
             mode.protected = frozenset()
+
+
+def _computing_mode() -> Notes | Wide | None:
+    """Of the modes in force the one that computes; one that draws random numbers may be above it."""
+    modes = torch.utils._python_dispatch._get_current_dispatch_mode_stack()
+    return next((mode for mode in reversed(modes) if isinstance(mode, Notes | Wide)), None)
 
 
 def replaced(value: Any, by: Callable[[Any], Any]) -> Any:

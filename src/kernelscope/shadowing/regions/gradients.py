@@ -62,8 +62,10 @@ def watch_backward(
             watch.slots.append(value.output_nr)
             continue
         watch.slots.append(-1)
-        # What goes through a view of a result is already in that result's gradient.
-        if maker is not None and maker not in known and not direct & set(_slots(maker, node, known)):
+        # What goes through a view of a result is already in that result's gradient, and what goes through
+        # a view of an input never comes to the compiled node.
+        slots = set(_slots(maker, node, known)) if maker is not None and maker not in known else set()
+        if slots and not direct & slots:
             _catch(watch, index, maker, value.output_nr)
     watch.outputs = ()
     handles: list[Any] = []

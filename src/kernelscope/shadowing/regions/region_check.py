@@ -16,8 +16,8 @@ import torch
 
 from kernelscope.events import Frame
 from kernelscope.probes.dynamo.compiled_regions import Compiled, TracedRegion
+from kernelscope.shadowing.checks.compiled_seeds import Seeds, noted_seeds
 from kernelscope.shadowing.counts import Counts
-from kernelscope.shadowing.culprit import Culprit
 from kernelscope.shadowing.result import ShadowResult
 
 from .blame import blame
@@ -28,8 +28,8 @@ from .function_run import UserFunction, frame_of, when_returned
 from .gradients import Backward, edges_of, watch_backward
 from .padding import padded
 from .region import Difference, KnownWrong, Region
+from .region_culprit import VERDICT, culprit_of_region
 
-VERDICT = "wrong-function"
 DYNAMO = "Dynamo"
 _COMMUNICATES = ("_c10d_functional", "c10d", "_dtensor", "symm_mem")
 
@@ -119,7 +119,7 @@ class RegionCheck:
         if now.steps > known.steps or now.launches > known.launches:
             self.result.note(f"Because of it, {first.what} of {region.name} differs from eager.")
             return
-        result.add(_culprit(region, differences, step or blame(region, first)))
+        result.add(culprit_of_region(region, differences, step or blame(region, first)))
 
 
 class _Before(NamedTuple):
@@ -146,10 +146,11 @@ class _Execution:
         known, before = check.known(), None
         with check.own_work(region):
             before = self._prepare(args)
-        result = call(*args)
+        with noted_seeds() as seeds:
+            result = call(*args)
         if before is not None:
             with check.own_work(region):
-                self._compare(before, result, known)
+                self._compare(before, result, known, seeds)
         return result
 
     def _prepare(self, args: Sequence[Any]) -> _Before:
@@ -189,14 +190,14 @@ class _Execution:
             if getattr(node.target, "namespace", "") in _COMMUNICATES:
                 raise Unjudged("it communicates with other processes")
 
-    def _compare(self, before: _Before, result: Any, known: KnownWrong) -> None:
-        region, check = self._region, self._check
-        eager, args, _ = before
+    def _compare(self, before: _Before, result: Any, known: KnownWrong, seeds: Seeds) -> None:
+        region, check, args = self._region, self._check, before.given
         made = list(result) if isinstance(result, tuple | list) else [result]
-        references = References(eager)
+        references = References(before.eager)
         with alone():
             try:
-                same = references.same
+                references = references.drawing(seeds.numbers if seeds.graphs == 1 else ())
+                same, eager = references.same, references.eager
             except Exception as error:
                 first = str(error).partition("\n")[0][:200]
                 raise Unjudged(
@@ -221,7 +222,7 @@ class _Execution:
         if found or more:
             return
         if eager.differentiates:
-            self._watch_gradients(before, made, known)
+            self._watch_gradients(before._replace(eager=eager), made, known)
         self._compare_function(eager, args)
 
     def _note(self, text: str) -> None:
@@ -240,6 +241,7 @@ class _Execution:
                 references, failure = References(again), ""
                 try:
                     references.run()  # now, while nothing else has run
+                    references = references.drawing(eager.seeds)
                 except Exception as error:
                     failure = f"run without the compiler, it fails: {type(error).__name__}: {error}"
                 reason = failure.partition("\n")[0]
@@ -325,25 +327,3 @@ class _Execution:
         found, arbitrary = compare_values(zeros, references, picks, whats, "gradient")
         self._check.counts.arbitrary += arbitrary
         self._check.add(region, found, known)
-
-
-def _culprit(region: Region, differences: Sequence[Difference], step: str) -> Culprit:
-    first = differences[0]
-    reason = f"{first.what} differs from the uncompiled function: {first.reason}"
-    if more := [each.what for each in differences[1:]]:
-        reason += f" (and {', '.join(more[:3])}{', …' if len(more) > 3 else ''})"
-    numbers = first.verdict.numbers if first.verdict is not None else {}
-    return Culprit(
-        verdict=VERDICT,
-        reason=f"{reason}. Step: {step}" if step else reason,
-        index=-1,
-        kernel_name=step or region.name,
-        kind="function",
-        argument=first.what,
-        buffer=region.name if step else "",
-        phase="backward" if first.kind == "gradient" else "forward",
-        graph=region.compile_id,
-        where=first.verdict.where if first.verdict is not None else None,
-        numbers=numbers,
-        origin=region.origin,
-    )

@@ -1,0 +1,97 @@
+"""Eager draws the random numbers that the compiled code drew, so that random results can be compared.
+
+Inductor makes one seed for each operator that draws, in the order of the traced graph, and a number depends
+on its seed and position alone. In eager each operator is taken apart as far as the compiler does, and the
+n-th draw then gets the numbers of the n-th seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from kernelscope.probes.compiler_steps.decompositions import decomposition_of, functional_of
+from kernelscope.shadowing.reference.node_kinds import aten
+from kernelscope.shadowing.reference.random_numbers import inductor_randint, inductor_random
+from kernelscope.shadowing.steps.draws import kind_of_draw
+
+
+class CompiledDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Goes on top of the mode that computes: operators that draw get the compiled numbers."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._seeds = seeds
+        self._count = 0
+        self._is_known = True
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether each draw had a seed of its own, and each seed a draw."""
+        return self._is_known and self._count == len(self._seeds)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded not in getattr(func, "tags", ()):
+            return func(*args, **kwargs)
+        plain = functional_of(func)
+        if plain is None:
+            self._is_known = False
+            return func(*args, **kwargs)
+        made = self._drawn(plain, args, kwargs)
+        return made if plain is func else args[0].copy_(made)
+
+    def _drawn(self, plain: Any, args: Any, kwargs: Any) -> Any:
+        with self:
+            if plain is aten.native_dropout.default:
+                return _dropout(*args, **kwargs)
+            decomposition = decomposition_of(plain)
+            made = decomposition(*args, **kwargs) if decomposition is not None else NotImplemented
+        if made is not NotImplemented:
+            return made
+        made = plain(*args, **kwargs)  # by the mode below, which notes its dtype
+        numbers = self._numbers(plain, made, args, kwargs)
+        if numbers is None:
+            self._is_known = False
+        else:
+            with _disable_current_modes():
+                made.copy_(numbers)
+        return made
+
+    def _numbers(self, plain: Any, made: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
+        kind, index = kind_of_draw(plain), self._count
+        self._count += 1
+        if kind == "" or index >= len(self._seeds) or kwargs.get("generator") is not None:
+            return None
+        size, seed, triton = list(made.shape), self._seeds[index], made.device.type != "cpu"
+        if kind != "integers":
+            return inductor_random(size, seed, kind, 0, triton=triton)
+        if "randperm" in str(plain):
+            return None
+        bounds = [part for part in args if isinstance(part, int)]
+        low, high = bounds[:2] if "low" in str(plain) else (0, bounds[0])
+        return inductor_randint(low, high, size, seed, 0, triton=triton)
+
+
+@contextmanager
+def drawing(mode: CompiledDraws) -> Iterator[None]:
+    """Also in operators that torch takes apart before a mode sees them: `dropout`."""
+    with enable_python_dispatcher(), mode:
+        yield
+
+
+def _dropout(x: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """By its definition, rather than by the compiler's decomposition of it."""
+    if train is False or p == 0:
+        return x.clone(), torch.ones_like(x, dtype=torch.bool)
+    if p == 1:
+        return torch.zeros_like(x), torch.zeros_like(x, dtype=torch.bool)
+    kept = torch.rand_like(x) > p
+    return kept * x * float(1 / (1 - p)), kept

@@ -1,0 +1,55 @@
+"""Functions that draw random numbers: eager draws what the compiled code drew, and results are compared."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch._inductor import decomposition
+from torch.nn import functional as F
+
+import kernelscope
+
+
+def drops(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    noise = torch.randn(x.shape) * 0.1 + torch.rand_like(x)
+    return F.dropout(x, 0.3) * 2 + noise, torch.randint(2, 9, (5,)) + F.dropout(x.sum(0), 0.5)[:1].long()
+
+
+def halves(x: torch.Tensor) -> torch.Tensor:
+    return F.dropout(x.to(torch.bfloat16), 0.25) + 1
+
+
+@pytest.mark.parametrize("function", [drops, halves])
+def test_random_results_and_their_gradients_are_compared(function: Any) -> None:
+    result = kernelscope.check_correctness(function, (torch.randn(16, 8).requires_grad_(),))
+    assert result.status == 0, str(result)
+    assert result.counts.regions == 1
+    assert result.counts.arbitrary == 0, str(result)
+
+
+def test_a_wrong_random_function_is_named() -> None:
+    """Dropout that forgets to scale what it keeps: no kernel and no step is wrong by its own graph."""
+
+    def forgets(x: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
+        kept = torch.rand_like(x) > p
+        return kept * x, kept
+
+    table = {torch.ops.aten.native_dropout.default: forgets}
+    with mock.patch.dict(decomposition.fast_random_decomps(), table):
+        result = kernelscope.check_correctness(lambda x: F.dropout(x, 0.5) + 1, (torch.randn(64),))
+    assert [c.verdict for c in result] == ["wrong-function"], str(result)
+    assert "result 0" in result.culprits[0].argument
+
+
+def test_numbers_that_come_from_a_generator_of_torch_are_left_out() -> None:
+    """Samples are drawn by ATen itself, from a generator that the compiled code has used before."""
+
+    def samples(x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(x) + torch.multinomial(x.abs(), 1)
+
+    result = kernelscope.check_correctness(samples, (torch.randn(12, 30),))
+    assert result.status == 0, str(result)
+    assert result.counts.arbitrary > 0
