@@ -222,7 +222,7 @@ class _Execution:
         if found or more:
             return
         if eager.differentiates:
-            self._watch_gradients(before._replace(eager=eager), made, known)
+            self._watch_gradients(_Before(eager, args, before.edges), made, known)
         self._compare_function(eager, args)
 
     def _note(self, text: str) -> None:
