@@ -7,6 +7,7 @@ import importlib.util
 import logging
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from copy import copy
@@ -15,6 +16,11 @@ from functools import partial
 from types import FunctionType, MethodType, ModuleType
 
 import pytest
+
+# The key that signs runs: not that of whoever runs the tests. Processes that tests start have the same.
+if "KERNELSCOPE_TESTS_STATE" not in os.environ:
+    os.environ["KERNELSCOPE_TESTS_STATE"] = tempfile.mkdtemp(prefix="kernelscope-state-")
+os.environ["XDG_STATE_HOME"] = os.environ["KERNELSCOPE_TESTS_STATE"]
 
 # (module, class, methods): what a probe may patch. A module that is not loaded yet is left alone.
 PATCH_TARGETS = [

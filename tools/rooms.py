@@ -28,6 +28,7 @@ FLOORS = [
     "supported",
     "events",
     "config",
+    "private_files",
     "after_import",
     "late_modules",
     "text",

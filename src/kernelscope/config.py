@@ -233,6 +233,21 @@ def is_plain_terminal(environ: Mapping[str, str] = os.environ) -> bool:
     return environ.get("TERM", "") == "dumb"
 
 
+def state_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """What belongs to this user and stays; the folder may not exist yet. FileNotFoundError without a home."""
+    given = environ.get("XDG_STATE_HOME", "")
+    if os.path.isabs(given):
+        return Path(given) / "kernelscope"
+    try:
+        return Path.home() / ".local" / "state" / "kernelscope"
+    except RuntimeError:
+        raise FileNotFoundError(errno.ENOENT, "there is no home folder; set HOME or XDG_STATE_HOME") from None
+
+
+def all_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    return dict(environ)
+
+
 def compilers(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """C++ compilers to try, in order; the first is CXX, as for Inductor, and may carry arguments."""
     return (*filter(None, [environ.get("CXX")]), "c++", "g++", "clang++")

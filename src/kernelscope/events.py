@@ -26,6 +26,7 @@ class Frame:
     file: str
     line: int
     function: str = ""
+    is_foreign: bool = field(default=False, compare=False, repr=False)  # its file is not to be opened
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}" + (f" in {self.function}" if self.function else "")

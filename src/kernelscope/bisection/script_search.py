@@ -8,6 +8,7 @@ from pathlib import Path
 from kernelscope.errors import RunError
 from kernelscope.store import folder
 from kernelscope.text.file_names import file_name
+from kernelscope.text.secrets import hidden_words
 from kernelscope.trials.journal import BISECT, FILE, Journal
 from kernelscope.trials.outcome import Outcome
 from kernelscope.trials.progress_line import ProgressLine
@@ -61,7 +62,7 @@ def _search(request: Request, folder: Path, progress: ProgressLine) -> BisectRes
     if request.timeout <= 0:
         raise RunError(f"--timeout {request.timeout}: must be greater than 0 seconds")
     head = {
-        **BISECT, "command": list(request.words), "condition": request.check, "what": request.what,
+        **BISECT, "command": hidden_words(request.words)[0], "condition": request.check, "what": request.what,
         "axes": list(request.axes),
     }  # fmt: skip
     journal = Journal(folder / FILE, head)

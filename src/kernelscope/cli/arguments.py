@@ -63,6 +63,11 @@ def _module_name(text: str) -> str:
     return text
 
 
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--trust", action="store_true",
+                        help="execute what a run that you did not make holds; look at it first")  # fmt: skip
+
+
 def add_script(parser: argparse.ArgumentParser) -> None:
     """The program to run, with its own arguments: everything from its name on."""
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="module", help="run a module")

@@ -13,14 +13,21 @@ from kernelscope.config import compiler_variables
 from kernelscope.errors import RunError
 from kernelscope.startup.recorded_child import watch
 from kernelscope.store import folder
+from kernelscope.store.safety.origin import refuse_untrusted
 from kernelscope.store.stored_run import StoredRun, load
+from kernelscope.text.secrets import SECRET
 
 
-def with_numbers(found: Divergence, a: tuple[Path, StoredRun], b: tuple[Path, StoredRun]) -> Divergence:
-    """The divergence with the errors from a new run of each command."""
+def with_numbers(
+    found: Divergence, a: tuple[Path, StoredRun], b: tuple[Path, StoredRun], *, trust: bool = False
+) -> Divergence:
+    """The divergence with the errors from a new run of each command; `trust` also of others' runs."""
     if found.index_a is None or found.index_b is None:
         raise RunError(f"--save: only one of the runs has this call ({found.verdict})")
     saved = []
+    for path, run in (a, b):
+        if not trust:
+            _refuse_untrusted(path, run)
     for (path, run), index in ((a, found.index_a), (b, found.index_b)):
         saved.append(_again(path, run, index))
     errors = tuple(saved_errors(found.differences, *saved))
@@ -31,14 +38,34 @@ def with_numbers(found: Divergence, a: tuple[Path, StoredRun], b: tuple[Path, St
     return replace(found, errors=errors).with_notes(note)
 
 
-def _again(path: Path, run: StoredRun, index: int) -> tuple[StoredRun, int]:
-    """A new run with the tensors of one call, and that call's index there."""
+def _refuse_untrusted(path: Path, run: StoredRun) -> None:
+    invocation = _invocation(path)
+    variables = [f"{name}={shlex.quote(str(value))}" for name, value in _recorded_variables(run).items()]
+    command = f"  cd {shlex.quote(invocation.cwd)}\n  {shlex.join([*variables, *invocation.command])}"
+    why = run.why_not_made_here()
+    if not why and not folder.is_own_invocation(invocation):
+        why = f"{folder.command_file(path).name} is not signed by you"
+    refuse_untrusted(path, why, command)
+
+
+def _invocation(path: Path) -> folder.Invocation:
     invocation = folder.read_invocation(path)
     if invocation is None or not invocation.command:
         raise RunError(
             f"--save: {path} was not recorded by `kernelscope run`, so its command is unknown; "
             "record the program with values='save'"
         )
+    if invocation.secrets:
+        raise RunError(
+            f"--save: the command of {path} had secrets, which were not recorded; run it yourself, with "
+            f"--values save: {shlex.join(invocation.command)}"
+        )
+    return invocation
+
+
+def _again(path: Path, run: StoredRun, index: int) -> tuple[StoredRun, int]:
+    """A new run with the tensors of one call, and that call's index there."""
+    invocation = _invocation(path)
     [call] = run.select(first=index, limit=1)
     name = glob.escape(call.kernel_name)
     earlier = run.select(kernel=name)
@@ -62,5 +89,13 @@ def _again(path: Path, run: StoredRun, index: int) -> tuple[StoredRun, int]:
 
 def _environment(run: StoredRun) -> dict[str, str | None]:
     """The recorded variables of torch and its compiler: they may be why the runs differ."""
-    found: dict[str, str | None] = dict.fromkeys(compiler_variables())
-    return found | {name: str(value) for name, value in run.compiler_settings.get("environment", {}).items()}
+    here = compiler_variables()
+    recorded = _recorded_variables(run)
+    found: dict[str, str | None] = {name: None for name in here if name not in recorded}
+    return found | {name: here.get(name) if value == SECRET else value for name, value in recorded.items()}
+
+
+def _recorded_variables(run: StoredRun) -> dict[str, str]:
+    """None but torch's and its compiler's: a run cannot set LD_PRELOAD or PATH."""
+    found = {str(name): str(value) for name, value in run.compiler_settings.get("environment", {}).items()}
+    return compiler_variables(found)

@@ -6,9 +6,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, cast
 
 from kernelscope.errors import RunError
+from kernelscope.private_files import open_private
 
 STANDARD_OUTPUT = Path("-")
 
@@ -22,8 +23,8 @@ def new_file(path: Path) -> Iterator[TextIO]:
     refuse_existing(path)
     unfinished = path.with_name(f"{path.name}.unfinished")
     try:
-        with unfinished.open("w", encoding="utf-8", newline="\n") as file:
-            yield file
+        with open_private(unfinished, "w", encoding="utf-8", newline="\n") as file:
+            yield cast(TextIO, file)
         refuse_existing(path)  # it may have come since
         unfinished.rename(path)
     except OSError as error:

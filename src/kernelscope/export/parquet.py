@@ -17,6 +17,7 @@ from kernelscope.errors import RunError
 from kernelscope.fingerprint.stats import Stats
 from kernelscope.model.call import KernelCall
 from kernelscope.model.run import Run
+from kernelscope.private_files import FOLDER, open_private
 from kernelscope.store.run_db.codec import storable, to_json
 from kernelscope.text.hashes import full_hash
 from kernelscope.views.call_filter import CallFilter
@@ -58,7 +59,7 @@ def write(run: Run, path: Path, wanted: CallFilter) -> int:
     refuse_existing(path)
     unfinished = path.with_name(f"{path.name}.unfinished")
     try:
-        unfinished.mkdir()
+        unfinished.mkdir(FOLDER)
         count = _write_calls(tables, run, unfinished, wanted)
         noted = run.noted_findings()
         tables.write(unfinished / "kernels.parquet", _KERNELS, map(asdict, run.kernels))
@@ -158,7 +159,7 @@ class _Tables:
 
     def open(self, path: Path, columns: dict[str, str]) -> _Table:
         schema = self._arrow.schema([(name, self._types[kind]) for name, kind in columns.items()])
-        file = path.open("wb")  # not by its name, which pyarrow takes for UTF-8
+        file = open_private(path, "wb")  # not by its name, which pyarrow takes for UTF-8
         return _Table(
             self._arrow, schema, self._parquet.ParquetWriter(file, schema, compression="zstd"), file
         )

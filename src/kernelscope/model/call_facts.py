@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kernelscope.events import Arg, Call, Frame, Graph, Role, Site
+from kernelscope.text.frames import source_line
 
 from .debug_notes import CallNotes
 
@@ -301,7 +301,7 @@ def _value(arg: Arg, scalars: Any) -> Any:
 
 
 def _trace_line(frame: Frame) -> str:
-    code = linecache.getline(frame.file, frame.line).strip()
+    code = source_line(frame)
     return f'  File "{frame.file}", line {frame.line}, in {frame.function}\n' + (
         f"    {code}\n" if code else ""
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from kernelscope.errors import RunError
+from kernelscope.private_files import make_folder
 from kernelscope.processes.process_trees import end_tree, has_ended
 from kernelscope.processes.signals import held_back, terminable
 from kernelscope.text.process_ends import how_it_ended
@@ -32,7 +33,7 @@ def open_folder(folder: Path, *, resume: bool) -> None:
     if resume and not journal.exists():
         raise RunError(f"{journal} does not exist: nothing to resume")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder, exist_ok=True)
     except OSError as error:
         raise RunError(f"cannot create {folder}: {error.strerror}") from None
     for name in _RESULTS:

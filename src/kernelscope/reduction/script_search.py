@@ -10,8 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from kernelscope.errors import RunError
+from kernelscope.private_files import write_text
 from kernelscope.repro.files import write
 from kernelscope.shadowing.script_child import start
+from kernelscope.store.safety.origin import signed_text
 from kernelscope.trials.gpu_faults import GpuLost
 from kernelscope.trials.journal import FILE, REDUCE, Journal
 from kernelscope.trials.progress_line import ProgressLine
@@ -38,7 +40,7 @@ def search(folder: Path, repeats: int, words: list[str]) -> int:
         progress.end()
         path = write(reduced_script(found), folder)
     except RunError as error:
-        (folder / RESULT).write_text(json.dumps({"problem": str(error)}), encoding="utf-8")
+        write_text(folder / RESULT, json.dumps({"problem": str(error)}))
         return 2
     except GpuLost as lost:  # the command starts another process
         print(f"kernelscope: {lost}", file=sys.stderr)
@@ -51,8 +53,9 @@ def search(folder: Path, repeats: int, words: list[str]) -> int:
         "trials": found.trials,
         "seconds": round(time.monotonic() - began, 2),
         "code": found.candidate.code,
+        "signature": signed_text(path.read_text(encoding="utf-8", errors="surrogateescape")),
     }
-    (folder / RESULT).write_text(json.dumps(result), encoding="utf-8")
+    write_text(folder / RESULT, json.dumps(result))
     return 0
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelscope.errors import RunError
+from kernelscope.private_files import open_private
 from kernelscope.report.content.comparison import Comparison
 from kernelscope.store.stored_run import StoredRun
 
@@ -48,7 +49,7 @@ def write(text: str, path: Path) -> int:
     content = text.encode()
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with unfinished.open("xb") as file:  # with the user's umask
+        with open_private(unfinished, "xb") as file:
             file.write(content)
         unfinished.replace(path)
         return len(content)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernelscope.errors import RunError
+from kernelscope.private_files import make_folder, write_bytes, write_text
 from kernelscope.text.file_names import file_name
 
 if TYPE_CHECKING:
@@ -21,13 +22,13 @@ def write(script: Script, folder: Path) -> Path:
     path = folder / f"{file_name(script.name)}.py"
     beside = path.with_suffix(".safetensors")
     for each in (path, beside):
-        if each.exists():
+        if each.exists() or each.is_symlink():
             raise RunError(f"{each} exists and is not overwritten; choose another folder with -o")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder, exist_ok=True)
         if script.tensors:
-            beside.write_bytes(safetensors_of(script.tensors))
-        path.write_text(script.text, encoding="utf-8", errors="backslashreplace")
+            write_bytes(beside, safetensors_of(script.tensors))
+        write_text(path, script.text, errors="backslashreplace")
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}") from None
     return path

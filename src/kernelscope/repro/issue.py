@@ -10,21 +10,28 @@ from typing import Any
 
 from kernelscope.errors import RunError
 from kernelscope.model.call import KernelCall
+from kernelscope.private_files import make_folder, write_bytes, write_text
+from kernelscope.store.safety.origin import is_signed, refuse_untrusted
+from kernelscope.store.safety.regular_files import is_regular, read_regular
 from kernelscope.store.stored_run import StoredRun
+from kernelscope.text.visible import one_line
 
 from . import files
 from .issue_text import Shown, findings_of, report
 from .one_call import call_script
 from .one_graph import graph_script
 
+_MOST_BYTES, _MOST_RESULT = 1 << 32, 1 << 24  # of a reduced script with its tensors; of result.json
+
 
 def write_issue(
     run: StoredRun, target: Path, *, call: int | None, graph: str | None, imports: list[str],
-    reduced: Path | None,
+    reduced: Path | None, trust: bool = False, runs: bool = True,
 ) -> list[str]:  # fmt: skip
     """Write the report into a new folder, and return notes about what it lacks.
 
-    It has a script of the given call and graph; without those, of the first call with a finding.
+    It has a script of the given call and graph; without those, of the first call with a finding. Scripts of
+    a run that was made by somebody else are run only with `trust`.
     """
     if target.exists():
         raise RunError(f"{target} already exists and is not overwritten; choose another with -o")
@@ -37,19 +44,24 @@ def write_issue(
             scripts = [call_script(run, call, imports)]
         except RunError as error:
             notes = [f"There is no script of call {call}: {error}"]
+    if runs and not trust:
+        if reduced is not None and result is not None:
+            refuse_untrusted(reduced, _why_not_own(reduced, result), f"  python {reduced / 'reduced.py'}")
+        if scripts:
+            refuse_untrusted(run.path, run.why_not_made_here(), code_of(run, call, graph))
     try:
-        target.mkdir(parents=True)
+        make_folder(target)
     except OSError as error:
         raise RunError(f"cannot create {target}: {error.strerror}") from None
     shown: list[Shown] = []
     if reduced is not None and result is not None:
         for name in ("reduced.py", "reduced.safetensors"):
             if (reduced / name).exists():
-                (target / name).write_bytes((reduced / name).read_bytes())
-        shown.append(_run(target / "reduced.py", result))
-    shown += [_run(files.write(script, target), {}) for script in scripts]
+                write_bytes(target / name, read_regular(reduced / name, _MOST_BYTES))
+        shown.append(_run(target / "reduced.py", result, runs=runs))
+    shown += [_run(files.write(script, target), {}, runs=runs) for script in scripts]
     text = report(run, _call(run, call), shown, notes)
-    (target / "issue.md").write_text(text, encoding="utf-8", errors="backslashreplace")
+    write_text(target / "issue.md", text, errors="backslashreplace")
     return notes
 
 
@@ -64,18 +76,37 @@ def _first_with_finding(run: StoredRun) -> int | None:
 def _reduced(path: Path) -> dict[str, Any]:
     """The result of a search, which must have a script beside it."""
     try:
-        result = dict(json.loads((path / "result.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+        result = dict(json.loads(read_regular(path / "result.json", _MOST_RESULT)))
+    except (OSError, ValueError, TypeError, RecursionError):
         raise RunError(f"{path} was not written by `kernelscope reduce`: it has no result.json") from None
-    if not (path / "reduced.py").is_file():
+    if not is_regular(path / "reduced.py"):
         raise RunError(f"{path} has no reduced script: {result.get('problem', 'reduced.py is missing')}")
     return result
 
 
-def _run(path: Path, result: dict[str, Any]) -> Shown:
+def _why_not_own(path: Path, result: dict[str, Any]) -> str:
+    text = read_regular(path / "reduced.py", _MOST_BYTES).decode("utf-8", "surrogateescape")
+    return "" if is_signed(text, result.get("signature")) else "reduced.py is not signed by you"
+
+
+def code_of(run: StoredRun, call: int | None, graph: str | None) -> str:
+    """What a script of a call or a graph executes, in words."""
+    if call is None:
+        return f"  the recorded code of graph {graph}; `kernelscope stages --graph {graph}` shows it"
+    kernel = run.select(first=call, limit=1)[0]
+    kept = f"{len(kernel.source):,} characters of code" if kernel.source else "an operator of torch"
+    return (
+        f"  call {call}: {one_line(kernel.kernel_name)} [{one_line(kernel.kind)}], {kept}, and lines of the "
+        f"code around it; `kernelscope show --call {call} --source` shows it"
+    )
+
+
+def _run(path: Path, result: dict[str, Any], *, runs: bool) -> Shown:
     """Run a script, and keep what it prints."""
     beside = path.with_suffix(".safetensors")
     names = [path.name, *([beside.name] if beside.exists() else [])]
+    if not runs:
+        return Shown(path.name, path.read_text(encoding="utf-8"), "", None, names, result)
     done = subprocess.run(
         [sys.executable, str(path)], capture_output=True, encoding="utf-8", errors="replace", check=False
     )

@@ -11,6 +11,7 @@ from kernelscope.model.call import KernelCall
 from kernelscope.store.flight.crash import crash_in
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.text.amounts import counted
+from kernelscope.text.markdown import fenced, in_line, row
 
 from .script_parts import SHARED, rule
 
@@ -52,32 +53,34 @@ def report(run: StoredRun, call: KernelCall | None, shown: Sequence[Shown], note
 def _title(run: StoredRun, call: KernelCall | None, shown: Sequence[Shown]) -> str:
     failure = next((s.reduced["failure"] for s in shown if s.reduced.get("failure")), "")
     if failure:
-        return str(failure).splitlines()[0][:120]
+        return in_line(str(failure).splitlines()[0][:120])
     if call is not None:
         failed = any(s.status == 1 for s in shown)
-        return f"{call.kernel_name} [{call.kind}] {'computes a wrong result' if failed else 'is suspicious'}"
+        what = "computes a wrong result" if failed else "is suspicious"
+        return f"{in_line(call.kernel_name)} ({in_line(call.kind)}) {what}"
     crash = crash_in(run.path)
-    return (
-        crash.text().splitlines()[0] if crash is not None else f"A run of {counted(len(run), 'kernel call')}"
-    )
+    if crash is not None:
+        return in_line(crash.text().splitlines()[0])
+    return f"A run of {counted(len(run), 'kernel call')}"
 
 
 def _verdict(run: StoredRun, call: KernelCall | None, shown: Sequence[Shown]) -> list[str]:
     lines = []
     crash = crash_in(run.path)
     if crash is not None:
-        lines.append(f"The program crashed:\n\n{_fenced(crash.text())}")
+        lines.append(f"The program crashed:\n\n{fenced(crash.text())}")
     for each in shown:
         if each.reduced:
             before, after = each.reduced.get("nodes_before"), each.reduced.get("nodes")
-            lines.append(f"{each.reduced.get('failure', '')}\n\nReduced from {before} FX nodes to {after}.")
+            failure = fenced(str(each.reduced.get("failure", "")))
+            lines.append(f"{failure}\n\nReduced from {_number(before)} FX nodes to {_number(after)}.")
     if call is not None and call.origin is not None:
-        lines.append(f"The kernel computes `{call.origin}`.")
+        lines.append(f"The kernel computes {in_line(call.origin)}.")
     if call is not None and call.error:
-        lines.append(f"Its launch raised `{call.error}`.")
+        lines.append(f"Its launch raised {in_line(call.error)}.")
     findings = findings_of(run)
     if findings:
-        listed = [f"- {finding}" for finding in findings[:_MOST_FINDINGS]]
+        listed = [f"- {in_line(finding)}" for finding in findings[:_MOST_FINDINGS]]
         more = len(findings) - len(listed)
         listed += [f"- … and {more} more"] if more else []
         lines.append("\n".join(["Findings of the recording:", "", *listed]))
@@ -86,21 +89,17 @@ def _verdict(run: StoredRun, call: KernelCall | None, shown: Sequence[Shown]) ->
     return ["## What is wrong", *lines] if lines else []
 
 
-def _fenced(text: str, language: str = "") -> str:
-    """As a block of code, whatever is in it."""
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return f"{fence}{language}\n{text}\n{fence}"
+def _number(given: object) -> str:
+    return str(given) if isinstance(given, int) else "?"
 
 
 def _script(shown: Shown) -> list[str]:
     """The script's own part in full; the part that all scripts share is in the file."""
     own, _, rest = shown.text.partition(rule(SHARED))
-    files = ", ".join(f"`{name}`" for name in shown.files)
+    files = ", ".join(in_line(name) for name in shown.files)
     end = f"# … the rest, which compares the results, is in {shown.name}" if rest else ""
     return [f"## To reproduce\n\nRun `python {shown.name}` (attached: {files}). Its own part:",
-            _fenced(f"{own.strip()}\n{end}", "python")]  # fmt: skip
+            fenced(f"{own.strip()}\n{end}", "python")]  # fmt: skip
 
 
 def _expected(shown: Sequence[Shown]) -> list[str]:
@@ -113,25 +112,26 @@ def _expected(shown: Sequence[Shown]) -> list[str]:
         fine = [line.removeprefix("ok ").strip() for line in lines if line.startswith("ok ")]
         if wrong:
             found.append("## Expected\n\nThe results of eager and of the recording, up to rounding.")
-            found.append("## Actual\n\n" + "\n".join(f"- {line}" for line in wrong))
+            found.append("## Actual\n\n" + "\n".join(f"- {in_line(line)}" for line in wrong))
         if fine:
-            found.append("Correct:\n\n" + "\n".join(f"- {line}" for line in fine))
+            found.append("Correct:\n\n" + "\n".join(f"- {in_line(line)}" for line in fine))
         if not wrong and not fine:
-            printed = _fenced(each.printed[-2000:].strip())
+            printed = fenced(each.printed[-2000:].strip())
             found.append(f"## Actual\n\nThe script exited with status {each.status}:\n\n{printed}")
     return found
 
 
 def _kernel(call: KernelCall) -> list[str]:
-    lines = [f"## The kernel\n\n`{call.kernel_name}` [{call.kind}], call {call.index}, {call.phase}."]
+    name, kind = in_line(call.kernel_name), in_line(call.kind)
+    lines = [f"## The kernel\n\n{name} ({kind}), call {call.index}, {in_line(call.phase)}."]
     provenance = call.provenance
     if provenance is not None and provenance.nodes:
-        nodes = ", ".join(f"`{node.name}` ({node.target})" for node in provenance.nodes)
+        nodes = ", ".join(f"{in_line(node.name)} ({in_line(node.target)})" for node in provenance.nodes)
         lines.append(f"FX nodes: {nodes}.")
     if call.grid is not None:
-        lines.append(f"Grid {call.grid}, config {call.config}.")
+        lines.append(f"Grid {in_line(call.grid)}, config {in_line(call.config)}.")
     rows = [
-        f"| {arg.name} | {role} | {t.short_dtype} | {list(t.shape)} | {list(t.stride)} |"
+        row(arg.name, role, t.short_dtype, list(t.shape), list(t.stride))
         for arg, role in zip(call.arguments, call.roles, strict=True)
         if (t := arg.tensor) is not None
     ]
@@ -139,19 +139,19 @@ def _kernel(call: KernelCall) -> list[str]:
     if call.source:
         language = "cpp" if call.kind in ("cpp", "gcu") else "python"
         source = call.source.strip()[:_MOST_SOURCE]
-        lines.append(f"<details><summary>Source</summary>\n\n{_fenced(source, language)}\n\n</details>")
+        lines.append(f"<details><summary>Source</summary>\n\n{fenced(source, language)}\n\n</details>")
     return lines
 
 
 def _environment(run: StoredRun) -> list[str]:
     info = run.info
-    rows = [f"| {name} | {version} |" for name, version in sorted(info.versions.items())]
-    rows += [f"| GPU {i} | {device} |" for i, device in enumerate(info.devices)]
+    rows = [row(name, version) for name, version in sorted(info.versions.items())]
+    rows += [row(f"GPU {i}", device) for i, device in enumerate(info.devices)]
     if info.world_size > 1:
         rows.append(f"| rank | {info.rank} of {info.world_size} |")
     found = ["## Environment", "\n".join(["| | |", "|---|---|", *rows])]
     settings = [
-        f"- `{module}.{name} = {value!r}`"
+        f"- {in_line(f'{module}.{name} = {value!r}')}"
         for module, values in run.compiler_settings.items()
         if module != "environment"
         for name, value in values.items()

@@ -8,6 +8,7 @@ from typing import Any
 
 from kernelscope.generated_code.kernels import GeneratedKernel, cpp_wrapper_in
 from kernelscope.native.sources import joined
+from kernelscope.private_files import make_folder, write_text
 from kernelscope.text.file_names import file_name
 
 from .document import document, write
@@ -40,7 +41,7 @@ _CHOREO_HEADER = Path(__file__).parent.parent / "gcu" / "choreo" / "choreo.h"
 
 def export(graph: StagedGraph, folder: Path, versions: dict[str, str], indent: int = 2) -> list[Path]:
     """Write all stages of a graph into a new folder; returns the files."""
-    folder.mkdir(parents=True)
+    make_folder(folder)
     files: dict[str, str] = {}
     for name, stage in graph.stages.items():
         if name in _FILES:
@@ -62,11 +63,11 @@ def export(graph: StagedGraph, folder: Path, versions: dict[str, str], indent: i
     files["times.json"] = json.dumps(graph.phases, indent=indent or None)
     for name, text in files.items():
         path = folder / name
-        path.parent.mkdir(exist_ok=True)
+        make_folder(path.parent, exist_ok=True)
         # The class of a lambda's graph has a name that is not valid in Python.
         text = text.replace("class <lambda>(", "class GraphModule(") if name.endswith(".py") else text
         text = text if text.endswith("\n") else text + "\n"
-        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+        write_text(path, text, errors="backslashreplace")
     made = document(graph, versions)
     made["files"] = {name: name for name in sorted(files)}
     write(made, folder / "document.json", indent)

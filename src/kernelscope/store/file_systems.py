@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kernelscope.events import Finding
+from kernelscope.private_files import FILE
 
 # As the kernel names them in /proc/self/mounts; other hosts may have the same files open.
 _NETWORKS = frozenset((
@@ -56,7 +57,7 @@ Lock = Callable[[int, int], None]
 
 def can_lock(path: Path, lock: Lock = fcntl.lockf) -> bool:
     """Whether SQLite can: where it cannot, it waits as if another process had the lock. Makes the file."""
-    return _takes(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), fcntl.LOCK_EX, lock)
+    return _takes(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE), fcntl.LOCK_EX, lock)
 
 
 def can_share(path: Path) -> bool:

@@ -11,15 +11,22 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from kernelscope.errors import RunError
+from kernelscope.private_files import FILE, FOLDER, make_folder, write_text
+from kernelscope.store.safety.origin import is_signed, signed_text
+from kernelscope.store.safety.regular_files import is_folder, is_regular, read_regular
 from kernelscope.text.file_names import file_name
+from kernelscope.text.secrets import hidden_words
 
 SUFFIX = ".kscope"
 HOME = "kscope-runs"
-DATABASE, FLIGHT, TENSORS, COMMAND = "run.db", "flight", "tensors", "command.json"
+DATABASE, FLIGHT, TENSORS, VALUES, COMMAND = "run.db", "flight", "tensors", "values", "command.json"
+_MOST_COMMAND = 1 << 24  # bytes of command.json
+_MOST_STATUS = 1 << 32
 _OLD_COMMAND = "story.json"  # its name in older runs
 _PART = re.compile(r"(rank|child)-(\d+)(-\d+)?")
 
@@ -33,6 +40,8 @@ class Invocation:
     started_ns: int = 0
     ended_ns: int = 0
     status: int | None = None  # as `wait` tells it: below zero is a signal
+    secrets: int = 0  # words of the command that were replaced
+    signature: str = ""  # of the user who recorded it
 
 
 def named(path: str | Path) -> Path:
@@ -46,8 +55,7 @@ def named(path: str | Path) -> Path:
 def create(path: Path) -> Path:
     """A new, empty folder; an existing one is never written to."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir()
+        make_folder(path)
     except FileExistsError:
         if not path.parent.is_dir():
             raise RunError(f"{path} cannot be created: {path.parent} is not a folder") from None
@@ -84,10 +92,10 @@ def numbered(home: Path, name: str, suffix: str = "") -> dict[int, Path]:
 def claim_part(path: Path, rank: int | None, pid: int) -> Path:
     """The folder in which this process records: its own, below the run that all of them share."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path, exist_ok=True)
         if rank is None:
             try:
-                os.close(os.open(path / DATABASE, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+                os.close(os.open(path / DATABASE, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE))
                 return path
             except FileExistsError:
                 pass
@@ -95,7 +103,7 @@ def claim_part(path: Path, rank: int | None, pid: int) -> Path:
         for number in range(1, 1000):
             part = path / (name if number == 1 else f"{name}-{number}")
             try:
-                part.mkdir()
+                part.mkdir(FOLDER)
                 return part
             except FileExistsError:  # restarted by torchrun, or a reused pid
                 continue
@@ -106,9 +114,11 @@ def claim_part(path: Path, rank: int | None, pid: int) -> Path:
 
 def parts(path: Path) -> list[Path]:
     """What was recorded in this run, process by process: the first process, ranks in order, children."""
-    found = [p for p in _listed(path) if _PART.fullmatch(p.name) and (p / DATABASE).is_file()]
+    found = [
+        p for p in _listed(path) if _PART.fullmatch(p.name) and is_folder(p) and is_regular(p / DATABASE)
+    ]
     found.sort(key=lambda p: (not p.name.startswith("rank"), *map(int, re.findall(r"\d+", p.name))))
-    return [path, *found] if (path / DATABASE).is_file() else found
+    return [path, *found] if is_regular(path / DATABASE) else found
 
 
 def part_name(run: Path, part: Path) -> str:
@@ -155,12 +165,16 @@ def resolve(given: str | Path | None) -> Path:
 
 
 def command_file(path: Path) -> Path:
-    return next((f for name in (COMMAND, _OLD_COMMAND) if (f := path / name).is_file()), path / COMMAND)
+    return next((f for name in (COMMAND, _OLD_COMMAND) if is_regular(f := path / name)), path / COMMAND)
 
 
 def write_invocation(path: Path, invocation: Invocation) -> None:
     temporary = path / f".{COMMAND}"
-    temporary.write_text(json.dumps(asdict(invocation), indent=1), encoding="utf-8", errors="surrogateescape")
+    kept, hidden = hidden_words(invocation.command)
+    kept_one = replace(invocation, command=tuple(kept), secrets=invocation.secrets + hidden)
+    signed = replace(kept_one, signature=signed_text(_signed_part(kept_one)))
+    temporary.unlink(missing_ok=True)
+    write_text(temporary, json.dumps(asdict(signed), indent=1), errors="surrogateescape")
     temporary.replace(path / COMMAND)
 
 
@@ -168,7 +182,7 @@ def read_invocation(path: Path) -> Invocation | None:
     """None when the run was not made by `kernelscope run`."""
     file = command_file(path)
     try:
-        given = json.loads(file.read_text(encoding="utf-8", errors="surrogateescape"))
+        given = json.loads(read_regular(file, _MOST_COMMAND).decode("utf-8", "surrogateescape"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
@@ -176,9 +190,36 @@ def read_invocation(path: Path) -> Invocation | None:
     try:
         command, cwd = tuple(str(c) for c in given["command"]), str(given["cwd"])
         status = None if given["status"] is None else int(given["status"])
-        return Invocation(command, cwd, int(given["started_ns"]), int(given["ended_ns"]), status)
+        started, ended = (_moment(given[name]) for name in ("started_ns", "ended_ns"))
+        if status is not None and abs(status) > _MOST_STATUS:
+            raise ValueError(status)
+        return Invocation(
+            command,
+            cwd,
+            started,
+            ended,
+            status,
+            int(given.get("secrets", 0)),
+            str(given.get("signature", "")),
+        )
     except (KeyError, TypeError, ValueError, OverflowError):
         raise RunError(f"{file} is damaged: it does not say how the command ended") from None
+
+
+def is_own_invocation(invocation: Invocation) -> bool:
+    """Whether this user recorded this command, in this folder."""
+    return is_signed(_signed_part(invocation), invocation.signature)
+
+
+def _signed_part(invocation: Invocation) -> str:
+    return json.dumps([invocation.command, invocation.cwd, invocation.started_ns])
+
+
+def _moment(given: Any) -> int:
+    """Nanoseconds since 1970, up to the year 2500."""
+    if not 0 <= int(given) < 1 << 64:
+        raise ValueError(given)
+    return int(given)
 
 
 def size(path: Path) -> int:

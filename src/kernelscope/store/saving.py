@@ -17,11 +17,12 @@ from . import folder
 from .file_systems import network_of
 
 
-def save_run(run: Run, path: str | os.PathLike[str]) -> Path:
+def save_run(run: Run, path: str | os.PathLike[str], *, signs: bool = True) -> Path:
+    """`signs`: it was made here, so that what it holds may be executed without asking."""
     target = folder.create(folder.named(os.fspath(path)))
     calls = [replace(call, parent=run.position_of(call.parent)) for call in run.records_of_calls]
     try:
-        database = Database(target / folder.DATABASE, run.info, log=not network_of(target))
+        database = Database(target / folder.DATABASE, run.info, log=not network_of(target), signs=signs)
         with database as db:
             db.graph_calls([replace(g, parent=run.position_of(g.parent)) for g in run.graph_calls.values()])
             db.calls(calls)

@@ -25,7 +25,7 @@ from . import folder
 from .run_db import codec, stage_rows
 from .saved_values import value_of
 from .saving import save_run
-from .tensors import SavedTensor
+from .tensors import SavedTensor, is_tensor_file
 
 if TYPE_CHECKING:
     from .writer_thread import Writer
@@ -73,6 +73,8 @@ class StoredRun(Run):
         if self._opened is None:
             is_own = self._writer is not None and self._writer.is_open
             self._opened = DatabaseReader(self.path / folder.DATABASE) if is_own else open_run(self.path)
+            if is_own:
+                self._opened.why_not_made_here = ""  # it is being made
         return self._opened
 
     def close(self) -> None:
@@ -143,7 +145,9 @@ class StoredRun(Run):
         self.sync()
         if self._compiled is None:
             with self.database.understood():
-                self._compiled = stage_rows.read(self.database.table)
+                self._compiled = stage_rows.read(
+                    self.database.table, is_foreign=bool(self.database.why_not_made_here)
+                )
         return self._compiled
 
     @property
@@ -172,7 +176,13 @@ class StoredRun(Run):
             return [Finding(*row[1:]) for row in self.database.table("findings", "ORDER BY id")]
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        return save_run(self, path)
+        return save_run(self, path, signs=self._writer is not None or not self.why_not_made_here())
+
+    def why_not_made_here(self) -> str:
+        """Why this run is not known to be recorded by this user; "" where it is."""
+        self.sync()
+        with self.database.understood():
+            return self.database.why_not_made_here
 
     def saved_value(self, call: CallFacts, name: str, moment: str = "") -> SavedTensor:
         return value_of(call, name, moment, self.path / folder.TENSORS, self.saved_tensors(call.index))
@@ -289,7 +299,11 @@ class StoredRun(Run):
         """File of each saved tensor of a call, by argument and moment ("before", "after")."""
         rows = self.rows("SELECT position, moment, file FROM tensors WHERE call = ?", (call,))
         with self.database.understood():
-            return {(int(position), str(moment)): str(file) for position, moment, file in rows}
+            found = {(int(position), str(moment)): str(file) for position, moment, file in rows}
+        for file in found.values():
+            if not is_tensor_file(file):
+                raise RunError(f"{self.path} is damaged: {file!r:.80} is not the name of a saved tensor")
+        return found
 
     def has_tensors(self) -> bool:
         return bool(self.rows("SELECT 1 FROM tensors LIMIT 1"))

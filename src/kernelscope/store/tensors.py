@@ -6,6 +6,7 @@ Only the saver needs torch; reading a file does not.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from kernelscope.errors import RunError
 from kernelscope.events import Call, Finding
+from kernelscope.private_files import FILE, FOLDER
+from kernelscope.processes.resources import usable_memory
+from kernelscope.store.safety.regular_files import is_folder, open_regular
 
 from .folder import TENSORS
 
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".safetensors"
 NAME = "tensor"  # of the one tensor in a file
-_MOST_BYTES = 1 << 40
+_FILE = re.compile(r"[0-9a-f]{1,32}\.safetensors")
 _MOST_SLOTS = 1 << 18  # remembered; a version that was forgotten is copied again, and found to be there
 
 
@@ -50,14 +54,26 @@ class SavedTensor:
         return numpy.frombuffer(self.data, names[self.dtype]).reshape(self.shape)
 
 
+def is_tensor_file(name: str) -> bool:
+    """Whether we write a file of this name; no path is one."""
+    return bool(_FILE.fullmatch(name))
+
+
 def read_tensor(path: Path) -> SavedTensor:
     """The tensor in a file of `tensors/`."""
     from safetensors import SafetensorError, deserialize
 
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise RunError(f"{path} is too large for a saved tensor")
-        found: Any = deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
+        if not is_folder(path.parent):
+            raise FileNotFoundError
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > usable_memory() // 2:
+                raise RunError(
+                    f"{path} has {size:,} bytes, which is too large for the memory of this machine"
+                )
+            data = file.read()
+        found: Any = deserialize(data)  # type: ignore[no-untyped-call]
         [(_, held)] = found
         return SavedTensor(str(held["dtype"]), tuple(int(n) for n in held["shape"]), bytes(held["data"]))
     except FileNotFoundError:
@@ -81,7 +97,7 @@ class TensorSaver:
         self._only = only  # index of the one call that is wanted
         self._quiet = quiet
         self._folder = writer.folder / TENSORS
-        self._folder.mkdir(exist_ok=True)
+        self._folder.mkdir(FOLDER, exist_ok=True)
         self._sizes: dict[str, int] = {}  # by file; first what was not used for longest
         self._used_by: dict[str, int] = {}  # by file: the newest call that it is a tensor of
         self._total = 0
@@ -155,6 +171,7 @@ class TensorSaver:
                 import torch
 
                 save_file({NAME: copy.flatten().view(torch.uint8)}, temporary, {"dtype": str(copy.dtype)})
+            os.chmod(temporary, FILE)
             os.replace(temporary, self._folder / file)
         except Exception as error:
             with suppress(OSError):

@@ -21,7 +21,8 @@ def file_name(text: str, *, keep: str = "", most: int = _MOST) -> str:
     if len(raw) > most:
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
         raw = raw[: most - _HASH - 1] + f"-{digest}".encode()
-    return raw.decode(encoding, "ignore")  # a character that was cut in two is left out
+    name = raw.decode(encoding, "ignore")  # a character that was cut in two is left out
+    return name if name.strip(".") else "_" * len(name)  # "..": not a name, but another folder
 
 
 def readable(name: str) -> str:

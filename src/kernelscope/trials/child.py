@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelscope.errors import RunError
+from kernelscope.private_files import FILE, open_private
 from kernelscope.processes.quick_start import importing
 
 from .checks import check_named
@@ -47,7 +48,7 @@ def _run(trials: InProcessTrials, request: dict[str, Any], home: Path) -> Outcom
     if not request["discover"]:
         return trials.run(settings)
     met: set[tuple[str, str]] = set()
-    with (home / FOUND).open("w", encoding="utf-8") as file:
+    with open_private(home / FOUND, "w", encoding="utf-8") as file:
 
         def write(switch: Switch) -> None:
             if (switch.axis, switch.name) not in met:
@@ -61,7 +62,7 @@ def _write_output_to(path: Path) -> None:
     """Send what the program prints to the trial's own log."""
     sys.stdout.flush()
     sys.stderr.flush()
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, FILE)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelscope.errors import RunError
+from kernelscope.private_files import open_private
 
 from .outcome import KILLED, Outcome
 
@@ -112,7 +113,7 @@ def _key(trial: Trial) -> str:
 
 def append(path: Path, record: Mapping[str, Any]) -> None:
     """Adds one line, in one piece: at most the last line of a journal is incomplete."""
-    with path.open("a", encoding="utf-8") as file:
+    with open_private(path, "a", encoding="utf-8") as file:
         file.write(json.dumps(record) + "\n")
         file.flush()
         os.fsync(file.fileno())

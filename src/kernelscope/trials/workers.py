@@ -17,6 +17,7 @@ from time import perf_counter, sleep
 from typing import IO, Any
 
 from kernelscope.errors import RunError
+from kernelscope.private_files import FILE, make_folder, open_private, write_text
 from kernelscope.processes.process_trees import end_group, end_orphan, end_tree, handle_of, is_running
 from kernelscope.processes.quick_start import torch_is_for_gpus
 from kernelscope.text.amounts import counted
@@ -37,12 +38,14 @@ class Workers:
         say: Callable[[str], None] = lambda text: None,
     ) -> None:  # fmt: skip
         self._home, self._timeout, self._say = home, timeout, say
+        shutil.rmtree(home / "caches", ignore_errors=True)  # what lies there is executed: only our own
         for folder in ("logs", "caches"):
-            (home / folder).mkdir(exist_ok=True)
+            make_folder(home / folder, exist_ok=True)
         self._caches = folder_to_compile_in(home)
         job = job | {"caches": str(self._caches)}
         self._job = home / "job.json"
-        self._job.write_text(json.dumps(job | {"home": str(home)}), encoding="utf-8")
+        self._job.unlink(missing_ok=True)
+        write_text(self._job, json.dumps(job | {"home": str(home)}))
         self._forks = fork
         self.notes: list[str] = []  # on all its trials
         self._zygote: _Zygote | None = None
@@ -111,6 +114,7 @@ class Workers:
         finally:
             if self._zygote is not None:
                 self._zygote.close()
+            self._job.unlink(missing_ok=True)  # it has the command with its secrets
             for folder in (self._caches, self._home / "caches"):
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -133,13 +137,13 @@ class Workers:
         for path in (requests, answers):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
-            os.mkfifo(path)
+            os.mkfifo(path, FILE)
         start = self._zygote.fork if self._zygote is not None else self._spawn
         return _Child(start(requests, answers), self._zygote, requests, answers)
 
     def _spawn(self, requests: str, answers: str) -> subprocess.Popen[bytes]:
         words = [sys.executable, "-m", "kernelscope.trials.child", str(self._job), requests, answers]
-        with (self._home / "logs" / "children.log").open("a", encoding="utf-8") as log:
+        with open_private(self._home / "logs" / "children.log", "a", encoding="utf-8") as log:
             return subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
@@ -241,7 +245,7 @@ class _Zygote:
     def __init__(self, job: Path, home: Path, program: Sequence[str] = _ZYGOTE) -> None:
         # Otherwise numpy's library starts threads when it is loaded, which prevents forking.
         words = ["env", "OPENBLAS_NUM_THREADS=1", sys.executable, *program, str(job)]
-        with (home / "logs" / "zygote.log").open("a", encoding="utf-8") as log:
+        with open_private(home / "logs" / "zygote.log", "a", encoding="utf-8") as log:
             self._process = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
             )

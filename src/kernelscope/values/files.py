@@ -13,6 +13,7 @@ from kernelscope.errors import RunError
 from kernelscope.events import Call, Finding, GraphCall
 from kernelscope.fingerprint import why_not
 from kernelscope.fingerprint.torch_bits import quiet
+from kernelscope.private_files import FOLDER, make_folder, open_private
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import Launch
 from kernelscope.text.file_names import file_name
@@ -31,7 +32,7 @@ class ValueFiles:
         self._finding = finding
         self._reported: set[str] = set()
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder, exist_ok=True)
             if any(folder.iterdir()):
                 raise RunError(f"{folder} is not empty, and no file is overwritten; name a new folder")
             (folder / ".probe").touch()
@@ -49,9 +50,9 @@ class ValueFiles:
             return None
         path = self.folder / part / f"{file_name(name, keep=':+')}_{tensor.device}.pt"
         try:
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(FOLDER, exist_ok=True)
             path = _unused(path)
-            with open(path, "xb") as file, BUS.mute(), quiet():
+            with open_private(path, "xb") as file, BUS.mute(), quiet():
                 torch.save(copy, file)
         except OSError as error:
             self._report(f"values cannot be saved to {path}: {error.strerror}")

@@ -16,6 +16,7 @@ from kernelscope.errors import RunError
 from kernelscope.events import Finding
 from kernelscope.fingerprint.fingerprinter import Fingerprinter
 from kernelscope.model.run import Run
+from kernelscope.private_files import make_folder
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.cpp_wrappers.instrumented_graphs import PRINTED
 from kernelscope.recording import Recording
@@ -259,7 +260,7 @@ def folder_for_values() -> Path:
     for number in itertools.count(1):
         folder = Path(HOME) / str(number)
         try:
-            folder.mkdir(parents=True)
+            make_folder(folder)
         except FileExistsError:
             continue
         except OSError as error:

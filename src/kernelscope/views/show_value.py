@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelscope.errors import RunError
+from kernelscope.private_files import open_private
 from kernelscope.store.stored_run import StoredRun
 
 from . import plain
@@ -38,7 +39,7 @@ def _write(path: Path, name: str, array: Any) -> None:
     if path.suffix != ".npz":
         raise RunError(f"-o {path}: give a name that ends in .npz")
     try:
-        with open(path, "xb") as file:
+        with open_private(path, "xb") as file:
             numpy.savez(file, **{name: array})
     except FileExistsError:
         raise RunError(f"{path} already exists and is not overwritten; choose another name") from None

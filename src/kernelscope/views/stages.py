@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from kernelscope.stages.export import provenance_form
 from kernelscope.stages.graphs import GCU
 from kernelscope.stages.records import Compilation, Incident, Provenance, Stage
 from kernelscope.text.amounts import counted, duration
-from kernelscope.text.frames import frame_form
+from kernelscope.text.frames import frame_form, source_line
 
 from .terminal import node_rows, room, table
 
@@ -130,7 +129,7 @@ def _user_lines(launch: Provenance) -> Iterator[str]:
     lines = user_lines(launch)
     if lines:
         yield "    your lines"
-        rows = [(f"      {_short(f)}", linecache.getline(f.file, f.line).strip()) for f in lines]
+        rows = [(f"      {_short(f)}", source_line(f)) for f in lines]
         yield from table([], rows)
 
 

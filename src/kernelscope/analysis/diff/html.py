@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import linecache
 from typing import Any
 
 from kernelscope.model.html import Markup, code, marked, page, paragraph, table, text
+from kernelscope.text.frames import source_line
 from kernelscope.text.hashes import short_hash
 
 from .divergence_parts import DivergenceFields
@@ -24,7 +24,7 @@ def divergence_html(d: DivergenceFields) -> str:
     facts: dict[str, Any] = {"why": d.reason}
     if d.origin is not None:
         facts["at"] = d.origin
-        facts[""] = code(linecache.getline(d.origin.file, d.origin.line).strip())
+        facts[""] = code(source_line(d.origin))
     facts["graph"] = f"{d.graph}, step {d.step}, {d.phase}" if d.graph else f"step {d.step}, {d.phase}"
     if d.source is not None:
         facts["came from"] = d.source.text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from kernelscope.analysis.tensor_errors import Errors, largest
 from kernelscope.events import Frame
 from kernelscope.text.frames import frame_form
+from kernelscope.text.frames import source_line as code_of_line
 from kernelscope.text.hashes import full_hash
 
 from .divergence_parts import DivergenceFields
@@ -83,7 +83,7 @@ def _heading(d: DivergenceFields) -> Iterator[str]:
 def source_line(origin: Frame | None) -> Iterator[str]:
     if origin is not None:
         yield f"  at {origin}"
-        code = linecache.getline(origin.file, origin.line).strip()
+        code = code_of_line(origin)
         if code:
             yield f"      {code}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from kernelscope.cli.arguments import add_json, add_part, add_wide, load_run
+from kernelscope.cli.arguments import add_json, add_part, add_trust, add_wide, load_run
 from kernelscope.errors import RunError
 from kernelscope.store import folder
 
@@ -29,6 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--save", action="store_true", help="run both commands again and compare the tensors of that call"
     )
+    add_trust(parser)
     add_json(parser, "diff")
     add_wide(parser)
 
@@ -43,7 +44,7 @@ def main(args: argparse.Namespace) -> int:
     if args.save and found:
         from kernelscope.determinism.rerun_saving import with_numbers
 
-        found = with_numbers(found, (args.a, first), (args.b, second))
+        found = with_numbers(found, (args.a, first), (args.b, second), trust=args.trust)
     if args.json:
         plain.dump(found.to_json())
     else:

@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from kernelscope.cli.arguments import add_imports, add_run, count, load_run
+from kernelscope.cli.arguments import add_imports, add_run, add_trust, count, load_run
 
 DESCRIPTION = "Write a bug report: environment, verdict, script, expected and actual results."
 EPILOG = """\
@@ -16,7 +16,8 @@ examples:
   kernelscope issue                                   the newest run: how it died, its findings, and a script
                                                       of the first call with a finding
 
-The scripts are run once, and the report quotes their output. Read the report before you send it: it contains
+The scripts are run once, and the report quotes their output; of a run that you did not make, only with
+--trust. Read the report before you send it: it contains
 lines of your program and names of your files, and the files beside it contain values of your tensors.
 """
 
@@ -28,6 +29,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--graph", metavar="GRAPH", help="report a graph: its number, name or compile id")
     add("--reduced", metavar="DIR", help="a folder written by `kernelscope reduce`")
     add("-o", dest="output", default="issue", metavar="DIR", help="folder to create; default ./issue")
+    add("--no-run", action="store_true", help="write the report without running its scripts")
+    add_trust(parser)
     add_imports(parser)
 
 
@@ -36,7 +39,8 @@ def main(args: argparse.Namespace) -> int:
 
     target, reduced = Path(args.output), Path(args.reduced) if args.reduced else None
     about = {"call": args.call, "graph": args.graph, "imports": args.imports, "reduced": reduced}
-    notes = write_issue(load_run(args), target, **about)
+    how = {"trust": args.trust, "runs": not args.no_run}
+    notes = write_issue(load_run(args), target, **about, **how)
     if args.json:
         made = sorted(str(path) for path in target.iterdir())
         print(json.dumps({"report": str(target / "issue.md"), "files": made}))

@@ -10,7 +10,9 @@ from kernelscope.store import folder
 from kernelscope.store.packing import SUFFIX, unpack
 from kernelscope.views import plain
 
-DESCRIPTION = "Unpack a packed run. Only files that belong to a run are written."
+DESCRIPTION = (
+    "Unpack a packed run. Only files that belong to a run are written, and nothing in it is executed."
+)
 EPILOG = """\
 examples:
   kernelscope unpack train-3.kscope.zip          writes ./kscope-runs/train-3.kscope
@@ -21,13 +23,16 @@ examples:
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", help="a file written by `kernelscope pack`")
     parser.add_argument("-o", dest="output", metavar="NAME", help="folder to create; default: in kscope-runs")
+    parser.add_argument("--any-size", action="store_true",
+                        help="unpack it even if it is 100 times as large as the file")  # fmt: skip
     add_json(parser)
 
 
 def main(args: argparse.Namespace) -> int:
     file = Path(args.file)
     name = file.name.removesuffix(SUFFIX)
-    target = unpack(file, folder.named(args.output or Path(folder.HOME) / name))
+    where = folder.named(args.output or Path(folder.HOME) / name)
+    target = unpack(file, where, any_size=args.any_size)
     if args.json:
         plain.dump({"run": str(target)})
     else:

@@ -22,8 +22,9 @@ _kernelscope() {
 %(cases)s
   esac
   if [[ $COMP_CWORD -eq 1 ]]; then words="%(commands)s --help --version"; fi
-  local runs="$(cd kscope-runs 2>/dev/null && printf '%%s ' *.kscope)"
-  COMPREPLY=($(compgen -W "$words ${runs/\\*.kscope/}" -- "$current") $(compgen -f -- "$current"))
+  local IFS=$'\\n'
+  COMPREPLY=($(IFS=' ' compgen -W "$words" -- "$current") $(compgen -f -- "$current"))
+  COMPREPLY+=($(cd kscope-runs 2>/dev/null && compgen -d -X '!*.kscope' -- "$current"))
 }
 complete -o filenames -F _kernelscope kernelscope
 """

@@ -1,8 +1,8 @@
 """The user's source, as far as it can be shown.
 
 A run names lines of the user's files and quotes some of them. A file is shown whole only if it is Python and
-has every quoted line where the run says it is: then it is the file that was compiled. That also keeps a run
-made by another user from showing arbitrary files of this machine.
+has every quoted line where the run says it is: then it is the file that was compiled. A run that was made by
+another user opens no file of this machine.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Sources:
                     if code.strip():  # that a line is empty is true of every file
                         self._quotes.setdefault(file, {}).setdefault(int(line), code.strip())
         self._files: dict[str, list[str] | None] = {}
+        self._is_own = not run.why_not_made_here()
 
     def panes(self, by_line: Mapping[Line, set[int]]) -> list[dict[str, Any]]:
         """A pane for each file, the one with most lines first; `lines` are numbered from 1."""
@@ -58,7 +59,7 @@ class Sources:
 
     def _whole(self, file: str) -> list[str] | None:
         if file not in self._files:
-            self._files[file] = _read(file, self._quotes.get(file, {}))
+            self._files[file] = _read(file, self._quotes.get(file, {})) if self._is_own else None
         return self._files[file]
 
 

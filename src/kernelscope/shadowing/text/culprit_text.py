@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import os
 import shlex
 from collections.abc import Iterator, Sequence
@@ -11,6 +10,7 @@ from typing import Any
 from kernelscope.events import Frame
 from kernelscope.shadowing.culprit import Culprit
 from kernelscope.shadowing.verdicts import kind_of
+from kernelscope.text.frames import source_line
 
 from .how_wrong import how_wrong, shown
 
@@ -37,7 +37,7 @@ def culprit_lines(culprit: Culprit, command: Sequence[str], *, verbose: bool) ->
     """One fact a line; all numbers only if `verbose`."""
     yield headline(culprit)
     for frame in culprit.origin[:2]:
-        text = linecache.getline(frame.file, frame.line).strip()
+        text = source_line(frame)
         yield f"  from       {_frame(frame)}" + (f"\n             {text}" if text else "")
     if what := " = ".join(filter(None, (culprit.argument, culprit.buffer))):
         element = f", worst element {list(culprit.where)}" if culprit.where is not None else ""

@@ -6,12 +6,13 @@ import fcntl
 import json
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kernelscope.errors import RunError
 from kernelscope.events import Kernel, Site
 from kernelscope.store.run_db import codec
+from kernelscope.store.safety.regular_files import open_regular, read_regular
 
 from .recorder import (
     CELL,
@@ -38,6 +39,7 @@ from .recorder import (
 
 UNKNOWN = "cannot tell whether it is still being recorded: its file system has no locks"
 _MOST_CELLS = 1 << 20
+_MOST_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +73,9 @@ class FlightLog:
 def read_status(path: Path) -> tuple[int, int, int] | None:
     """Calls, graphs and bytes written so far; None where there is nothing to read."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             head = file.read(STATUS_AT + STATUS.size)
-    except OSError:
+    except (OSError, RunError):
         return None
     if not head.startswith(MAGIC) or len(head) < STATUS_AT + STATUS.size:
         return None
@@ -100,7 +102,7 @@ def is_recording(path: Path, lock: Callable[[int, int], None] = fcntl.flock) -> 
     None where that cannot be known: the recording is not closed, and the file system has no locks.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             head = file.read(STATUS_AT + STATUS.size).ljust(STATUS_AT + STATUS.size, b"\0")
             is_unlocked = UNLOCKED.unpack_from(head, UNLOCKED_AT)[0] == 1
             try:
@@ -109,7 +111,7 @@ def is_recording(path: Path, lock: Callable[[int, int], None] = fcntl.flock) -> 
                 return True
             except OSError:
                 is_unlocked = True
-    except OSError:  # the file does not exist
+    except (OSError, RunError):  # there is no such file
         return False
     is_closed = STATUS.unpack_from(head, STATUS_AT)[3] == 1
     return None if is_unlocked and not is_closed else False
@@ -117,7 +119,7 @@ def is_recording(path: Path, lock: Callable[[int, int], None] = fcntl.flock) -> 
 
 def read_flight(path: Path) -> FlightLog:
     try:
-        data = path.read_bytes()
+        data = read_regular(path, _MOST_BYTES)
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror}") from None
     if len(data) < HEADER_BYTES or not data.startswith(MAGIC):
@@ -170,7 +172,8 @@ def _site_table(data: bytes, at: int) -> Iterator[tuple[int, Site]]:
         try:
             kernel, row, arguments = json.loads(text)
             site = codec.site_of(row, Kernel(*kernel), map(codec.arg_of, arguments))
-            yield int(row[0]), site
-        except (ValueError, TypeError, KeyError, IndexError):
+            # A kernel's source is in run.db alone, where it is signed.
+            yield int(row[0]), replace(site, kernel=replace(site.kernel, source=""))
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError):
             return
         at += RECORD.size + length

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelscope.events import COMPACT_CALL, Call, CapturedGraph, CompactCall, Kernel, Site, SteadySite
+from kernelscope.private_files import FILE
 from kernelscope.store.run_db import codec
 
 from .numbers import Numbers, PlainNumbers
@@ -74,7 +75,7 @@ class Flight:
     ) -> None:
         self.cells = cells
         self._ring_end = HEADER_BYTES + cells * CELL.size
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE)
         try:
             # A page without a block behind it would kill the program (SIGBUS) when the disk is full.
             _allocate(self._file, self._ring_end)

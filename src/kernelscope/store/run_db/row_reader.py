@@ -6,27 +6,35 @@ import errno
 import os
 import shutil
 import sqlite3
-import stat
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from kernelscope.errors import RunError
 from kernelscope.events import Site
 from kernelscope.fingerprint.stats import Stats
+from kernelscope.private_files import open_private
 from kernelscope.store.file_systems import can_share
 from kernelscope.store.run_db.schema import APPLICATION_ID, COLUMNS, OBJECTS, SCHEMA_VERSION
+from kernelscope.store.safety.origin import why_not_made_here
+from kernelscope.store.safety.regular_files import open_regular, refuse_other_kinds, refuse_without_space
 
 from . import codec
 
+_SIGNED_SINCE = 5  # schema
 _SMALLEST = 512  # bytes of a page
 _AT_ONCE = 64  # fingerprints that are read together
 _KEPT = 200_000  # fingerprints that are remembered: whoever walks a long run reads each once
 _LOCKED = 10.0  # seconds that a writer may keep us waiting, where there is no log
+_BESIDE = ("-journal", "-wal", "-shm")  # files that SQLite opens beside it
+_JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")  # begins a journal, and ends one that has a super-journal
+_MOST_IN_A_CELL = 1 << 28  # bytes
 _PATIENCE = 60.0  # seconds for one question: a damaged file must not hang us
 
 # What may go wrong while rows that we did not write are turned into records.
@@ -44,6 +52,7 @@ class DatabaseReader:
         self._copy: tempfile.TemporaryDirectory[str] | None = None
         self.version = 0
         self.unwritten: set[int] = set()  # calls that are not in the file
+        self.unwritten_sites = 0
         with self.understood():
             self._db = self._open()
         self._deadline = float("inf")
@@ -72,13 +81,13 @@ class DatabaseReader:
     def _size(self) -> int:
         """Without opening it: closing it would give up the locks that a writer in this process has on it."""
         try:
-            found = self.path.stat()
+            found = self.path.lstat()
         except FileNotFoundError:
             raise RunError(f"there is no run in {self.path.parent}: it has no {self.path.name}") from None
         except OSError as error:
             raise RunError(f"{self.path} cannot be read: {error.strerror}") from None
-        if not stat.S_ISREG(found.st_mode):
-            raise RunError(f"{self.path} cannot be read: it is not a regular file")
+        for name in ("", *_BESIDE):
+            refuse_other_kinds(self.path.with_name(self.path.name + name))
         if not os.access(self.path, os.R_OK):
             raise RunError(f"{self.path} cannot be read: {os.strerror(errno.EACCES)}")
         return found.st_size
@@ -87,6 +96,10 @@ class DatabaseReader:
         where = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
         db = sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False, timeout=_LOCKED)
         try:
+            db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_IN_A_CELL)
+            db.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+            if sys.version_info >= (3, 12):
+                db.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)
             for pragma in ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", "mmap_size=0"):
                 db.execute(f"PRAGMA {pragma}")
             db.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -101,10 +114,16 @@ class DatabaseReader:
         Nor can a file be read in place where SQLite cannot lock it.
         """
         self._copy = tempfile.TemporaryDirectory(prefix="kernelscope-")
-        for name in (self.path.name, f"{self.path.name}-journal", f"{self.path.name}-wal"):
-            with suppress(FileNotFoundError):
-                shutil.copyfile(self.path.with_name(name), Path(self._copy.name) / name)
-        return Path(self._copy.name) / self.path.name
+        target = Path(self._copy.name)
+        for end in ("", "-journal", "-wal"):
+            source = self.path.with_name(self.path.name + end)
+            with suppress(FileNotFoundError), open_regular(source) as file:
+                if end == "-journal":
+                    _refuse_super_journal(source, file)
+                refuse_without_space(target, os.fstat(file.fileno()).st_size, f"a copy of {source}")
+                with open_private(target / source.name, "xb") as copy:
+                    shutil.copyfileobj(file, copy, 1 << 20)
+        return target / self.path.name
 
     def _check(self) -> None:
         [(application,)] = self.rows("PRAGMA application_id")
@@ -152,6 +171,20 @@ class DatabaseReader:
             self._db.execute(sql.replace("CREATE VIEW", "CREATE TEMP VIEW"))
         self._db.execute("PRAGMA query_only=ON")
         self.unwritten = {row[0] for row in calls}
+        self.unwritten_sites = len(sites)
+
+    @cached_property
+    def why_not_made_here(self) -> str:
+        """Why this run is not known to be recorded by this user; "" where it is."""
+        if self.version < _SIGNED_SINCE:
+            return "it was recorded by an older version, which did not sign runs"
+        if self.unwritten_sites:
+            return "its newest kernels are in the flight recorder only, which is not signed"
+        self._db.execute("BEGIN")  # as it is at one moment, if it is being recorded
+        try:
+            return why_not_made_here(self.rows, dict(self.table("info")))
+        finally:
+            self._db.execute("ROLLBACK")
 
     def _is_too_late(self) -> int:
         return int(time.monotonic() > self._deadline)
@@ -216,6 +249,8 @@ class DatabaseReader:
     def copy_to(self, path: Path) -> None:
         """Write it as one file, as it is at this moment, also while it is being recorded."""
         with self.understood(), closing(sqlite3.connect(path)) as target:
+            [pages], [page] = self.rows("PRAGMA page_count"), self.rows("PRAGMA page_size")
+            refuse_without_space(path.parent, pages[0] * page[0], f"a copy of {self.path}")
             self._db.backup(target)
             target.execute("PRAGMA journal_mode=DELETE")
 
@@ -266,6 +301,15 @@ class StoredFingerprints:
                 }
             self._known.setdefault(slot, (None, None))
         return self._known[slot]
+
+
+def _refuse_super_journal(path: Path, file: BinaryIO) -> None:
+    """A journal may name a file that SQLite reads and deletes when it plays the journal back. Ours do not."""
+    size = os.fstat(file.fileno()).st_size
+    file.seek(max(0, size - len(_JOURNAL_MAGIC)))
+    if size >= 2 * len(_JOURNAL_MAGIC) and file.read() == _JOURNAL_MAGIC:
+        raise RunError(f"{path} is not a journal of kernelscope: it names another file; remove the journal")
+    file.seek(0)
 
 
 def _is_busy(error: sqlite3.Error) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from kernelscope.events import Call, Graph, GraphCall, Kernel, Site
 from kernelscope.store.planned_calls import spell_out, spell_out_replayed
+from kernelscope.text.frames import foreign
 
 from . import codec
 from .row_reader import DatabaseReader, StoredFingerprints
@@ -34,10 +36,13 @@ class RunRows:
             args: dict[int, list[Any]] = {}
             for row in table("arguments", "ORDER BY site, position"):
                 args.setdefault(row[0], []).append(codec.arg_of(row[2:]))
-            return {
+            found = {
                 row[0]: (codec.site_of(row, kernels[row[1]], args.get(row[0], [])), codec.numbers(row[9]))
                 for row in table("sites")
             }
+            if not self._database().why_not_made_here:
+                return found
+            return {id: (replace(at, origin=foreign(at.origin)), dead) for id, (at, dead) in found.items()}
 
     @cached_property
     def graphs(self) -> dict[int, Graph]:

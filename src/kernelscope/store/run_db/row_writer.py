@@ -23,15 +23,20 @@ from kernelscope.events import (
     Site,
     SteadySite,
 )
+from kernelscope.private_files import FILE
 from kernelscope.stages.records import Record
 from kernelscope.store.file_systems import can_lock
 from kernelscope.store.run_db.schema import APPLICATION_ID, OBJECTS, SCHEMA_VERSION
+from kernelscope.store.safety.origin import ORIGIN, SIGNED, SIGNED_INFO, begin_signature
+from kernelscope.text.secrets import Secrets
 
 from . import codec, stage_rows
 
 # Rows in one statement. SQLite lets go of Python's lock at each: with one row in each, the recorded program
 # and the writer would hand that lock to and fro all the time.
 _AT_ONCE = 500
+_MESSAGES = frozenset(("errors", "findings", "marks"))  # which may hold secrets
+_CODE = frozenset(("incidents", "stages"))  # lines of the program, too
 NUMBERS_OF_NOTED = 6
 LOG_SHIFT = 40  # of a fingerprint slot: its log; log 0 is the host's
 _READERS = 60.0  # seconds that a reader may keep the writer waiting, where there is no log
@@ -55,8 +60,11 @@ FROM temp.replayed r CROSS JOIN temp.captured c ON c.capture = r.capture"""
 class Database:
     """Writes the rows of one run. Used by one thread at a time."""
 
-    def __init__(self, path: Path, info: RunInfo, *, log: bool = True) -> None:
-        """`log`: write ahead, where SQLite can; readers are then never in the way of a transaction."""
+    def __init__(self, path: Path, info: RunInfo, *, log: bool = True, signs: bool = True) -> None:
+        """`log`: write ahead, where SQLite can; readers are then never in the way of a transaction.
+
+        `signs`: say that it was made here.
+        """
         self.path = path
         self._db, self.has_log = _connected(path, log)
         self._sites: dict[int, Site] = {}
@@ -64,6 +72,8 @@ class Database:
         self._graphs: set[int] = set()
         self._fingerprints: dict[int, int] = {}  # by log: the first slot that is not written yet
         self._captured: dict[CapturedGraph, int] = {}  # their numbers in `captured`
+        self._signature, self._origin = begin_signature(info.uuid, signs=signs)
+        self._secrets = Secrets()
         try:
             for sql in _FOR_REPLAYS:
                 self._db.execute(sql)
@@ -84,13 +94,22 @@ class Database:
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if kind is None:
+            if self._signature.has_changed:
+                self._signature.has_changed = False
+                self._put(ORIGIN, codec.to_json(self._origin | {"signature": self._signature.text()}))
             self._db.execute("COMMIT")
         else:
             with suppress(sqlite3.Error):  # a full disk has rolled back already
                 self._db.execute("ROLLBACK")
 
     def note(self, key: str, value: Any) -> None:
-        self._db.execute("INSERT OR REPLACE INTO info VALUES (?, ?)", (key, codec.to_json(value)))
+        text = codec.to_json(self._secrets.hidden_form(value))
+        self._put(key, text)
+        if key == SIGNED_INFO:
+            self._signature.add("info", [(key, text)])
+
+    def _put(self, key: str, text: str) -> None:
+        self._db.execute("INSERT OR REPLACE INTO info VALUES (?, ?)", (key, text))
 
     def sites(self, sites: Iterable[tuple[Site, Sequence[int] | None]]) -> None:
         """With what their noted calls find uninitialised, where they have been noted."""
@@ -242,6 +261,12 @@ class Database:
                 self._fingerprints[log] = max(self._fingerprints.get(log, start), end)
 
     def _insert(self, table: str, rows: Sequence[codec.Row]) -> None:
+        name = table.partition(" ")[0]
+        if rows and name in _MESSAGES | _CODE:
+            hidden = self._secrets.hidden_message if name in _MESSAGES else self._secrets.hidden
+            rows = [tuple(hidden(v) if isinstance(v, str) else v for v in row) for row in rows]
+        if name in SIGNED:
+            self._signature.add(name, rows)
         if rows:
             marks = f"({', '.join('?' * len(rows[0]))})"
             self._insert_flat(table, marks, len(rows[0]), list(chain.from_iterable(rows)))
@@ -288,6 +313,7 @@ def _connected(path: Path, log: bool) -> tuple[sqlite3.Connection, bool]:
     Without the log, the journal takes back a transaction that a crash has torn, and a reader that is in the
     middle of something is waited for.
     """
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE))  # what lies beside it gets its mode
     if log:
         db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         with suppress(sqlite3.OperationalError):  # no shared memory here

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from kernelscope.stages.json_records import frames_of, frames_to_plain, nodes_of, nodes_to_plain
 from kernelscope.stages.records import Compilation, Incident, Provenance, Record, Refusal, Stage, TimedConfig
 from kernelscope.store.run_db.codec import Row
+from kernelscope.text.frames import foreign
 
 _TABLES: dict[type, str] = {
     Compilation: "compilations",
@@ -31,15 +32,27 @@ def rows_of(records: Sequence[Record]) -> Iterator[tuple[str, str, list[Row]]]:
         yield table, ", ".join(names), [tuple(_cell(n, getattr(r, n)) for n in names) for r in found]
 
 
-def read(table: Callable[[str, str], list[Row]]) -> list[Record]:
-    """All records of a run, each kind in the order in which it was written."""
+def read(table: Callable[[str, str], list[Row]], *, is_foreign: bool) -> list[Record]:
+    """All records of a run, each kind in the order in which it was written.
+
+    `is_foreign`: it was made by somebody else, and the files that it names are not to be opened.
+    """
     found: list[Record] = []
     for kind, name in _TABLES.items():
         names = [f.name for f in fields(kind)]
         for row in table(name, "ORDER BY id"):
             values = row[len(row) - len(names) :]  # all but compilations have an id before their own columns
-            found.append(kind(*(_value(n, v) for n, v in zip(names, values, strict=True))))
+            record = kind(*(_value(n, v) for n, v in zip(names, values, strict=True)))
+            found.append(_foreign(record) if is_foreign else record)
     return found
+
+
+def _foreign(record: Any) -> Any:
+    if isinstance(record, Compilation | Incident):
+        return replace(record, origin=foreign(record.origin))
+    if isinstance(record, Provenance):
+        return replace(record, nodes=tuple(replace(n, frames=foreign(n.frames)) for n in record.nodes))
+    return record
 
 
 def _cell(name: str, value: Any) -> Any:
