@@ -273,7 +273,8 @@ class Finding:
 
     def __str__(self) -> str:
         where = f"call {self.call} " if self.call >= 0 else ""
-        return f"[{self.kind}] {where}{self.message}"
+        message = self.message.strip().replace("\n", "\n      ")  # no line of it passes for one of ours
+        return f"[{self.kind}] {where}{message}"
 
 
 RANGE_PREFIX = "kernelscope#"  # of a call in a profiler's trace

@@ -11,14 +11,20 @@ FOLDER, FILE = 0o700, 0o600  # modes
 
 def make_folder(path: Path, *, exist_ok: bool = False) -> Path:
     """A folder, private as well as the one above it where that is made too."""
-    path.parent.mkdir(FOLDER, parents=True, exist_ok=True)
-    path.mkdir(FOLDER, exist_ok=exist_ok)
+    try:
+        path.mkdir(FOLDER, exist_ok=exist_ok)
+    except FileNotFoundError:
+        path.parent.mkdir(FOLDER, parents=True, exist_ok=True)
+        path.mkdir(FOLDER, exist_ok=exist_ok)
     return path
 
 
-def open_private(path: Path | str, mode: str, **how: Any) -> IO[Any]:
+def open_private(
+    path: Path | str, mode: str, *, encoding: str | None = None, errors: str | None = None,
+    newline: str | None = None,
+) -> IO[Any]:  # fmt: skip
     """As `open`; a file that is new is private."""
-    return open(path, mode, opener=_private, **how)
+    return open(path, mode, encoding=encoding, errors=errors, newline=newline, opener=_private)
 
 
 def write_text(path: Path, text: str, errors: str = "strict") -> None:

@@ -9,6 +9,7 @@ from kernelscope.events import Finding, RunInfo
 from kernelscope.text.amounts import counted
 from kernelscope.text.frames import short_frame
 from kernelscope.text.hashes import short_hash
+from kernelscope.text.visible import one_line
 
 from .call import KernelCall
 
@@ -20,7 +21,7 @@ def heading(info: RunInfo, calls: int, kernels: int, graphs: int) -> str:
     settings = ", ".join(f"{k}={v}" for k, v in info.settings.items()) or "defaults"
     rank = f"rank {info.rank} of {info.world_size}, " if info.world_size > 1 else ""
     counts = f"{counted(calls, 'call')} of {counted(kernels, 'kernel')} in {counted(graphs, 'graph')}"
-    return f"{counts}  ({rank}torch {info.versions.get('torch', '?')}, {settings})"
+    return one_line(f"{counts}  ({rank}torch {info.versions.get('torch', '?')}, {settings})")
 
 
 def lines(calls: list[KernelCall], findings: Sequence[Finding]) -> Iterator[str]:
@@ -52,7 +53,7 @@ def _call_line(call: KernelCall, widths: list[int]) -> str:
     line = f"  {call.index:>{widths[0]}}  {call.kind:<{widths[1]}}  {short_frame(call.origin):<{widths[2]}}"
     line = f"{line}  {name:<{min(widths[3], _WIDEST_NAME)}}  {_arguments(call)}".rstrip()
     line += "  (flight recorder only)" if call.is_unwritten else ""
-    return line + (f"  raised {call.error}" if call.error else "")
+    return line + (f"  raised {one_line(call.error)}" if call.error else "")
 
 
 def _arguments(call: KernelCall) -> str:

@@ -14,6 +14,7 @@ from kernelscope.private_files import make_folder, write_bytes, write_text
 from kernelscope.store.safety.origin import is_signed, refuse_untrusted
 from kernelscope.store.safety.regular_files import is_regular, read_regular
 from kernelscope.store.stored_run import StoredRun
+from kernelscope.text.markdown import in_line
 from kernelscope.text.visible import one_line
 
 from . import files
@@ -43,7 +44,7 @@ def write_issue(
         try:
             scripts = [call_script(run, call, imports)]
         except RunError as error:
-            notes = [f"There is no script of call {call}: {error}"]
+            notes = [f"There is no script of call {call}: {in_line(error)}"]
     if runs and not trust:
         if reduced is not None and result is not None:
             refuse_untrusted(reduced, _why_not_own(reduced, result), f"  python {reduced / 'reduced.py'}")

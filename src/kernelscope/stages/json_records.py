@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from kernelscope.events import Frame
+from kernelscope.text.visible import unbroken
 
 from .records import KINDS, FxOrigin, Record, TimedConfig
 
@@ -34,7 +35,11 @@ def frames_to_plain(frames: tuple[Frame, ...]) -> list[Any]:
 
 
 def frames_of(given: Any) -> tuple[Frame, ...]:
-    return tuple(Frame(str(file), int(line), str(function)) for file, line, function in given)
+    return tuple(Frame(_name(file), int(line), _name(function)) for file, line, function in given)
+
+
+def _name(given: Any) -> str:
+    return unbroken(str(given))
 
 
 def nodes_to_plain(nodes: tuple[FxOrigin, ...]) -> list[Any]:
@@ -43,7 +48,7 @@ def nodes_to_plain(nodes: tuple[FxOrigin, ...]) -> list[Any]:
 
 def nodes_of(given: Any) -> tuple[FxOrigin, ...]:
     return tuple(
-        FxOrigin(str(name), str(target), tuple(map(str, pre)), frames_of(frames))
+        FxOrigin(_name(name), _name(target), tuple(map(_name, pre)), frames_of(frames))
         for name, target, pre, frames in given
     )
 

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from kernelscope.errors import RunError
 from kernelscope.private_files import make_folder, open_private
@@ -30,6 +31,7 @@ _MEMBER = re.compile(
 )
 _MOST_FILES = 1_000_000
 _CHUNK = 1 << 20
+_WRITING: Literal["w"] = "w"  # of a member: always bytes
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
@@ -118,6 +120,8 @@ def _add(archive: zipfile.ZipFile, path: Path, name: str) -> int:
     """Its bytes; RunError for anything but a regular file of the run's own."""
     with open_regular(path) as source:
         about = os.fstat(source.fileno())
+        # Not a file with holes that would take hours to read.
+        refuse_without_space(Path(str(archive.filename)).parent, about.st_size, f"packing {path}")
         if about.st_nlink > 1:
             raise RunError(
                 f"{path} is also a file elsewhere (it has {about.st_nlink} names), which may not belong to "
@@ -126,7 +130,7 @@ def _add(archive: zipfile.ZipFile, path: Path, name: str) -> int:
         member = zipfile.ZipInfo(name)  # without times and modes
         member.compress_type = zipfile.ZIP_DEFLATED
         member.external_attr = 0o600 << 16
-        with archive.open(member, "w", force_zip64=about.st_size > 1 << 30) as out:
+        with archive.open(member, _WRITING, force_zip64=about.st_size > 1 << 30) as out:
             shutil.copyfileobj(source, out, _CHUNK)
         return about.st_size
 

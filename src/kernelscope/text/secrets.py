@@ -64,7 +64,7 @@ _AUTHORIZATION = re.compile(r"(?i)\b(bearer|basic|token)(\s+)(?=[\w.~+/=-]*\d)[\
 # name=value, "name": "value", --name value; a value in quotes may have spaces.
 _NAMED = re.compile(
     r"(?P<name>[A-Za-z_][\w.-]{1,60})(?P<is>[\"']?\s*(?:=|:)\s*|[\"']?\s*=>\s*)"
-    r"(?P<value>\"[^\"\n]*\"|'[^'\n]*'|[^\s,;&'\"(){}\[\]<>]+)"
+    r"(?!//)(?P<value>\"[^\"\n]*\"|'[^'\n]*'|[^\s,;&'\"(){}\[\]<>]+)"
 )
 _NAMES = re.compile(
     r"(?i)key|token|secret|passw|passphrase|pwd|auth|credential|cookie|jwt|sas|dsn|webhook|sig"

@@ -34,6 +34,11 @@ def one_line(text: str) -> str:
     return re.sub("[\n\r\t]", lambda found: _BREAKS[found[0]], visible(text))
 
 
+def unbroken(text: str) -> str:
+    """A recorded name without line breaks, which no name has; the rest of it as it was recorded."""
+    return text.replace("\n", r"\n").replace("\r", r"\r") if "\n" in text or "\r" in text else text
+
+
 def visible_form(value: Any) -> Any:
     """What JSON can hold, with every text in it made visible."""
     if isinstance(value, str):

@@ -127,7 +127,7 @@ def _group_lines(group: _Group, widths: list[int], width: int) -> Iterator[str]:
             for call in block:
                 yield _line(_row(call), widths, width)
                 if call.error:
-                    yield _fit(f"    raised {call.error}", width)
+                    yield _fit(f"    raised {one_line(call.error)}", width)
             if times > 1:
                 rest = group.calls[position + length : position + length * times]
                 between = _range(rest[0].index, rest[-1].index)

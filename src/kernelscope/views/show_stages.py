@@ -14,6 +14,7 @@ from kernelscope.stages.export import export, folder_name, fusion_text
 from kernelscope.store.run_db.row_reader import DAMAGES
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.text.amounts import counted
+from kernelscope.text.visible import one_line
 
 from . import plain, stages
 
@@ -128,6 +129,6 @@ def show_settings(run: StoredRun, *, as_json: bool) -> None:
         plain.dump({"settings": found})
         return
     for module, values in found.items():
-        print(module)
+        print(one_line(module))
         for name, value in values.items():
-            print(f"  {name} = {value}")
+            print(one_line(f"  {name} = {value}"))

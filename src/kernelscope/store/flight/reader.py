@@ -8,11 +8,13 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from kernelscope.errors import RunError
 from kernelscope.events import Kernel, Site
 from kernelscope.store.run_db import codec
 from kernelscope.store.safety.regular_files import open_regular, read_regular
+from kernelscope.text.visible import unbroken
 
 from .recorder import (
     CELL,
@@ -171,9 +173,14 @@ def _site_table(data: bytes, at: int) -> Iterator[tuple[int, Site]]:
             return
         try:
             kernel, row, arguments = json.loads(text)
+            kernel, row, *arguments = (_unbroken(each) for each in (kernel, row, *arguments))
             site = codec.site_of(row, Kernel(*kernel), map(codec.arg_of, arguments))
             # A kernel's source is in run.db alone, where it is signed.
             yield int(row[0]), replace(site, kernel=replace(site.kernel, source=""))
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError):
             return
         at += RECORD.size + length
+
+
+def _unbroken(cells: list[Any]) -> list[Any]:
+    return [unbroken(cell) if isinstance(cell, str) else cell for cell in cells]

@@ -12,7 +12,6 @@ from kernelscope.events import (
     Arg,
     Call,
     Finding,
-    Frame,
     Graph,
     GraphCall,
     Kernel,
@@ -23,6 +22,8 @@ from kernelscope.events import (
     TensorSpec,
 )
 from kernelscope.fingerprint.stats import NO_NUMBERS, Stats, StatsRow
+from kernelscope.stages.json_records import frames_of
+from kernelscope.text.visible import unbroken
 
 Row = tuple[Any, ...]
 _BITS = 1 << 64
@@ -191,15 +192,17 @@ def arg_of(row: Row) -> Arg:
     if dtype is not None:
         spec = TensorSpec(dtype, numbers(shape), numbers(stride), device, kind, unread)
     held = None if value is None else from_json(value)
+    wrapper_name = " ".join(wrapper_name.splitlines())  # an expression of the wrapper
     return Arg(name, role, spec, wrapper_name, held, bool(varies), bool(returned))
 
 
 def site_of(row: Row, kernel: Kernel, args: Iterable[Arg]) -> Site:
     id, _, file, line, grid, config, origin, device, collective, *_ = row
-    frames = tuple(Frame(str(f), int(n), str(function)) for f, n, function in json.loads(origin))
+    frames = frames_of(json.loads(origin))
     settings = from_json(config)
     if not isinstance(settings, dict):
         raise ValueError(f"the config of site {id} is {settings!r:.40}")
+    settings = {unbroken(k): unbroken(v) if isinstance(v, str) else v for k, v in settings.items()}
     return Site(
         id, kernel, tuple(args), file, line, None if grid is None else numbers(grid), settings,
         frames, device, collective,

@@ -21,9 +21,10 @@ from kernelscope.events import Site
 from kernelscope.fingerprint.stats import Stats
 from kernelscope.private_files import open_private
 from kernelscope.store.file_systems import can_share
-from kernelscope.store.run_db.schema import APPLICATION_ID, COLUMNS, OBJECTS, SCHEMA_VERSION
+from kernelscope.store.run_db.schema import APPLICATION_ID, COLUMNS, LINES, OBJECTS, SCHEMA_VERSION
 from kernelscope.store.safety.origin import why_not_made_here
 from kernelscope.store.safety.regular_files import open_regular, refuse_other_kinds, refuse_without_space
+from kernelscope.text.visible import unbroken
 
 from . import codec
 
@@ -221,12 +222,13 @@ class DatabaseReader:
         if name not in OBJECTS[self.version]:
             return []  # this run is older than the table
         rows = self.rows(f"SELECT {name}.* FROM {name} {rest}", given)
-        columns = COLUMNS[self.version][name]
+        columns, has_breaks = COLUMNS[self.version][name], False
         for row in rows:
             for value, types in zip(row, columns, strict=True):
                 if type(value) not in types:
                     raise ValueError(f"a row of {name} holds {value!r:.40} where it cannot be")
-        return rows
+                has_breaks |= type(value) is str and ("\n" in value or "\r" in value)
+        return [_unbroken(row, LINES[name]) for row in rows] if has_breaks else rows
 
     def query(self, sql: str) -> tuple[list[str], Iterator[codec.Row]]:
         """A SELECT of the user's: column names, and rows as they come."""
@@ -301,6 +303,11 @@ class StoredFingerprints:
                 }
             self._known.setdefault(slot, (None, None))
         return self._known[slot]
+
+
+def _unbroken(row: codec.Row, lines: frozenset[int]) -> codec.Row:
+    """A name with a line break would pass for several lines."""
+    return tuple(unbroken(v) if at in lines and isinstance(v, str) else v for at, v in enumerate(row))
 
 
 def _refuse_super_journal(path: Path, file: BinaryIO) -> None:

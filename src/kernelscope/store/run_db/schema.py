@@ -171,6 +171,26 @@ def _columns(sql: str) -> tuple[tuple[type, ...], ...]:
     )
 
 
+_MANY_LINES = frozenset((
+    ("arguments", "wrapper_name"), ("errors", "message"), ("findings", "message"), ("graphs", "source"),
+    ("incidents", "detail"), ("incidents", "source"), ("info", "value"), ("kernels", "source"),
+    ("stages", "text"),
+))  # fmt: skip
+
+
+def _lines(table: str, sql: str) -> frozenset[int]:
+    """The columns whose texts are one line: names, kinds, files."""
+    inside = sql[sql.index("(") + 1 : sql.rindex(")")].split("PRIMARY KEY (")[0]
+    words = [part.split() for part in inside.split(",") if part.strip()]
+    columns = [(name, kind) for name, kind, *_ in words if kind in _TYPES]
+    return frozenset(
+        at for at, (name, kind) in enumerate(columns) if kind == "TEXT" and (table, name) not in _MANY_LINES
+    )
+
+
+LINES = {
+    name: _lines(name, sql) for name, sql in TABLES.items()
+}  # older tables have fewer columns at the end
 COLUMNS = {
     version: {name: _columns(sql) for name, sql in objects.items() if name in TABLES}
     for version, objects in OBJECTS.items()

@@ -11,6 +11,7 @@ from kernelscope.stages.json_records import frames_of, frames_to_plain, nodes_of
 from kernelscope.stages.records import Compilation, Incident, Provenance, Record, Refusal, Stage, TimedConfig
 from kernelscope.store.run_db.codec import Row
 from kernelscope.text.frames import foreign
+from kernelscope.text.visible import unbroken
 
 _TABLES: dict[type, str] = {
     Compilation: "compilations",
@@ -71,5 +72,5 @@ def _value(name: str, cell: Any) -> Any:
     if name == "nodes":
         return nodes_of(json.loads(cell))
     if name == "buffers":
-        return tuple(str(b) for b in json.loads(cell))
+        return tuple(unbroken(str(b)) for b in json.loads(cell))
     return bool(cell) if name == "chosen" else cell

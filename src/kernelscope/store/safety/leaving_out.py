@@ -92,9 +92,7 @@ def _shorten_paths(db: sqlite3.Connection) -> None:
         if not isinstance(text, str) or "/" not in text:
             return text
         text = known.sub("…/", text) if known else text
-        return _PATHS.sub(
-            lambda found: f"…/{os.path.basename(found[0])}" if _is_rooted(found[0]) else found[0], text
-        )
+        return _PATHS.sub(_without_folder, text)
 
     db.create_function("shortened", 1, shortened, deterministic=True)
     for table, sql in TABLES.items():
@@ -105,24 +103,29 @@ def _shorten_paths(db: sqlite3.Connection) -> None:
             db.execute(f"UPDATE {table} SET {', '.join(f'{c} = shortened({c})' for c in columns)}")
 
 
-_ROOTS = (
-    "/home/",
-    "/root/",
-    "/Users/",
-    "/tmp/",
-    "/var/",
-    "/mnt/",
-    "/data/",
-    "/scratch/",
-    "/work/",
-    "/opt/",
-    "/srv/",
+_ROOTS = frozenset(
+    [
+        "data",
+        "home",
+        "media",
+        "mnt",
+        "opt",
+        "root",
+        "scratch",
+        "srv",
+        "tmp",
+        "usr",
+        "Users",
+        "var",
+        "workspace",
+    ]
 )
 
 
-def _is_rooted(path: str) -> bool:
-    """Whether it begins as paths do, and not as a quotient or an address."""
-    return path.startswith(_ROOTS)
+def _without_folder(found: re.Match[str]) -> str:
+    """If it begins as paths do, and not as a quotient or an address."""
+    path = found[0]
+    return f"…/{os.path.basename(path)}" if path.split("/")[1] in _ROOTS else path
 
 
 def _folders(db: sqlite3.Connection) -> Iterator[str]:

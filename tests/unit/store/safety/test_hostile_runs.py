@@ -1,0 +1,225 @@
+"""A stranger's run, opened by every command: nothing is executed, no other file opened, no code sent."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import stat
+import sys
+import time
+import unicodedata
+import zipfile
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+from tests.support.hostile_corpus import ATTACKS, SECRET_TEXT, Scene
+
+from kernelscope.cli import main
+
+COMMANDS = (
+    ["show"], ["show", "--json"], ["show", "--call", "0", "--source"], ["show", "--call", "0", "--json"],
+    ["show", "--call", "0", "--value", "in_ptr0"], ["show", "--sort", "time"], ["show", "--crash"],
+    ["show", "--crash", "--json"], ["show", "--kernel", "*", "--source"], ["ls", "."], ["ls", "--json", "."],
+    ["stages"], ["stages", "--json"], ["stages", "--kernel", "*"], ["stages", "--fusion"],
+    ["stages", "--settings"],
+    ["stages", "--sections"], ["stages", "--export", "out-stages"], ["query", "SELECT * FROM call"],
+    ["query", "--json", "SELECT * FROM sites"], ["pack", "-o", "out.zip"],
+    ["pack", "--share", "-o", "out-share.zip"],
+    ["pack", "--without", "paths,host,source,environment,command", "-o", "out-little.zip"],
+    ["report", "-o", "out.html"], ["export", "--json", "-o", "out.json"], ["export", "--perfetto", "-o", "-"],
+    ["export", "--dot", "-o", "out.dot"], ["repro", "--call", "0", "-o", "out-repro"],
+    ["repro", "--call", "0", "--run", "-o", "out-run"], ["repro", "--graph", "0", "--run", "-o", "out-graph"],
+    ["issue", "-o", "out-issue"], ["issue", "--call", "0", "-o", "out-issue-call"],
+    ["issue", "--call", "0", "--no-run", "-o", "out-issue-text"], ["diff"], ["diff", "--save"],
+)  # fmt: skip
+NAMED_TWICE = ("diff",)
+HERE = ("ls",)  # looks into a folder
+PATIENCE = 60  # seconds for one command
+
+EVENTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "open")
+Events = list[tuple[str, tuple[object, ...]]]
+_events: Events | None = None
+
+
+def _hook(event: str, given: tuple[object, ...]) -> None:
+    if _events is not None and event in (
+        "subprocess.Popen",
+        "os.system",
+        "os.exec",
+        "os.posix_spawn",
+        "open",
+    ):
+        _events.append((event, given))
+
+
+sys.addaudithook(_hook)
+
+
+@pytest.fixture
+def watched() -> Iterator[Events]:
+    global _events
+    _events = []
+    yield _events
+    _events = None
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    made = Scene(tmp_path / "home")
+    monkeypatch.chdir(made.home)
+    return made
+
+
+def words_for(command: list[str], run: Path) -> list[str]:
+    if command[0] in HERE:
+        return command
+    name, *options = command
+    runs = [str(run), str(run.with_name("other.kscope"))] if name in NAMED_TWICE else [str(run)]
+    return [name, *options[:-1], *runs, options[-1]] if name == "query" else [name, *options, *runs]
+
+
+def refuse_to_hang(number: int, frame: object) -> None:
+    raise AssertionError("a command hangs")
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_every_command_on_every_attack(
+    attack: str,
+    scene: Scene,
+    capsys: pytest.CaptureFixture[str],
+    watched: list[tuple[str, tuple[object, ...]]],
+) -> None:
+    ATTACKS[attack](scene)
+    _copy(scene)
+    signal.signal(signal.SIGALRM, refuse_to_hang)
+    started = time.monotonic()
+    for command in COMMANDS:
+        if attack != "every text is hostile" and _is_much(command):
+            continue
+        watched.clear()
+        signal.alarm(PATIENCE)
+        try:
+            status = main(words_for(command, scene.run))
+        finally:
+            signal.alarm(0)
+        out, err = capsys.readouterr()
+        assert status in (0, 1, 2), (command, status)
+        assert status != 2 or err.startswith("kernelscope: "), (command, out, err)
+        _check_text(command, out + err)
+        assert "Traceback" not in out + err, command
+        assert SECRET_TEXT not in out + err, command
+        assert not [e for e in watched if e[0] != "open"], (command, watched)
+        opened = [str(given[0]) for event, given in watched if event == "open"]
+        assert not [path for path in opened if str(scene.secret.parent) in path], (command, opened)
+        assert scene.is_untouched(), command
+    _check_files(scene)
+    assert time.monotonic() - started < 2 * PATIENCE
+
+
+def _copy(scene: Scene) -> None:
+    """Another run of the same kind, to compare with."""
+    other = scene.run.with_name("other.kscope")
+    shutil.copytree(scene.run, other, symlinks=True, ignore=lambda folder, names: [
+        name for name in names if not stat.S_ISREG((Path(folder) / name).lstat().st_mode)
+        or (Path(folder) / name).stat().st_size > 1 << 30 or name.endswith("-journal")
+    ])  # fmt: skip
+    with suppress(sqlite3.Error), closing(sqlite3.connect(other / "run.db", isolation_level=None)) as db:
+        db.execute("UPDATE info SET value = '\"other\"' WHERE key = 'uuid'")
+        db.execute("UPDATE fingerprints SET bits = bits + 1, other = other || '?' WHERE slot > 1")
+
+
+def _is_much(command: list[str]) -> bool:
+    """Writers of much text: their own tests have them."""
+    return command[0] in ("report", "export") or "--without" in command
+
+
+def _check_text(command: object, text: str) -> None:
+    text = text.replace("\r\n", "\n")
+    hidden = {c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp")} - {"\n", "\t"}
+    assert not hidden, (command, hidden)
+    assert not re.search(r"^kernelscope: forged line", text, re.MULTILINE), (command, text[:2000])
+
+
+def _check_files(scene: Scene) -> None:
+    """Nothing is written but what was asked for; it holds no secret, and only its user can read it."""
+    known = {"evil.kscope", "other.kscope", "elsewhere", "out-stages", "out.zip", "out-share.zip",
+             "out-little.zip", "out.html", "out.json", "out.dot", "out-repro", "out-issue", "out-issue-call",
+             "out-issue-text"}  # fmt: skip
+    assert {path.name for path in scene.home.iterdir()} <= known
+    assert sorted(path.name for path in scene.secret.parent.iterdir()) == sorted(
+        name for name in ("secret.py", "x.safetensors", "run.db") if (scene.secret.parent / name).exists()
+    )
+    for path in scene.home.glob("out*"):
+        for file in [path, *path.rglob("*")]:
+            assert not file.stat().st_mode & 0o077, file
+            if file.suffix == ".zip":
+                with zipfile.ZipFile(file) as archive:
+                    assert not any(
+                        SECRET_TEXT.encode() in archive.read(name) for name in archive.namelist()
+                    ), file
+            elif file.is_file():
+                data = file.read_bytes()
+                assert SECRET_TEXT.encode() not in data, file
+                if file.suffix == ".md":
+                    _check_markdown(data.decode("utf-8"))
+
+
+def _check_markdown(text: str) -> None:
+    """What is outside of code is ours."""
+    _check_text("issue.md", text)
+    outside = re.sub(r"^(`{3,})[^\n]*\n.*?^\1$", "", text, flags=re.MULTILINE | re.DOTALL)
+    outside = re.sub(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", "", outside)
+    for word in ("owned", "evil", "javascript", "@everyone", "<script"):
+        assert word not in outside, outside
+
+
+def test_trust_is_needed_to_execute(scene: Scene, capfd: pytest.CaptureFixture[str]) -> None:
+    ATTACKS["command and code that are executed"](scene)
+    other = scene.run.with_name("other.kscope")
+    os.rename(scene.run, other)
+    ATTACKS["command and code that are executed"](scene)
+    with scene.database() as db:
+        db.execute("UPDATE fingerprints SET bits = bits + 1 WHERE slot > 4")
+        db.execute("UPDATE info SET value = '\"other\"' WHERE key = 'uuid'")
+    words = ["diff", str(other), str(scene.run), "--save"]
+    assert main(words) == 2
+    said = capfd.readouterr().err
+    assert f"touch {scene.canary}" in said
+    assert "--trust" in said
+    assert "LD_PRELOAD" not in said  # it would not be set
+    assert not scene.canary.exists()
+    main([*words, "--trust"])
+    assert scene.canary.exists()
+
+
+def test_completion_does_not_expand_names(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    import subprocess
+
+    runs = scene.home / "kscope-runs"
+    (runs / "$(touch canary).kscope").mkdir(parents=True)
+    (runs / "train-1.kscope").mkdir()
+    assert main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    asked = 'COMP_WORDS=(kernelscope show ""); COMP_CWORD=2; _kernelscope; printf "%s\\n" "${COMPREPLY[@]}"'
+    done = subprocess.run(["bash", "-c", f"{script}\n{asked}"], capture_output=True, text=True, check=True)
+    assert "train-1.kscope" in done.stdout
+    assert "--call" in done.stdout
+    assert not list(scene.home.rglob("canary"))
+
+
+def test_nothing_of_a_key_is_in_a_run(scene: Scene) -> None:
+    scene.sample()
+    key = (Path(os.environ["XDG_STATE_HOME"]) / "kernelscope" / "key").read_bytes()
+    for file in scene.run.iterdir():
+        data = file.read_bytes()
+        assert key not in data
+        assert key.hex().encode() not in data
+    with scene.database() as db:
+        [(origin,)] = db.execute("SELECT value FROM info WHERE key = 'origin'").fetchall()
+    assert set(json.loads(origin)) == {"user", "signature"}
