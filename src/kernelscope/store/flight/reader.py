@@ -182,5 +182,5 @@ def _site_table(data: bytes, at: int) -> Iterator[tuple[int, Site]]:
         at += RECORD.size + length
 
 
-def _unbroken(cells: list[Any]) -> list[Any]:
-    return [unbroken(cell) if isinstance(cell, str) else cell for cell in cells]
+def _unbroken(cells: list[Any]) -> tuple[Any, ...]:
+    return tuple(unbroken(cell) if isinstance(cell, str) else cell for cell in cells)
