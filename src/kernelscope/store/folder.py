@@ -56,7 +56,7 @@ def create(path: Path) -> Path:
     """A new, empty folder; an existing one is never written to."""
     try:
         make_folder(path)
-    except FileExistsError:
+    except (FileExistsError, NotADirectoryError):
         if not path.parent.is_dir():
             raise RunError(f"{path} cannot be created: {path.parent} is not a folder") from None
         raise RunError(f"{path} exists already; choose another name, or remove it first") from None
