@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -16,6 +16,8 @@ from .stats import ROW_LENGTH
 from .torch_bits import missing_memory, quiet, salt
 
 ROWS_AT_MOST = 2 * CHUNK_ROWS
+_TOGETHER = 32  # tensors that are put off at most
+_BYTES_TOGETHER = 32 << 20  # their memory is not used again meanwhile
 
 
 class CannotCapture(Exception):
@@ -93,6 +95,8 @@ class CapturedFingerprints:
         self._salts = array("Q")
         self._numels = array("q")
         self._dtypes: list[torch.dtype] = []
+        self._pending: list[torch.Tensor] = []  # of the newest rows: not enqueued yet
+        self.waits = False  # whether tensors may be put off, so that one kernel reads several
 
     @property
     def count(self) -> int:
@@ -121,9 +125,27 @@ class CapturedFingerprints:
         self._dtypes += [t.dtype for t in tensors]
         if self.fingerprinter.takes_stats:
             self._numels.extend([numel(t) for t in tensors])
-        with during_captures():  # a kernel that is met for the first time is loaded
-            self.fingerprinter.enqueue(self.rows, first, tensors)
+        self._pending += tensors
+        nbytes = sum(tensor.nbytes for tensor in self._pending)
+        if not self.waits or len(self._pending) >= _TOGETHER or nbytes > _BYTES_TOGETHER:
+            self.flush()
         return list(range(first, len(self._salts)))
+
+    def flush(self) -> None:
+        """Enqueue what has been put off."""
+        pending, self._pending = self._pending, []
+        if pending:
+            with during_captures():  # a kernel that is met for the first time is loaded
+                self.fingerprinter.enqueue(self.rows, len(self._salts) - len(pending), pending)
+
+    def make_way(self, written: Iterable[torch.Tensor]) -> None:
+        """These are going to be written to: what lies in the same memory is read before."""
+        if self._pending:
+            with torch._C.DisableTorchFunction():
+                there = [_span(tensor) for tensor in self._pending]
+                spans = [_span(tensor) for tensor in written]
+            if any(start < stop and begin < end for start, end in there for begin, stop in spans):
+                self.flush()
 
     def replayed(self) -> Slot:
         """Enqueue a copy of what this replay is going to leave; the slot of its first row."""
@@ -142,3 +164,10 @@ class CapturedFingerprints:
             for row, dtype in enumerate(self._dtypes):
                 self.fingerprinter.note_replayed(slot + row, dtype)
         return slot
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    """The addresses of all of its memory."""
+    memory = tensor.untyped_storage()
+    start = memory.data_ptr()
+    return start, start + memory.nbytes()

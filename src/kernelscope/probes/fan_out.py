@@ -34,16 +34,18 @@ from .storages import Storages
 
 
 class _ThreadState(threading.local):
-    muted = 0  # the recorder's own work, autotuning, compilation
-    graph_call = -1
-    execution: Any = None  # the graph call, where its fingerprints are planned
-    plan: GraphPlan | None = None  # that made it
-    wrapper: Any = None  # of the graph that is executing
-    in_graph = 0
-    backward = False
-    optimizer = 0
-    launch: Launch | None = None
-    opaque = 0  # launches of the user's own code that are over: each may have written to anything
+    def __init__(self) -> None:
+        """In each thread: all are there, so that `__dict__` has them too."""
+        self.muted = 0  # the recorder's own work, autotuning, compilation
+        self.graph_call = -1
+        self.execution: Any = None  # the graph call, where its fingerprints are planned
+        self.plan: GraphPlan | None = None  # that made it
+        self.wrapper: Any = None  # of the graph that is executing
+        self.in_graph = 0
+        self.backward = False
+        self.optimizer = 0
+        self.launch: Launch | None = None
+        self.opaque = 0  # launches of the user's own code that are over: each may have written to anything
 
 
 class FanOut:
@@ -61,6 +63,7 @@ class FanOut:
         self._profilers = itertools.count(1)
         self.profiled_from = 0  # graph calls before this one began without it
         self.planner: Planner | None = None  # the only recording, if its hashes can be planned
+        self.wanted = object()  # another one whenever what the recordings want may have changed
         self.note: Callable[[CompactCall], Any] = ignore
         self.steady_sites: dict[int, SteadySite] = {}  # by the number that a note has for it
         self._steady_ids = itertools.count()
@@ -78,7 +81,7 @@ class FanOut:
         """Returns the first graph call that it observes as a whole."""
         with self._lock:
             # Before it is added: a launch that finds it among the listeners must not make a compact note.
-            self.accepts_compact = False
+            self.accepts_compact, self.wanted = False, object()
             self.listeners = (*self.listeners, listener)
             self.refresh()
             return self._graph_calls_begun
@@ -153,6 +156,7 @@ class FanOut:
         self.note = notes[0] if len(notes) == 1 else _all_of(notes)
         if len(listeners) == 1 and self.capture is None and not self.profiler:
             self.planner = listeners[0].planner
+        self.wanted = object()  # last: what was read before belongs to the one before
 
     def profiled(self, is_on: bool) -> None:
         """One of torch's profilers starts or has stopped; it counts from each graph's next call on."""
@@ -192,7 +196,10 @@ class FanOut:
 
     def graph_call_ended(self, graph_call: int) -> None:
         for listener in self.listeners:
-            listener.graph_call_ended(graph_call)
+            try:
+                listener.graph_call_ended(graph_call)
+            except Exception:
+                listener.finding(own_fault("recording the end of a graph call"))
 
     def replayed(self, capture: Capture) -> None:
         """A CUDA graph was replayed: each launch of its capture has been enqueued once more."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from kernelscope.events import Arg, Phase, Site, SteadySite, TensorSpec
+from kernelscope.events import Arg, CapturedGraph, Phase, Site, SteadySite, TensorSpec
 
 from .describe import plain
 from .storages import Storage
@@ -119,11 +119,13 @@ class Capture:
         self.templates: list[Template] = []
         self.kept: dict[Any, Any] = {}  # by listener: a Kept
         self.left: list[Any] = []  # memory of listeners that have closed
+        self.graphs: dict[Any, CapturedGraph] = {}  # by listener: what it records of each replay
         self.written: list[Storage] | None = None  # memory that a replay writes to, and that outlives it
         self.replays = 0
 
     def leave(self, listener: object) -> None:
         """A recording has closed: only the memory stays that the captured kernels write to."""
+        self.graphs.pop(listener, None)
         kept = self.kept.pop(listener, None)
         if kept is not None:
             self.left.append(kept.memory)

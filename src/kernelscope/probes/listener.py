@@ -17,6 +17,9 @@ class Kept(Protocol):
     def begin(self) -> None:
         """First thing in the capture."""
 
+    def end(self) -> None:
+        """What was captured so far is complete; called at least as the last thing in the capture."""
+
     @property
     def memory(self) -> Any:
         """What the captured kernels write to, also after the recording has closed."""

@@ -34,7 +34,10 @@ class TorchFlags:
 
     def changed(self) -> str | None:
         """All of them as JSON, if one differs from the last time."""
-        now = [_read(getter) for getter in self._getters.values()]
+        try:
+            now = [getter() for getter in self._getters.values()]
+        except RuntimeError:
+            now = [_read(getter) for getter in self._getters.values()]
         if now == self._last:
             return None
         self._last = now

@@ -43,6 +43,7 @@ class CapturedCall:
 
     def finish(self, launch: Launch) -> None:
         if self.pre is not None and launch.error is None:
+            self._kept.follow(launch)
             try:
                 self.post = self._kept.values.after(launch, self.pre)
             except CannotCapture as why:
@@ -57,7 +58,8 @@ class CapturedValues:
     ) -> None:
         self.fingerprints = fingerprints
         self.values = LaunchValues(fingerprints, verify)
-        self.begin = fingerprints.begin
+        self._fills = verify == "poison"
+        self.begin, self.end = fingerprints.begin, fingerprints.flush
         self.cannot = cannot
 
     @property
@@ -70,11 +72,26 @@ class CapturedValues:
 
     def before(self, launch: Launch) -> CapturedCall:
         call = CapturedCall(self)
+        self.follow(launch)
         try:
             call.pre, call.poison = self.values.before(launch), self.values.poison(launch)
         except CannotCapture as why:
             self.cannot(str(why))
+        self.make_way(launch)
         return call
+
+    def follow(self, launch: Launch) -> None:
+        """Whether what this launch finds and leaves may be read later: if every write until then is seen."""
+        point, wrapper = launch.point, BUS.here.wrapper
+        is_seen = launch.graph_call >= 0 and point.is_wrappers and not (point.is_opaque or point.is_pending)
+        on_one_stream = getattr(wrapper, "is_on_one_stream", False)
+        self.fingerprints.waits = is_seen and on_one_stream and not self._fills
+        if not self.fingerprints.waits:
+            self.fingerprints.flush()
+
+    def make_way(self, launch: Launch) -> None:
+        """Before a launch: read what it is going to overwrite."""
+        self.fingerprints.make_way(launch.flat[i] for i, _ in launch.point.outputs)
 
 
 def prepare_capture(

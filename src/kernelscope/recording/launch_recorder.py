@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 import time
-import weakref
 from pathlib import Path
 
 from kernelscope.config import Config
-from kernelscope.events import Call, CapturedGraph, Finding, Replay
+from kernelscope.events import Call, Finding, Replay
 from kernelscope.fingerprint.fingerprinter import Fingerprinter
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.describe import plain
@@ -72,7 +71,6 @@ class LaunchRecorder(Listener):
         self._is_paused = config.steps is not None and config.steps[0] > 0
         self._opened_at = 0  # graph calls before this one began before the recording
         self._parents: dict[int, int] = {}  # by graph call: key of the call that executed it
-        self._captured: weakref.WeakKeyDictionary[Capture, CapturedGraph] = weakref.WeakKeyDictionary()
         self._steps = 0
         self._state = TorchState(self.sink)
         self._kernels = KernelChoice(config)
@@ -97,8 +95,13 @@ class LaunchRecorder(Listener):
         if launch.captured is not None:
             if self.late is not None:
                 return LateCapture(self.late, lambda why: self.finding(not_in_graph(why)))
-            kept = launch.captured.kept.get(self)
-            return kept.before(launch) if kept is not None and self._wants(site.kernel) else None
+            kept: CapturedValues | None = launch.captured.kept.get(self)
+            if kept is None:
+                return None
+            if self._wants(site.kernel):
+                return kept.before(launch)
+            kept.make_way(launch)
+            return None
         if self.late is not None:
             self.late.poll()
         if self._is_paused or not self._wants(site.kernel):
@@ -196,9 +199,9 @@ class LaunchRecorder(Listener):
             self.late.poll()
         if self.misses_replays:
             self.finding(Finding("values-in-cuda-graph", self.misses_replays))
-        graph = self._captured.get(capture)
+        graph = capture.graphs.get(self)
         if graph is None:
-            graph = self._captured[capture] = captured_graph(capture, self, self._wants)
+            graph = capture.graphs[self] = captured_graph(capture, self, self._wants)
         if not graph.launches:
             return
         kept = capture.kept.get(self)

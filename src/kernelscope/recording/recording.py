@@ -164,7 +164,13 @@ class Recording(LaunchRecorder):
         parent = self._parent(BUS.here.launch, -1)
         if parent >= 0:
             self._parents[graph_call.index] = parent
-        execution = replace(graph_call, graph=own, step=self._steps, parent=parent)
+        index, thread, stream, phase = (
+            graph_call.index,
+            graph_call.thread,
+            graph_call.stream,
+            graph_call.phase,
+        )
+        execution = GraphCall(index, own, thread, stream, phase, self._steps, parent)
         self.sink.graph_call(execution, is_paused=self._is_paused)
         if self.values is not None:
             self._state.note_flags()
@@ -172,6 +178,9 @@ class Recording(LaunchRecorder):
             self._show_inputs(execution, inputs)
 
     def graph_call_ended(self, graph_call: int) -> None:
+        kept = BUS.capture.kept.get(self) if BUS.capture is not None else None
+        if kept is not None:
+            kept.end()  # what comes next may be code that is not observed
         self.sink.graph_call_ended(graph_call)
 
     def _show_inputs(self, execution: GraphCall, inputs: Sequence[Any]) -> None:

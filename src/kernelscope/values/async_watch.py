@@ -123,6 +123,9 @@ class AsyncWatch:
     def begin(self) -> None:
         """First thing in a capture. Nothing to clear: rows stay zero until there is a hit."""
 
+    def end(self) -> None:
+        """Nothing is put off."""
+
     @property
     def memory(self) -> Any:
         return list(self._devices.values())

@@ -77,6 +77,8 @@ def captured(recording: Recording, program: Callable[[], Any]) -> Capture:
     capturing = Capturing(recording)
     BUS.attach(capturing)
     program()
+    for kept in capturing.capture.kept.values():
+        kept.end()
     BUS.detach(capturing)
     return capturing.capture
 
@@ -235,6 +237,38 @@ def test_the_time_of_a_replay_does_not_grow_with_its_launches(
         short, long = seconds(few), seconds(many)
         assert long < 3 * short, (short, long)
     assert len(run) > 100_000
+
+
+def test_what_is_captured_is_read_together_unless_it_is_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch that works in place comes after what it overwrites has been read."""
+    torch._dynamo.reset()
+    x = torch.randn(8, 8)
+
+    @torch.compile
+    def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        y.add_(x @ x)
+        return (y @ y).cumsum(0)
+
+    y = torch.zeros(8, 8)
+    f(x, y)
+    with kernelscope.record(values="hash") as run:
+        [recording] = BUS.listeners
+        assert isinstance(recording, Recording)
+        taken: list[int] = []
+        enqueue = recording.fingerprinter.enqueue  # type: ignore[union-attr]
+
+        def counted(log: Any, first: int, tensors: Any) -> None:
+            if isinstance(log, captured_fingerprints.CapturedRows):
+                taken.append(len(tensors))
+            enqueue(log, first, tensors)
+
+        monkeypatch.setattr(recording.fingerprinter, "enqueue", counted)
+        capture = captured(recording, lambda: f(x, y))
+        count = len(capture.templates)
+        replay(recording, capture)
+    assert [told(c) for c in run.calls[count:]] == [told(c) for c in run.calls[:count]]
+    assert len(taken) < count, taken
+    assert len(taken) > 1, "y was read before it was overwritten"
 
 
 def test_only_kernels_that_are_wanted(program: Callable[[], torch.Tensor], tmp_path: Path) -> None:

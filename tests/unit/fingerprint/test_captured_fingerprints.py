@@ -64,7 +64,7 @@ def test_a_graph_keeps_its_rows_and_not_the_recording(log: DeviceLog) -> None:
         capture = probe._captures[graph]
         template = SimpleNamespace(calls={recording: "its rows"})
         capture.templates.append(template)  # type: ignore[arg-type]
-        capture.kept[recording] = SimpleNamespace(memory=rows, nbytes=rows.nbytes)
+        capture.kept[recording] = SimpleNamespace(memory=rows, nbytes=rows.nbytes, end=lambda: None)
         weakref.finalize(graph, cuda_graphs._free, capture.kept, capture.left)
         probe._around_end(lambda graph: None)(graph)
         probe._drop_graphs_of(recording)

@@ -174,6 +174,7 @@ class CppWrapped:
         self.optimizes = optimizes
         self.is_cuda = is_cuda
         self.aot_name = ""
+        self.settled: object = None
         self.namespace: dict[str, Any] = {}
 
     @contextmanager

@@ -67,20 +67,31 @@ class CudaGraphs(PatchSet):
 
     def _around_end(self, original: Any) -> Any:
         def capture_end(graph: Any) -> Any:
+            capture = self._captures.get(graph)
+            for listener, kept in list(capture.kept.items()) if capture is not None else ():
+                try:
+                    with BUS.mute():
+                        kept.end()
+                except Exception:
+                    listener.finding(own_fault("completing a CUDA graph, some of whose hashes are missing"))
             BUS.capturing(None)
             return original(graph)
 
         return capture_end
 
     def _around_replay(self, original: Any) -> Any:
+        here = BUS.here
+
         def replay(graph: Any) -> Any:
             result = original(graph)
-            if not BUS.here.muted:
+            if not here.muted:
+                here.muted += 1
                 try:
-                    with BUS.mute():
-                        self._emit(graph)
+                    self._emit(graph)
                 except Exception:
                     BUS.finding(own_fault("recording the replay of a CUDA graph"))
+                finally:
+                    here.muted -= 1
             return result
 
         return replay
@@ -111,8 +122,14 @@ class CudaGraphs(PatchSet):
     def _drop_graphs_of(self, listener: Listener) -> None:
         """Drop torch.compile's graphs that a closing recording captured: they would go on fingerprinting."""
         marked = {graph for graph, capture in self._captures.items() if listener in capture.kept}
-        if not marked:
-            return
+        try:
+            if marked:
+                self._drop(marked, listener)
+        finally:
+            for capture in self._captures.values():
+                capture.leave(listener)
+
+    def _drop(self, marked: set[Any], listener: Listener) -> None:
         of_torch = tree_graphs()
         drop_tree_graphs(lambda graph: graph in marked)
         stay = [
@@ -130,8 +147,6 @@ class CudaGraphs(PatchSet):
                     f"keep {size / 1e6:.1f} MB of GPU memory; capture again to stop that",
                 )
             )
-        for graph in marked:
-            self._captures[graph].leave(listener)
 
 
 def capturing_device() -> torch.device:
@@ -141,6 +156,7 @@ def capturing_device() -> torch.device:
 
 # The handle of the current stream of a GPU, by its index. Called at each launch, so without a wrapper.
 current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+current_device: Any = getattr(torch._C, "_cuda_getDevice", None)
 
 
 def _free(kept: dict[Listener, Any], left: list[Any]) -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import weakref
+from operator import itemgetter
 from types import CodeType
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from kernelscope.events import Direction, Finding, Frame, Graph
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.cpp_wrappers.instrumented_graphs import CppWrapped, CppWrappers
+from kernelscope.probes.cuda_graphs.captured_graphs import current_device, current_stream
 from kernelscope.probes.origins import LineMap, caller_frames, compiled_user_code
 from kernelscope.probes.own_work import own_fault, unseen
 from kernelscope.probes.patching import Patch, PatchSet
@@ -28,6 +30,8 @@ _POST_COMPILE = "torch._inductor.output_code:CompiledFxGraph.post_compile"
 _CPP_WRAPPER = "CppWrapperCodeCache.load_pybinding"
 _OPTIMIZERS = os.path.join(os.path.dirname(torch.__file__), "optim", "")
 _Wrapper = HookedWrapper | CppWrapped
+_OF_GRAPH_CALL = ("graph_call", "execution", "plan", "in_graph", "backward", "launch", "wrapper")
+_of_graph_call = itemgetter(*_OF_GRAPH_CALL)  # of a thread's state: what another graph call must not change
 _Known = tuple[Any, Graph | None, _Wrapper | ShapedWrapper | None]  # a weak reference to it, and what it runs
 
 
@@ -80,26 +84,25 @@ class CompiledGraphs(PatchSet):
         here = BUS.here
 
         def call(compiled: Any, inputs: Any) -> Any:
-            before = (
-                here.graph_call, here.execution, here.plan, here.in_graph, here.backward, here.launch,
-                here.wrapper,
-            )  # fmt: skip
-            if here.muted:
+            mine = here.__dict__  # looked up once: an attribute of a thread's own takes its time
+            before = _of_graph_call(mine)
+            if mine["muted"]:
                 here.graph_call, here.wrapper = -1, None
                 try:
                     return original(compiled, inputs)
                 finally:
-                    here.graph_call, here.wrapper = before[0], before[-1]
+                    mine.update(zip(_OF_GRAPH_CALL, before, strict=True))
             graph, wrapper = self._enter(compiled, inputs)
-            here.in_graph += 1
-            here.backward = graph is not None and graph.direction == "backward"
             optimizes = wrapper is not None and wrapper.optimizes and not here.optimizer
             here.optimizer += optimizes
-            here.graph_call, here.execution, here.plan, here.wrapper = -1, None, None, wrapper
+            mine.update(
+                graph_call=-1, execution=None, plan=None, wrapper=wrapper, in_graph=mine["in_graph"] + 1,
+                backward=graph is not None and graph.direction == "backward",
+            )  # fmt: skip
             broken_off = False
             try:
                 if graph is not None and wrapper is not None:
-                    stream = torch.cuda.current_stream().cuda_stream if wrapper.is_cuda else 0
+                    stream = current_stream(current_device()) if wrapper.is_cuda else 0
                     here.graph_call = BUS.graph_call(graph, BUS.phase(), stream, inputs)
                     here.launch = None  # its caller is recorded with the graph call
                 if isinstance(wrapper, CppWrapped):
@@ -116,13 +119,10 @@ class CompiledGraphs(PatchSet):
                     BUS.note_failed(here.graph_call, wrapper.line_in(error), error)
                 raise
             finally:
-                ended = here.graph_call
-                if here.plan is not None:
-                    here.plan.ended(here.execution, broken_off=broken_off)
-                (
-                    here.graph_call, here.execution, here.plan, here.in_graph, here.backward, here.launch,
-                    here.wrapper,
-                ) = before  # fmt: skip
+                ended, plan = mine["graph_call"], mine["plan"]
+                if plan is not None:
+                    plan.ended(mine["execution"], broken_off=broken_off)
+                mine.update(zip(_OF_GRAPH_CALL, before, strict=True))
                 here.optimizer -= optimizes
                 if ended >= 0:
                     BUS.graph_call_ended(ended)
@@ -153,13 +153,16 @@ class CompiledGraphs(PatchSet):
             wrapper = unseen(shaped.of, inputs) if isinstance(shaped, ShapedWrapper) else shaped
             if wrapper is not None:
                 BUS.executing += 1
-                _follow(wrapper)
-                unseen(wrapper.look_at, inputs)
+                if wrapper.settled is not BUS.wanted:
+                    _follow(wrapper)
+                    unseen(wrapper.look_at, inputs)
             return graph, wrapper
 
     def _leave(self, wrapper: _Wrapper, graph_call: int) -> None:
         with self._lock:
             BUS.executing -= 1
+            if wrapper.settled is BUS.wanted:
+                return
             owner = wrapper.owner if isinstance(wrapper, HookedWrapper) else None
             if owner is not None and self._hooked.get(id(wrapper.namespace)) is owner:  # not an earlier one
                 _follow(wrapper, graph_call)  # now, in the first execution, which is slow anyway

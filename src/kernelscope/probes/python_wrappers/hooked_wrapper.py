@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
 import traceback
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from types import CodeType, FunctionType
 from typing import Any, TypeAlias
 
@@ -23,6 +25,8 @@ from .multi_kernels import unhook_kernel
 from .wrapper_calls import is_birth, is_launch, lookup
 from .wrapper_launches import WrapperLaunches
 
+# A block that does more than choose a device.
+_SWITCHES = re.compile(r"^\s+(async )?with (?!torch\.\w+\.(_DeviceGuard|device)\()", re.MULTILINE)
 _Aliases: TypeAlias = tuple[tuple[int, int], ...]
 
 
@@ -55,9 +59,15 @@ class HookedWrapper:
         self._as_planned: Codes = {}
         self._planner: Planner | None = None  # that made the plan, or could not make one
         self._aliases: _Aliases | None = None  # which inputs shared memory when it was planned
+        self.settled: object = None  # what was wanted when it got its code, if that stays as it is until then
         self.sub_kernels: list[Any] = []
         self.owner: Any = self  # that stands for the module
         self.apart: dict[tuple[str, int], FunctionType] = {}  # instead of the module's own functions
+
+    @cached_property
+    def is_on_one_stream(self) -> bool:
+        """Whether it enqueues everything on the stream that it was called on."""
+        return not _SWITCHES.search(self._text.source)
 
     def hook(self) -> None:
         self._originals = [(function, function.__code__) for function in functions_in(self.namespace)]
@@ -82,6 +92,7 @@ class HookedWrapper:
 
     def follow(self, ended: int = -1) -> None:
         """Use the code that the recordings need now; `ended` is the graph call that has just ended."""
+        wanted, self.settled = BUS.wanted, None
         planner, is_known = BUS.planner, self._launches.is_static and self._launches.is_complete
         if planner is not self._planner:
             self._plan, self._planner = None, None
@@ -90,11 +101,16 @@ class HookedWrapper:
             if ends not in self._notes:
                 self._notes[ends] = self._with_notes(ends)
             self._use(self._notes[ends])
+            self.settled = wanted
             return
         if is_known and planner is not None and self._planner is None and ended >= 0:
             self._planner = planner
             self._plan = self._planned(planner, ended)
         self._use(self._as_planned if self._plan is not None else self._in_full)
+        if planner is self._planner is not None and not (
+            self._plan and self._depends_on_aliasing(self._plan)
+        ):
+            self.settled = wanted
 
     def look_at(self, inputs: Any) -> None:
         """A plan holds for as long as the inputs share memory in the way they did when it was made."""
