@@ -9,6 +9,7 @@ from kernelscope.events import CompactCall, Finding, GraphCall, SteadySite, Tens
 from kernelscope.stages.records import Record
 
 from .launch import Capture, Launch
+from .python_wrappers.planned_source import When
 
 
 class Kept(Protocol):
@@ -39,6 +40,7 @@ class GraphReadings:
         # Views of what had been read before, which one pass can read too: the number of that, by their own.
         self.views: dict[int, int] = {}
         self.swapped: dict[int, int] = {}  # those of them that are read so, the other way round
+        self.beside: dict[int, list[int]] = {}  # by site: arguments that are handed over with what it left
 
 
 class GraphPlan(Protocol):
@@ -58,8 +60,8 @@ class Planner(Protocol):
     """A recording whose fingerprints can be planned."""
 
     @property
-    def plans_lazily(self) -> bool:
-        """Whether what a launch leaves may be read later, as long as it is still there."""
+    def plans(self) -> When:
+        """When it reads what a launch leaves; lazily: later, as long as it is still there."""
 
     def readings(self, graph_call: int, launches: int) -> GraphReadings | None:
         """What that graph call, which has just ended, fingerprinted; None if the next may differ."""

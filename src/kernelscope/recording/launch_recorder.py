@@ -44,6 +44,7 @@ class LaunchRecorder(Listener):
 
     def __init__(self, config: Config, path: Path | None = None, *, keeps_calls: bool = True) -> None:
         self.config = config
+        self.keeps_values = keeps_calls or path is not None
         self.observers: list[Observer] = []
         self.late: Late | None = None
         self.misses_replays = ""  # what observers of values miss when a CUDA graph is replayed
@@ -132,6 +133,8 @@ class LaunchRecorder(Listener):
             call.fingerprinter = self.fingerprinter
             call.pre = self.values.before(launch, began_unseen=0 <= launch.graph_call < self._opened_at)
             call.poison = self.values.poison(launch)
+        if self.late is not None:
+            self.late.before(call, launch)
         for observer in self.observers:
             observer.before(call, launch)
         if BUS.profiler and self.ranges is not None and self._is_profiled:

@@ -10,6 +10,7 @@ import torch
 from kernelscope.events import Call, GraphCall
 from kernelscope.probes.launch import Launch
 from kernelscope.probes.listener import GraphPlan, GraphReadings, Kept
+from kernelscope.probes.python_wrappers.planned_source import When
 
 
 class Observer(Protocol):
@@ -28,6 +29,9 @@ class InputObserver(Protocol):
 class Late(Kept, Protocol):
     """Looks at what launches leave in place of a fingerprinter, and never waits for a device."""
 
+    plans: When
+
+    def before(self, call: Call, launch: Launch) -> None: ...
     def prepare(self, device: torch.device) -> None: ...
     def after(self, call: Call, launch: Launch) -> None: ...
     def captured(self, launch: Launch) -> None: ...

@@ -11,6 +11,7 @@ from kernelscope.fingerprint.plans import CannotPlan, Plan, in_one_pass, plan
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.listener import GraphPlan, GraphReadings
 from kernelscope.probes.own_work import own_fault
+from kernelscope.probes.python_wrappers.planned_source import When
 
 from .observers import Late
 
@@ -55,8 +56,9 @@ class RecordingPlanner:
         self._takers = takers
 
     @property
-    def plans_lazily(self) -> bool:
-        return self._takers()[0] is not None
+    def plans(self) -> When:
+        late, _ = self._takers()
+        return "before the next" if late is None else late.plans
 
     def readings(self, graph_call: int, launches: int) -> GraphReadings | None:
         late, fingerprinter = self._takers()

@@ -38,6 +38,8 @@ class MemorySink:
         self.run = MemoryRun(info)
         self._keeps_calls = keeps_calls  # without them it is for its observers only, and keeps nothing
         self._keys = itertools.count()
+        self._looked_at = _LookedAt()
+        self._noted = -1  # the newest note, where none are kept
         self._timed: dict[int, Call] = {}  # until their times are known
         self.open()
 
@@ -59,7 +61,16 @@ class MemorySink:
 
     @property
     def note(self) -> Callable[[CompactCall], Any]:
-        return self.run.entries.append if self._keeps_calls else _drop
+        return self.run.entries.append if self._keeps_calls else self._count
+
+    def _count(self, entry: CompactCall) -> None:
+        """Of a recording that keeps no calls."""
+        self._noted = next(self._keys)
+
+    @property
+    def last_position(self) -> int:
+        """Of the newest call; where none are kept, keys are positions."""
+        return len(self.run) - 1 if self._keeps_calls else self._noted
 
     @property
     def note_with_end(self) -> Callable[[CompactCall], Any]:
@@ -90,6 +101,8 @@ class MemorySink:
 
     def leave(self, call: Call, stream: int | None) -> None:
         """A call is over; `stream` is where it was enqueued, if it was."""
+        if not self._keeps_calls and call.graph_call >= 0:
+            self._looked_at.keep(call)
 
     def replayed(self, replay: Replay) -> None:
         if self._keeps_calls:
@@ -132,6 +145,8 @@ class MemorySink:
 
     def last_calls(self, graph_call: int, launches: int) -> list[Call] | None:
         """The calls of a graph call that has just ended; None if the run does not hold all of them."""
+        if not self._keeps_calls:
+            return self._looked_at.take(graph_call, launches)
         calls: list[Call] = []
         for entry in itertools.islice(reversed(self.run.entries), 2 * launches + 1000):
             if isinstance(entry, Call) and entry.graph_call == graph_call:
@@ -179,7 +194,7 @@ class DiskSink:
         self.forget = self.writer.forget
         self.planned = self.writer.planned
         self.replayed = self.writer.replayed
-        self._looked_at: dict[int, list[Call]] = {}  # by graph call, of the newest ones
+        self._looked_at = _LookedAt()
         self._compiling = UnderWay()
 
     @property
@@ -193,6 +208,11 @@ class DiskSink:
     @property
     def note_with_end(self) -> Callable[[CompactCall], Any]:
         return self.writer.note
+
+    @property
+    def last_position(self) -> int:
+        """Of the newest call."""
+        return self.writer.flight.next_call - 1
 
     def next_key(self) -> int:
         return next(self.writer.flight)
@@ -208,21 +228,11 @@ class DiskSink:
             self.writer.launched(call.index, stream)
         self.writer.leave(call)
         if call.graph_call >= 0:
-            self._keep(call)
-
-    def _keep(self, call: Call) -> None:
-        """For a moment, so that the next call of its graph can be planned."""
-        calls = self._looked_at.get(call.graph_call)
-        if calls is None:
-            for old in list(self._looked_at)[:-_GRAPHS_LOOKED_AT]:
-                self._looked_at.pop(old, None)
-            calls = self._looked_at.setdefault(call.graph_call, [])
-        calls.append(call)
+            self._looked_at.keep(call)
 
     def last_calls(self, graph_call: int, launches: int) -> list[Call] | None:
         """The calls of a graph call that has just ended; None if not all of them were looked at."""
-        calls = self._looked_at.pop(graph_call, [])
-        return calls if len(calls) == launches else None
+        return self._looked_at.take(graph_call, launches)
 
     def graph_call_ended(self, graph_call: int) -> None:
         self.writer.plain_notes.ended(graph_call)
@@ -263,8 +273,23 @@ class DiskSink:
 Sink = MemorySink | DiskSink
 
 
-def _drop(entry: CompactCall) -> None:
-    """Of a recording that keeps no calls."""
+class _LookedAt:
+    """The calls of the newest graph calls, kept for a moment, so that the next ones can be planned."""
+
+    def __init__(self) -> None:
+        self._calls: dict[int, list[Call]] = {}  # by graph call
+
+    def keep(self, call: Call) -> None:
+        calls = self._calls.get(call.graph_call)
+        if calls is None:
+            for old in list(self._calls)[:-_GRAPHS_LOOKED_AT]:
+                self._calls.pop(old, None)
+            calls = self._calls.setdefault(call.graph_call, [])
+        calls.append(call)
+
+    def take(self, graph_call: int, launches: int) -> list[Call] | None:
+        calls = self._calls.pop(graph_call, [])
+        return calls if len(calls) == launches else None
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import Launch
 from kernelscope.probes.listener import GraphReadings
 from kernelscope.probes.own_work import own_fault
+from kernelscope.probes.python_wrappers.planned_source import When
 from kernelscope.recording.launch_values import Slots, readable_returns
 from kernelscope.recording.planning import readings_of
 
@@ -56,8 +57,15 @@ def can_watch_async(conditions: Sequence[Condition]) -> bool:
     return all(condition.measure in _BITS for condition in conditions)
 
 
+def bits_of(conditions: Sequence[Condition]) -> int:
+    """What they look for, as the scans have it."""
+    return reduce(or_, (_BITS[condition.measure] for condition in conditions))
+
+
 class AsyncWatch:
     """Takes the place of a recording's fingerprinter; `on_hit` gets each hit once."""
+
+    plans: When = "lazily"
 
     def __init__(
         self, conditions: Sequence[Condition], wanted: KernelFilter, on_hit: Callable[[Hit], None], run: Run
@@ -65,7 +73,7 @@ class AsyncWatch:
         self.watches = Watches(conditions, wanted)
         self._on_hit = on_hit
         self._run = run
-        self._mask = reduce(or_, (_BITS[condition.measure] for condition in conditions))
+        self._mask = bits_of(conditions)
         self._devices: dict[torch.device, scan.DeviceScan] = {}
         self._looked: deque[tuple[torch.device, _Looked]] = deque(maxlen=_BLOCKS_KEPT)
         self._captured: list[tuple[torch.device, _Looked]] = []
@@ -74,6 +82,9 @@ class AsyncWatch:
         cuda_ahead.start("watch")
 
     # -- launches --------------------------------------------------------------------------------------
+
+    def before(self, call: Call, launch: Launch) -> None:
+        """What it finds was left by another."""
 
     def after(self, call: Call, launch: Launch) -> None:
         """Look at what it left."""

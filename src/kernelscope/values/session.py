@@ -22,10 +22,11 @@ from kernelscope.probes.cpp_wrappers.instrumented_graphs import PRINTED
 from kernelscope.recording import Recording
 from kernelscope.store import folder
 
-from .async_watch import AsyncWatch, can_watch_async
+from .async_watch import AsyncWatch, bits_of, can_watch_async
 from .conditions import parse_watch
 from .files import FileSaver, ValueFiles
 from .hits import Hit, as_finding, enter_debugger, stop_in_python
+from .host_watch import HostWatch
 from .kernel_filter import KernelFilter, globs_of
 from .levels import IntermediateValueDebuggingLevel, level_of
 from .printing import NamePrinter, Printer
@@ -78,7 +79,16 @@ class ValueSession:
             self._watcher = Watcher(
                 watches, predicate=predicate, wanted=self.wanted, files=self.files, on_hit=self._hit
             )
-            recording.observers.append(self._watcher)
+            plain = predicate is None and watches and not settings.prints
+            if plain and can_watch_async(watches) and not has_gpu():
+                recording.late = HostWatch(
+                    self._watcher,
+                    bits_of(watches),
+                    recording.sink,
+                    lambda: None if recording.keeps_values else recording.fingerprinter,
+                )
+            else:
+                recording.observers.append(self._watcher)
         self._show(settings)
 
     def turn_to(self, settings: ValueSettings) -> None:
@@ -229,7 +239,7 @@ def watch(
         watches=tuple(texts),
         exact=exact or on_hit == "pdb" or not has_gpu(),
     )
-    recording = _recording("stats", ops, path)
+    recording = _recording("stats", ops, path, keeps_calls=has_gpu())
     act = {"stop": stop_in_python, "pdb": enter_debugger, "note": lambda hit: None}[on_hit]
     predicate = predicates[0] if predicates else None
     with _open(
@@ -285,13 +295,14 @@ def _open(recording: Recording, make: Callable[[], ValueSession]) -> Iterator[Va
         recording.close()
 
 
-def _recording(values: str, ops: str, path: str | Path | None) -> Recording:
+def _recording(values: str, ops: str, path: str | Path | None, *, keeps_calls: bool = True) -> Recording:
     config = Config(
         values=values,  # type: ignore[arg-type]  # checked by Config
         ops=ops,  # type: ignore[arg-type]
         strict=strict_from_environment(),
     )
-    return Recording(config, None if path is None else folder.create(folder.named(path)))
+    place = None if path is None else folder.create(folder.named(path))
+    return Recording(config, place, keeps_calls=keeps_calls)
 
 
 def _take_statistics(recording: Recording) -> None:

@@ -22,6 +22,7 @@ from .kernel_filter import KernelFilter
 
 Predicate = Callable[[torch.Tensor], Any]
 Tensors = dict[int, torch.Tensor]  # by argument
+_INFINITE_AT_MOST = 10_000  # memories whose infinities are followed
 
 
 class Watcher:
@@ -54,6 +55,14 @@ class Watcher:
             return
         post = _stats(call, call.post)
         pre = _stats(call, call.pre)
+        self.judge(call, launch, copies, pre, post)
+        self._call_predicate(call, launch, copies)
+        self._follow_infinities(call, launch, pre, post)
+
+    def judge(
+        self, call: Call, launch: Launch, copies: Tensors, pre: dict[int, Stats], post: dict[int, Stats]
+    ) -> None:
+        """Report what holds after this launch; `copies` are of what it has overwritten."""
         for condition in self.watches.at(call.site):
             for i in self._outputs(call, launch, condition):
                 if found := _found(condition, i, call, pre, post):
@@ -63,8 +72,12 @@ class Watcher:
                         dirty = [n for n, stats in sorted(pre.items()) if condition.holds(stats)]
                     self._hit(call, launch, inputs, condition.text, i, found, dirty, pre)
                     break
-        self._call_predicate(call, launch, copies)
-        self._follow_infinities(call, launch, pre, post)
+
+    def note_infinity(self, storage: int, call: Call) -> None:
+        """This memory holds an infinity that the call made."""
+        if len(self._infinite) > _INFINITE_AT_MOST:
+            self._infinite.clear()
+        self._infinite[storage] = call.index, call.site.kernel.name
 
     # -- what it looks at ------------------------------------------------------------------------------
 
@@ -168,12 +181,10 @@ class Watcher:
         """So that a NaN out of inf - inf can be reported with the call that produced the infinity."""
         if any(stats.pos_inf for stats in pre.values()):
             return
-        if len(self._infinite) > 10_000:
-            self._infinite.clear()
         for place, i in enumerate(_tensor_places(call, launch)):
             stats = post.get(i)
             if stats is not None and stats.pos_inf and place < len(launch.storages):
-                self._infinite[launch.storages[place].id] = call.index, call.site.kernel.name
+                self.note_infinity(launch.storages[place].id, call)
 
 
 def _found(condition: Condition, i: int, call: Call, pre: dict[int, Stats], post: dict[int, Stats]) -> str:

@@ -195,7 +195,7 @@ def reused(source: str, *, lazily: bool) -> list[tuple[int, ...]]:
         second: launch(after="buf2", writes="buf2", first=1),
         third: launch(after="buf1", writes="buf1", first=2),
     }
-    return plan_source(source, "w.py", launches, lazily=lazily).flushes
+    return plan_source(source, "w.py", launches, when="lazily" if lazily else "before the next").flushes
 
 
 def test_what_can_wait_is_read_together() -> None:

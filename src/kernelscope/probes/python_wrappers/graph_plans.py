@@ -10,7 +10,7 @@ from kernelscope.probes.bus import BUS
 from kernelscope.probes.listener import GraphPlan, GraphReadings, Planner
 
 from .hooked_source import Codes, Hook
-from .planned_source import BEGIN, FLUSH, PlannedLaunch, PlannedSource, Read, Unplannable, plan_source
+from .planned_source import BEGIN, FLUSH, PlannedLaunch, PlannedSource, Read, Unplannable, When, plan_source
 from .wrapper_launches import SeenLaunch
 
 
@@ -31,7 +31,7 @@ def prepare(
     if readings is None:
         return None
     try:
-        planned = _source(source, path, dict(_launches(launches, readings)), planner.plans_lazily)
+        planned = _source(source, path, dict(_launches(launches, readings)), planner.plans)
     except Unplannable:
         return None
     plan = planner.plan(readings, planned.flushes)
@@ -88,22 +88,23 @@ def _launches(
                 found,
                 left,
                 frozenset(read(i, -1).variable for i in written),
+                tuple(read(i, -1) for i in readings.beside.get(site.id, ())),
             ),
         )
 
 
-_SOURCES: dict[tuple[str, bool], tuple[str, dict[str, PlannedLaunch], PlannedSource]] = {}
+_SOURCES: dict[tuple[str, When], tuple[str, dict[str, PlannedLaunch], PlannedSource]] = {}
 _SOURCES_AT_MOST = 128
 
 
-def _source(source: str, path: str, launches: dict[str, PlannedLaunch], lazily: bool) -> PlannedSource:
-    known = _SOURCES.get((path, lazily))
+def _source(source: str, path: str, launches: dict[str, PlannedLaunch], when: When) -> PlannedSource:
+    known = _SOURCES.get((path, when))
     if known is not None and known[0] == source and known[1] == launches:
         return known[2]
-    planned = plan_source(source, path, launches, lazily=lazily)
+    planned = plan_source(source, path, launches, when=when)
     while len(_SOURCES) >= _SOURCES_AT_MOST:
         del _SOURCES[next(iter(_SOURCES))]
-    _SOURCES[path, lazily] = source, launches, planned
+    _SOURCES[path, when] = source, launches, planned
     return planned
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from kernelscope.generated_code.calls import PREFIX, hook_name
 from kernelscope.generated_code.wrapper import program_functions
@@ -22,6 +23,10 @@ _POOL = "alloc_from_pool("
 BEGIN, FLUSH = f"{PREFIX}begin", f"{PREFIX}flush_"  # constants of the code; a flush has its number
 EXECUTION = f"{PREFIX}execution"  # a local variable
 _BRANCHES = ast.If | ast.For | ast.While | ast.Try | ast.Match | ast.FunctionDef
+
+
+# When what a launch leaves is read: right after it, before the next launch, or with what others leave.
+When = Literal["at once", "before the next", "lazily"]
 
 
 class Unplannable(Exception):
@@ -49,6 +54,7 @@ class PlannedLaunch:
     before: tuple[Read, ...]
     after: tuple[Read, ...]
     writes: frozenset[str]  # variables
+    beside: tuple[Read, ...] = ()  # handed over with what it leaves, where that is read at once
 
 
 @dataclass(slots=True)
@@ -61,12 +67,13 @@ class PlannedSource:
 
 
 def plan_source(
-    source: str, filename: str, launches: Mapping[str, PlannedLaunch], *, lazily: bool = False
+    source: str, filename: str, launches: Mapping[str, PlannedLaunch], *, when: When = "before the next"
 ) -> PlannedSource:
-    """The wrapper with these launches (by hook) noted and fingerprinted; `lazily`, several together."""
+    """The wrapper with these launches (by hook) noted, and what they find and leave fingerprinted."""
     tree = ast.parse(source, filename)
-    lazily = lazily and _POOL not in source  # pieces of a pool have other names for one memory
-    writer = _Writer(launches, {f.name for f in program_functions(tree)}, lazily)
+    if when == "lazily" and _POOL in source:  # pieces of a pool have other names for one memory
+        when = "before the next"
+    writer = _Writer(launches, {f.name for f in program_functions(tree)}, when)
     for function in program_functions(tree):
         writer.write(function)
     if writer.left:
@@ -99,9 +106,9 @@ def _chooses_a_device(context: ast.expr) -> bool:
 
 class _Writer:
     def __init__(
-        self, launches: Mapping[str, PlannedLaunch], functions: set[str], lazily: bool = False
+        self, launches: Mapping[str, PlannedLaunch], functions: set[str], when: When = "before the next"
     ) -> None:
-        self._lazily = lazily
+        self._when = when
         self._roots: dict[str, str] = {}  # variables that are views, or other names, of others
         self.planned = PlannedSource()
         self.left = set(launches)
@@ -142,6 +149,8 @@ class _Writer:
                 yield from self._flush(statement, launch)
             yield statement
             self._pending += launch.after
+            if self._when == "at once":
+                yield from self._flush(statement, beside=launch.beside)
             self.planned.writes_inputs |= bool(launch.writes & self._given)
             return
         if self._is_in_the_way(statement):
@@ -151,7 +160,7 @@ class _Writer:
 
     def _can_wait(self, launch: PlannedLaunch) -> bool:
         """Whether what is pending will still be there after this launch."""
-        if not self._lazily or launch.before or len(self._pending) + len(launch.after) > _TOGETHER:
+        if self._when != "lazily" or launch.before or len(self._pending) + len(launch.after) > _TOGETHER:
             return False
         written = {self._root(name) for name in launch.writes}
         return not any(self._root(read.variable) in written for read in self._pending)
@@ -199,11 +208,13 @@ class _Writer:
                 return True
         return False
 
-    def _flush(self, place: ast.stmt, launch: PlannedLaunch | None = None) -> Iterator[ast.stmt]:
+    def _flush(
+        self, place: ast.stmt, launch: PlannedLaunch | None = None, beside: tuple[Read, ...] = ()
+    ) -> Iterator[ast.stmt]:
         """Take what is pending, and make the note of the launch that comes next."""
         lines = []
         if self._pending:
-            tensors = ", ".join(read.expression for read in self._pending)
+            tensors = ", ".join(read.expression for read in (*self._pending, *beside))
             flush = f"{FLUSH}{len(self.planned.flushes)}"
             lines.append(f"{flush!r}.launch({EXECUTION}, {tensors})")
             self.planned.flushes.append(tuple(read.number for read in self._pending))
