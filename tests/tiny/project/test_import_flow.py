@@ -50,6 +50,7 @@ PRIVATE_TORCH = {
     "determinism/api.py": "an empty compile cache",
     "fingerprint/captured.py": "the current stream",
     "fingerprint/cpu/bits.py": "addresses of tensors",
+    "fingerprint/cpu/nan_scan.py": "whether a torch-function mode is on",
     "fingerprint/cuda/engine.py": "the current device and stream",
     "fingerprint/cuda/launcher.py": "whether a torch-function mode is on",
     "fingerprint/cuda/nan_scan.py": "the current device and stream",
