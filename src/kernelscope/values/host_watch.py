@@ -56,6 +56,9 @@ class HostWatch:
     def begin(self) -> None:
         """The same."""
 
+    def end(self) -> None:
+        """The same."""
+
     memory: Any = None
     nbytes = 0
 
