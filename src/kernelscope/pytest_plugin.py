@@ -30,12 +30,13 @@ def assert_deterministic(
 def assert_matches_eager(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     """Fail if the result of a kernel of the compiled `fn` differs from eager by more than rounding.
 
-    Also fails if that is inconclusive: nothing was compiled, or no kernel could be checked.
+    The arguments are given as for `check_correctness`: `(fn, x)`, or `(fn, (x,))`. Also fails if that is
+    inconclusive: nothing was compiled, or no kernel could be checked.
     """
     __tracebackhide__ = True
     from . import check_correctness
 
-    result = check_correctness(fn, args, kwargs)
+    result = check_correctness(fn, *args, kwargs=kwargs)
     if result:
         pytest.fail(f"differs from eager:\n{result}", pytrace=False)
     if result.problem:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kernelscope.events import Arg, Call, Frame, Graph, Role, Site
+from kernelscope.stages.computed_nodes import computed_nodes
 from kernelscope.text.frames import source_line
 
 from .debug_notes import CallNotes
@@ -13,7 +14,7 @@ from .debug_notes import CallNotes
 if TYPE_CHECKING:
     from kernelscope.fingerprint.stats import Stats
     from kernelscope.stages import StagedGraph
-    from kernelscope.stages.records import Provenance
+    from kernelscope.stages.records import FxOrigin, Provenance
 
 
 class RunOfCall(Protocol):
@@ -142,6 +143,16 @@ class CallFacts:
         """The FX nodes that it computes and their lines, of a run with stages."""
         graph = self.run.stages_of(self.graph)
         return None if graph is None else graph.provenance_at(self.site.line, self.kernel_name)
+
+    @property
+    def computed(self) -> tuple[FxOrigin, ...]:
+        """The nodes that it computes, without those whose values it only reads."""
+        graph, launch = self.run.stages_of(self.graph), self.provenance
+        if graph is None or launch is None:
+            return ()
+        roles = self.roles
+        read = {a.wrapper_name for i, a in enumerate(self.arguments) if roles[i] != "out"}
+        return computed_nodes(graph, launch, read)
 
     @property
     def stack(self) -> tuple[Frame, ...]:

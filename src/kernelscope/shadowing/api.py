@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from kernelscope.compiler_control.forced_settings import without_caches
+from kernelscope.determinism.call_forms import call_form
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.compilation.lowering import Lowerings
 from kernelscope.probes.compiler_steps.fx_stages import FxStages
@@ -75,18 +76,26 @@ def listening(session: Session) -> Iterator[None]:
 
 def check_correctness(
     fn: Callable[..., Any],
+    *given: Any,
+    backend: str = "inductor",
     args: Sequence[Any] = (),
     kwargs: dict[str, Any] | None = None,
-    *,
-    backend: str = "inductor",
+    **named: Any,
 ) -> ShadowResult:
     """Compile a function, run it on these arguments, and judge every kernel that it launches.
+
+    The arguments are given one by one, `check_correctness(fn, x, y, k=1)`, or as a tuple and a dictionary,
+    `check_correctness(fn, (x, y), {"k": 1})`. A function whose only argument is a tuple of as many tensors as
+    it has parameters needs the second form: `check_correctness(fn, ((x,),))`.
 
     Where its result can be differentiated, so is it: the backward kernels are judged too. Arguments are
     cloned and gradients go nowhere, so nothing that was passed in is changed.
     """
     from .run_once import try_once
 
+    words, options = args, {**(kwargs or {}), **named}
+    if given:
+        words, options = call_form(fn, given, options)
     with shadow() as result:
-        try_once(fn, args, kwargs or {}, backend, result.note)
+        try_once(fn, words, options, backend, result.note)
     return result

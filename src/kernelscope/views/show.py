@@ -127,11 +127,11 @@ def _finding_form(finding: Finding) -> dict[str, Any]:
 
 def _print_nodes(calls: list[KernelCall]) -> None:
     """The FX nodes that each launch of the kernels computes, of a run with stages."""
-    found = {(c.kernel_name, c.wrapper_line): c.provenance for c in calls}
-    for (name, _), launch in found.items():
-        if launch is not None and launch.nodes:
+    found = {(c.kernel_name, c.wrapper_line): c for c in calls}
+    for (name, _), call in found.items():
+        if call.computed:
             print(f"\n{name} computes")
-            for line in terminal.table([], terminal.node_rows(launch)):
+            for line in terminal.table([], terminal.node_rows(call.computed), indent=2):
                 print(f"  {line}")
 
 

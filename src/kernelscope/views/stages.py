@@ -115,7 +115,7 @@ def kernel_block(graph: StagedGraph, name: str) -> Iterator[str]:
     yield f"kernel {name}, graph {graph.name}"
     for launch in graph.provenance_of(name):
         yield f"  launch {launch.handle}" + (f" makes {', '.join(launch.buffers)}" if launch.buffers else "")
-        yield from (f"    {line}" for line in table([], node_rows(launch), indent=4))
+        yield from (f"    {line}" for line in table([], node_rows(launch.nodes), indent=4))
         yield from _user_lines(launch)
     for candidate in (c for c in graph.candidates if c.kernel == name):
         mark = "chosen" if candidate.chosen else ""

@@ -9,7 +9,7 @@ from typing import Any
 
 from kernelscope.events import Site
 from kernelscope.model.call import KernelCall
-from kernelscope.stages.records import Provenance
+from kernelscope.stages.records import FxOrigin
 from kernelscope.text.amounts import duration
 from kernelscope.text.frames import innermost
 from kernelscope.text.hashes import full_hash, short_hash
@@ -82,10 +82,9 @@ def call_block(call: KernelCall, saved: dict[tuple[int, str], str]) -> Iterator[
     if statistics:
         yield "  statistics"
         yield from (f"    {line}" for line in table(["", "before", "after"], statistics, indent=4))
-    provenance = call.provenance
-    if provenance is not None and provenance.nodes:
+    if call.computed:
         yield "  computes"
-        yield from (f"    {line}" for line in table([], node_rows(provenance), indent=4))
+        yield from (f"    {line}" for line in table([], node_rows(call.computed), indent=4))
     frames = call.stack[1:]
     if frames:
         yield "  called from"
@@ -118,9 +117,9 @@ def _dense_strides(shape: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(math.prod(max(size, 1) for size in shape[place + 1 :]) for place in range(len(shape)))
 
 
-def node_rows(provenance: Provenance) -> Iterator[tuple[str, ...]]:
+def node_rows(nodes: Sequence[FxOrigin]) -> Iterator[tuple[str, ...]]:
     """Each post-grad node: what it is, what it was before autograd, and the user's line."""
-    for node in provenance.nodes:
+    for node in nodes:
         before = f"← {', '.join(node.pre_grad)}" if node.pre_grad else ""
         line = str(node.frames[0]) if node.frames and not room() else innermost(node.frames)
         yield node.name, node.target, before, line if node.frames else ""

@@ -18,6 +18,7 @@ from torch._inductor.utils import fresh_cache
 
 import kernelscope
 from kernelscope import ShadowResult
+from kernelscope.pytest_plugin import assert_matches_eager
 
 SAMPLE = {"pieces_and_joins", "updates_in_place", "argmax_and_ties", "dynamic_shapes", "random_numbers"}
 SAMPLE |= {"writes_to_views_of_inputs", "operators_that_write_to_their_arguments", "loops"}
@@ -134,9 +135,15 @@ def test_no_generator_but_those_of_the_graph_is_touched(monkeypatch: pytest.Monk
     assert torch.equal(state, torch.get_rng_state())
 
 
-def test_check_correctness_wants_a_tuple() -> None:
+def test_check_correctness_takes_arguments_one_by_one_or_as_a_tuple() -> None:
+    x = torch.randn(3)
+    for given in ((x,), ((x,),)):
+        result = kernelscope.check_correctness(torch.sin, *given)
+        assert not result
+        assert not result.problem
+        assert_matches_eager(torch.sin, *given)
     with pytest.raises(TypeError, match="args is a tuple of arguments, not a Tensor"):
-        kernelscope.check_correctness(torch.sin, torch.randn(3))  # type: ignore[arg-type]
+        kernelscope.check_correctness(torch.sin, args=x)  # type: ignore[arg-type]
 
 
 def test_a_pass_that_copies_over_what_it_reads_is_named() -> None:

@@ -1,0 +1,40 @@
+"""The arguments of a function under test: given one by one, as a tuple, or as a tuple and a dictionary."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+
+def call_form(
+    fn: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What `fn` is called with, for `f(fn, x, y, k=1)`, `f(fn, (x, y), k=1)` and `f(fn, (x, y), {"k": 1})`.
+
+    One tuple is the arguments, unless only the tuple itself fits the function's parameters.
+    """
+    if len(given) == 2 and isinstance(given[0], tuple | list) and isinstance(given[1], dict):
+        if _fits(fn, given[0], {**given[1], **named}) or not _fits(fn, given, named):
+            return tuple(given[0]), {**given[1], **named}
+    elif (
+        len(given) == 1
+        and isinstance(given[0], tuple | list)
+        and (_fits(fn, given[0], named) or not _fits(fn, given, named))
+    ):
+        return tuple(given[0]), dict(named)
+    return tuple(given), dict(named)
+
+
+def _fits(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether the parameters of the function take these; True where they are not known."""
+    function = fn.forward if hasattr(fn, "forward") and callable(fn.forward) else fn
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
