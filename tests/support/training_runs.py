@@ -30,7 +30,7 @@ def _site(number: int, name: str, kind: str) -> Site:
     return Site(number, kernel, args, "/wrapper.py", 50 + number, None, {}, frames, "cpu")
 
 
-def write_training(folder: Path, *, odd_step: int = -1) -> Path:
+def write_training(folder: Path, *, odd_step: int = -1, findings: bool = True) -> Path:
     """Layers of four kernels in each of a few steps; in `odd_step` a kernel raised an exception."""
     folder.mkdir(parents=True)
     writer = Writer(folder, info(settings={"values": "hash", "stages": True, "time": True}))
@@ -59,6 +59,7 @@ def write_training(folder: Path, *, odd_step: int = -1) -> Path:
     writer.compiled.append(Provenance(1, LONG + "0", 2, ("buf1",), nodes))
     reason = "because of " + "a value that depends on the data, " * 10
     writer.compiled.append(Incident("graph-break", 0, "0/0", reason, frames[:1], "at length"))
-    writer.finding(Finding("undeclared-write", "a long message " * 10, 24, LONG + "0", "in_ptr0"))
+    if findings:
+        writer.finding(Finding("undeclared-write", "a long message " * 10, 24, LONG + "0", "in_ptr0"))
     writer.close()
     return folder

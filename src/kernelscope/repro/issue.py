@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from kernelscope.errors import RunError
 from kernelscope.model.call import KernelCall
 from kernelscope.private_files import make_folder, write_bytes, write_text
+from kernelscope.store import folder
 from kernelscope.store.safety.origin import is_signed, refuse_untrusted
 from kernelscope.store.safety.regular_files import is_regular, read_regular
 from kernelscope.store.stored_run import StoredRun
@@ -63,7 +65,20 @@ def write_issue(
     shown += [_run(files.write(script, target), {}, runs=runs) for script in scripts]
     text = report(run, _call(run, call), shown, notes)
     write_text(target / "issue.md", text, errors="backslashreplace")
-    return notes
+    return notes if shown or findings_of(run) else [*notes, *what_would_tell_more(run)]
+
+
+def what_would_tell_more(run: StoredRun) -> list[str]:
+    """The commands that find what a plain recording cannot show."""
+    invocation = folder.read_invocation(run.path)
+    words = list(invocation.command) if invocation is not None else []
+    if words[:1] == [sys.executable]:
+        words = words[1:]
+    program = shlex.join(words) or "your_script.py"
+    return [
+        f"the run shows no wrong kernel; kernelscope shadow {program} compares each kernel with eager",
+        f"for a script in the report: kernelscope reduce {program}, then kernelscope issue --reduced DIR",
+    ]
 
 
 def _call(run: StoredRun, index: int | None) -> KernelCall | None:

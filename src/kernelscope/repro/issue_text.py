@@ -9,6 +9,7 @@ from typing import Any
 from kernelscope.events import Finding
 from kernelscope.model.call import KernelCall
 from kernelscope.store.flight.crash import crash_in
+from kernelscope.store.flight.ending import ending_of
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.text.amounts import counted
 from kernelscope.text.markdown import fenced, in_line, row
@@ -69,6 +70,8 @@ def _verdict(run: StoredRun, call: KernelCall | None, shown: Sequence[Shown]) ->
     crash = crash_in(run.path)
     if crash is not None:
         lines.append(f"The program crashed:\n\n{fenced(crash.text())}")
+    elif (ending := ending_of(run.path)).kind in ("exception", "status", "stopped"):
+        lines.append(f"How the program ended:\n\n{fenced(ending.text)}")
     for each in shown:
         if each.reduced:
             before, after = each.reduced.get("nodes_before"), each.reduced.get("nodes")

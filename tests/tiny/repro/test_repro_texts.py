@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+from tests.support.training_runs import write_training
 
 import kernelscope
 from kernelscope.cli import main
@@ -18,6 +20,7 @@ from kernelscope.repro.embedded.tensors import arguments
 from kernelscope.repro.launch_code import launch_at, needed
 from kernelscope.repro.one_call import call_script, uniquely
 from kernelscope.repro.sizes import learn, value_of
+from kernelscope.store import folder
 
 Capture = pytest.CaptureFixture[str]
 
@@ -399,3 +402,16 @@ def test_settings_that_are_no_words_keep_their_type() -> None:
         "cpp.simdlen = 8",
     ]
     assert notes == ["Inductor's setting post is left out: <a pass>"]
+
+
+def test_an_issue_of_a_plain_run_says_which_command_tells_more(tmp_path: Path, capsys: Capture) -> None:
+    path = write_training(tmp_path / "train-1.kscope", findings=False)
+    words = (sys.executable, "train.py", "--epochs", "1")
+    folder.write_invocation(path, folder.Invocation(words, str(tmp_path), 1, 2, 1))
+    assert main(["issue", str(path), "-o", str(tmp_path / "bug")]) == 0
+    out = capsys.readouterr().out
+    assert "kernelscope shadow train.py --epochs 1 compares each kernel with eager" in out
+    assert "kernelscope reduce train.py --epochs 1, then kernelscope issue --reduced DIR" in out
+    report = (tmp_path / "bug" / "issue.md").read_text()
+    assert "the program ended with status 1" in report
+    assert "kernelscope shadow" not in report  # it is for whoever writes the report
