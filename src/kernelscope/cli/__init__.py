@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernelscope.errors import RunError
+from kernelscope.text.terminal_size import fitted
 from kernelscope.text.visible import visible_stream
 
 from .parsing import parsed, parser_for
@@ -91,9 +92,7 @@ def _finish(status: int) -> int:
 
 
 def _complain(text: str) -> None:
-    from .screen import fitted_error
-
-    print(fitted_error(f"kernelscope: {text}"), file=sys.stderr)
+    print(fitted(f"kernelscope: {text}", sys.stderr), file=sys.stderr)
 
 
 _SEALED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EDQUOT)  # the disk refuses

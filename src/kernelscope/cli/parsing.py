@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
 from kernelscope import __version__
 from kernelscope.text.suggestions import did_you_mean
+from kernelscope.text.terminal_size import fitted
 from kernelscope.text.widths import wrapped
 
 from .command_list import COMMANDS
-from .screen import fitted_error
 
 EPILOG = """\
 examples:
@@ -64,7 +65,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         text = self._with_suggestion(message)
         more = f" See {self.prog} --help" if text.endswith("?") else f"; see {self.prog} --help"
-        self.exit(2, fitted_error(f"kernelscope: {text}{more}") + "\n")
+        self.exit(2, fitted(f"kernelscope: {text}{more}", sys.stderr) + "\n")
 
     def _with_suggestion(self, message: str) -> str:
         choice = _CHOICES.search(message)

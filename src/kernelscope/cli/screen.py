@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import sys
 from typing import IO, TYPE_CHECKING, TextIO
 
 from kernelscope.config import pager_from_environment
+from kernelscope.text.terminal_size import size_of
 from kernelscope.text.visible import visible
 from kernelscope.text.widths import wrapped
 
@@ -21,7 +21,7 @@ class Screen(io.TextIOBase):
 
     def __init__(self, terminal: TextIO) -> None:
         self._terminal = terminal
-        self.columns, self.rows = terminal_size(terminal)  # `columns` is what views fit their tables to
+        self.columns, self.rows = size_of(terminal)  # `columns` is what views fit their tables to
         self.pages = False  # whether a text that is longer than the screen goes through a pager
         self.was_quit = False  # the user has left the pager before the end of the text
         self._begun = ""  # of a line
@@ -101,22 +101,6 @@ class Screen(io.TextIOBase):
         return self._terminal.encoding
 
 
-def terminal_size(terminal: TextIO) -> tuple[int, int]:
-    """Columns and rows; COLUMNS and LINES have precedence, as everywhere."""
-    import shutil
-
-    size = shutil.get_terminal_size(_size_of(terminal))
-    return max(size.columns, 20), max(size.lines, 4)
-
-
-def _size_of(terminal: TextIO) -> tuple[int, int]:
-    with contextlib.suppress(OSError, ValueError):
-        columns, rows = os.get_terminal_size(terminal.fileno())
-        if columns > 0 and rows > 0:
-            return columns, rows
-    return 80, 24
-
-
 def _start_pager(terminal: TextIO) -> subprocess.Popen[str] | None:
     """None if there is none, or it is `cat`: then the text is printed."""
     import shlex
@@ -132,11 +116,3 @@ def _start_pager(terminal: TextIO) -> subprocess.Popen[str] | None:
                 text=True, encoding=terminal.encoding, errors=terminal.errors,
             )  # fmt: skip
     return None
-
-
-def fitted_error(text: str) -> str:
-    """A message for stderr: as wide as the terminal, if it is one."""
-    if not sys.stderr.isatty():
-        return text
-    columns, _ = terminal_size(sys.stderr)
-    return "\n".join(piece for line in visible(text).split("\n") for piece in wrapped(line, columns))

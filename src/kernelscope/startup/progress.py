@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -14,6 +12,7 @@ from kernelscope.config import is_plain_terminal
 from kernelscope.store import folder
 from kernelscope.store.flight.reader import read_doing, read_status
 from kernelscope.text.amounts import byte_size, counted
+from kernelscope.text.terminal_size import size_of
 from kernelscope.text.visible import control, one_line
 from kernelscope.text.widths import shortened
 
@@ -38,15 +37,7 @@ def progress_text(path: Path) -> str:
 
 def terminal_columns(stream: TextIO) -> int:
     """0 where it is not a terminal."""
-    return _size(stream)[0] if stream.isatty() else 0
-
-
-def _size(stream: TextIO) -> tuple[int, int]:
-    with contextlib.suppress(OSError, ValueError):
-        found = os.get_terminal_size(stream.fileno())
-        if found.columns > 0 and found.lines > 0:
-            return found.columns, found.lines
-    return tuple(shutil.get_terminal_size((80, 24)))  # type: ignore[return-value]
+    return size_of(stream)[0] if stream.isatty() else 0
 
 
 class StatusRow:
@@ -69,7 +60,7 @@ class StatusRow:
     def show(self, text: str) -> None:
         if not self._is_live:
             return
-        columns, rows = size = _size(self._stream)
+        columns, rows = size = size_of(self._stream)
         if rows < _FEWEST_ROWS or (text == self._shown and size == self._size):
             return
         self._shown = text

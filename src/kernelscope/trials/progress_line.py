@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import sys
 
+from kernelscope.text.terminal_size import fitted, size_of
 from kernelscope.text.visible import control
+from kernelscope.text.widths import shortened
 
 _CLEAR = "\r\x1b[K"  # the line
 
@@ -24,12 +26,13 @@ class ProgressLine:
         text = f"kernelscope: {text}{left}"
         if self._is_live:
             control(sys.stderr, _CLEAR)
-        print(text[:150] if self._is_live else text, end="" if self._is_live else "\n", file=sys.stderr,
-              flush=True)  # fmt: skip
+            text = shortened(text, size_of(sys.stderr)[0] - 1)
+        print(text, end="" if self._is_live else "\n", file=sys.stderr, flush=True)
 
     def say(self, text: str) -> None:
         """Prints a line that stays."""
-        print(f"kernelscope: {text}", file=sys.stderr, flush=True)
+        self.end()
+        print(fitted(f"kernelscope: {text}", sys.stderr), file=sys.stderr, flush=True)
 
     def end(self) -> None:
         if self._is_live and self.trials:

@@ -185,7 +185,7 @@ class Terminal(io.StringIO):
 
 def test_the_status_row_is_apart_from_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(progress, "_size", lambda stream: (80, 24))
+    monkeypatch.setattr(progress, "size_of", lambda stream: (80, 24))
     screen = Terminal()
     with StatusRow(screen) as row:
         row.show("kernelscope: " + "long " * 50)

@@ -15,6 +15,7 @@ from kernelscope.processes.program_words import script_words, stem_of
 from kernelscope.processes.signals import terminable
 from kernelscope.store import folder
 from kernelscope.text.amounts import counted
+from kernelscope.text.terminal_size import fitted
 from kernelscope.trials.progress_line import ProgressLine
 from kernelscope.trials.settings import AXES
 
@@ -78,7 +79,8 @@ def main(args: argparse.Namespace) -> int:
         progress.end()
         again = ["kernelscope", "bisect", "--resume", "-o", str(path), *_given(args), *request.words]
         how = f"{str(ended) or 'interrupted'} after {counted(progress.trials, 'trial')}"
-        print(f"kernelscope: {how}; continue with\n  {shlex.join(again)}", file=sys.stderr)
+        text = f"kernelscope: {how}; continue with\n  {shlex.join(again)}"
+        print(fitted(text, sys.stderr), file=sys.stderr)
         raise
     finally:
         progress.end()

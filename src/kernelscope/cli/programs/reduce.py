@@ -11,6 +11,8 @@ from pathlib import Path
 from kernelscope.cli.arguments import SCRIPT_USAGE, add_json, add_script, count
 from kernelscope.errors import RunError
 from kernelscope.processes.program_words import script_words, stem_of
+from kernelscope.text.amounts import counted
+from kernelscope.text.terminal_size import fitted
 
 DESCRIPTION = "Reduce what a script compiles to the smallest graph that fails in the same way."
 USAGE = SCRIPT_USAGE
@@ -56,17 +58,18 @@ def main(args: argparse.Namespace) -> int:
     except KeyboardInterrupt as ended:
         again = ["kernelscope", "reduce", "--resume", "-o", str(folder), *_given(args), *words]
         how = f"{str(ended) or 'interrupted'}; {search.journal} has the trials so far"
-        print(f"\nkernelscope: {how}; continue with\n  {shlex.join(again)}", file=sys.stderr)
+        text = f"\nkernelscope: {how}; continue with\n  {shlex.join(again)}"
+        print(fitted(text, sys.stderr), file=sys.stderr)
         raise
     problem = result.get("problem", "")
     if args.json:
         print(json.dumps(result, indent=2))
     elif not problem:
         nodes = f"{result['nodes_before']} nodes → {result['nodes']}"
-        print(f"{result['failure']}\n\n{nodes}, {result['trials']} trials, {result['seconds']} s")
+        print(f"{result['failure']}\n\n{nodes}, {counted(result['trials'], 'trial')}, {result['seconds']} s")
         print(f"{result['code']}\n\n{result['script']} reproduces it with torch alone")
     if problem:
-        print(f"kernelscope: {problem}", file=sys.stderr)
+        print(fitted(f"kernelscope: {problem}", sys.stderr), file=sys.stderr)
     return 2 if problem else 0
 
 

@@ -8,6 +8,7 @@ import sys
 
 from kernelscope.cli.arguments import SCRIPT_USAGE, add_json, add_script
 from kernelscope.processes.program_words import script_words
+from kernelscope.text.terminal_size import fitted
 
 DESCRIPTION = "Run a script and compare each compiled kernel with eager and with float64, on its own inputs."
 USAGE = SCRIPT_USAGE
@@ -50,5 +51,5 @@ def main(args: argparse.Namespace) -> int:
     elif found.text:
         print(found.text)
     if found.problem:
-        print(f"kernelscope: {found.problem}", file=sys.stderr)
+        print(fitted(f"kernelscope: {found.problem}", sys.stderr), file=sys.stderr)
     return found.status
