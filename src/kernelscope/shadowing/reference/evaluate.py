@@ -29,14 +29,17 @@ from .node_kinds import (
     RANDOM,
     base_of,
     dtype_of,
+    effect_of,
     has_no_elements,
     is_copy,
+    is_print,
     is_random,
     is_uninitialised,
     is_user_kernel,
     is_view,
     makes_whole_numbers,
     value_of,
+    why_not_again,
 )
 from .random_numbers import inductor_randint, inductor_random
 from .rounding import WIDE, eps_of, error_of_terms, reduction_size, rounding_in, shaken, widen, widened
@@ -128,6 +131,9 @@ class Reference:
         for node in order:
             try:
                 args, kwargs = self._arguments(node, values)
+                if (effect := effect_of(node)) is not None:
+                    values[node] = _without_effect(effect, args)
+                    continue
                 values[node] = then(node, run(node, args, kwargs))
             except CannotEvaluate as error:
                 error.node = node
@@ -291,6 +297,13 @@ class Reference:
         else:
             raise CannotEvaluate(f"{target} draws random numbers of its own")
         return found.to(seed.device)
+
+
+def _without_effect(effect: Any, args: Any) -> Any:
+    """What is printed was printed before: the order of effects goes on."""
+    if not is_print(effect):
+        raise CannotEvaluate(why_not_again(effect))
+    return (args[0], None)
 
 
 def _filled(memory: torch.Tensor, which: int) -> torch.Tensor:

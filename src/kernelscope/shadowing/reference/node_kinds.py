@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from typing import Any
 
 import torch
@@ -27,6 +28,9 @@ _WHOLE = {
     aten.round, aten.floor, aten.ceil, aten.trunc, aten.sign,
     prims.round, prims.floor, prims.ceil, prims.trunc,
 }  # fmt: skip
+
+# Registered as having side effects: it raises, or does nothing.
+_HARMLESS = ("aten::_linalg_check_errors",)
 
 
 def value_of(node: Node) -> Any:
@@ -193,3 +197,36 @@ def has_no_elements(node: Node) -> bool:
     """A tensor of which nothing has to be known but its shape."""
     value = value_of(node)
     return isinstance(value, torch.Tensor) and any(isinstance(n, int) and n == 0 for n in value.shape)
+
+
+def effect_of(node: Node) -> Any:
+    """The operator with side effects that this node calls; None: it has none."""
+    if node.op != "call_function":
+        return None
+    is_ordered = getattr(node.target, "_name", "") == "with_effects"
+    called: Any = node.args[1] if is_ordered else node.target
+    return called if is_ordered or _has_effects(called) else None
+
+
+def is_print(operator: Any) -> bool:
+    return getattr(operator, "_name", "") in ("print", "aten::_print")
+
+
+def why_not_again(operator: Any) -> str:
+    return f"{operator} has side effects, which would happen again"
+
+
+def _has_effects(operator: Any) -> bool:
+    """Whether it is registered as having some."""
+    if isinstance(operator, torch._ops.OpOverloadPacket):
+        return any(_has_effects(getattr(operator, name)) for name in operator.overloads())
+    if not isinstance(operator, torch._ops.OpOverload | torch._ops.HigherOrderOperator):
+        return False
+    if getattr(operator, "_name", "") in _HARMLESS:
+        return False
+    module = sys.modules.get("torch._higher_order_ops.effects")
+    find, table = getattr(module, "_get_effect", None), getattr(module, "SIDE_EFFECTS", {})
+    try:
+        return find(operator) is not None if find is not None else operator in table
+    except (TypeError, ValueError, AttributeError):  # not of a kind that can be registered
+        return False

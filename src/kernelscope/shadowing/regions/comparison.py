@@ -137,7 +137,10 @@ def compare_values(
 
 
 def compare_layouts(
-    made: Sequence[Any], eager: Sequence[Any], whats: Sequence[str], note: Callable[[str], None]
+    made: Sequence[Any],
+    eager: Sequence[Any],
+    whats: Sequence[str],
+    note: Callable[[str], None] = lambda text: None,
 ) -> list[Difference]:
     """Strides, where they can be seen: of dimensions with more than one element. Padding is not wrong.
 

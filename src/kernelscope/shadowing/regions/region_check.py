@@ -18,6 +18,7 @@ from kernelscope.events import Frame
 from kernelscope.probes.dynamo.compiled_regions import Compiled, TracedRegion
 from kernelscope.shadowing.checks.compiled_seeds import Seeds, noted_seeds
 from kernelscope.shadowing.counts import Counts
+from kernelscope.shadowing.reference.node_kinds import effect_of, is_print, why_not_again
 from kernelscope.shadowing.result import ShadowResult
 
 from .blame import blame
@@ -187,6 +188,8 @@ class _Execution:
         ):
             raise Unjudged("it runs while a CUDA graph is captured")
         for node in self._region.module.graph.nodes:
+            if (effect := effect_of(node)) is not None and not is_print(effect):
+                raise Unjudged(why_not_again(effect))
             if getattr(node.target, "namespace", "") in _COMMUNICATES:
                 raise Unjudged("it communicates with other processes")
 
@@ -275,7 +278,7 @@ class _Execution:
         found += compare_values(args, references, inputs, after, "input")[0]
         # With copies in place of its tensors, torch may choose other operators.
         if not found and not function.writes:
-            found += compare_layouts(made, same.results, whats, lambda text: None)
+            found += compare_layouts(made, same.results, whats)
             everything, eagers = [*made, *args], [*same.results, *args]
             found += compare_aliases(everything, eagers, [*whats, *after], len(made))
         self._add_of_dynamo(found, function)

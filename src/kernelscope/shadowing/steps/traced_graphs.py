@@ -15,6 +15,7 @@ from kernelscope.probes.compiler_steps.fx_stages import Traced
 from kernelscope.shadowing.autograd_state import own_autograd_state
 from kernelscope.shadowing.checks.judge import Verdict, judge
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
+from kernelscope.shadowing.reference.node_kinds import effect_of, is_print, why_not_again
 from kernelscope.shadowing.reference.rounding import eps_of
 from kernelscope.shadowing.regions.copies import Snapshot
 from kernelscope.shadowing.regions.operator_modes import Notes, Wide
@@ -59,7 +60,7 @@ def run_traced(
     around: Callable[[Any], Any] | None = None,
 ) -> TracedRun:
     """With the same random numbers each time, and with gradients and autocast as when it was compiled."""
-    run: Any = torch.fx.Interpreter(graph).run
+    run: Any = _WithoutEffects(graph).run
     run = around(run) if around is not None else run
     copied = inputs.fresh(wide=wide, differentiates=traced.has_grad)
     devices = sorted({v.device.index for v in copied.values if isinstance(v, torch.Tensor) and v.is_cuda})
@@ -82,6 +83,17 @@ def run_traced(
         finally:  # a transform (torch.func) that was entered in the graph, and not left
             functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
     return TracedRun(tree_flatten(result)[0], copied.values, copied.leaves, own)
+
+
+class _WithoutEffects(torch.fx.Interpreter):
+    """What the program prints was printed before; other side effects must not happen again."""
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        if (effect := effect_of(n)) is None:
+            return super().run_node(n)
+        if is_print(effect):
+            return None
+        raise CannotEvaluate(why_not_again(effect))
 
 
 @contextmanager
