@@ -219,7 +219,8 @@ def why_not_again(operator: Any) -> str:
 def _has_effects(operator: Any) -> bool:
     """Whether it is registered as having some."""
     if isinstance(operator, torch._ops.OpOverloadPacket):
-        return any(_has_effects(getattr(operator, name)) for name in operator.overloads())
+        names: list[str] = operator.overloads()  # type: ignore[no-untyped-call]
+        return any(_has_effects(getattr(operator, name)) for name in names)
     if not isinstance(operator, torch._ops.OpOverload | torch._ops.HigherOrderOperator):
         return False
     if getattr(operator, "_name", "") in _HARMLESS:
