@@ -18,7 +18,7 @@ from .cuda import stats as cuda_stats
 from .definition import MASK64
 from .host_log import HostLog
 from .log import DeviceLog, Rows
-from .stats import NO_NUMBERS, ROW_LENGTH, Stats, StatsRow
+from .stats import NO_NUMBERS, ROW_LENGTH, Stats, StatsRow, StatsRows
 from .torch_bits import missing_memory, quiet, reason_against, salt, why_not
 from .user_functions import HashFailure, call, name_of
 
@@ -300,7 +300,7 @@ class Fingerprinter:
         with quiet(), self._lock:
             return None if slot in self._doubted and log.is_blank(row) else log.stats(row)
 
-    def read_many(self, start: Slot, stop: Slot) -> tuple[list[int], list[StatsRow]] | None:
+    def read_many(self, start: Slot, stop: Slot) -> tuple[list[int], StatsRows | list[StatsRow]] | None:
         """The bits (signed) and statistics of neighbouring slots; None where each has to be read by itself.
 
         May wait for the device.

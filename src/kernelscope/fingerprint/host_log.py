@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from .stats import NO_NUMBERS, ROW_LENGTH, Stats, StatsRow
+from .stats import NO_NUMBERS, ROW_LENGTH, Stats, StatsRows
 
 
 class HostLog:
@@ -75,11 +75,10 @@ class HostLog:
         first = self._place(rows.start)
         return array("q", self._bits[first : first + len(rows)].tobytes()).tolist()
 
-    def many_stats(self, rows: range) -> list[StatsRow]:
+    def many_stats(self, rows: range) -> StatsRows:
         first = self._place(rows.start)
-        values = self._stats[first * ROW_LENGTH : (first + len(rows)) * ROW_LENGTH].tolist()
-        several = (values[i : i + ROW_LENGTH] for i in range(0, len(values), ROW_LENGTH))
-        return list(zip(several, self._numels[first : first + len(rows)], strict=True))
+        values = self._stats[first * ROW_LENGTH : (first + len(rows)) * ROW_LENGTH]
+        return StatsRows(values, self._numels[first : first + len(rows)])
 
     def is_blank(self, row: int) -> bool:
         """Whether nothing was written into this row, which was reserved."""

@@ -19,7 +19,7 @@ from kernelscope.fingerprint.cuda.stats_batches import words_of_records
 
 from .chunks import Chunk, during_captures, pool
 from .definition import MASK64, MIX_FIRST, MIX_SECOND, SHIFT_FIRST, SHIFT_SECOND, mix
-from .stats import NO_NUMBERS, ROW_LENGTH, Stats, StatsRow
+from .stats import NO_NUMBERS, ROW_LENGTH, Stats, StatsRows
 from .torch_bits import quiet
 
 CHUNK_ROWS = 8192
@@ -250,14 +250,14 @@ class DeviceLog:
             found += words.view(numpy.int64).tolist()
         return found
 
-    def many_stats(self, rows: range) -> list[StatsRow]:
+    def many_stats(self, rows: range) -> StatsRows:
         assert self._stats is not None
-        found: list[StatsRow] = []
+        found = StatsRows(array("d"), array("q"))
         for piece in pieces(rows):
             at = piece.start % CHUNK_ROWS
-            numels = self._numels[piece.start // CHUNK_ROWS][at : at + len(piece)]
-            values = self._on_host(self._stats, piece.stop - 1).view(-1, ROW_LENGTH)
-            found += zip(values.narrow(0, at, len(piece)).tolist(), numels, strict=True)
+            found.numels.extend(self._numels[piece.start // CHUNK_ROWS][at : at + len(piece)])
+            values = self._on_host(self._stats, piece.stop - 1).numpy()
+            found.values.frombytes(values[at * ROW_LENGTH : (at + len(piece)) * ROW_LENGTH].tobytes())
         return found
 
     def drain(self, stream: int) -> None:

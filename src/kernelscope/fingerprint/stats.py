@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, overload
 
 # One row of a log, float64 each, as every engine writes it. The first four are NaN when nothing is finite.
 ROW = ("min", "max", "mean", "std", "l1", "nan", "pos_inf", "neg_inf", "zeros")
 ROW_LENGTH = len(ROW)
 NO_NUMBERS = -1  # stands for the number of elements where the dtype has no statistics
 StatsRow: TypeAlias = tuple[Sequence[float], int]  # as an engine leaves them, and the number of elements
+
+
+class StatsRows(Sequence[StatsRow]):
+    """Many of them, as they lie in memory."""
+
+    def __init__(self, values: array[float], numels: array[int]) -> None:
+        self.values, self.numels = values, numels
+
+    def __len__(self) -> int:
+        return len(self.numels)
+
+    @overload
+    def __getitem__(self, which: int) -> StatsRow: ...
+    @overload
+    def __getitem__(self, which: slice) -> StatsRows: ...
+    def __getitem__(self, which: int | slice) -> StatsRow | StatsRows:
+        if isinstance(which, slice):
+            start, stop, _ = which.indices(len(self))
+            return StatsRows(self.values[start * ROW_LENGTH : stop * ROW_LENGTH], self.numels[start:stop])
+        return self.values[which * ROW_LENGTH : (which + 1) * ROW_LENGTH].tolist(), self.numels[which]
+
 
 # Dtypes whose bytes mean no number by themselves.
 NUMBERLESS = frozenset(

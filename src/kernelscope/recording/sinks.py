@@ -20,6 +20,7 @@ from kernelscope.probes.cuda_graphs.captured_graphs import current_stream
 from kernelscope.stages.records import Compilation, Record
 from kernelscope.stages.under_way import UnderWay
 from kernelscope.store.memory_run import MemoryRun
+from kernelscope.store.run_db import stat_texts
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.store.tensors import TensorSaver
 from kernelscope.store.writer_thread import Writer
@@ -255,6 +256,8 @@ class DiskSink:
 
     def read_slots_with(self, fingerprinter: Fingerprinter | None) -> None:
         self.writer.slots.planned_by = fingerprinter
+        if fingerprinter is not None and fingerprinter.has_stats:
+            stat_texts.LIBRARY.get()  # now: compiling it would hold the writer up
 
     def use_steady_sites(self) -> None:
         """The writer looks them up."""

@@ -31,6 +31,7 @@ from kernelscope.store.safety.origin import ORIGIN, SIGNED, SIGNED_INFO, begin_s
 from kernelscope.text.secrets import Secrets
 
 from . import codec, stage_rows
+from .stat_texts import stat_texts
 
 # Rows in one statement. SQLite lets go of Python's lock at each: with one row in each, the recorded program
 # and the writer would hand that lock to and fro all the time.
@@ -206,7 +207,7 @@ class Database:
                 rows = [codec.fingerprint_row(s, fingerprinter.read(s), stats(s)) for s in one_by_one]
                 self._insert("fingerprints", rows)
             elif several[1]:
-                bits, told = several[0], map(codec.stats_row_text, several[1])
+                bits, told = several[0], stat_texts(several[1])
                 self._insert(
                     "fingerprints (slot, bits, stats)", list(zip(range(start, stop), bits, told, strict=True))
                 )
