@@ -23,6 +23,7 @@ from kernelscope.probes.python_wrappers.graph_results import GraphResults
 from kernelscope.probes.python_wrappers.shaped_wrapper import DISPATCHER
 from kernelscope.shadowing.checks.launch_check import LaunchCheck, Pending
 from kernelscope.shadowing.checks.memory_check import MemoryCheck
+from kernelscope.shadowing.program_state import without_function_modes
 from kernelscope.shadowing.reference.launch_nodes import LaunchNodes, nodes_of
 from kernelscope.shadowing.regions.region_check import RegionCheck
 from kernelscope.shadowing.steps.steps_check import StepsCheck
@@ -202,7 +203,7 @@ class Session(Listener):
             self._lock,
             BUS.mute(),
             torch.no_grad(),
-            torch._C.DisableTorchFunction(),
+            without_function_modes(),
             torch.utils._python_dispatch._disable_current_modes(),
             torch._C._ExcludeDispatchKeyGuard(_AUTOCAST),
             untouched_random_numbers(),

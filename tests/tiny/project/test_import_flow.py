@@ -65,8 +65,8 @@ PRIVATE_TORCH = {
     "gcu/lowering/pointwise.py": "torch's rules of type promotion",
     "reduction/capture.py": "real tensors while Dynamo traces",
     "reduction/single_node_search.py": "compiles graphs that are made of fake tensors",
-    "shadowing/autograd_state.py": "hooks on saved tensors and levels of torch.func",
     "shadowing/generator_state.py": "whether a functorch transform is running",
+    "shadowing/program_state.py": "hooks on saved tensors, levels of torch.func, modes",
     "shadowing/reference/evaluate.py": "evaluates graphs without modes",
     "shadowing/reference/node_kinds.py": "Inductor's own operators",
     "shadowing/reference/places.py": "a view with the sign that torch keeps beside a tensor",
@@ -79,7 +79,6 @@ PRIVATE_TORCH = {
     "shadowing/session.py": "evaluates graphs without modes",
     "shadowing/steps/blame.py": "a mode that sees each operator",
     "shadowing/steps/tape.py": "a mode that sees each operator; torch's decompositions",
-    "shadowing/steps/traced_graphs.py": "whether a functorch transform is running",
     "stages/fx_part.py": "values of example inputs, where they are not fake",
     "trials/in_process.py": "how many graphs were compiled",
 }

@@ -17,8 +17,8 @@ from torch.utils._pytree import tree_leaves
 
 from kernelscope.determinism.state import torch_generators
 from kernelscope.probes.bus import BUS
-from kernelscope.shadowing.autograd_state import own_autograd_state
 from kernelscope.shadowing.generator_state import untouched_random_numbers
+from kernelscope.shadowing.program_state import own_autograd_state
 
 from .copies import Copied, Snapshot
 from .drawn_numbers import CompiledDraws, drawing

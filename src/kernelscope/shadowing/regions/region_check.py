@@ -18,6 +18,7 @@ from kernelscope.events import Frame
 from kernelscope.probes.dynamo.compiled_regions import Compiled, TracedRegion
 from kernelscope.shadowing.checks.compiled_seeds import Seeds, noted_seeds
 from kernelscope.shadowing.counts import Counts
+from kernelscope.shadowing.program_state import without_function_modes
 from kernelscope.shadowing.reference.node_kinds import effect_of, is_print, why_not_again
 from kernelscope.shadowing.result import ShadowResult
 
@@ -168,7 +169,7 @@ class _Execution:
         region.names = [*self._traced.names, *names]
 
         def call(values: list[Any]) -> Any:
-            with torch._C.DisableTorchFunction():
+            with without_function_modes():
                 if not names:
                     return region.module(*values)
                 own = dict(zip(names, values[count:], strict=True))

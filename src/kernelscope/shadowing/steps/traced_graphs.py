@@ -12,8 +12,8 @@ from torch.fx import GraphModule
 from torch.utils._pytree import tree_flatten
 
 from kernelscope.probes.compiler_steps.fx_stages import Traced
-from kernelscope.shadowing.autograd_state import own_autograd_state
 from kernelscope.shadowing.checks.judge import Verdict, judge
+from kernelscope.shadowing.program_state import own_autograd_state
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
 from kernelscope.shadowing.reference.node_kinds import effect_of, is_print, why_not_again
 from kernelscope.shadowing.reference.rounding import eps_of
@@ -64,8 +64,6 @@ def run_traced(
     run = around(run) if around is not None else run
     copied = inputs.fresh(wide=wide, differentiates=traced.has_grad)
     devices = sorted({v.device.index for v in copied.values if isinstance(v, torch.Tensor) and v.is_cuda})
-    functorch = torch._C._functorch
-    depth = functorch.get_dynamic_layer_stack_depth()
     with ExitStack() as stack:
         stack.enter_context(_seeded(devices))
         stack.enter_context(own_autograd_state())
@@ -80,8 +78,6 @@ def run_traced(
         except Exception as error:
             first = str(error).partition("\n")[0][:200]
             raise CannotEvaluate(f"the traced graph cannot be run: {first}") from error
-        finally:  # a transform (torch.func) that was entered in the graph, and not left
-            functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
     return TracedRun(tree_flatten(result)[0], copied.values, copied.leaves, own)
 
 

@@ -1,4 +1,4 @@
-"""What the program has set in autograd and torch.func, kept from work of our own, and the other way round.
+"""What the program has set in torch, kept from work of our own, and the other way round.
 
 `torch.utils.checkpoint` counts what is saved: one tensor more, and the program fails. A traced graph with
 torch.func switches such hooks off and enters levels: left in the middle by an error, they would stay.
@@ -34,3 +34,20 @@ def own_autograd_state() -> Iterator[None]:
             autograd._saved_tensors_hooks_disable(disabled)
         for pack, unpack in reversed(hooks):
             autograd._push_saved_tensors_default_hooks(pack, unpack)
+
+
+@contextmanager
+def without_function_modes() -> Iterator[None]:
+    """Without modes and subclasses that change functions of torch: what was traced has them in it already.
+
+    Modes that an operator enters itself, as flex_attention does, are in force.
+    """
+    modes: list[Any] = []
+    while torch._C._len_torch_function_stack():
+        modes.append(torch._C._pop_torch_function_stack())
+    try:
+        with torch._C.DisableTorchFunctionSubclass():
+            yield
+    finally:
+        for mode in reversed(modes):
+            torch._C._push_on_torch_function_stack(mode)
