@@ -538,6 +538,64 @@ def _(x: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
     return torch.empty_like(x), [torch.empty_like(x), torch.empty_like(x)]
 
 
+@torch.library.custom_op("kernelscope_tests::half_written", mutates_args=())
+def half_written(x: torch.Tensor) -> torch.Tensor:
+    half_written.count += 1  # type: ignore[attr-defined]
+    content = 1e19 if half_written.count % 23 == 0 else 1.0  # type: ignore[attr-defined]
+    before = [torch.full((2 * x.numel(),), content) for _ in range(16)]
+    del before  # its memory is given out again
+    made = torch.empty(2 * x.numel())
+    made[: x.numel()] = x.flatten()
+    return made
+
+
+half_written.count = 0  # type: ignore[attr-defined]
+
+
+@half_written.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty(2 * x.numel())
+
+
+@program
+def results_that_are_written_in_part() -> None:
+    """What an operator leaves as it was in memory is another number each time, in eager too."""
+    run(lambda x: half_written(x) + 1, torch.randn(500), backward=False, times=30)
+
+
+@program
+def written_in_place_and_returned() -> None:
+    """A kernel reads what an earlier one wrote in place, through what the operator returned."""
+
+    def forward(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.index_reduce(x, 0, i, y, "prod", include_self=True)
+
+    run(forward, leaf(1)[0], torch.tensor([0]), leaf(1)[0])
+
+
+@program
+def written_in_place_without_elements() -> None:
+    run(lambda x: torch.linalg.qr(x).R, leaf(1, 1, 0, 0))
+
+
+@program
+def only_the_shape_of_an_argument() -> None:
+    """The gradient of a pooling needs the shape of its input, whose memory is free by then."""
+
+    def forward(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        value = F.avg_pool2d(x, 3) @ w
+        return torch.ops.aten.avg_pool2d_backward(value, x, [3, 3], [3, 3], [0, 0], False, True, None)
+
+    run(forward, torch.randn(1, 2, 9, 9), torch.randn(3, 3))
+
+
+@program
+def gradients_whose_decomposition_cancels() -> None:
+    """sigmoid(x) - 1 has nothing but rounding left, and eager computes it in another way."""
+    x = torch.tensor([13.9, -14.2, 14.8], requires_grad=True)
+    run(lambda x: F.soft_margin_loss(x, torch.tensor([1.0, -1.0, 1.0])), x)
+
+
 NOT_CHECKED = {  # what of a program may be left unjudged
     "transforms_within_transforms": {"stage pre-grad"},
     "lists_updated_in_place": {"stage pre-grad"},

@@ -50,6 +50,8 @@ def _tried(program: Program) -> dict[str, Any]:
         error = problem
     if error is not None:
         return found | {"status": "failure", "error": _text(error)}
+    if found["status"] == "alarm":
+        found |= _without_eager(program)
     if found["status"] == "ok":
         found |= _perturbed(program, bare, {"recorded": recorded, "shadowed": shadowed})
     return found
@@ -106,6 +108,13 @@ def _that_fails(program: Program, error: BaseException) -> dict[str, Any]:
         if raised is not None and any(place in _text(raised) for place in _OF_OURS):
             return found | {"status": "failure"}
     return found | {"status": "fails-bare"}
+
+
+def _without_eager(program: Program) -> dict[str, Any]:
+    """A program that eager refuses to run is not a correct one, whatever the compiler makes of it."""
+    torch.compiler.reset()
+    _, eager = _outcome(program, program.call)
+    return {} if eager is None else {"status": "fails-bare", "eager": _text(eager)}
 
 
 def _of_recording(run: Any, error: BaseException | None) -> dict[str, Any]:

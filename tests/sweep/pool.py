@@ -19,7 +19,7 @@ from .databases import Job
 
 ROOT = Path(__file__).parents[2]
 _SAMPLES_PER_PROCESS = 150  # compiled code is never unloaded
-_START_S = 180.0
+_START_S = 600.0  # with what is built once
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,7 @@ class _Worker:
             return False
         sample, begun = -1, time.monotonic()
         while True:
-            grace = 0 if self.tried else _START_S  # precompiled headers
-            answer = self._next(grace + self._settings.timeout * (1 if sample >= 0 else 4))
+            answer = self._next(self._settings.timeout * (1 if sample >= 0 else 4))
             if answer is None:
                 if time.monotonic() < self._settings.ends:
                     status = self._process.poll()

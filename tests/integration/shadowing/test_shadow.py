@@ -21,12 +21,14 @@ from kernelscope import ShadowResult
 from kernelscope.pytest_plugin import assert_matches_eager
 
 SAMPLE = {"pieces_and_joins", "updates_in_place", "argmax_and_ties", "dynamic_shapes", "random_numbers"}
+SAMPLE |= {"results_that_are_written_in_part", "written_in_place_and_returned"}
 SAMPLE |= {"writes_to_views_of_inputs", "operators_that_write_to_their_arguments", "loops"}
 JUDGED_WHOLLY = {
     "writes_to_views_of_inputs", "operators_that_write_to_their_arguments", "inputs_that_are_overwritten",
     "unfinished_buffers", "scatters_by_a_library", "transforms_within_transforms", "lists_updated_in_place",
     "weights_used_twice", "nearly_one", "operators_that_return_lists", "branches", "loops",
-    "branches_with_gradients", "a_branch_in_a_loop",
+    "branches_with_gradients", "a_branch_in_a_loop", "results_that_are_written_in_part",
+    "written_in_place_and_returned", "written_in_place_without_elements", "only_the_shape_of_an_argument",
 }  # fmt: skip
 RELU_BUG = {"cpp.inject_relu_bug_TESTING_ONLY": "accuracy"}  # adds one, in C++ kernels
 

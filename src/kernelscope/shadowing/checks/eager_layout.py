@@ -54,8 +54,11 @@ class EagerLayout:
                 found: torch.Tensor = reference.jittered(order, inputs, generator)[node]
                 return found
 
+            def unwritten(node: Node = node, other: torch.Tensor = other) -> torch.Tensor | None:
+                return reference.unwritten(order, inputs, other, node)
+
             try:
-                verdict = judge(made, other, wide, jittered, eps)
+                verdict = judge(made, other, wide, jittered, eps, unwritten=unwritten)
             except CannotEvaluate:
                 continue  # the launch itself is not judged then, and that is reported
             if verdict.is_wrong:

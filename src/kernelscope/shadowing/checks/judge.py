@@ -20,6 +20,7 @@ from .measure import in_memory, is_equal, sums
 from .not_finite import unexplained
 
 Jittered = Callable[[], torch.Tensor]
+Unwritten = Callable[[], torch.Tensor | None]
 JITTERED_RUNS = 4
 RUNS_AT_MOST = 16  # until each element that looks wrong is explained
 
@@ -57,12 +58,39 @@ def judge(
     *,
     adds: bool = True,
     signed_zeros: bool = False,
+    unwritten: Unwritten = lambda: None,
 ) -> Verdict:
     """`made` and `eager` have one shape and dtype; the other two are computed only when needed.
 
     `adds`: many numbers go into one, in an order of the kernel's own. `signed_zeros`: the sign of a zero is
-    defined, as by a copy, a negation or a product; that of a sum or a maximum is not.
+    defined, as by a copy, a negation or a product; that of a sum or a maximum is not. `unwritten`: elements
+    of eager's result that no operator wrote; it is called only when something looks wrong.
     """
+    verdict = _judged(made, eager, wide, jittered, eps, adds=adds, signed_zeros=signed_zeros)
+    if not verdict.is_wrong or (left := unwritten()) is None:
+        return verdict
+    loose = left.reshape(made.shape)
+
+    def defined(value: torch.Tensor) -> torch.Tensor:
+        value = value.expand(made.shape)
+        return torch.where(loose, eager.to(value.dtype), value)
+
+    return _judged(
+        defined(made), eager, lambda: defined(wide()), lambda: defined(jittered()), eps,
+        adds=adds, signed_zeros=signed_zeros,
+    )  # fmt: skip
+
+
+def _judged(
+    made: torch.Tensor,
+    eager: torch.Tensor,
+    wide: Callable[[], torch.Tensor],
+    jittered: Jittered,
+    eps: float,
+    *,
+    adds: bool,
+    signed_zeros: bool,
+) -> Verdict:
     made, eager = in_memory(made), in_memory(eager)
     if made.numel() == 0 or is_equal(made, eager):
         return Verdict(False, is_bitwise=True)

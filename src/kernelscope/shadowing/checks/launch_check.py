@@ -6,7 +6,6 @@ overwrites has been read by then. float64 is computed only where the result is n
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
@@ -21,13 +20,14 @@ from kernelscope.probes.launch import Launch
 from kernelscope.shadowing.culprit import Culprit, culprit_of
 from kernelscope.shadowing.graph_call_state import GraphCallState
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate, Reference
-from kernelscope.shadowing.reference.graph_walk import concrete_shape, is_value_of, shaped
+from kernelscope.shadowing.reference.graph_walk import is_value_of, shaped
 from kernelscope.shadowing.reference.launch_nodes import LaunchNodes, Output, given_values
-from kernelscope.shadowing.reference.node_kinds import SEEDS, is_view, value_of
+from kernelscope.shadowing.reference.node_kinds import SEEDS, is_view
 from kernelscope.shadowing.reference.places import Memories, place_of
 from kernelscope.shadowing.reference.rounding import coarsest_eps, keeps_signs_of_zeros, reduction_size
 from kernelscope.shadowing.result import ShadowResult
 
+from .comparable import nothing_in, why_not_comparable
 from .compiled_seeds import note_seeds
 from .eager_layout import EagerLayout
 from .judge import Verdict, judge
@@ -77,8 +77,10 @@ class LaunchCheck:
         self, index: int, launch: Launch, state: GraphCallState, nodes: LaunchNodes, alive: dict[str, Any]
     ) -> Pending:
         """Compute what the launch should leave."""
-        is_triton, module = launch.site.kernel.kind == "triton", state.lowered.module
-        reference = Reference(module, state.symbols, state.in_place, triton=is_triton, offload=self._offload)
+        reference = Reference(
+            state.lowered.module, state.symbols, state.in_place, triton=launch.site.kernel.kind == "triton",
+            offload=self._offload, line=launch.site.line,
+        )  # fmt: skip
         pending = Pending(index, state, nodes, alive, reference)
         for argument, reason in nodes.unchecked:
             self._leave_out(launch, pending, argument, reason)
@@ -107,7 +109,7 @@ class LaunchCheck:
         for node, piece in nodes.carried.items():
             inputs[node] = state.carried[piece][node]
         for node in nodes.fresh:
-            inputs[node] = _nothing(node, state.symbols, self._offload)
+            inputs[node] = nothing_in(node, state.symbols, offload=self._offload)
         for output in nodes.outputs:
             if output.node.op == "get_attr":  # a copy of it, in another layout
                 inputs[output.node] = reference.constant(output.node)
@@ -231,7 +233,10 @@ class LaunchCheck:
         eps, adds = coarsest_eps(nodes, [made.dtype]), any(map(reduction_size, nodes))
         zeros = all(map(keeps_signs_of_zeros, nodes))
         try:
-            verdict = judge(made, eager, wide, jittered, eps, adds=adds, signed_zeros=zeros)
+            verdict = judge(
+                made, eager, wide, jittered, eps, adds=adds, signed_zeros=zeros,
+                unwritten=lambda: self._unwritten(pending, output),
+            )  # fmt: skip
         except CannotEvaluate as error:
             self._leave_out(launch, pending, output.argument, str(error), made)
             return
@@ -253,6 +258,12 @@ class LaunchCheck:
             return None
         order, inputs = pending.nodes.order, pending.inputs
         return pending.reference.undefined(order, inputs, pending.eager, output.node)
+
+    def _unwritten(self, pending: Pending, output: Output) -> torch.Tensor | None:
+        if output.key or pending.eager is None:
+            return None
+        order, inputs, value = pending.nodes.order, pending.inputs, pending.eager[output.node]
+        return pending.reference.unwritten(order, inputs, value, output.node)
 
     def _doubt(self, launch: Launch, pending: Pending, output: Output, verdict: Verdict) -> None:
         """Either the kernel is wrong, or the guess at its node was: checking its readers decides."""
@@ -318,23 +329,6 @@ def made_outputs(launch: Launch, pending: Pending) -> dict[str, Any]:
 def part_of(values: Mapping[Node, Any], output: Output) -> Any:
     value = values[output.node]
     return value[output.key] if output.key and value is not None else value
-
-
-def _nothing(node: Node, symbols: Mapping[str, Any], offload: bool) -> torch.Tensor:
-    """In place of uninitialised memory."""
-    fake = value_of(node)
-    device = "cpu" if offload else fake.device
-    made = torch.empty(concrete_shape(fake, symbols), dtype=fake.dtype, device=device)
-    return made.fill_(math.nan) if made.is_floating_point() else made.zero_()
-
-
-def why_not_comparable(made: Any, eager: Any) -> str:
-    if not isinstance(made, torch.Tensor) or not isinstance(eager, torch.Tensor):
-        return "it is not a tensor"
-    if made.numel() == eager.numel() and made.dtype == eager.dtype:
-        return ""
-    node, buffer = f"{eager.dtype}{list(eager.shape)}", f"{made.dtype}{list(made.shape)}"
-    return f"its FX node gives {node}, but the buffer is {buffer}"
 
 
 def _ancestors(output: Output, nodes: LaunchNodes) -> list[Node]:

@@ -27,7 +27,6 @@ from .node_kinds import (
     LOOKUP_SEED,
     RANDINT,
     RANDOM,
-    base_of,
     dtype_of,
     effect_of,
     has_no_elements,
@@ -38,13 +37,14 @@ from .node_kinds import (
     is_user_kernel,
     is_view,
     makes_whole_numbers,
+    only_shapes,
     value_of,
     why_not_again,
 )
 from .random_numbers import inductor_randint, inductor_random
 from .rounding import WIDE, eps_of, error_of_terms, reduction_size, rounding_in, shaken, widen, widened
 from .subgraphs import has_subgraphs, nodes_of_pattern, with_wide_subgraphs
-from .written_arguments import cloned, protected, write_back, write_back_kernel, written_by
+from .written_arguments import cloned, protected, unwritten, write_back, write_back_kernel, written_by
 
 Run = Callable[[Node, Any, Any], Any]  # evaluates a node on its arguments
 
@@ -68,13 +68,16 @@ class Reference:
         *,
         triton: bool,
         offload: bool = False,
+        line: int = 0,
     ) -> None:
+        """`line` of the wrapper: what earlier lines have written in place is not written again."""
         self._module = module
         self._offload = offload  # on the CPU, wherever the graph runs
         self._symbols = symbols  # the wrapper's sizes: s77
         self._triton = triton
         self._in_place = in_place
         self._writers = {node for by in in_place.writers.values() for node in by}
+        self._finished = in_place.finished_before(line) if line else set()
         self._fill = 0  # of uninitialised memory: which of two
         self.narrow: set[str] = set()  # operators that ran without float64
 
@@ -95,6 +98,12 @@ class Reference:
             self._fill = 0
         both = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
         return (one != other) & ~((one != one) & (other != other)) if both else None
+
+    def unwritten(
+        self, order: Sequence[Node], inputs: Mapping[Node, Any], value: Any, node: Node
+    ) -> torch.Tensor | None:
+        """Which elements of a node's value its operators never wrote."""
+        return unwritten(value, lambda: self.same(order, inputs)[node])
 
     def double(self, order: Sequence[Node], inputs: Mapping[Node, Any]) -> dict[Node, Any]:
         return self._run(order, widened(inputs), self._wide, lambda node, value: value)
@@ -130,6 +139,9 @@ class Reference:
             values |= {n: cloned(v) for n, v in values.items() if n in self._in_place.writers}
         for node in order:
             try:
+                if node in self._finished:
+                    values[node] = values[self._in_place.results[node]]
+                    continue
                 args, kwargs = self._arguments(node, values)
                 if (effect := effect_of(node)) is not None:
                     values[node] = _without_effect(effect, args)
@@ -159,7 +171,9 @@ class Reference:
             if has_no_elements(part):
                 values[part] = self._without_elements(part)
                 return values[part]
-            return self._symbol(part)
+            return self._of_shape(part) if part in shapes else self._symbol(part)
+
+        shapes = only_shapes(node)
 
         if is_copy(node) and node not in self._writers:  # what it is copied over need not be known
             args, kwargs = (None, *map_arg(node.args[1:], fetch)), dict(node.kwargs)
@@ -174,6 +188,13 @@ class Reference:
         fake = value_of(node)
         device = torch.device("cpu") if self._offload else fake.device
         return torch.empty(concrete_sizes(fake.shape, self._symbols), dtype=fake.dtype, device=device)
+
+    def _of_shape(self, node: Node) -> torch.Tensor:
+        """In place of an argument whose values are not used: NaN, so that a use would show."""
+        fake = value_of(node)
+        shape, strides = (concrete_sizes(sizes, self._symbols) for sizes in (fake.shape, fake.stride()))
+        device = torch.device("cpu") if self._offload else fake.device
+        return _filled(torch.empty_strided(shape, strides, dtype=fake.dtype, device=device), 0)
 
     def _symbol(self, node: Node) -> Any:
         value = value_of(node)
@@ -211,7 +232,9 @@ class Reference:
             args, kwargs = protected(schema, args, kwargs)
             done = target(*args, **kwargs)
             return done if done is not None else written_by(target, args, kwargs)
-        if base_of(node) in self._in_place.writers:  # a write to the view must reach its base
+        if (
+            self._in_place.memory_of(node) in self._in_place.writers
+        ):  # a write to the view must reach its base
             return target(*args, **kwargs)
         return viewed(target, as_compiled(node, args, self._symbols), kwargs)
 

@@ -10,18 +10,31 @@ import torch
 from torch.fx import Node
 
 from .in_place import InPlace
-from .node_kinds import has_no_elements, is_copy, is_given, is_symbolic, is_view, reshaped, value_of
+from .node_kinds import (
+    has_no_elements,
+    is_copy,
+    is_given,
+    is_symbolic,
+    is_view,
+    only_shapes,
+    reshaped,
+    value_of,
+)
 
 Walked = tuple[list[Node], list[Node], list[Node]]
 
 
 def walk(
-    outputs: Sequence[Node], stops: set[Node], overwritten: set[Node], writers: Collection[Node] = ()
+    outputs: Sequence[Node],
+    stops: set[Node],
+    overwritten: set[Node],
+    writers: Collection[Node] = (),
+    finished: Mapping[Node, Node] | None = None,
 ) -> Walked:
     """The nodes to evaluate in order, those that are given, and those that are neither.
 
     The value of a node that a user's kernel writes to is not what the node computes: it must be given.
-    What `writers` write to is needed too.
+    What `writers` write to is needed too; of those that are `finished` nothing else.
     """
     order: list[Node] = []
     leaves: dict[Node, None] = {}
@@ -45,7 +58,7 @@ def walk(
                 missing.append(node)
         else:
             todo.append((node, True))
-            todo.extend((n, False) for n in _needed(node, writers))
+            todo.extend((n, False) for n in _needed(node, writers, finished or {}))
     return order, list(leaves), missing
 
 
@@ -55,13 +68,16 @@ def walk_in_place(
     """The same for a graph with writes in the middle: those of the launch at this line are done again."""
     known = set(overwritten) | {b for b in in_place.writers if not in_place.is_made_at(b, line)}
     writers = {writer for by in in_place.writers.values() for writer in by}
+    finished = {writer: in_place.results[writer] for writer in in_place.finished_before(line)}
     wanted = list(outputs)
     while True:
-        order, leaves, missing = walk(wanted, stops, known, writers)
+        order, leaves, missing = walk(wanted, stops, known, writers, finished)
         more: list[Node] = []
-        for node in (n for n in order if not is_view(n)):
+        for node in (n for n in order if not is_view(n) and n not in finished):
             for base, version in in_place.needed_by(node):
                 span = in_place.versions(base, line)
+                if has_no_elements(base):
+                    continue
                 if span is None or not span[0] <= version <= span[1]:
                     missing.append(base)
                 else:
@@ -72,10 +88,13 @@ def walk_in_place(
         wanted += new
 
 
-def _needed(node: Node, writers: Collection[Node]) -> list[Node]:
+def _needed(node: Node, writers: Collection[Node], finished: Mapping[Node, Node]) -> list[Node]:
+    if node in finished:
+        return [finished[node]]
     if is_copy(node) and node not in writers:
         return [n for n in node.args[1:2] if isinstance(n, Node)]
-    return node.all_input_nodes
+    shapes = only_shapes(node)
+    return [n for n in node.all_input_nodes if n not in shapes] if shapes else node.all_input_nodes
 
 
 def stop_at(stops: dict[Node, str], node: Node, name: str) -> None:

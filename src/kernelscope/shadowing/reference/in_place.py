@@ -13,7 +13,7 @@ from typing import Any
 
 from torch.fx import Node
 
-from .node_kinds import base_of, hides_its_writes, is_copy, is_user_kernel, writes
+from .node_kinds import base_of, hides_its_writes, is_copy, is_user_kernel, returned_target, writes
 
 
 @dataclass(slots=True)
@@ -25,6 +25,7 @@ class InPlace:
     views: dict[str, Node] = field(default_factory=dict)  # by variable that is a view: the base it writes to
     lines: dict[Node, list[int]] = field(default_factory=dict)  # of the wrapper, that write to it
     place: dict[Node, int] = field(default_factory=dict)  # in the graph
+    results: dict[Node, Node] = field(default_factory=dict)  # by writer that returns what it wrote to: that
 
     def base_in(self, variable: str) -> Node | None:
         found = next((base for base, name in self.variables.items() if name == variable), None)
@@ -51,8 +52,24 @@ class InPlace:
 
     def needed_by(self, node: Node) -> Iterable[tuple[Node, int]]:
         """The bases that a node reads, with the version that it reads."""
-        for base in {b: None for i in node.all_input_nodes if (b := base_of(i)) in self.writers}:
+        for base in {b: None for i in node.all_input_nodes if (b := self.memory_of(i)) in self.writers}:
             yield base, sum(self.place[w] < self.place[node] for w in self.writers[base])
+
+    def memory_of(self, node: Node) -> Node:
+        """The node whose memory it is a view of: `squeeze(index_put_(empty, …))` lies in that of `empty`."""
+        while (node := base_of(node)) not in self.writers and node in self.results:
+            node = self.results[node]
+        return node
+
+    def finished_before(self, line: int) -> set[Node]:
+        """The writers whose launches are over by this line: what they return is what their base is now."""
+        return {
+            writer
+            for base, by in self.writers.items()
+            if (span := self.versions(base, line)) is not None
+            for writer in by[: span[0]]
+            if writer in self.results
+        }
 
 
 def find_writers(nodes: Sequence[Node]) -> InPlace:
@@ -73,6 +90,9 @@ def find_writers(nodes: Sequence[Node]) -> InPlace:
     for base, by in written.items():
         if base in hidden or _is_read_after(base, by[0], found.place):
             found.writers[base] = list(dict.fromkeys(by))
+    for writer in (writer for by in found.writers.values() for writer in by):
+        if (returned := returned_target(writer)) is not None:
+            found.results[writer] = returned
     return found
 
 

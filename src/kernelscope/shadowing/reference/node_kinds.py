@@ -31,6 +31,18 @@ _WHOLE = {
 
 # Registered as having side effects: it raises, or does nothing.
 _HARMLESS = ("aten::_linalg_check_errors",)
+_LIKE_FIRST = {
+    aten.ones_like, aten.zeros_like, aten.full_like, aten.empty_like, aten.new_zeros, aten.new_ones,
+    aten.new_full, aten.new_empty, aten.new_empty_strided,
+}  # fmt: skip
+_LIKE_SECOND = {  # grad_output, self, …: where the gradients go is known from the indices or the sizes
+    aten.max_pool2d_with_indices_backward, aten.max_pool3d_with_indices_backward,
+    aten.adaptive_max_pool2d_backward, aten.adaptive_max_pool3d_backward, aten.avg_pool2d_backward,
+    aten.avg_pool3d_backward, aten._adaptive_avg_pool2d_backward, aten._adaptive_avg_pool3d_backward,
+    aten.fractional_max_pool2d_backward, aten.fractional_max_pool3d_backward,
+    aten.reflection_pad1d_backward, aten.reflection_pad2d_backward, aten.reflection_pad3d_backward,
+    aten.replication_pad1d_backward, aten.replication_pad2d_backward, aten.replication_pad3d_backward,
+}  # fmt: skip
 
 
 def value_of(node: Node) -> Any:
@@ -172,6 +184,15 @@ def hides_its_writes(node: Node) -> bool:
     return any(not returned & set(alias.before_set) for alias in written)
 
 
+def returned_target(node: Node) -> Node | None:
+    """The one tensor that it writes to, if it returns that: `index_put_`."""
+    targets, schema = writes(node), getattr(node.target, "_schema", None)
+    if len(targets) != 1 or schema is None or len(schema.returns) != 1:
+        return None
+    alias = schema.returns[0].alias_info
+    return targets[0] if alias is not None and alias.is_write else None
+
+
 def whole_of(node: Node) -> Node:
     """What an operator returns, of one of the things that it returns."""
     source = node.args[0] if node.target is operator.getitem else None
@@ -191,6 +212,14 @@ def kernel_arguments(node: Node) -> dict[str, Any]:
 
 def is_uninitialised(node: Node) -> bool:
     return str(node.target).startswith(("aten.empty", "aten.new_empty"))
+
+
+def only_shapes(node: Node) -> list[Node]:
+    """Arguments of which an operator uses the shape alone: compiled code need not have their values."""
+    packet = getattr(node.target, "overloadpacket", None)
+    index = 0 if packet in _LIKE_FIRST else 1 if packet in _LIKE_SECOND else None
+    found = node.args[index] if index is not None and index < len(node.args) else None
+    return [found] if isinstance(found, Node) else []
 
 
 def has_no_elements(node: Node) -> bool:

@@ -1,7 +1,14 @@
-"""What operators write to: their arguments, as copies, and what they left in them."""
+"""What operators write to: their arguments, as copies, what they left in them, and what they never wrote.
+
+`_efficient_attention_backward` does not write to the padding of a gradient. Eager itself has other values
+there each time, so no kernel and no step of the compiler can be blamed for them.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -46,3 +53,37 @@ def write_back_kernel(wide: Any, narrow: Any) -> None:
 
 def cloned(value: Any) -> Any:
     return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+@contextlib.contextmanager
+def filled_memory() -> Iterator[None]:
+    """Memory that operators allocate holds NaN, or the largest integer: torch has a setting for that."""
+    setting: Any = torch.utils.deterministic
+    mode, fills = torch.get_deterministic_debug_mode(), setting.fill_uninitialized_memory
+    with warnings.catch_warnings():  # of operators whose order of additions is not fixed
+        warnings.simplefilter("ignore")
+        torch.set_deterministic_debug_mode("warn")
+        setting.fill_uninitialized_memory = True
+        try:
+            yield
+        finally:
+            torch.set_deterministic_debug_mode(mode)
+            setting.fill_uninitialized_memory = fills
+
+
+def unwritten(value: Any, again: Callable[[], Any]) -> torch.Tensor | None:
+    """Which elements of `value`, which `again` computes once more, depend on what was in their memory."""
+    if not isinstance(value, torch.Tensor) or value.dtype == torch.bool or value.layout is not torch.strided:
+        return None
+    try:
+        with filled_memory():
+            other = again()
+    except Exception:  # then every element counts as written
+        return None
+    if not isinstance(other, torch.Tensor) or (other.shape, other.dtype) != (value.shape, value.dtype):
+        return None
+    if value.is_floating_point() or value.is_complex():
+        found = other.isnan() & ~value.isnan()
+    else:
+        found = (other == torch.iinfo(other.dtype).max) & (value != other)
+    return found.detach() if bool(found.any()) else None

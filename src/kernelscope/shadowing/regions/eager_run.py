@@ -45,7 +45,12 @@ class EagerRun:
         """By input; `outputs` are results, or inputs that were written to."""
         found: list[torch.Tensor | None] = [None] * len(self.leaves)
         wanted = [(i, leaf) for i, leaf in enumerate(self.leaves) if leaf is not None]
-        pairs = [(o, t.to(o.dtype)) for o, t in zip(outputs, tangents, strict=True) if _depends(o)]
+        pairs = []
+        for output, tangent in zip(outputs, tangents, strict=True):
+            if _depends(output):
+                pairs.append((output, tangent.to(output.dtype)))
+                if isinstance(self.mode, Wide):
+                    self.mode.learn(pairs[-1][1], tangent.dtype)
         if not wanted or not pairs:
             return found
         with alone(), one_thread(), self.mode:
@@ -92,9 +97,9 @@ class Eager:
         """As eager computes it; with a seed, with other random numbers than the program had."""
         return self._run(self.inputs.fresh(), Notes(fill), seed)
 
-    def wide(self, generator: torch.Generator | None = None) -> EagerRun:
+    def wide(self, generator: torch.Generator | None = None, kind: type[Wide] = Wide) -> EagerRun:
         """In float64; with a generator, with an error of one rounding after each operator."""
-        mode, copied = Wide(generator), self.inputs.fresh(wide=True)
+        mode, copied = kind(generator), self.inputs.fresh(wide=True)
         for value, dtype in copied.dtypes:
             mode.learn(value, dtype)
         return self._run(copied, mode, None)

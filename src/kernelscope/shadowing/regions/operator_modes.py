@@ -121,7 +121,8 @@ class Wide(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def learn(self, tensor: torch.Tensor, dtype: torch.dtype) -> None:
         """A float64 tensor that stands for one of this dtype."""
-        self._dtypes[tensor.untyped_storage().data_ptr()] = dtype
+        if tensor.layout is torch.strided:
+            self._dtypes[tensor.untyped_storage().data_ptr()] = dtype
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -133,9 +134,18 @@ class Wide(TorchDispatchMode):  # type: ignore[no-untyped-call]
             device = next((t.device for t in _tensors(args)), None)
             size = error_of_terms(rounding_of(func, dtype, device) or eps_of(torch.float32), dtype, reach)
             result = self._run(func, tuple(shaken(args, size, self._generator)), kwargs)
-        if not _is_view(func):
+        if _is_view(func):
+            self._learn_constants(result, dtype)
+        else:
             self._finish(func, args, result, dtype)
         return result
+
+    def _learn_constants(self, result: Any, dtype: torch.dtype | None) -> None:
+        """Views of tensors that are in the graph itself: those were not in float64 before."""
+        for made in _tensors(result):
+            is_known = made.layout != torch.strided or made.untyped_storage().data_ptr() in self._dtypes
+            if made.dtype in WIDE.values() and dtype is not None and not is_known:
+                self.learn(made, dtype)
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         if getattr(func, "namespace", "") not in ("aten", "prims") or func in _BITS:

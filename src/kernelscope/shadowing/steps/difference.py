@@ -107,7 +107,8 @@ def _verdict(side: Side, name: str, made: Made | None) -> Verdict | str:
         return defined(found)
 
     def judged(each: torch.Tensor) -> Verdict:
-        return judge(defined(each), eager, wide, lambda: defined(side.jittered(name)), side.eps)
+        moved, left = lambda: defined(side.jittered(name)), lambda: side.unwritten(name)
+        return judge(defined(each), eager, wide, moved, side.eps, unwritten=left)
 
     verdict = judged(value)
     if not verdict.is_wrong or made.again is None:

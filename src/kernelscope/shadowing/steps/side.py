@@ -95,6 +95,11 @@ class Side:
             return None
         return self._reference.undefined(order, self.given, self._known["eager"], self.outputs[name])
 
+    def unwritten(self, name: str) -> torch.Tensor | None:
+        """Elements that no operator wrote."""
+        node = self.outputs[name]
+        return self._reference.unwritten(self.order([name]), self.given, self.eager(name), node)
+
     def jittered(self, name: str) -> Any:
         """In float64, with small errors; other ones each time."""
         names = [n for n in self.tensors if n not in self.left_out]

@@ -17,6 +17,7 @@ from kernelscope.shadowing.program_state import own_autograd_state
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
 from kernelscope.shadowing.reference.node_kinds import effect_of, is_print, why_not_again
 from kernelscope.shadowing.reference.rounding import eps_of
+from kernelscope.shadowing.reference.written_arguments import unwritten
 from kernelscope.shadowing.regions.copies import Snapshot
 from kernelscope.shadowing.regions.operator_modes import Notes, Wide
 
@@ -155,6 +156,10 @@ def compare_traced(old: GraphModule, new: GraphModule, inputs: Snapshot, traced:
         value: torch.Tensor = [*run.results, *run.inputs][index].detach()
         return value
 
+    def again(index: int) -> Any:
+        run = run_traced(old, inputs, traced)
+        return [*run.results, *run.inputs][index]
+
     pairs = zip([*first.results, *first.inputs], [*second.results, *second.inputs], strict=True)
     for index, (name, (one, other)) in enumerate(zip(names, pairs, strict=True)):
         if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
@@ -179,6 +184,7 @@ def compare_traced(old: GraphModule, new: GraphModule, inputs: Snapshot, traced:
                 lambda i=index: wide(i, None),  # type: ignore[misc]
                 lambda i=index: wide(i, generator),  # type: ignore[misc]
                 eps or eps_of(torch.float32),
+                unwritten=lambda i=index, value=one: unwritten(value, lambda: again(i)),  # type: ignore[misc]
             )
         except CannotEvaluate as error:
             found.left_out[name] = str(error)
