@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelscope.errors import RunError
+from kernelscope.private_files import make_folder
 from kernelscope.store import folder
 from kernelscope.text.file_names import file_name
 from kernelscope.text.secrets import hidden_words
@@ -48,7 +49,7 @@ def bisect_script(request: Request, folder: Path, progress: ProgressLine) -> Bis
         return result
     progress.say(f"no kernel was found to differ from eager; searching for the cause of: {result.raised}")
     inner = folder / _OF_THE_SCRIPT
-    inner.mkdir(exist_ok=True)
+    make_folder(inner, exist_ok=True)
     found = _search(replace(request, check="exception", is_default=False), inner, progress)
     found.notes.insert(
         0, "no kernel was found to differ from eager; the script's own failure was searched for"
