@@ -23,9 +23,9 @@ SCRIPT = HERE / "train_gpt2.py"
 LIMIT = 1.35  # of `--values hash`
 VARIANTS: dict[str, list[str]] = {
     "python train.py": [],
-    "kernelscope run": ["-m", "kernelscope", "run", "--values", "off", "--out", "{out}"],
-    "kernelscope run --values hash": ["-m", "kernelscope", "run", "--values", "hash", "--out", "{out}"],
-    "kernelscope run --values stats": ["-m", "kernelscope", "run", "--values", "stats", "--out", "{out}"],
+    "kernelscope run": ["-m", "kernelscope", "run", "--values", "off", "-o", "{out}"],
+    "kernelscope run --values hash": ["-m", "kernelscope", "run", "--values", "hash", "-o", "{out}"],
+    "kernelscope run --values stats": ["-m", "kernelscope", "run", "--values", "stats", "-o", "{out}"],
 }
 
 

@@ -49,8 +49,12 @@ def hooked(
 
 
 def compiled(tree: ast.Module, filename: str) -> Codes:
-    ast.fix_missing_locations(tree)
-    return dict(_codes_in(compile(tree, filename, "exec", dont_inherit=True)))
+    try:
+        code = compile(tree, filename, "exec", dont_inherit=True)
+    except TypeError:  # a node without a line; looking for those takes as long as compiling
+        ast.fix_missing_locations(tree)
+        code = compile(tree, filename, "exec", dont_inherit=True)
+    return dict(_codes_in(code))
 
 
 def _codes_in(code: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:
