@@ -13,6 +13,7 @@ import torch.fx
 
 from kernelscope import __version__
 from kernelscope.gcu.choreo.cpp.to_cpp import Translation
+from kernelscope.gcu.choreo.device_functions import device_part, with_device_calls
 from kernelscope.gcu.execution.assemble import assemble
 from kernelscope.gcu.execution.executor import CompiledGraph
 from kernelscope.gcu.execution.program import Program, build_cached
@@ -213,10 +214,10 @@ def _to_dsl(dag: Dag, hint: Callable[[Size], int], done: Compilation) -> None:
     done.name = f"kernel_{digest}"
     for k in kernels:
         k.name = k.name.replace("{kernel}", done.name)
-        k.text = k.text.replace("{kernel}", done.name)
+        k.text = with_device_calls(k.text.replace("{kernel}", done.name))
     done.kernels = kernels
     text = "\n".join(k.text for k in kernels if k.text)
     if not text:
         return
-    done.dsl = show(parse(f"{HEADER}\n{text}", f"{done.name}.co"))
+    done.dsl = show(parse(f"{HEADER}\n{device_part(text)}\n{text}", f"{done.name}.co"))
     done.translation = translate(done.dsl, f"{done.name}.co", checked=False)  # its indices are right

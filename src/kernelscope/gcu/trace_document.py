@@ -95,7 +95,7 @@ def _dag(lowered: Lowered) -> dict[str, Any]:
 def _code(done: Compilation) -> dict[str, Any]:
     assert done.translation is not None
     assert done.lowered is not None
-    device = "\n".join(i.text for i in _device(done))
+    device = "\n".join(f"__cok__ {{\n{i.text}\n}}" for i in _device(done))
     kernels = []
     for k in done.kernels:
         if not k.text:

@@ -43,13 +43,13 @@ class Fault:
 
 
 FAULTS = {
-    "wrong operator": Fault(r"__max\(v_add, 0\)", "__abs(v_add)", "div|amax_1|relu"),
+    "wrong operator": Fault(r"call dev_max\(v_add, 0\)", "__abs(v_add)", "div|amax_1|relu"),
     "wrong constant": Fault(r"\* 2\.0f", "* 2.001f", "mul_1"),
     "off by one": Fault(r"\.at\(r0\) - v_amax", ".at(r0 > 0 ? r0 - 1 : 0) - v_amax", "div|sum_1"),
     "dropped tail of a product": Fault(r"foreach k in \[7\]", "foreach k in [6]", "mm"),
     "dropped row": Fault(r"(?<=foreach \{r0\} in )\[5\]", "[4]", "sum_2"),
     "missing write": Fault(r"^ *amax_1\.at\(2 \* 2 \+ p\) = .*\n", "", "amax_1"),
-    "wrong identity": Fault(r"acc_amax_1 = __neg\(__inf\(\)\)", "acc_amax_1 = 3.5f", "amax_1"),
+    "wrong identity": Fault(r"acc_amax_1 = call dev_neg\(call dev_inf\(\)\)", "acc_amax_1 = 3.5f", "amax_1"),
     "swapped operands": Fault(r"k_mul\.at\(r0\) - v_amax", "v_amax - k_mul.at(r0)", "div|sum_1"),
     "accumulated in bfloat16": Fault(
         r"acc_sum_1 = acc_sum_1 \+ v_exp", "acc_sum_1 = __cast_f32(__cast_bf16(acc_sum_1 + v_exp))",
@@ -58,7 +58,7 @@ FAULTS = {
     "wrong stride": Fault(r"\.at\(v \+ k \* 9\)", ".at(v + k * 8)", "mm"),
     "wrong row of a broadcast": Fault(r"\+ l_b_\.at\(r0\)", "+ l_b_.at(0)", "div|amax_1|relu"),
     "nan on a rare value": Fault(
-        r"f32 v_relu = __max\(v_add, 0\)", "f32 v_relu = v_add > 2.4f ? __nan() : __max(v_add, 0)",
+        r"f32 v_relu = call dev_max\(v_add, 0\)", "f32 v_relu = v_add > 2.4f ? __nan() : __max(v_add, 0)",
         "div|amax_1|relu",
     ),
     "wrong gradient": Fault(r"\* 2\.0f", "* 2.001f", "mul_\\d+|add_\\d+", "backward"),

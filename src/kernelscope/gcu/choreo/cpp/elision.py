@@ -7,7 +7,7 @@ whole, in one tile of an output can be that tile.
 from __future__ import annotations
 
 from kernelscope.gcu.choreo.syntax import tree
-from kernelscope.gcu.choreo.syntax.walk import declared, names, nodes, root, written
+from kernelscope.gcu.choreo.syntax.walk import declared, handed, names, nodes, root, written
 
 
 def moving_futures(function: tree.Function) -> set[str]:
@@ -60,7 +60,7 @@ def _used_otherwise(name: str, block: tree.Block) -> bool:
         match each:
             case tree.Store() if root(each.target.of) == name:
                 return True
-            case tree.Call() | tree.CallValue() if any(root(arg) == name for arg in each.args):
+            case tree.Call() | tree.CallValue() if name in handed(each):
                 return True
             case tree.Dma() if name in names(each):
                 return True
@@ -95,7 +95,7 @@ def becomes(statement: tree.DeclareBuffer, rest: tree.Block) -> tree.Do | None:
                 return None
             case tree.Dma() if name in names(each):
                 return None
-            case tree.Call() | tree.CallValue() if any(root(arg) == name for arg in each.args):
+            case tree.Call() | tree.CallValue() if name in handed(each):
                 return None
             case tree.SpanAs() if root(each) == name:
                 return None

@@ -273,6 +273,7 @@ class CppFunction:
         """The function that C++ calls with views: it binds symbols, checks shapes, allocates the result."""
         f = self._f
         parameters, checks, names = [], [], []
+        taken = ["// Convert PyTorch tensors to GCU buffers"]
         for number, p in enumerate(f.parameters):
             name = cpp_name(p.name)
             if p.dims is None:
@@ -280,7 +281,8 @@ class CppFunction:
                 names.append(name)
                 continue
             parameters.append(f"const choreo::spanned_view<{cpp_type(p.type)}, {len(p.dims)}>& {name}")
-            names.append(f"{name}.data()")
+            names.append(f"gcu_{name}")
+            taken.append(f"auto gcu_{name} = choreo::tensor_to_gcu_buffer({name});")
             for place, given in enumerate(p.dims):
                 actual = f"{name}.shape()[{place}]"
                 if isinstance(given, str) and self._symbols.get(given) == (p.name, place):
@@ -302,11 +304,16 @@ class CppFunction:
             returns = f"choreo::spanned_data<{kind}>"
             extents = ", ".join(d.text for d in output.shape)
             shape = f"choreo::mdspan<{len(output.shape)}>({extents})"
-            checks.append(f"{returns} result_({shape});")
-            names.append("result_.data()")
+            taken.append(f"auto gcu_output = choreo::allocate_buffer<{kind}>({shape});")
+            names.append("gcu_output.data()")
         signature = f"{returns} {f.name}({', '.join(parameters)})"
-        lines = [*checks, f"{f.name}_run({', '.join([*names, *symbols])});", "choreo::raise_failure();"]
-        lines += ["return result_;"] if output is not None else []
+        lines = [*checks, *(taken if len(taken) > 1 else ()), "// Launch kernel"]
+        lines += [f"{f.name}_run({', '.join([*names, *symbols])});", "choreo::raise_failure();"]
+        if output is not None and output.shape:
+            lines += ["// Convert result back to PyTorch tensor"]
+            lines += ["return choreo::gcu_buffer_to_tensor(gcu_output);"]
+        elif output is not None:
+            lines += ["return result_;"]
         text = "\n  ".join(lines)
         return signature, f"[[maybe_unused]] static {signature} {{\n  {text}\n}}\n"
 
@@ -321,7 +328,7 @@ class CppFunction:
                 continue
             const = "const " if a.role == "in" else ""
             parameters.append(f"{const}void* {name}")
-            names.append(f"static_cast<{const}{cpp_type(a.type)}*>({name})")
+            names.append(f"choreo::tensor_to_gcu_buffer<{const}{cpp_type(a.type)}>({name})")
         parameters += [f"int64_t {s}" for s in symbols]
         call = f"{self._f.name}_run({', '.join([*names, *symbols])});"
         head = f'extern "C" int choreo_{self._f.name}({", ".join(parameters)})'

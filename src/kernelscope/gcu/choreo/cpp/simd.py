@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernelscope.gcu.choreo.device_functions import PURE
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.walk import names, nodes, root
 
@@ -29,8 +30,11 @@ def reduction(statement: tree.Stmt) -> Reduction | None:
     match value:
         case tree.Binary(op="+" | "*") if value.left == me and name not in names(value.right):
             return Reduction(name, value.op, value.right)
-        case tree.Builtin(name="__max" | "__min", args=(first, second)) if first == me:
-            return Reduction(name, value.name[2:], second) if name not in names(second) else None
+        case (
+            tree.Builtin(name="__max" | "__min", args=(first, second))
+            | tree.CallValue(name="dev_max" | "dev_min", args=(first, second))
+        ) if first == me:
+            return Reduction(name, value.name[-3:], second) if name not in names(second) else None
     return None
 
 
@@ -38,6 +42,8 @@ def vectorises(loop: tree.Foreach, variables: set[str]) -> bool:
     """Whether iterations over the loop's last variable are independent but for reductions."""
     if not all(isinstance(each, _SIMPLE) for each in loop.body):
         return False
+    if any(isinstance(each, tree.CallValue) and each.name not in PURE for each in nodes(loop.body)):
+        return False  # who knows what it does
     own = {each.name for each in loop.body if isinstance(each, tree.DeclareScalar)}
     reduced = set()
     for each in loop.body:

@@ -11,6 +11,8 @@
 
 #include "element_types.h"
 
+#define CHOREO_VECTOR_MATHEMATICS  // erf_ below becomes vector code
+
 namespace choreo {
 
 inline float inf_() { return std::numeric_limits<float>::infinity(); }

@@ -138,6 +138,29 @@ class spanned_data : public spanned_view<T, N> {
   std::shared_ptr<T> own_;
 };
 
+// The steps of a call. On a CPU a tensor and a buffer are the same memory, so nothing is copied.
+template <class T, int N>
+T* tensor_to_gcu_buffer(const spanned_view<T, N>& tensor) {
+  return tensor.data();
+}
+template <class T>
+T* tensor_to_gcu_buffer(void* tensor) {
+  return static_cast<T*>(tensor);
+}
+template <class T>
+T* tensor_to_gcu_buffer(const void* tensor) {
+  static_assert(std::is_const_v<T>, "a tensor that is only read");
+  return static_cast<T*>(tensor);
+}
+template <class T, int N>
+spanned_data<T, N> allocate_buffer(mdspan<N> shape) {
+  return spanned_data<T, N>(shape);
+}
+template <class T, int N>
+spanned_data<T, N> gcu_buffer_to_tensor(const spanned_data<T, N>& buffer) {
+  return buffer;
+}
+
 template <int N>
 mdspan<N> make_mdspan(std::initializer_list<std::size_t> shape) {
   return mdspan<N>(shape);

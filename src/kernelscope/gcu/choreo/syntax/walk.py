@@ -67,6 +67,17 @@ def roots(data: tree.Expr) -> set[str]:
     return {root(data)} - {""}
 
 
+def handed(call: tree.Call | tree.CallValue) -> set[str]:
+    """The roots of the data that a function gets and may write; an element is handed over by its value."""
+    found: set[str] = set()
+    for arg in call.args:
+        if isinstance(arg, tree.Unary) and arg.op == "&":
+            found |= roots(arg.operand)
+        elif not isinstance(arg, tree.At):
+            found |= roots(arg)
+    return found
+
+
 def written(node: Any) -> set[str]:
     """The roots of what is stored to, copied to, or handed to a kernel."""
     found: set[str] = set()
@@ -77,7 +88,7 @@ def written(node: Any) -> set[str]:
             case tree.Dma() if isinstance(each.target, tree.Expr):
                 found |= roots(each.target)
             case tree.Call() | tree.CallValue():
-                found.update(*(roots(arg) for arg in each.args))
+                found |= handed(each)
     return found - {""}
 
 
@@ -115,5 +126,5 @@ def read(body: tree.Block) -> set[str]:
             case tree.Dma() if each.source is not None:
                 found |= roots(each.source)
             case tree.Call() | tree.CallValue():
-                found.update(*(roots(arg) for arg in each.args))
+                found |= handed(each)
     return found

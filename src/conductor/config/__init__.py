@@ -1,0 +1,1 @@
+"""Settings of the gcu backend, under the names of Conductor's guide."""
