@@ -1,0 +1,45 @@
+"""What `check` accepts, the C++ compiler accepts; what it refuses gets a sentence with a line."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from kernelscope.gcu import toolchain
+from kernelscope.gcu.choreo import ChoreoError, parse, show, translate
+
+from .random_programs import program
+
+
+def agreed(seeds: range) -> tuple[int, int]:
+    """How many programs were accepted and refused; all that were accepted compile."""
+    parts = ['#define CHOREO_HOST\n#define CHOREO_THREADS\n#include "choreo.h"\n']
+    refused = 0
+    for seed in seeds:
+        source = program(seed)
+        try:
+            cpp = translate(source, f"random_{seed}.co", located=True).cpp
+        except ChoreoError as error:
+            refused += 1
+            assert error.line > 0, source
+            assert error.message
+            continue
+        assert show(parse(show(parse(source)))) == show(parse(source))
+        body = re.sub(r"^#define CHOREO_\w+\n", "", cpp, flags=re.MULTILINE)
+        parts.append(f"namespace p{seed} {{\n{body}\n}}\n")
+    toolchain.check("\n".join(parts))
+    return len(parts) - 1, refused
+
+
+def test_check_and_build_agree() -> None:
+    accepted, refused = agreed(range(60))
+    assert accepted >= 30
+    assert refused >= 3
+
+
+@pytest.mark.slow
+def test_check_and_build_agree_on_a_thousand() -> None:
+    found = [agreed(range(start, start + 100)) for start in range(1000, 2000, 100)]
+    assert sum(a for a, _ in found) >= 500
+    assert sum(r for _, r in found) >= 50
