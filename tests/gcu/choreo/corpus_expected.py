@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 Case = tuple[list[Any], Any]
 Random = np.random.Generator
@@ -165,6 +166,64 @@ def _backward(y: Any, g: Any) -> Any:
     return y.astype(np.float64) * (g - (y * g).sum(-1, keepdims=True))
 
 
+def _embedding(r: Random) -> Case:
+    ids, table = _ints(r, 9, low=0, high=6), _floats(r, 6, 5)
+    return [ids, table], table[ids]
+
+
+def _histogram(r: Random) -> Case:
+    x = r.integers(0, 256, 64, dtype=np.uint8)
+    return [x], np.bincount(x % 4, minlength=4)
+
+
+def _convolution(r: Random) -> Case:
+    x, w = _floats(r, 6, 7), _floats(r, 3, 3)
+    given = [torch.from_numpy(t).double()[None, None] for t in (x, w)]
+    return [x, w], F.conv2d(given[0], given[1], padding=1)[0, 0].numpy()
+
+
+def _rope(x: Any) -> Any:
+    wide = x.astype(np.float64)
+    i, s = np.arange(x.shape[1] // 2), np.arange(x.shape[0])[:, None]
+    turned = (wide[:, ::2] + 1j * wide[:, 1::2]) * np.exp(1j * s * 10000.0 ** (-2 * i / x.shape[1]))
+    return np.stack([turned.real, turned.imag], -1).reshape(x.shape)
+
+
+def _concatenated(r: Random) -> Case:
+    x, y = _ints(r, 2, 4), _ints(r, 3, 4)
+    return [x, y], np.concatenate([x, y])
+
+
+def _types(r: Random) -> Case:
+    kinds = (np.int8, np.uint8, np.int16, np.uint16, np.int64, np.float64)
+    given: list[Any] = [r.integers(0, 100, 4).astype(k) for k in kinds]
+    total = sum(g.astype(np.float64) for g in given)
+    half = torch.tensor([0.5, 1.5, -2.0, 100.0]).bfloat16()
+    given[3] = torch.from_numpy(given[3])
+    return [*given, half], total + half.double().numpy()
+
+
+def _macros_again(x: Any) -> Any:
+    out = x + 3
+    out[0] = 50
+    return out
+
+
+def _scaled(r: Random) -> Case:
+    x = _floats(r, 4, 8)
+    return [x, 0.75], x * np.float32(0.75)
+
+
+def _bounds(x: Any) -> Any:
+    return [11, 12, 2, 8, 1, 3, x[2] + x[3], 24]
+
+
+def _routing(r: Random) -> Case:
+    s, x = _floats(r, 11, 2), _floats(r, 11, 4)
+    first, second = s[:, :1] >= s[:, 1:], s[:, 1:] > 1
+    return [s, x], np.where(first, 2 * x, np.where(second, x + 1, 0))
+
+
 EXPECTED: dict[str, Callable[[Random], Case]] = {
     "add_blocks_threads": _both(lambda r: _ints(r, 12, 32), np.add),
     "matmul_tiles": _matmul(16, 32, 24),
@@ -209,4 +268,20 @@ EXPECTED: dict[str, Callable[[Random], Case]] = {
     "pipeline_stages": _of(lambda r: _ints(r, 5, 4), lambda x: x + np.arange(5)[:, None]),
     "wait_for_selection": _of(lambda r: _ints(r, 12), lambda x: x[8:]),
     "symbols": _symbols,
+    "embedding": _embedding,
+    "histogram": _histogram,
+    "prefix_sum": _of(lambda r: _ints(r, 32), np.cumsum),
+    "convolution": _convolution,
+    "rope": _of(lambda r: _floats(r, 5, 8), _rope),
+    "transpose_blocks": _of(lambda r: _ints(r, 8, 12), np.transpose),
+    "concatenated": _concatenated,
+    "mixed_types": _types,
+    "four_stage_ring": _of(lambda r: _ints(r, 40), lambda x: x),
+    "grid_of_events": _of(lambda r: _ints(r, 2, 3), lambda x: 5 * x),
+    "macros_again": _of(lambda r: _ints(r, 6), _macros_again),
+    "kernel_template": _scaled,
+    "bounded_arithmetic": _of(lambda r: _ints(r, 12), _bounds),
+    "moe_routing": _routing,
 }
+# Functions that return nothing; they are checked by the program that calls them.
+CHECKED_BY_MAIN = {"concatenate"}

@@ -116,7 +116,8 @@ class _Writer:
 
     def update(self, depth: int) -> None:
         if not self.mutable or self.in_team:
-            return self.store(depth)
+            self.store(depth)
+            return
         name = self.r.choice(self.mutable)
         self.emit(self.r.choice([f"{name}++;", f"{name} += {self.whole(1)};", f"{name} = {self.whole(1)};"]))
 
@@ -206,7 +207,8 @@ class _Writer:
 
     def parallel(self, depth: int) -> None:
         if self.in_team:
-            return self.store(depth)
+            self.store(depth)
+            return
         name = self.fresh("p")
         before, was = list(self.bounded), self.in_parallel
         self.bounded.append((name, self.rows))
@@ -216,7 +218,8 @@ class _Writer:
 
     def threads(self, depth: int) -> None:
         if self.in_team:
-            return self.store(depth)
+            self.store(depth)
+            return
         p, e, buf = self.fresh("p"), self.fresh("e"), self.fresh("buf")
         self.emit(f"parallel {p} by {self.columns} {{")
         self.emit(f"  shared s32 [{self.columns}] {buf};")

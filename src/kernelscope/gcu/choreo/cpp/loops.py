@@ -13,7 +13,7 @@ from kernelscope.gcu.choreo.syntax.walk import has_parallel, nodes, written
 from .shapes import Dim, dim, shown
 from .simd import reduction, vectorises
 from .transfers import Transfers
-from .values import Bounded, Buffers, Data, Future, Scalar, Several, bounded, cpp_name, cpp_type
+from .values import Bounded, Buffers, Data, Future, Scalar, Several, bounded, cpp_name
 
 
 class Loops(Transfers):
@@ -270,7 +270,7 @@ class Loops(Transfers):
         """One step of a maximum that can be vectorised: NaN is noted, and put in after the loop."""
         one = self.fresh("v")
         sign = ">" if op == "max" else "<"
-        self.emit(f"const {cpp_type(known.type)} {one} = {self.expressions.text(value)};")
+        self.emit(f"const {known.cpp} {one} = {self.expressions.text(value)};")
         self.emit(f"{known.text} = {one} {sign} {known.text} ? {one} : {known.text};")
         self.emit(f"{known.text}_nan |= choreo::isnan_({one});")
 

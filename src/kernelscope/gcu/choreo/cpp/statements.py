@@ -267,7 +267,7 @@ class Statements(Teams):
             raise ChoreoError(f"`{s.name}` is {what}, so it cannot be assigned to", s.span)
         value = self.expressions.text(s.value)
         if s.op == "=":
-            self.emit(f"{known.text} = static_cast<{cpp_type(known.type)}>({value});")
+            self.emit(f"{known.text} = static_cast<{known.cpp}>({value});")
         else:
             self.emit(f"{known.text} {s.op} {value};")
 

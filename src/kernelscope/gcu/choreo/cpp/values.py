@@ -123,6 +123,11 @@ class Scalar:
     high: int | None = None
     is_mutable: bool = False
 
+    @property
+    def cpp(self) -> str:
+        """Its C++ type; that of the variable itself where it was inferred."""
+        return cpp_type(self.type) if self.type else f"decltype({self.text})"
+
 
 Value = Data | Future | Buffers | Events | Bounded | Several | Scalar | Dim
 
