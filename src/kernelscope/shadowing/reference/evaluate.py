@@ -7,7 +7,6 @@ was recorded with, and is noted.
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -44,7 +43,16 @@ from .node_kinds import (
 from .random_numbers import inductor_randint, inductor_random
 from .rounding import WIDE, eps_of, error_of_terms, reduction_size, rounding_in, shaken, widen, widened
 from .subgraphs import has_subgraphs, nodes_of_pattern, with_wide_subgraphs
-from .written_arguments import cloned, protected, unwritten, write_back, write_back_kernel, written_by
+from .written_arguments import (
+    cloned,
+    copy_over,
+    filled,
+    protected,
+    unwritten,
+    write_back,
+    write_back_kernel,
+    written_by,
+)
 
 Run = Callable[[Node, Any, Any], Any]  # evaluates a node on its arguments
 
@@ -159,7 +167,7 @@ class Reference:
 
     def constant(self, node: Node) -> Any:
         """A tensor that the graph itself has."""
-        found = _attribute(self._module, str(node.target))
+        found = operator.attrgetter(str(node.target))(self._module)
         return found.cpu() if self._offload and isinstance(found, torch.Tensor) else found
 
     def _arguments(self, node: Node, values: dict[Node, Any]) -> tuple[Any, Any]:
@@ -194,7 +202,7 @@ class Reference:
         fake = value_of(node)
         shape, strides = (concrete_sizes(sizes, self._symbols) for sizes in (fake.shape, fake.stride()))
         device = torch.device("cpu") if self._offload else fake.device
-        return _filled(torch.empty_strided(shape, strides, dtype=fake.dtype, device=device), 0)
+        return filled(torch.empty_strided(shape, strides, dtype=fake.dtype, device=device), 0)
 
     def _symbol(self, node: Node) -> Any:
         value = value_of(node)
@@ -219,9 +227,9 @@ class Reference:
         if not isinstance(target, torch._ops.OpOverload):  # a higher-order operator has a namespace too
             return self._other(node, target, args, kwargs)
         if is_uninitialised(node):
-            return _filled(target(*args, **kwargs), self._fill)
+            return filled(target(*args, **kwargs), self._fill)
         if node in self._writers:
-            done = _copy_over(*args) if is_copy(node) else target(*args, **kwargs)
+            done = copy_over(*args) if is_copy(node) else target(*args, **kwargs)
             return done if done is not None else written_by(target, args, kwargs)
         if is_copy(node):
             return self._copied(node, args[1])
@@ -329,24 +337,6 @@ def _without_effect(effect: Any, args: Any) -> Any:
     return (args[0], None)
 
 
-def _filled(memory: torch.Tensor, which: int) -> torch.Tensor:
-    """Uninitialised memory with one of two contents: what differs between them is undefined."""
-    is_number = memory.is_floating_point() or memory.is_complex()
-    return memory.fill_((math.nan, 0.5)[which] if is_number else which)
-
-
-def _copy_over(target: torch.Tensor, source: Any, *_: Any) -> torch.Tensor:
-    """`copy_`, also from memory that it overwrites: then one row after the other, as a kernel would."""
-    try:
-        return target.copy_(source)
-    except RuntimeError:
-        if not target.dim() or not isinstance(source, torch.Tensor) or source.shape != target.shape:
-            raise
-    for row, new in zip(target, source, strict=True):
-        _copy_over(row, new)
-    return target
-
-
 def _paired(change: Callable[[Any, Any], Any], values: Any, parts: Any) -> Any:
     if isinstance(values, tuple | list) and isinstance(parts, tuple | list):
         # An operator that is given a tuple may insist on it.
@@ -355,9 +345,3 @@ def _paired(change: Callable[[Any, Any], Any], values: Any, parts: Any) -> Any:
     if isinstance(values, Mapping) and isinstance(parts, Mapping):
         return {k: _paired(change, v, parts[k]) for k, v in values.items()}
     return change(values, parts)
-
-
-def _attribute(module: Any, path: str) -> Any:
-    for name in path.split("."):
-        module = getattr(module, name)
-    return module

@@ -7,6 +7,7 @@ there each time, so no kernel and no step of the compiler can be blamed for them
 from __future__ import annotations
 
 import contextlib
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -53,6 +54,24 @@ def write_back_kernel(wide: Any, narrow: Any) -> None:
 
 def cloned(value: Any) -> Any:
     return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+def copy_over(target: torch.Tensor, source: Any, *_: Any) -> torch.Tensor:
+    """`copy_`, also from memory that it overwrites: then one row after the other, as a kernel would."""
+    try:
+        return target.copy_(source)
+    except RuntimeError:
+        if not target.dim() or not isinstance(source, torch.Tensor) or source.shape != target.shape:
+            raise
+    for row, new in zip(target, source, strict=True):
+        copy_over(row, new)
+    return target
+
+
+def filled(memory: torch.Tensor, which: int) -> torch.Tensor:
+    """Uninitialised memory with one of two contents: what differs between them is undefined."""
+    is_number = memory.is_floating_point() or memory.is_complex()
+    return memory.fill_((math.nan, 0.5)[which] if is_number else which)
 
 
 @contextlib.contextmanager
