@@ -69,7 +69,7 @@ def test_raises(tmp_path: Path) -> None:
     assert run.metadata["exception"] == "RuntimeError: no way"
     assert [call.step for call in run.calls] == [2, 2, 3, 3]
     assert all(call.post_hashes and call.time for call in run.calls)
-    assert run.info.settings == {"values": "hash", "steps": (2, 4), "time": True}
+    assert run.info.settings == {"values": "hash", "steps": (2, 4), "time": True, "stages": True}
     again = kernelscope_run("-o", "here", PROGRAM, cwd=tmp_path)  # never written over
     assert again.returncode == 2
     assert again.stderr.startswith("kernelscope: here.kscope exists already")
