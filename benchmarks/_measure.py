@@ -42,6 +42,7 @@ class Variant:
     calls: int = 0  # in one step
     steps: int = LEAST_STEPS
     first_seconds: list[float] = field(default_factory=list)  # of the first step in a recording
+    opening_seconds: list[float] = field(default_factory=list)  # of a recording
     warm_up_seconds: float = 0.0  # of the first recording in the process: what it compiles, and one step
     every: int = 1  # takes part in each n-th round
     waits: float | None = None  # of the host for the device, in one step
@@ -105,7 +106,9 @@ class Bench:
         return self._seconds_per_step(self._steps)
 
     def _watched(self, variant: Variant, steps: int) -> float:
+        start = time.perf_counter()
         with variant.watch() as count:
+            variant.opening_seconds.append(time.perf_counter() - start)
             # The first step in a recording looks at each kernel closely, once.
             variant.first_seconds.append(self._seconds_per_step(1))
             for _ in range(SETTLING if steps > 1 else 0):
