@@ -47,7 +47,7 @@ def _answer(given: Sequence[str]) -> int:
             return _finish(0)
         args = parsed(given)
         _lay_out(args)
-        return _finish(int(args.main(args)))
+        return _finish(_run(args))
     except SystemExit:  # help is printed, or a wrong argument
         _finish(0)
         raise
@@ -69,6 +69,21 @@ def _answer(given: Sequence[str]) -> int:
             raise
         _complain(_in_words(error))
         return 2
+
+
+def _run(args: argparse.Namespace) -> int:
+    """The command; what a run that we did not make contains is not a mistake of ours."""
+    try:
+        return int(args.main(args))
+    except (RunError, OSError):
+        raise
+    except Exception as error:
+        from .arguments import why_damaged
+
+        why = why_damaged(args, error)
+        if not why:
+            raise
+        raise RunError(why) from None
 
 
 def _lay_out(args: argparse.Namespace) -> None:

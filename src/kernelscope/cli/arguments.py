@@ -91,7 +91,20 @@ def load_run(args: argparse.Namespace, which: str = "run") -> StoredRun:
     from kernelscope.store.stored_run import load
 
     part = f"rank-{args.rank}" if args.rank is not None else str(args.part)
-    return load(folder.resolve(getattr(args, which)), part=part)
+    run = load(folder.resolve(getattr(args, which)), part=part)
+    args.loaded = [*getattr(args, "loaded", ()), run]
+    return run
+
+
+def why_damaged(args: argparse.Namespace, error: Exception) -> str:
+    """What to say where contents that we did not write have made us fail; "" if every run was made here."""
+    from kernelscope.store.run_db.row_reader import DAMAGES
+
+    foreign = [run.path for run in getattr(args, "loaded", ()) if run.why_not_made_here()]
+    if not foreign or not isinstance(error, DAMAGES):
+        return ""
+    what = f"{type(error).__name__}: {error!s:.200}"
+    return f"{foreign[0]} is damaged, or was not written by kernelscope ({what})"
 
 
 def load_other(args: argparse.Namespace) -> StoredRun | None:

@@ -16,6 +16,7 @@ from kernelscope.store import folder
 from kernelscope.store.safety.origin import refuse_untrusted
 from kernelscope.store.stored_run import StoredRun, load
 from kernelscope.text.secrets import SECRET
+from kernelscope.text.visible import one_line
 
 
 def with_numbers(
@@ -41,7 +42,8 @@ def with_numbers(
 def _refuse_untrusted(path: Path, run: StoredRun) -> None:
     invocation = _invocation(path)
     variables = [f"{name}={shlex.quote(str(value))}" for name, value in _recorded_variables(run).items()]
-    command = f"  cd {shlex.quote(invocation.cwd)}\n  {shlex.join([*variables, *invocation.command])}"
+    words = " ".join([*variables, *map(shlex.quote, invocation.command)])
+    command = f"  cd {one_line(shlex.quote(invocation.cwd))}\n  {one_line(words)}"
     why = run.why_not_made_here()
     if not why and not folder.is_own_invocation(invocation):
         why = f"{folder.command_file(path).name} is not signed by you"

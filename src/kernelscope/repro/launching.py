@@ -87,7 +87,10 @@ def _of_operator(call: KernelCall, names: dict[int, str]) -> Launching:
             text = f"[{', '.join(lists[name])}]"
         parts[name] = text
     given = ", ".join(f"{n}={v}" if not iskeyword(n) else f"**{{{n!r}: {v}}}" for n, v in parts.items())
-    space, name, *overload = call.kernel_name.split(".")
+    words = call.kernel_name.split(".")
+    if len(words) < 2 or not all(word.isidentifier() for word in words):
+        raise unreproducible(call, "its name is not that of an operator")
+    space, name, *overload = words
     operator = f"torch.ops.{space}.{name}" + "".join(f".{part}" for part in overload if not iskeyword(part))
     operator = next((f"getattr({operator}, {part!r})" for part in overload if iskeyword(part)), operator)
     return Launching([], [f"returned = {operator}({given})"])

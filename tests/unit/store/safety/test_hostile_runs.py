@@ -88,7 +88,18 @@ def refuse_to_hang(number: int, frame: object) -> None:
     raise AssertionError("a command hangs")
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+QUICK = (
+    "every text is hostile", "run.db-journal is a pipe", "flight is a link", "flight is another's file",
+    "values/1/x.pt is a link", "tensors/ab.safetensors is a pipe", "a tensor above the run", "a trigger",
+    "a tensor that fills the memory", "lines of a secret file", "a journal that names another file",
+    "a deep command.json", "command and code that are executed", "names that are paths",
+)  # fmt: skip
+assert set(QUICK) <= set(ATTACKS)
+
+
+@pytest.mark.parametrize(
+    "attack", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ATTACKS]
+)
 def test_every_command_on_every_attack(
     attack: str,
     scene: Scene,
