@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kernelscope.text.visible import visible
+
 from .call_facts import CallFacts
 from .html import call_html
 
@@ -49,7 +51,7 @@ class KernelCall(CallFacts):
         return tensor.short if label is None else label.text(attributes)
 
     def __str__(self) -> str:
-        return self.line()
+        return visible(self.line())
 
     def _repr_html_(self) -> str:
         """For notebooks."""
@@ -57,4 +59,4 @@ class KernelCall(CallFacts):
 
     def __repr__(self) -> str:
         where = f" at {self.origin}" if self.origin else ""
-        return f"<KernelCall {self.index} [{self.kind}] {self.kernel_name}{where}>"
+        return visible(f"<KernelCall {self.index} [{self.kind}] {self.kernel_name}{where}>")

@@ -15,6 +15,7 @@ from kernelscope.errors import RunError
 from kernelscope.events import Call, Finding, Graph, GraphCall, Kernel, Mark, RunInfo
 from kernelscope.stages import StagedGraph, Stages
 from kernelscope.stages.records import Record
+from kernelscope.text.visible import visible
 
 from . import listing, tables
 from .call import KernelCall
@@ -179,7 +180,7 @@ class Run(ABC):
         return iter(self.calls)
 
     def __str__(self) -> str:
-        return "\n".join([self.heading(), *listing.lines(self.calls, self.findings)])
+        return visible("\n".join([self.heading(), *listing.lines(self.calls, self.findings)]))
 
     def _repr_html_(self) -> str:
         """For notebooks."""

@@ -148,7 +148,7 @@ def _whole_lines(path: Path) -> list[str]:
 def _is_whole(line: str) -> bool:
     try:
         json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return line.endswith("\n")
 
@@ -165,6 +165,6 @@ def _records(path: Path, lines: list[str]) -> list[Any]:
     for number, line in enumerate(lines, start=1):
         try:
             records.append(json.loads(line))
-        except ValueError:
+        except (ValueError, RecursionError):
             raise RunError(f"{path}, line {number}: not an entry of a journal") from None
     return records

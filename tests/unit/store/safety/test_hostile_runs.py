@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from tests.support.hostile_corpus import ATTACKS, SECRET_TEXT, Scene
 
+import kernelscope
 from kernelscope.cli import main
 
 COMMANDS = (
@@ -234,3 +235,9 @@ def test_nothing_of_a_key_is_in_a_run(scene: Scene) -> None:
     with scene.database() as db:
         [(origin,)] = db.execute("SELECT value FROM info WHERE key = 'origin'").fetchall()
     assert set(json.loads(origin)) == {"user", "signature"}
+
+
+def test_what_python_prints(scene: Scene) -> None:
+    ATTACKS["every text is hostile"](scene)
+    run = kernelscope.load(scene.run)
+    _check_text("str", "\n".join(map(str, (run, run.calls[0], repr(run.calls[0])))))
