@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelscope.text.visible import visible
+from kernelscope.text.visible import one_line
 
 from .call_facts import CallFacts
 from .html import call_html
@@ -51,7 +51,7 @@ class KernelCall(CallFacts):
         return tensor.short if label is None else label.text(attributes)
 
     def __str__(self) -> str:
-        return visible(self.line())
+        return one_line(self.line())
 
     def _repr_html_(self) -> str:
         """For notebooks."""
@@ -59,4 +59,4 @@ class KernelCall(CallFacts):
 
     def __repr__(self) -> str:
         where = f" at {self.origin}" if self.origin else ""
-        return visible(f"<KernelCall {self.index} [{self.kind}] {self.kernel_name}{where}>")
+        return one_line(f"<KernelCall {self.index} [{self.kind}] {self.kernel_name}{where}>")
