@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch._inductor import decomposition
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import kernelscope
 
@@ -53,3 +54,19 @@ def test_numbers_that_come_from_a_generator_of_torch_are_left_out() -> None:
     result = kernelscope.check_correctness(samples, (torch.randn(12, 30),))
     assert result.status == 0, str(result)
     assert result.counts.arbitrary > 0
+
+
+def test_what_is_drawn_again_in_a_backward_is_not_an_alarm() -> None:
+    """A checkpointed part of eager runs again in its backward, with numbers of torch's generator."""
+
+    def part(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return F.dropout(torch.relu(x @ w), 0.5)
+
+    def checkpointed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return checkpoint(part, x, w, use_reentrant=False)
+
+    args = torch.randn(6, 4).requires_grad_(), torch.randn(4, 4).requires_grad_()
+    result = kernelscope.check_correctness(checkpointed, args)
+    assert not result, str(result)
+    assert not result.failures, result.details()
+    assert result.counts.regions == 1

@@ -44,3 +44,10 @@ class KnownWrong(NamedTuple):
 
     steps: int  # of the compiler
     launches: int
+
+
+def recomputes(module: GraphModule) -> bool:
+    """Whether a part of it runs again in its backward (activation checkpointing)."""
+    graphs = [each.graph for each in module.modules() if isinstance(each, GraphModule)]
+    names = {getattr(node.target, "_name", "") for graph in graphs for node in graph.nodes}
+    return "tag_activation_checkpoint" in names

@@ -29,7 +29,7 @@ from .eager_run import Differentiated, Eager, alone, parts_of, random_states
 from .function_run import UserFunction, frame_of, when_returned
 from .gradients import Backward, edges_of, watch_backward
 from .padding import padded
-from .region import Difference, KnownWrong, Region
+from .region import Difference, KnownWrong, Region, recomputes
 from .region_culprit import VERDICT, culprit_of_region
 
 DYNAMO = "Dynamo"
@@ -319,6 +319,8 @@ class _Execution:
         """Those of the traced graph, for the gradients that really came in."""
         region = self._region
         region.tangents = list(backward.tangents)
+        if recomputes(region.module):  # in its backward, with numbers from torch's generator
+            eager = eager.drawing(())
         references = References(Differentiated(eager, backward.tangents))
         wanted = [i for i, is_known in enumerate(backward.is_known) if is_known]
         made = [backward.gradients[i] for i in wanted]
