@@ -23,3 +23,12 @@ def untouched_random_numbers() -> Iterator[None]:
         for generator, state in states:
             if not torch.equal(state, generator.get_state()):
                 generator.set_state(state)
+
+
+@contextmanager
+def seeded(number: int) -> Iterator[None]:
+    """Inside, the same numbers are drawn for the same number."""
+    with untouched_random_numbers():
+        for generator in torch_generators():
+            generator.manual_seed(number)
+        yield

@@ -214,6 +214,22 @@ def test_random_numbers_are_compared() -> None:
     assert (result.counts.stages, steps_left_out(result)) == (6, [])
 
 
+@pytest.mark.parametrize("name", ["multinomial", "poisson"])
+def test_operators_that_draw_inside_are_compared(name: str) -> None:
+    """The generator is in the same state on both sides of a step."""
+    weights = torch.randn(8, 6, generator=torch.Generator().manual_seed(1))
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        chances = (x @ weights).softmax(-1)
+        if name == "poisson":
+            return torch.poisson(8 * chances) * chances
+        return chances.gather(1, torch.multinomial(chances, 2)).sin()
+
+    result = shadowed(forward, torch.randn(5, 8, requires_grad=True))
+    assert not result, str(result)
+    assert (result.counts.stages, steps_left_out(result)) == (6, [])
+
+
 def test_frozen_parameters_are_compared() -> None:
     model, x = torch.nn.Linear(6, 4), torch.randn(3, 6)
     with torch.no_grad(), torch._inductor.config.patch(freezing=True):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from kernelscope.shadowing.reference.layouts import aligned, with_aligned_bias
 from kernelscope.shadowing.reference.library_digits import library_rounding
 from kernelscope.shadowing.regions.comparison import compare_layouts
 from kernelscope.shadowing.regions.padding import is_padded, padded
@@ -142,3 +143,18 @@ def test_errors_of_a_chain_that_small_errors_do_not_have(fault: str) -> None:
     else:
         error += 0.5 * chain.exact
     assert not chain.is_explained(error)
+
+
+def test_the_bias_of_attention_is_aligned() -> None:
+    mask = torch.randn(2, 1, 7, 7).expand(2, 4, 7, 7)
+    found = aligned(mask)
+    assert torch.equal(found, mask)
+    assert found.stride() == (112, 0, 16, 1)
+    assert aligned(found) is found
+    assert aligned(torch.randn(3, 5).t()).stride() == (16, 1)
+    attention = torch.ops.aten._scaled_dot_product_efficient_attention.default
+    query = torch.randn(2, 4, 7, 8)
+    args, _ = with_aligned_bias(attention, (query, query, query, mask, False), {})
+    assert args[3].stride() == (112, 0, 16, 1)
+    assert args[0] is query
+    assert with_aligned_bias(aten.add.Tensor, (mask, mask), {}) == ((mask, mask), {})

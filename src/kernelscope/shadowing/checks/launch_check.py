@@ -29,6 +29,7 @@ from kernelscope.shadowing.result import ShadowResult
 
 from .comparable import nothing_in, why_not_comparable
 from .compiled_seeds import note_seeds
+from .doubts import Doubts, Key
 from .eager_layout import EagerLayout
 from .judge import Verdict, judge
 from .poison import is_poisoned, poison
@@ -46,10 +47,11 @@ class Pending:
     inputs: dict[Node, Any] = field(default_factory=dict)
     kept: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)  # put back after the launch
     given: dict[Node, torch.Tensor] = field(default_factory=dict)  # for readers of what is not a node's value
-    read: list[str] = field(default_factory=list)  # variables that lie in what it reads, where one is doubted
     eager: dict[Node, Any] | None = None
     wide: dict[Node, Any] | None = None
     is_left_out: bool = False  # one of its outputs is not checked
+    is_right: bool = True  # as far as it is known
+    doubtful: set[str] = field(default_factory=set)  # buffers of unknown contents that it reads
 
     def in_double(self) -> dict[Node, Any]:
         if self.wide is None:
@@ -64,11 +66,11 @@ class LaunchCheck:
         self.result = result
         self._offload = offload  # references on the CPU
         self.poisons = True
-        self._doubts: dict[tuple[int, str], Culprit] = {}  # by graph and buffer
+        self._doubts = Doubts()
         self._laid_out: set[tuple[str, int]] = set()  # sites whose layouts were compared with eager's
 
     def close(self) -> None:
-        for culprit in self._doubts.values():
+        for culprit in self._doubts.open():
             reason = f"it does not hold {culprit.node} and cannot be identified; its readers were not checked"
             self.result.counts.unjudged_launches += 1
             self.result.leave_out(culprit.kernel_name, culprit.argument, reason)
@@ -82,10 +84,10 @@ class LaunchCheck:
             offload=self._offload, line=launch.site.line,
         )  # fmt: skip
         pending = Pending(index, state, nodes, alive, reference)
+        pending.doubtful = state.doubted.intersection(given_values(launch, state))
         for argument, reason in nodes.unchecked:
             self._leave_out(launch, pending, argument, reason)
         if not nodes.given:
-            pending.read = given_values(launch, state) if self._doubts else []
             self._read_inputs(launch, pending)
         # A loop fills memory row by row: what a launch does not write to is what it was.
         kept = {o.name for o in nodes.outputs if o.writers} & {*nodes.inputs.values()}
@@ -171,6 +173,8 @@ class LaunchCheck:
                 self._count_unjudged(made[output.name])
             if output.name in state.holds and not output.key:  # else it is something else than was guessed
                 self._note_returned(launch, pending, output, made[output.name])
+        if pending.is_right and pending.eager is not None and not pending.is_left_out:
+            self._doubts.settle(_doubtful(pending))
         for name, node in nodes.unread.items():
             if self.poisons and not is_poisoned(stored := pending.alive.get(name)):
                 state.unread.put(name, node, place_of(stored))
@@ -246,10 +250,9 @@ class LaunchCheck:
         self.result.counts.buffers += 1
         self.result.counts.bytes += made.nbytes
         self.result.counts.bitwise += verdict.is_bitwise
-        names = (*pending.nodes.carried.values(), *pending.read)
-        doubts = {key for name in names if (key := (id(pending.state.doubted), name)) in self._doubts}
-        doubted = [self._doubts.pop(key) for key in doubts]
         if verdict.is_wrong:
+            pending.is_right = False
+            doubted = self._doubts.of(_doubtful(pending))
             self.result.add(*(doubted or [self._culprit(launch, pending, output, verdict)]))
 
     def _undefined(self, pending: Pending, output: Output) -> torch.Tensor | None:
@@ -268,8 +271,9 @@ class LaunchCheck:
     def _doubt(self, launch: Launch, pending: Pending, output: Output, verdict: Verdict) -> None:
         """Either the kernel is wrong, or the guess at its node was: checking its readers decides."""
         state, name = pending.state, output.name
-        culprit = self._culprit(launch, pending, output, verdict)
-        self._doubts[id(state.doubted), name] = culprit
+        pending.is_right = False
+        read = _doubtful(pending)
+        self._doubts.add((id(state.doubted), name), self._culprit(launch, pending, output, verdict), read)
         state.doubted.add(name)
         state.holds.put(name, None, place_of(pending.alive.get(name)))
         pending.given |= {n: v for n, v in pending.inputs.items() if isinstance(v, torch.Tensor)}
@@ -324,6 +328,12 @@ def made_outputs(launch: Launch, pending: Pending) -> dict[str, Any]:
     made = {output.name: pending.alive.get(output.name) for output in pending.nodes.outputs}
     returned = [output for output in pending.nodes.outputs if output.index is None]
     return made | {each.name: reduce(getitem, each.item, launch.result) for each in returned}
+
+
+def _doubtful(pending: Pending) -> list[Key]:
+    """The buffers of unknown contents that it reads, or whose makers' inputs its reference reads instead."""
+    names = {*pending.doubtful, *pending.nodes.carried.values()}
+    return [(id(pending.state.doubted), name) for name in sorted(names)]
 
 
 def part_of(values: Mapping[Node, Any], output: Output) -> Any:

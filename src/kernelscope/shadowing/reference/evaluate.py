@@ -17,11 +17,12 @@ from torch.fx.node import map_arg
 from torch.utils._pytree import tree_map
 
 from kernelscope.probes.compilation.lowering import replaced_nodes
+from kernelscope.shadowing.generator_state import seeded
 
 from .flex_attention import flex, is_flex
 from .graph_walk import concrete_sizes
 from .in_place import InPlace
-from .layouts import as_compiled, viewed
+from .layouts import as_compiled, viewed, with_aligned_bias
 from .node_kinds import (
     LOOKUP_SEED,
     RANDINT,
@@ -77,11 +78,13 @@ class Reference:
         triton: bool,
         offload: bool = False,
         line: int = 0,
+        seeds: Mapping[Node, int] | None = None,
     ) -> None:
         """`line` of the wrapper: what earlier lines have written in place is not written again."""
         self._module = module
         self._offload = offload  # on the CPU, wherever the graph runs
         self._symbols = symbols  # the wrapper's sizes: s77
+        self._seeds = seeds or {}  # of nodes that draw from torch's generators
         self._triton = triton
         self._in_place = in_place
         self._writers = {node for by in in_place.writers.values() for node in by}
@@ -235,6 +238,10 @@ class Reference:
             return self._copied(node, args[1])
         if is_random(node):
             return self._random(target, args, kwargs)
+        args, kwargs = with_aligned_bias(target, args, kwargs)
+        if node in self._seeds:
+            with seeded(self._seeds[node]):
+                return target(*args, **kwargs)
         schema = getattr(target, "_schema", None)
         if schema is not None and schema.is_mutable:
             args, kwargs = protected(schema, args, kwargs)
@@ -277,7 +284,11 @@ class Reference:
             return self._replaced(replaced, args, kwargs, self._wide)
         if has_subgraphs((args, kwargs)):
             args, kwargs = with_wide_subgraphs((args, kwargs))
-        elif target in _BITS or getattr(target, "namespace", "") not in ("aten", "prims"):
+        elif (
+            target in _BITS
+            or getattr(target, "namespace", "") not in ("aten", "prims")
+            or node in self._seeds  # in float64 it would draw other numbers
+        ):
             return self._narrowly(node, args, kwargs)
         wide = tree_map(
             lambda part: WIDE.get(part, part) if isinstance(part, torch.dtype) else part, (args, kwargs)

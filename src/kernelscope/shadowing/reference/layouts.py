@@ -11,6 +11,7 @@ from torch.fx import Node
 from .graph_walk import concrete_sizes
 from .node_kinds import aten, value_of
 
+_ROW = 16  # elements
 _BY_MEMORY = {aten.as_strided.default, aten.view.dtype, aten.view_as_complex.default}
 
 
@@ -45,3 +46,31 @@ def viewed(target: Any, args: Any, kwargs: Any) -> Any:
         return target(*args, **kwargs)
     except RuntimeError:
         return torch.reshape(*args)
+
+
+def with_aligned_bias(target: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """Attention on a GPU insists on aligned rows of its bias; Inductor aligns them when it lowers."""
+    schema = getattr(target, "_schema", None)
+    if schema is None or "attention" not in schema.name:
+        return args, kwargs
+    names = [argument.name for argument in schema.arguments]
+    place = next((names.index(name) for name in ("attn_bias", "bias") if name in names), len(names))
+    if place >= len(args):
+        given = kwargs.get("attn_bias")
+        return args, kwargs | {"attn_bias": aligned(given)} if isinstance(given, torch.Tensor) else kwargs
+    if not isinstance(args[place], torch.Tensor):
+        return args, kwargs
+    return (*args[:place], aligned(args[place]), *args[place + 1 :]), kwargs
+
+
+def aligned(value: torch.Tensor) -> torch.Tensor:
+    """The same values, with rows that start at multiples of 16 elements; what is expanded stays so."""
+    if value.dim() < 2 or (value.stride(-1) == 1 and all(s % _ROW == 0 for s in value.stride()[:-1])):
+        return value
+    whole = value
+    for i, (size, stride) in enumerate(zip(value.shape[:-1], value.stride()[:-1], strict=True)):
+        if size > 1 and stride == 0:
+            whole = whole.narrow(i, 0, 1)
+    length = value.shape[-1]
+    rows = whole.new_empty((*whole.shape[:-1], -(-length // _ROW) * _ROW))[..., :length]
+    return rows.copy_(whole).expand(value.shape)

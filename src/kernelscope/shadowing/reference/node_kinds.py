@@ -78,21 +78,21 @@ def is_given(node: Node) -> bool:
         return is_given(node.args[0])
     if node.target is SEEDS:
         return True
-    tags = getattr(node.target, "tags", ())
-    if torch.Tag.nondeterministic_seeded not in tags or node.target in _DRAWS:
-        return False
-    return not _without_dropout(node)
+    return draws_from_generator(node.target, node.args, node.kwargs)
 
 
-def _without_dropout(node: Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    if schema is None:
+def draws_from_generator(target: Any, args: Any, kwargs: Any) -> bool:
+    """Of torch; not with a dropout of 0, nor in a backward that is given the state which its forward had."""
+    if torch.Tag.nondeterministic_seeded not in getattr(target, "tags", ()) or target in _DRAWS:
         return False
-    for i, argument in enumerate(schema.arguments):
-        if argument.name in ("dropout_p", "p", "dropout"):
-            given = node.args[i] if i < len(node.args) else node.kwargs.get(argument.name)
-            return (argument.default_value if given is None else given) in (0, 0.0)
-    return False
+    schema = getattr(target, "_schema", None)
+    arguments = {a.name: a for a in schema.arguments} if schema is not None else {}
+    if "philox_seed" in arguments:
+        return False
+    named = named_arguments(schema, args, kwargs) if schema is not None else {}
+    name = next((name for name in ("dropout_p", "p", "dropout") if name in arguments), "")
+    chance = arguments[name].default_value if name and named.get(name) is None else named.get(name)
+    return not isinstance(chance, int | float) or chance != 0
 
 
 def is_view(node: Node) -> bool:

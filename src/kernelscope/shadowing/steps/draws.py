@@ -1,23 +1,40 @@
 """Random numbers on both sides of a step: the same ones are given to both.
 
 `aten.rand` in the joint graph becomes `prims.inductor_random` of a seed, so the n-th draw of one graph
-belongs to the n-th of the other, where kind and size agree.
+belongs to the n-th of the other, where kind and size agree. Operators that draw inside (attention with
+dropout, `multinomial`) stay what they are: both sides evaluate the n-th of them with the same generator.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
 from kernelscope.shadowing.reference.graph_walk import concrete_shape
-from kernelscope.shadowing.reference.node_kinds import RANDINT, RANDOM, SEEDS, aten, is_given, value_of
+from kernelscope.shadowing.reference.node_kinds import (
+    RANDINT,
+    RANDOM,
+    SEEDS,
+    aten,
+    draws_from_generator,
+    is_given,
+    value_of,
+)
 
-Drawn = dict[str, Any]  # by the name of the node
+Drawn = dict[str, Any]  # by the name of the node: numbers, or `Seeded`
 _KINDS = {"rand": "rand", "rand_like": "rand", "randn": "randn", "randn_like": "randn"}
 _INTEGERS = ("randint", "randint_like", "randperm")
+
+
+@dataclass(frozen=True, slots=True)
+class Seeded:
+    """In place of numbers that an operator draws inside: it is evaluated with this seed."""
+
+    number: int
 
 
 def pair(old: GraphModule, new: GraphModule, symbols: Mapping[str, Any]) -> tuple[Drawn, Drawn]:
@@ -37,7 +54,22 @@ def pair(old: GraphModule, new: GraphModule, symbols: Mapping[str, Any]) -> tupl
             value = _value(one, kind, symbols, generator)
             if value is not None and _shape(one, symbols) == _shape(other, symbols):
                 drawn[0][one.name], drawn[1][other.name] = value, value.to(value_of(other).dtype)
+    ours, theirs = seeded_nodes(old), seeded_nodes(new)
+    if [n.target for n in ours] == [n.target for n in theirs]:
+        for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            drawn[0][one.name] = drawn[1][other.name] = Seeded(number)
     return drawn
+
+
+def draws_inside(target: Any, args: Any, kwargs: Any) -> bool:
+    """From torch's generators, numbers that it does not return."""
+    if getattr(target, "namespace", "") != "aten" or target._schema.is_mutable:
+        return False
+    return draws_from_generator(target, args, kwargs) and not kind_of_draw(target)
+
+
+def seeded_nodes(graph: GraphModule) -> list[Node]:
+    return [node for node in graph.graph.nodes if draws_inside(node.target, node.args, node.kwargs)]
 
 
 def draws_unknown(node: Node) -> bool:

@@ -19,11 +19,12 @@ from kernelscope.shadowing.reference.node_kinds import (
     kernel_arguments,
     results_of,
     value_of,
+    whole_of,
     writes,
 )
 from kernelscope.shadowing.reference.rounding import coarsest_eps
 
-from .draws import draws_unknown
+from .draws import Seeded, draws_unknown
 
 _ATTEMPTS = 12  # each leaves out what one more operator that cannot be evaluated computes
 
@@ -38,14 +39,16 @@ class Side:
         inputs: Mapping[str, Any],
         drawn: Mapping[str, Any],
     ) -> None:
-        """`drawn` are random numbers, by the name of the node that draws them."""
+        """`drawn` are random numbers, or seeds for them, by the name of the node that draws them."""
         self.nodes: list[Node] = list(graph.graph.nodes)
         self.writes = _writers(self.nodes)
         self.outputs: dict[str, Any] = {f"output {i}": n for i, n in enumerate(results_of(graph))}
         self.left_out: dict[str, str] = {}
         self.given = {n: inputs[n.name] for n in self.nodes if n.op == "placeholder" and n.name in inputs}
-        self.given |= {n: drawn[n.name] for n in self.nodes if n.name in drawn}
-        self._reference = Reference(graph, symbols, self.writes, triton=False)
+        known = {n: drawn[n.name] for n in self.nodes if n.name in drawn}
+        seeds = {n: value.number for n, value in known.items() if isinstance(value, Seeded)}
+        self.given |= {n: value for n, value in known.items() if n not in seeds}
+        self._reference = Reference(graph, symbols, self.writes, triton=False, seeds=seeds)
         self._generator = torch.Generator().manual_seed(0)
         self._known: dict[str, dict[Node, Any]] = {}
         for node in self.nodes:
@@ -55,7 +58,9 @@ class Side:
         for base in self.writes.writers:
             if base.op == "placeholder":
                 self.outputs[f"input {base.name}"] = base
-        unknown = {n for n in self.nodes if n not in self.given and draws_unknown(n)}
+        unknown = {
+            n for n in self.nodes if n not in self.given and whole_of(n) not in seeds and draws_unknown(n)
+        }
         for name in self.tensors if unknown else ():
             if drawing := next((n for n in self.order([name]) if n in unknown), None):
                 self.left_out[name] = f"it depends on random numbers that {drawing.target} draws"

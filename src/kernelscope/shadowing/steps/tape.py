@@ -12,9 +12,10 @@ from torch.fx import GraphModule
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelscope.probes.compiler_steps.decompositions import decomposition_of, functional_of
+from kernelscope.shadowing.generator_state import seeded
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
 
-from .draws import drawing_nodes, kind_of_draw
+from .draws import Seeded, drawing_nodes, draws_inside, kind_of_draw, seeded_nodes
 
 
 class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -25,6 +26,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.drawn: list[tuple[str, torch.Tensor]] = []  # kind and numbers
+        self.seeded: list[Any] = []  # operators that drew inside, each with its place here as the seed
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -38,18 +40,26 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if decomposition is not None:
             with self:
                 made = decomposition(*args, **kwargs)
-        if made is NotImplemented:
+        if made is NotImplemented and draws_inside(plain, args, kwargs):
+            self.seeded.append(plain)
+            with seeded(len(self.seeded) - 1):
+                made = plain(*args, **kwargs)
+        elif made is NotImplemented:
             made = plain(*args, **kwargs)
             if isinstance(made, torch.Tensor):
                 self.drawn.append((kind_of_draw(plain), made.clone()))
         return made if plain is func else args[0].copy_(made)
 
-    def for_graph(self, graph: GraphModule) -> dict[str, torch.Tensor]:
+    def for_graph(self, graph: GraphModule) -> dict[str, Any]:
         """By the name of the node that draws them there."""
         nodes = drawing_nodes(graph)
         if [kind_of_draw(node.target) for node in nodes] != [kind for kind, _ in self.drawn]:
             raise CannotEvaluate("it draws random numbers, and not the same ones in eager")
-        return {node.name: value for node, (_, value) in zip(nodes, self.drawn, strict=True)}
+        found: dict[str, Any] = {n.name: value for n, (_, value) in zip(nodes, self.drawn, strict=True)}
+        inside = seeded_nodes(graph)
+        if [node.target for node in inside] == self.seeded:
+            found |= {node.name: Seeded(number) for number, node in enumerate(inside)}
+        return found
 
 
 @contextmanager

@@ -1,0 +1,36 @@
+"""Buffers that hold something else than their origins suggest are judged with their readers."""
+
+from __future__ import annotations
+
+import torch
+from tests.integration.faults.wrong_element import wrong_element
+
+import kernelscope
+from kernelscope import ShadowResult
+
+
+def counts_breaks(x: torch.Tensor) -> torch.Tensor:
+    """One kernel stores booleans as the integers that `cumsum` wants; all is computed from constants."""
+    steps = torch.cat([torch.full((2, 1), -1), torch.arange(7).expand(2, 7)], 1)
+    return torch.cumsum((steps[:, 1:] - steps[:, :-1]) != 1, -1) + x
+
+
+def shadowed() -> ShadowResult:
+    torch._dynamo.reset()
+    with kernelscope.shadow() as result:
+        torch.compile(counts_breaks)(torch.ones(2, 7, dtype=torch.int64))
+    return result
+
+
+def test_a_reader_that_is_right_settles_it() -> None:
+    result = shadowed()
+    assert not result, str(result)
+    assert [str(each) for each in result.unchecked] == []
+
+
+def test_a_fault_in_it_is_named() -> None:
+    with wrong_element(0, 3) as planted:
+        result = shadowed()
+    assert planted.kernel
+    assert result.culprit is not None, str(result)
+    assert result.culprit.kernel_name == planted.kernel
