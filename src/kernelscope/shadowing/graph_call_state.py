@@ -127,7 +127,7 @@ class GraphCallState:
         if not self.doubted.isdisjoint((name, source)) or self.whole_of(name):
             return None
         others = {*self.lowered.nodes.values(), *self.in_place.variables}
-        found = _by_origin([n for n in self.lowered.origins.get(source, ()) if n not in others], tensor)
+        found = by_origin([n for n in self.lowered.origins.get(source, ()) if n not in others], tensor)
         return found if found is None or _fits(found, tensor) else None
 
     def look_at(self, alive: Mapping[str, Any]) -> None:
@@ -200,12 +200,16 @@ class GraphCallState:
         return next((other for other in reversed(others) if node in writes(other)), None)
 
 
-def _by_origin(origins: Sequence[Node], tensor: torch.Tensor | None) -> Node | None:
+def by_origin(origins: Sequence[Node], tensor: torch.Tensor | None) -> Node | None:
     """Stored for another kernel: the last of its nodes with this dtype and shape."""
     if tensor is None:
         return None
     fitting = [n for n in origins if _is_shape(n, tensor)]
-    inner = {i for n in fitting for i in n.all_input_nodes}
+    inner, todo = set[Node](), [i for n in fitting for i in n.all_input_nodes]
+    while todo:
+        if (node := todo.pop()) in origins and node not in inner:
+            inner.add(node)
+            todo += node.all_input_nodes
     last = [n for n in fitting if n not in inner]
     return last[0] if len(last) == 1 else None
 

@@ -179,7 +179,7 @@ class LaunchCheck:
             if self.poisons and not is_poisoned(stored := pending.alive.get(name)):
                 state.unread.put(name, node, place_of(stored))
         for name in nodes.pieces:
-            state.holds.put(name, None, place_of(pending.alive.get(name)))
+            state.holds.put(name, None, place_of(pending.alive.get(name, launch.result)))
             self._carry(launch, pending, name)
         state.done |= {a.wrapper_name for a in launch.site.args if a.role in ("out", "inout")}
         for piece in list(state.carried):  # kept while it may still be read

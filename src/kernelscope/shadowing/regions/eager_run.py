@@ -49,7 +49,7 @@ class EagerRun:
         for output, tangent in zip(outputs, tangents, strict=True):
             if _depends(output):
                 pairs.append((output, tangent.to(output.dtype)))
-                if isinstance(self.mode, Wide):
+                if isinstance(self.mode, Wide):  # else what follows from it has float64's roundings
                     self.mode.learn(pairs[-1][1], tangent.dtype)
         if not wanted or not pairs:
             return found

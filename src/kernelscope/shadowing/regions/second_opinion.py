@@ -14,9 +14,27 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from kernelscope.shadowing.checks.judge import Unwritten, Verdict, judge
+
 _RUNS = 8
 _MORE = 4.0  # times as many elements, and times as far
 _MORE_ON_AVERAGE = 2.5
+
+
+def judge_whole(
+    made: torch.Tensor,
+    eager: torch.Tensor,
+    wide: Callable[[], torch.Tensor],
+    jittered: Callable[[], torch.Tensor],
+    eps: float,
+    unwritten: Unwritten = lambda: None,
+) -> Verdict:
+    """What a whole graph computes: as `judge`, and what is wrong is looked at again."""
+    verdict = judge(made, eager, wide, jittered, eps, unwritten=unwritten)
+    if not verdict.is_wrong:
+        return verdict
+    runs = [jittered() for _ in range(_RUNS)]
+    return Verdict(False) if is_explained(made, wide(), runs.__getitem__, eager) else verdict
 
 
 def is_explained(

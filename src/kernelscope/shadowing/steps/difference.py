@@ -12,6 +12,7 @@ from torch.fx import Node
 
 from kernelscope.shadowing.checks.judge import Verdict, judge
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
+from kernelscope.shadowing.regions.second_opinion import judge_whole
 
 from .side import Side
 
@@ -108,7 +109,7 @@ def _verdict(side: Side, name: str, made: Made | None) -> Verdict | str:
 
     def judged(each: torch.Tensor) -> Verdict:
         moved, left = lambda: defined(side.jittered(name)), lambda: side.unwritten(name)
-        return judge(defined(each), eager, wide, moved, side.eps, unwritten=left)
+        return judge_whole(defined(each), eager, wide, moved, side.eps, unwritten=left)
 
     verdict = judged(value)
     if not verdict.is_wrong or made.again is None:

@@ -189,6 +189,8 @@ class FirstAten:
                 return f"{name} has shape {list(tangent.shape)}, the output {list(value.shape)}"
             outputs.append(value)
             tangents.append(tangent.to(value.dtype))
+            if isinstance(mode, Wide):
+                mode.learn(tangents[-1], tangent.dtype)
         try:
             if mode is None:
                 return run.gradients(outputs, tangents)

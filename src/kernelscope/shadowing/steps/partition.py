@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch.fx import GraphModule, Node
@@ -11,7 +11,7 @@ from kernelscope.probes.compiler_steps.fx_stages import Stage
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
 from kernelscope.shadowing.reference.node_kinds import is_symbolic, results_of
 
-from .difference import Compared, compare, made_by
+from .difference import Compared, Made, compare, made_by
 from .draws import pair
 from .inputs import placeholders
 from .side import Side
@@ -26,9 +26,11 @@ def compare_partition(stage: Stage, inputs: Mapping[str, Any], sizes: Mapping[st
     side, first = Side(joint, sizes, inputs, drawn[0]), Side(forward, sizes, inputs, drawn[1])
     made = made_by(first)
     count = stage.forward_outputs or len(results_of(joint)) - len(results_of(backward))
-    saved = _saved(first, count, backward)
-    second = Side(backward, sizes, {**inputs, **saved}, _drawn_again(joint, backward, drawn[0]))
-    gradients = made_by(second)
+    again = _drawn_again(joint, backward, drawn[0])
+    second = Side(backward, sizes, {**inputs, **_saved(first, first.eager, count, backward)}, again)
+    # In float64 from the start: a comparison with rounded values may come out the other way.
+    exact = Side(backward, sizes, {**inputs, **_saved(first, first.wide, count, backward)}, again)
+    gradients = {name: _exactly(exact, name, value) for name, value in made_by(second).items()}
     found = {name: value for name, value in made.items() if _index(name) < count}
     left_out = {name: why for name, why in first.left_out.items() if _index(name) < count}
     for i in range(len(results_of(joint)) - count):
@@ -41,14 +43,19 @@ def compare_partition(stage: Stage, inputs: Mapping[str, Any], sizes: Mapping[st
     return compare(side, found, left_out)
 
 
-def _saved(first: Side, count: int, backward: GraphModule) -> dict[str, Any]:
+def _exactly(side: Side, name: str, made: Made) -> Made:
+    value = side.wide(name)
+    return made if name in side.left_out else Made(value, made.dtype, made.again)
+
+
+def _saved(first: Side, value_of: Callable[[str], Any], count: int, backward: GraphModule) -> dict[str, Any]:
     """By input of the backward graph; sizes and tensors are each passed on in their order."""
     sizes: list[Any] = []
     tensors: list[Any] = []
     for name, node in list(first.outputs.items()):
         if _index(name) < count or not name.startswith("output "):
             continue
-        value = first.eager(name) if name not in first.left_out else None
+        value = value_of(name) if name not in first.left_out else None
         (sizes if isinstance(node, Node) and is_symbolic(node) else tensors).append(value)
     wanted = [node for node in placeholders(backward) if not _comes_later(node)]
     kinds = [[n for n in wanted if is_symbolic(n)], [n for n in wanted if not is_symbolic(n)]]

@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 from torch.utils._pytree import tree_flatten
 
 from kernelscope.probes.compiler_steps.fx_stages import Traced
-from kernelscope.shadowing.checks.judge import Verdict, judge
+from kernelscope.shadowing.checks.judge import Verdict
 from kernelscope.shadowing.program_state import own_autograd_state
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
 from kernelscope.shadowing.reference.node_kinds import effect_of, is_print, why_not_again
@@ -20,6 +20,7 @@ from kernelscope.shadowing.reference.rounding import eps_of
 from kernelscope.shadowing.reference.written_arguments import unwritten
 from kernelscope.shadowing.regions.copies import Snapshot
 from kernelscope.shadowing.regions.operator_modes import Notes, Wide
+from kernelscope.shadowing.regions.second_opinion import judge_whole
 
 from .difference import Compared, Difference
 
@@ -64,6 +65,9 @@ def run_traced(
     run: Any = _WithoutEffects(graph).run
     run = around(run) if around is not None else run
     copied = inputs.fresh(wide=wide, differentiates=traced.has_grad)
+    if isinstance(mode, Wide):
+        for value, dtype in copied.dtypes:
+            mode.learn(value, dtype)
     devices = sorted({v.device.index for v in copied.values if isinstance(v, torch.Tensor) and v.is_cuda})
     with ExitStack() as stack:
         stack.enter_context(_seeded(devices))
@@ -178,7 +182,7 @@ def compare_traced(old: GraphModule, new: GraphModule, inputs: Snapshot, traced:
         shown = (eps_of(t.dtype) for t in (*first.results, *first.inputs) if torch.is_tensor(t))
         eps = max([notes.eps, *shown])
         try:
-            verdict = judge(
+            verdict = judge_whole(
                 other,
                 one,
                 lambda i=index: wide(i, None),  # type: ignore[misc]

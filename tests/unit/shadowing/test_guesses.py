@@ -1,0 +1,22 @@
+"""Which node's value a buffer seems to hold, by the nodes that went into it."""
+
+from __future__ import annotations
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from kernelscope.shadowing.graph_call_state import by_origin
+
+
+def test_the_last_of_a_chain() -> None:
+    """A convolution, and what is computed from it with the same shape: the last is stored."""
+    x = torch.randn(2, 3, 8)
+    graph = make_fx(lambda x, w: torch.conv1d(x, w).double().erf().float(), tracing_mode="fake")(
+        x, torch.randn(4, 3, 3)
+    ).graph
+    nodes = [node for node in graph.nodes if node.op == "call_function"]
+    assert len(nodes) == 4
+    assert by_origin(nodes, torch.empty(2, 4, 6)) is nodes[-1]
+    assert by_origin(nodes[:1], torch.empty(2, 4, 6)) is nodes[0]
+    assert by_origin([nodes[0], nodes[-1]], torch.empty(2, 4, 6)) is None  # not connected by what is known
+    assert by_origin(nodes, torch.empty(2, 4, 7)) is None
