@@ -84,7 +84,8 @@ class LaunchCheck:
             offload=self._offload, line=launch.site.line,
         )  # fmt: skip
         pending = Pending(index, state, nodes, alive, reference)
-        pending.doubtful = state.doubted.intersection(given_values(launch, state))
+        if state.doubted:
+            pending.doubtful = state.doubted.intersection(given_values(launch, state))
         for argument, reason in nodes.unchecked:
             self._leave_out(launch, pending, argument, reason)
         if not nodes.given:
