@@ -34,7 +34,7 @@ def _with(sizes: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) 
 def test_padding_is_not_wrong(sizes: tuple[int, ...], made: tuple[int, ...], eager: tuple[int, ...]) -> None:
     one, other = (_with(sizes, strides, torch.bfloat16) for strides in (made, eager))
     assert is_padded(one, other)
-    assert compare_layouts([one], [other], ["result 0"]) == []
+    assert compare_layouts([one], [other], ["result 0"], pytest.fail) == []
     (found,) = padded("forward", [one], [other], ["result 0"])
     assert (found.strides, found.eager_strides) == (made, eager)
     start = f"Result 0 of forward is padded: its strides are {made}, and in eager {eager}. "
@@ -61,7 +61,7 @@ def test_other_strides_are_wrong(
 ) -> None:
     one, other = (_with(sizes, strides, torch.bfloat16) for strides in (made, eager))
     assert not is_padded(one, other)
-    (found,) = compare_layouts([one], [other], ["result 0"])
+    (found,) = compare_layouts([one], [other], ["result 0"], pytest.fail)
     assert found.reason == f"its strides are {made}, and in eager {eager}"
     assert list(padded("forward", [one], [other], ["result 0"])) == []
 
@@ -69,7 +69,7 @@ def test_other_strides_are_wrong(
 def test_padding_hides_nothing_else() -> None:
     """Such as a result that lost its gradient."""
     one, other = _with((8, 33), (64, 1), torch.float32), _with((8, 33), (33, 1), torch.float32)
-    (found,) = compare_layouts([one], [other.requires_grad_()], ["result 0"])
+    (found,) = compare_layouts([one], [other.requires_grad_()], ["result 0"], pytest.fail)
     assert "does not" in found.reason
 
 
