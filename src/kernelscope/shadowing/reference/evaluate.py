@@ -282,13 +282,10 @@ class Reference:
             return widen(self._random(target, args, kwargs))
         if (replaced := replaced_nodes(node)) is not None:
             return self._replaced(replaced, args, kwargs, self._wide)
+        is_foreign = getattr(target, "namespace", "") not in ("aten", "prims")
         if has_subgraphs((args, kwargs)):
             args, kwargs = with_wide_subgraphs((args, kwargs))
-        elif (
-            target in _BITS
-            or getattr(target, "namespace", "") not in ("aten", "prims")
-            or node in self._seeds  # in float64 it would draw other numbers
-        ):
+        elif target in _BITS or is_foreign or node in self._seeds:  # in float64 it would draw other numbers
             return self._narrowly(node, args, kwargs)
         wide = tree_map(
             lambda part: WIDE.get(part, part) if isinstance(part, torch.dtype) else part, (args, kwargs)
