@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from kernelscope.probes.launch import Launch
 from kernelscope.shadowing.reference.graph_walk import concrete_shape
 from kernelscope.shadowing.reference.node_kinds import value_of
 
@@ -28,3 +29,10 @@ def why_not_comparable(made: Any, eager: Any) -> str:
         return ""
     node, buffer = f"{eager.dtype}{list(eager.shape)}", f"{made.dtype}{list(made.shape)}"
     return f"its FX node gives {node}, but the buffer is {buffer}"
+
+
+def overwrites(launch: Launch, inputs: Any) -> bool:
+    """Whether the launch writes to memory that the reference still has to read."""
+    written = {launch.flat[i].untyped_storage()._cdata for i in launch.point.written}
+    tensors = (value for value in inputs if isinstance(value, torch.Tensor))
+    return any(tensor.untyped_storage()._cdata in written for tensor in tensors)

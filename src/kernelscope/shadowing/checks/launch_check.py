@@ -27,7 +27,7 @@ from kernelscope.shadowing.reference.places import Memories, place_of
 from kernelscope.shadowing.reference.rounding import coarsest_eps, keeps_signs_of_zeros, reduction_size
 from kernelscope.shadowing.result import ShadowResult
 
-from .comparable import nothing_in, why_not_comparable
+from .comparable import nothing_in, overwrites, why_not_comparable
 from .compiled_seeds import note_seeds
 from .doubts import Doubts, Key
 from .eager_layout import EagerLayout
@@ -119,7 +119,7 @@ class LaunchCheck:
         pending.inputs = inputs
         if nodes.pieces or any(output.is_guess for output in nodes.outputs):
             pending.given = _all_inputs(launch, pending, memories)
-            if _overwrites(launch, pending.given.values()):
+            if overwrites(launch, pending.given.values()):
                 pending.given = {node: value.clone() for node, value in pending.given.items()}
         if nodes.outputs and self.wants(launch, pending):
             self._compute(launch, pending)
@@ -134,7 +134,7 @@ class LaunchCheck:
             pending.eager = pending.reference.same(nodes.order, inputs)
             if launch.site.kernel.kind == "extern" and self.poisons:
                 self._compare_layouts(launch, pending, pending.eager)
-            if self.poisons and _overwrites(launch, inputs.values()):
+            if self.poisons and overwrites(launch, inputs.values()):
                 pending.in_double()
                 pending.inputs = {n: v.clone() for n, v in inputs.items() if isinstance(v, torch.Tensor)}
         except CannotEvaluate as error:
@@ -315,13 +315,6 @@ def _all_inputs(launch: Launch, pending: Pending, memories: Memories) -> dict[No
             found[node] = shaped(value, node, state.symbols)
         found |= state.carried.get(name, {})
     return found
-
-
-def _overwrites(launch: Launch, inputs: Any) -> bool:
-    """Whether the launch writes to memory that the reference still has to read."""
-    written = {launch.flat[i].untyped_storage()._cdata for i in launch.point.written}
-    tensors = (value for value in inputs if isinstance(value, torch.Tensor))
-    return any(tensor.untyped_storage()._cdata in written for tensor in tensors)
 
 
 def made_outputs(launch: Launch, pending: Pending) -> dict[str, Any]:
