@@ -48,6 +48,7 @@ from .written_arguments import (
     cloned,
     copy_over,
     filled,
+    paired,
     protected,
     unwritten,
     write_back,
@@ -305,7 +306,7 @@ class Reference:
             return value
 
         given = args, kwargs
-        args, kwargs = _paired(narrow, args, node.args), _paired(narrow, kwargs, node.kwargs)
+        args, kwargs = paired(narrow, args, node.args), paired(narrow, kwargs, node.kwargs)
         result = widen(self._plain(node, args, kwargs))
         if is_user_kernel(node) and node in self._writers:
             write_back_kernel(given[1], kwargs)
@@ -343,13 +344,3 @@ def _without_effect(effect: Any, args: Any) -> Any:
     if not is_print(effect):
         raise CannotEvaluate(why_not_again(effect))
     return (args[0], None)
-
-
-def _paired(change: Callable[[Any, Any], Any], values: Any, parts: Any) -> Any:
-    if isinstance(values, tuple | list) and isinstance(parts, tuple | list):
-        # An operator that is given a tuple may insist on it.
-        kind = tuple if isinstance(values, tuple) else list
-        return kind(_paired(change, v, p) for v, p in zip(values, parts, strict=True))
-    if isinstance(values, Mapping) and isinstance(parts, Mapping):
-        return {k: _paired(change, v, parts[k]) for k, v in values.items()}
-    return change(values, parts)

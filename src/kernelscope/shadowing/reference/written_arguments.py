@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -106,3 +106,14 @@ def unwritten(value: Any, again: Callable[[], Any]) -> torch.Tensor | None:
     else:
         found = (other == torch.iinfo(other.dtype).max) & (value != other)
     return found.detach() if bool(found.any()) else None
+
+
+def paired(change: Callable[[Any, Any], Any], values: Any, parts: Any) -> Any:
+    """Change each value, which stands where a part of a node's arguments does."""
+    if isinstance(values, tuple | list) and isinstance(parts, tuple | list):
+        # An operator that is given a tuple may insist on it.
+        kind = tuple if isinstance(values, tuple) else list
+        return kind(paired(change, v, p) for v, p in zip(values, parts, strict=True))
+    if isinstance(values, Mapping) and isinstance(parts, Mapping):
+        return {k: paired(change, v, parts[k]) for k, v in values.items()}
+    return change(values, parts)
