@@ -14,7 +14,7 @@ import torch
 from kernelscope.events import GraphCall
 from kernelscope.fingerprint.torch_bits import quiet
 from kernelscope.probes.launch import Launch
-from kernelscope.shadowing.checks.comparable import why_not_comparable
+from kernelscope.shadowing.checks.judge import why_not_comparable
 from kernelscope.shadowing.checks.launch_check import LaunchCheck, Pending, made_outputs, part_of
 from kernelscope.shadowing.reference.launch_nodes import LaunchNodes, Output
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -303,3 +304,12 @@ def _smallest(dtype: torch.dtype) -> float:
     found = torch.finfo(dtype)
     is_fine = dtype in (torch.float32, torch.float64)
     return float(found.tiny if is_fine else found.smallest_normal * found.eps)
+
+
+def why_not_comparable(made: Any, eager: Any) -> str:
+    if not isinstance(made, torch.Tensor) or not isinstance(eager, torch.Tensor):
+        return "it is not a tensor"
+    if made.numel() == eager.numel() and made.dtype == eager.dtype:
+        return ""
+    node, buffer = f"{eager.dtype}{list(eager.shape)}", f"{made.dtype}{list(made.shape)}"
+    return f"its FX node gives {node}, but the buffer is {buffer}"

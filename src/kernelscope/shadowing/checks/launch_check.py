@@ -27,12 +27,11 @@ from kernelscope.shadowing.reference.places import Memories, place_of
 from kernelscope.shadowing.reference.rounding import coarsest_eps, keeps_signs_of_zeros, reduction_size
 from kernelscope.shadowing.result import ShadowResult
 
-from .comparable import nothing_in, overwrites, why_not_comparable
 from .compiled_seeds import note_seeds
 from .doubts import Doubts, Key
 from .eager_layout import EagerLayout
-from .judge import Verdict, judge
-from .poison import is_poisoned, poison
+from .judge import Verdict, judge, why_not_comparable
+from .poison import is_poisoned, nothing_in, overwrites, poison
 
 
 @dataclass(slots=True)

@@ -1,14 +1,17 @@
-"""Uninitialised outputs are filled, so that an element which the kernel does not write is noticed."""
+"""Memory before a launch: uninitialised outputs are filled, so that what a kernel leaves out is noticed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 from kernelscope.probes.launch import Launch
+from kernelscope.shadowing.reference.graph_walk import concrete_shape
+from kernelscope.shadowing.reference.node_kinds import value_of
 
 _POISON = {torch.bool: True, torch.uint8: 0xA5}
 
@@ -46,3 +49,18 @@ def _poison_of(tensor: torch.Tensor) -> float:
     if tensor.is_floating_point() or tensor.is_complex():
         return math.nan
     return _POISON[tensor.dtype] if tensor.dtype in _POISON else torch.iinfo(tensor.dtype).min + 0x55
+
+
+def nothing_in(node: Node, symbols: Mapping[str, Any], *, offload: bool) -> torch.Tensor:
+    """In place of uninitialised memory."""
+    fake = value_of(node)
+    device = "cpu" if offload else fake.device
+    made = torch.empty(concrete_shape(fake, symbols), dtype=fake.dtype, device=device)
+    return made.fill_(math.nan) if made.is_floating_point() else made.zero_()
+
+
+def overwrites(launch: Launch, inputs: Any) -> bool:
+    """Whether the launch writes to memory that the reference still has to read."""
+    written = {launch.flat[i].untyped_storage()._cdata for i in launch.point.written}
+    tensors = (value for value in inputs if isinstance(value, torch.Tensor))
+    return any(tensor.untyped_storage()._cdata in written for tensor in tensors)
