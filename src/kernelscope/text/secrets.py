@@ -6,6 +6,7 @@ addresses with a password. The values of variables with such a name are replaced
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from kernelscope.config import all_variables
 
 SECRET = "[secret]"
-_LEAST = 6  # characters of a value that is looked for in other texts
+_LEAST, _ENOUGH = 6, 12  # characters of a value that is looked for in other texts, with a digit and without
 
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _ALONE = frozenset((
@@ -94,8 +95,14 @@ def is_secret_name(name: str) -> bool:
 
 
 def _is_value(text: str) -> bool:
-    """Whether it could be a secret; numbers and switches are not."""
-    return not _PLAIN.fullmatch(text.strip("\"'"))
+    """Whether it could be a secret; numbers, switches and files are not: `PWD`, `SSH_AUTH_SOCK`, `TOKEN_FILE`."""
+    text = text.strip("\"'")
+    return not _PLAIN.fullmatch(text) and not (os.path.isabs(text) and os.path.lexists(text))
+
+
+def _is_unlike_a_word(text: str) -> bool:
+    """Whether it would not stand in a text by chance, as `offline` would."""
+    return len(text) >= _ENOUGH or (len(text) >= _LEAST and any(map(str.isdigit, text)))
 
 
 class Secrets:
@@ -103,7 +110,7 @@ class Secrets:
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         given = all_variables() if environ is None else environ
-        found = {v for k, v in given.items() if len(v) >= _LEAST and is_secret_name(k) and _is_value(v)}
+        found = {v for k, v in given.items() if is_secret_name(k) and _is_value(v) and _is_unlike_a_word(v)}
         self._known = sorted(found, key=len, reverse=True)
 
     def hidden(self, text: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from kernelscope.text.secrets import SECRET, Secrets, is_secret_name
@@ -112,3 +114,11 @@ def test_code_stays_code() -> None:
     code = 'def forward(self, token: "f32[8, 64]", key: "f32[8]"):\n    api_key = add(token, key)\n'
     assert Secrets({}).hidden(code) == code
     assert Secrets({}).hidden_message("the token: str is not a key") == "the token: str is not a key"
+
+
+def test_folders_and_words_are_not_secrets(tmp_path: Path) -> None:
+    """`PWD` is not a password, and what a variable names is in every path below it."""
+    given = {"PWD": str(tmp_path), "SSH_AUTH_SOCK": str(tmp_path), "WANDB_API_KEY": "offline"}
+    text = f"{tmp_path}/train.py:3: the tracker is offline"
+    assert Secrets(given).hidden_message(text) == text
+    assert Secrets({"WANDB_API_KEY": "hunter22"}).hidden("hunter22") == SECRET
