@@ -95,7 +95,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def _is_value(text: str) -> bool:
-    """Whether it could be a secret; numbers, switches and files are not: `PWD`, `SSH_AUTH_SOCK`, `TOKEN_FILE`."""
+    """Whether it could be a secret; numbers, switches and files (`PWD`, `SSH_AUTH_SOCK`) are not."""
     text = text.strip("\"'")
     return not _PLAIN.fullmatch(text) and not (os.path.isabs(text) and os.path.lexists(text))
 
