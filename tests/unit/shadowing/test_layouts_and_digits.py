@@ -10,6 +10,7 @@ import torch
 from kernelscope.shadowing.reference.layouts import aligned, with_aligned_bias
 from kernelscope.shadowing.reference.library_digits import library_rounding
 from kernelscope.shadowing.regions.comparison import compare_layouts
+from kernelscope.shadowing.regions.operator_modes import Wide
 from kernelscope.shadowing.regions.padding import is_padded, padded
 from kernelscope.shadowing.regions.second_opinion import is_explained
 
@@ -104,6 +105,20 @@ def test_digits_of_libraries(backends: None) -> None:
     torch.backends.cudnn.conv.fp32_precision = "ieee"
     assert library_rounding(aten.convolution.default, f32, CUDA) == 0.0
     assert library_rounding(aten.convolution.default, f32, CPU) == 0.0
+
+
+def test_small_errors_go_on_after_an_operator_that_writes() -> None:
+    """In float64 it is still known which dtype the result of a batch norm has in truth."""
+    x, mean, variance = (torch.randn(4, 3, 5).double(), torch.zeros(3).double(), torch.ones(3).double())
+    mode = Wide(torch.Generator().manual_seed(0))
+    for each in (x, mean, variance):
+        mode.learn(each, torch.float32)
+    with mode:
+        made = aten._native_batch_norm_legit.default(x, None, None, mean, variance, True, 0.1, 1e-5)[0]
+        sums = aten.add_.Tensor(mean, 1)
+    assert made.dtype == torch.float64
+    assert mode.dtype_of(made) == torch.float32
+    assert mode.dtype_of(sums) == torch.float32
 
 
 class _Chain:

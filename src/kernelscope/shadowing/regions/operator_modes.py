@@ -181,10 +181,13 @@ class Wide(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _finish(self, func: Any, args: Any, result: Any, dtype: torch.dtype | None) -> None:
         is_exact = _is_exact(func) or not any(True for _ in _tensors(args))
+        # What it writes to is known; what it makes beside it is not, such as the result of a batch norm.
+        written = [t for t in _tensors(args) if t.layout == torch.strided] if _declares_writes(func) else []
+        given = {t.untyped_storage().data_ptr() for t in written}
         for made in _tensors(result):
             if made.dtype not in WIDE.values():
                 continue
-            if not _declares_writes(func):
+            if made.layout != torch.strided or made.untyped_storage().data_ptr() not in given:
                 self.learn(made, dtype or torch.get_default_dtype())
             eps = _rounding(func, self.dtype_of(made), made.device)
             if torch.is_autocast_enabled(made.device.type):
