@@ -107,13 +107,15 @@ def _why_not_own(path: Path, result: dict[str, Any]) -> str:
 
 def code_of(run: StoredRun, call: int | None, graph: str | None) -> str:
     """What a script of a call or a graph executes, in words."""
+    path = shlex.quote(str(run.path))
     if call is None:
-        return f"  the recorded code of graph {graph}; `kernelscope stages --graph {graph}` shows it"
+        shown = f"kernelscope stages {path} --graph {shlex.quote(str(graph))}"
+        return f"  the recorded code of graph {graph}; `{shown}` shows it"
     kernel = run.select(first=call, limit=1)[0]
     kept = f"{len(kernel.source):,} characters of code" if kernel.source else "an operator of torch"
     return (
         f"  call {call}: {one_line(kernel.kernel_name)} [{one_line(kernel.kind)}], {kept}, and lines of the "
-        f"code around it; `kernelscope show --call {call} --source` shows it"
+        f"code around it; `kernelscope show {path} --call {call} --source` shows it"
     )
 
 

@@ -12,7 +12,7 @@ from kernelscope.model.call import KernelCall
 
 from .gcu_launch import gcu_launch
 from .launch_code import LaunchCode, binds, launch_at, needed
-from .script_parts import unreproducible
+from .script_parts import literal, unreproducible
 
 _BUILTINS = frozenset({"True", "False", "None", "torch", "inf", "nan", "math", "float", "int"})
 
@@ -61,7 +61,7 @@ def _of_wrapper(call: KernelCall, names: dict[int, str]) -> Launching:
     variables: list[str] = []
     for name in text.free:
         if name in scalars:
-            before.append(f"{name} = {scalars[name]!r}")
+            before.append(f"{name} = {literal(scalars[name])}")
         elif not (
             name in _BUILTINS or binds(wrapper, name) or any(s.startswith(f"{name} =") for s in text.setup)
         ):
@@ -104,7 +104,7 @@ def _written(call: KernelCall, name: str, value: Any) -> str:
         return f"[{', '.join(_written(call, name, each) for each in value)}]"
     if isinstance(value, str) and re.fullmatch(r"<[^<>]*>", value):
         raise unreproducible(call, f"a script cannot contain {name}, which is {value}")
-    return repr(value)
+    return literal(value)
 
 
 def _of_user(call: KernelCall, names: dict[int, str]) -> Launching:
@@ -112,7 +112,7 @@ def _of_user(call: KernelCall, names: dict[int, str]) -> Launching:
     if not call.source:
         raise unreproducible(call, "the source of the kernel was not recorded")
     parts = [
-        f"{arg.name}={names[i] if arg.tensor is not None else repr(value)}"
+        f"{arg.name}={names[i] if arg.tensor is not None else literal(value)}"
         for i, (arg, value) in enumerate(zip(call.arguments, call.args, strict=True))
         if not arg.returned
     ]

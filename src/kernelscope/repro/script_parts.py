@@ -24,6 +24,7 @@ _PRIMS = re.compile(r"torch\.ops\.prims\.(?!convert_element_type\b|iota\b|device
 _WIDTH = 110
 _IRRELEVANT = ("fx_graph_", "worker_", "compile_threads", "trace.", "force_disable_caches")
 _CONTAINERS = (list, dict, tuple, set)
+_LITERALS = (bool, int, float, complex, str, bytes)
 SHARED = "the same in every script: reading tensors, comparing, timing"
 
 
@@ -46,8 +47,9 @@ def rule(title: str) -> str:
 
 
 def docstring(what: str, versions: Mapping[str, str]) -> str:
-    what = what.replace("\\", "/").replace('"""', "'''")  # names of files are anything
     listed = ", ".join(f"{k} {v}" for k, v in sorted(versions.items()) if k in ("torch", "triton", "python"))
+    # Names of files are anything, and versions are not signed: neither may end the docstring.
+    what, listed = (text.replace("\\", "/").replace('"""', "'''") for text in (what, listed))
     return (
         f'"""{what}\n\n'
         f"Made with {listed}. Needs torch, and the .safetensors file beside it if there is one.\n"
@@ -57,7 +59,24 @@ def docstring(what: str, versions: Mapping[str, str]) -> str:
     )
 
 
+def literal(value: Any) -> str:
+    """A recorded value as code; RunError for what has no literal, because its text could be any code."""
+    _refuse_objects(value)
+    return repr(value)
+
+
+def _refuse_objects(value: Any) -> None:
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, list | tuple | set):
+        for each in value:
+            _refuse_objects(each)
+    elif value is not None and type(value) not in _LITERALS:
+        raise RunError(f"a script cannot contain {str(value)[:80]}, which only the recorded program knew")
+
+
 def tables(given: dict[str, Any], recorded: dict[str, Any], notes: Sequence[str]) -> list[str]:
+    _refuse_objects([given, recorded])
     return [
         rule("the arguments"),
         f"GIVEN = {pformat(given, sort_dicts=False, width=_WIDTH)}",
