@@ -29,18 +29,24 @@ _KINDS_OF_KEY = frozenset((
 ))  # fmt: skip
 # Tokens of a language model, not of a service.
 _KINDS_OF_TOKEN = frozenset((
-    "audio", "begin", "bos", "class", "cls", "context", "decoder", "end", "eos", "image", "mask", "max",
-    "min", "new", "num", "pad", "padding", "per", "prefix", "sep", "special", "start", "stop", "suffix",
-    "text", "unk", "video", "vision",
+    "audio", "begin", "bos", "class", "cls", "context", "decoder", "dist", "distill", "distillation",
+    "draft", "end", "eos", "first", "image", "last", "latent", "learned", "mask", "max", "min", "new",
+    "next", "num", "pad", "padding", "per", "prefix", "prev", "previous", "query", "reg", "sep", "sos",
+    "special", "speech", "start", "stop", "suffix", "text", "unk", "video", "vision",
+))  # fmt: skip
+_OF_A_TOKEN = frozenset((
+    "budget", "count", "dim", "embedding", "id", "ids", "index", "length", "merging", "mixing", "pooling",
+    "position", "positions", "shift", "size", "type",
 ))  # fmt: skip
 
 # By what each begins with, so that a text without it is not searched.
 _FORMS = [
     (mark, re.compile(form))
     for mark, form in (
-        ("hf_", r"\bhf_[A-Za-z0-9]{16,}"),
+        ("hf_", r"\bhf_(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{16,}"),
         ("api_", r"\bapi_org_[A-Za-z0-9]{16,}"),
-        ("sk", r"\bsk[-_][A-Za-z0-9_-]{16,}"),
+        ("sk-", r"\bsk-((proj|ant|svcacct|admin|or)-[\w-]{16,}|[A-Za-z0-9]{20,})"),  # not sk-learn-…
+        ("sk_", r"\bsk_(live|test)_[A-Za-z0-9]{16,}"),
         ("rk_", r"\brk_(live|test)_[A-Za-z0-9]{16,}"),
         ("gh", r"\bgh[opsur]_[A-Za-z0-9]{20,}"),
         ("github_pat_", r"\bgithub_pat_\w{20,}"),
@@ -51,7 +57,7 @@ _FORMS = [
         ("AIza", r"\bAIza[\w-]{30,}"),
         ("ya29.", r"\bya29\.[\w-]{16,}"),
         ("npm_", r"\bnpm_[A-Za-z0-9]{30,}"),
-        ("pypi-", r"\bpypi-[\w-]{30,}"),
+        ("pypi-", r"\bpypi-Ag[\w-]{30,}"),
         ("dop_v1_", r"\bdop_v1_[0-9a-f]{32,}"),
         ("nvapi-", r"\bnvapi-[\w-]{20,}"),
         ("r8_", r"\br8_[A-Za-z0-9]{30,}"),
@@ -60,8 +66,12 @@ _FORMS = [
         ("PRIVATE KEY", r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)"),
     )
 ]
-_IN_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)([^\s/@:'\"]*:)?[^\s/@'\"]+@")
-_AUTHORIZATION = re.compile(r"(?i)\b(bearer|basic|token)(\s+)(?=[\w.~+/=-]*\d)[\w.~+/=-]{16,}")
+_IN_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)(?!git@)([^\s/@:'\"]*:)?[^\s/@'\"]+@")
+# "basic" and "token" are words of other texts as well.
+_AUTHORIZATION = re.compile(
+    r"(?i)\b(bearer|(?:(?<=authorization: )|(?<=authorization:)|(?<=authorization=))(?:basic|token))(\s+)"
+    r"(?=[\w.~+/=-]*\d)[\w.~+/=-]{16,}"
+)
 # name=value, "name": "value", --name value; a value in quotes may have spaces.
 _NAMED = re.compile(
     r"(?P<name>[A-Za-z_][\w.-]{1,60})(?P<is>[\"']?\s*(?:=|:)\s*|[\"']?\s*=>\s*)"
@@ -70,7 +80,7 @@ _NAMED = re.compile(
 _NAMES = re.compile(
     r"(?i)key|token|secret|passw|passphrase|pwd|auth|credential|cookie|jwt|sas|dsn|webhook|sig"
 )
-_PLAIN = re.compile(r"(?i)true|false|none|null|yes|no|on|off|\d{1,5}|<[\w|/]+>|\[[A-Z]+\]|")
+_PLAIN = re.compile(r"(?i)true|false|none|null|yes|no|on|off|\d{1,5}|torch\.\w+|<[\w|/]+>|\[[A-Z]+\]|")
 
 
 def is_secret_name(name: str) -> bool:
@@ -81,9 +91,7 @@ def is_secret_name(name: str) -> bool:
     for place, word in enumerate(words):
         before = words[place - 1] if place else ""
         after = words[place + 1] if place + 1 < len(words) else ""
-        if word == "token" and (
-            before in _KINDS_OF_TOKEN or after in ("id", "ids", "count", "type", "length")
-        ):
+        if word == "token" and (before in _KINDS_OF_TOKEN or after in _OF_A_TOKEN):
             continue
         if word == "auth" and after in ("method", "type", "mode"):
             continue

@@ -44,10 +44,17 @@ OTHERS = (
     "TORCHINDUCTOR_CACHE_DIR",
     "token_id",
     "--compass",
+    "token_embedding",
+    "--token-dim",
+    "next_token",
 )
 FORMS = (
     "hf_" + "aB3" * 12,
     "sk-" + "proj" * 8,
+    "sk-proj-" + "a_1-" * 8,
+    "sk-ant-api03-" + "aB3-" * 8,
+    "sk_live_" + "aB3" * 8,
+    "pypi-AgEIcHlwaS5vcmc" + "aB3" * 10,
     "ghp_" + "a1" * 18,
     "github_pat_" + "a1" * 18,
     "glpat-" + "a1" * 10,
@@ -88,6 +95,8 @@ def test_a_form_is_enough(form: str) -> None:
         (["--db", "postgres://me:hunter2@db/x"], ["--db", f"postgres://me:{SECRET}@db/x"]),
         (["https://x.org/a?token=abc123&n=1"], [f"https://x.org/a?token={SECRET}&n=1"]),
         (["-H", "Authorization: Bearer abcdefgh12345678"], ["-H", f"Authorization: Bearer {SECRET}"]),
+        (["-H", "authorization: token abcdefgh12345678"], ["-H", f"authorization: token {SECRET}"]),
+        (["-H", "Authorization: Basic abcdefgh1234567="], ["-H", f"Authorization: Basic {SECRET}"]),
         (["--use-auth-token", "--epochs", "3"], ["--use-auth-token", "--epochs", "3"]),
         (["--token", "5"], ["--token", "5"]),
         (["--max-tokens", "128", "--pad-token", "<pad>"], ["--max-tokens", "128", "--pad-token", "<pad>"]),
@@ -114,6 +123,24 @@ def test_code_stays_code() -> None:
     code = 'def forward(self, token: "f32[8, 64]", key: "f32[8]"):\n    api_key = add(token, key)\n'
     assert Secrets({}).hidden(code) == code
     assert Secrets({}).hidden_message("the token: str is not a key") == "the token: str is not a key"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/home/me/sk-learn-experiments-2024/train.py",
+        "def sk_feature_extractor_v2(x): return sk_attention_mask_weight",
+        "hf_transformerencoderblock(x)",
+        "/data/pypi-simple-mirror-of-all-packages-2024/x.py",
+        "cpp_fused_hf_sk_native_layer_norm_backward_sum_12",
+        "git+ssh://git@github.com/me/model.git",
+        "the basic transformer_block_number_1234 and the token transformer_block_12345678",
+        "reg_token=learned dist_token=mean next_token='a' token=torch.float32",
+    ],
+)
+def test_names_in_code_and_paths_stay(text: str) -> None:
+    """A name that is replaced in the recorded code of a graph breaks the script that is made of it."""
+    assert Secrets({}).hidden_message(text) == text
 
 
 def test_folders_and_words_are_not_secrets(tmp_path: Path) -> None:
