@@ -93,9 +93,9 @@ class Eager:
         found.seeds = list(seeds)
         return found
 
-    def same(self, *, seed: int | None = None, fill: float | None = None) -> EagerRun:
+    def same(self, *, seed: int | None = None, fill: float | None = None, opposite: bool = False) -> EagerRun:
         """As eager computes it; with a seed, with other random numbers than the program had."""
-        return self._run(self.inputs.fresh(), Notes(fill), seed)
+        return self._run(self.inputs.fresh(), Notes(fill, opposite=opposite), seed)
 
     def wide(self, generator: torch.Generator | None = None, kind: type[Wide] = Wide) -> EagerRun:
         """In float64; with a generator, with an error of one rounding after each operator."""

@@ -53,13 +53,16 @@ class WritesToInput(BaseException):
 
 
 class Notes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Runs everything as it is; `fill` goes where memory would be left uninitialised."""
+    """Runs everything as it is; `fill` goes where memory would be left uninitialised.
+
+    With `opposite`, what is drawn from few values is another one each time: two seeds may draw the same.
+    """
 
     supports_higher_order_operators = True
 
-    def __init__(self, fill: float | None = None) -> None:
+    def __init__(self, fill: float | None = None, *, opposite: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.fill = fill
+        self.fill, self._opposite = fill, opposite
         self.draws = False  # random numbers
         self.is_uninitialised = False  # some memory, at first
         self.eps = 0.0  # of the coarsest float that was computed
@@ -75,7 +78,10 @@ class Notes(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.is_refused = True
                 raise WritesToInput
         result = func(*args, **(kwargs or {}))
-        self.draws |= torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
+        if torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()):
+            self.draws = True
+            if self._opposite:
+                _draw_otherwise(func, args, result)
         is_view = _is_view(func)
         for made in _tensors(result):
             if not is_view:
@@ -248,6 +254,17 @@ def _makes_default_dtype(func: Any, args: Any, kwargs: Any) -> bool:
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
     yield from (part for part in tree_leaves(value) if isinstance(part, torch.Tensor))
+
+
+def _draw_otherwise(func: Any, args: Any, result: Any) -> None:
+    """1 for 0 and 0 for 1, and the next category; other integers stay, as they may be places in something."""
+    for made in _tensors(result):
+        if getattr(func, "overloadpacket", None) is aten.multinomial:
+            made.add_(1).remainder_(args[0].shape[-1])
+        elif made.is_floating_point() and bool(((made == 0) | (made == 1)).all()):
+            made.copy_(made == 0)
+        elif made.dtype == torch.bool:
+            made.logical_not_()
 
 
 # They write to running statistics, or to noise, and their schemas do not say so.
