@@ -39,7 +39,7 @@ import kernelscope
 from kernelscope.cli import main, parser_for
 from kernelscope.cli.command_list import COMMANDS
 
-RECORDED = "kernelscope run --values save --stages --time train.py"
+RECORDED = "kernelscope run --values save --time train.py"
 # `view` serves until it is interrupted, `tui` needs a terminal, and train.py has no fault to look for.
 FUNCTIONS = f"""\
 python() {{ "{sys.executable}" "$@"; }}
