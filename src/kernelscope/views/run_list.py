@@ -15,12 +15,14 @@ from kernelscope.store.flight.reader import read_status
 from kernelscope.store.stored_run import load
 from kernelscope.text.amounts import byte_size
 
-from .terminal import table
+from .terminal import room, table
 
 
 def run_lines(runs: Iterable[dict[str, Any]]) -> Iterator[str]:
     """A table of summaries."""
-    return table(["run", "calls", "size", "when", "ended", "command"], map(_row, runs), right=(1, 2))
+    return table(
+        ["run", "calls", "size", "when", "ended", "command"], map(_row, runs), right=(1, 2), whole=(0, 3)
+    )
 
 
 def summary(path: Path) -> dict[str, Any]:
@@ -65,6 +67,10 @@ def _row(form: dict[str, Any]) -> tuple[Any, ...]:
     else:
         ended = "nothing recorded"
     calls = "" if form["calls"] is None else f"{form['calls']:,}"
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(form["started"]))
+    started = time.localtime(form["started"])
+    when = time.strftime("%Y-%m-%d %H:%M:%S", started)
+    if room():  # as `ls -l` has it
+        is_recent = started.tm_year == time.localtime().tm_year
+        when = time.strftime("%m-%d %H:%M" if is_recent else "%Y-%m-%d", started)
     command = shlex.join(form["command"] or [])
     return form["path"], calls, byte_size(form["bytes"]), when, ended, command[:60]

@@ -23,17 +23,27 @@ def room() -> int:
 
 
 def table(
-    head: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[int] = (), *, indent: int = 0
+    head: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    right: Sequence[int] = (),
+    *,
+    indent: int = 0,
+    whole: Sequence[int] = (),
 ) -> Iterator[str]:
     """Columns as wide as they need to be, or as the terminal lets them; those in `right` are aligned right.
 
-    A text that does not fit loses its middle. `indent` columns at the left are left for the caller.
+    A text that does not fit loses its middle, those in `whole` last: names that the user has to type.
+    `indent` columns at the left are left for the caller.
     """
     texts = [["" if cell is None else one_line(str(cell)) for cell in row] for row in rows]
     lines = [list(head), *texts] if head else texts
     widths = [max(map(columns_of, column)) for column in zip(*lines, strict=True)]
     if room():
-        widths = fitted_widths(widths, room() - indent - 2 * (len(widths) - 1))
+        free = room() - indent - 2 * (len(widths) - 1)
+        others = [i for i in range(len(widths)) if i not in whole]
+        fitted = fitted_widths([widths[i] for i in others], free - sum(widths[i] for i in whole))
+        widths = [fitted[others.index(i)] if i in others else width for i, width in enumerate(widths)]
+        widths = fitted_widths(widths, free)
         if head and sum(widths) + 2 * (len(widths) - 1) > room() - indent:
             yield from _records(head, texts)
             return

@@ -134,6 +134,15 @@ def test_a_limit_cuts_a_step(runs: Path) -> None:
     assert "more: --first 70" in text
 
 
+def test_names_of_runs_are_whole(runs: Path) -> None:
+    """They are what the user types next; a long command is shortened instead."""
+    text = in_terminal(["ls"], cwd=runs).text
+    for name in ("train-1", "odd-1", "sample-1", "dead-1", "hostile-1"):
+        assert f"{folder.HOME}/{name}.kscope  " in text
+    assert "1970-01-01" in text or "1969-12-31" in text
+    assert "signal 11" in text
+
+
 @pytest.mark.skipif(shutil.which("less") is None, reason="less is not installed")
 def test_a_pager_shows_the_beginning_first(runs: Path) -> None:
     shown = in_terminal(["show", "train-1"], cwd=runs, environ={"PAGER": "less"}, keys={"step 0": b"q"})
