@@ -25,7 +25,7 @@ from . import folder
 SUFFIX = ".zip"
 LEAST_LARGE, MOST_TIMES = 64 << 20, 100  # what unpacks to more than both is refused, unless it is asked for
 _PART = r"((rank|child)-\d+(-\d+)?/)?"
-_VALUE = r"(graph_)?\d+/(?!\.)[\w.:+-]{1,250}\.pt"  # as `values/` names its files
+_VALUE = r"(graph_|hit_)?\d+/(?!\.)[\w.:+-]{1,250}\.pt"  # as `values/` names its files
 _MEMBER = re.compile(
     rf"{_PART}(run\.db|flight|tensors/[0-9a-f]{{1,32}}\.safetensors|values/{_VALUE})|(command|story)\.json"
 )
@@ -45,6 +45,7 @@ class Packed:
     value_bytes: int = 0
     tensors: int = 0
     tensor_bytes: int = 0
+    others: int = 0  # files in these folders that are not the run's, and stay behind
     left_out: list[str] = field(default_factory=list)
 
 
@@ -96,7 +97,9 @@ def _pack_part(
     for name, wanted in ((folder.TENSORS, r"[0-9a-f]{1,32}\.safetensors"), (folder.VALUES, _VALUE)):
         if name in without:
             continue
-        for file in _files_in(part / name, wanted):
+        files, others = _files_in(part / name, wanted)
+        made.others += others
+        for file in files:
             size = _add(archive, file, prefix + file.relative_to(part).as_posix())
             if name == folder.VALUES:
                 made.values, made.value_bytes = made.values + 1, made.value_bytes + size
@@ -104,16 +107,21 @@ def _pack_part(
                 made.tensors, made.tensor_bytes = made.tensors + 1, made.tensor_bytes + size
 
 
-def _files_in(home: Path, wanted: str) -> list[Path]:
-    """Files below a folder of the run whose names are ours; a link to a folder is refused."""
+def _files_in(home: Path, wanted: str) -> tuple[list[Path], int]:
+    """Files below a folder of the run whose names are ours, and how many others there are.
+
+    A link in place of the folder is refused.
+    """
     if not home.exists() and not home.is_symlink():
-        return []
+        return [], 0
     if not is_folder(home):
         raise RunError(f"{home} is not a folder; nothing but regular files and folders is packed")
     deep = wanted.count("/")
     below = [home] if not deep else [path for path in sorted(home.iterdir()) if is_folder(path)]
     files = [file for each in below for file in sorted(each.iterdir())]
-    return [file for file in files if re.fullmatch(wanted, file.relative_to(home).as_posix())]
+    ours = [file for file in files if re.fullmatch(wanted, file.relative_to(home).as_posix())]
+    beside = [path for path in home.iterdir() if not is_folder(path)] if deep else []
+    return ours, len(files) - len(ours) + len(beside)
 
 
 def _add(archive: zipfile.ZipFile, path: Path, name: str) -> int:

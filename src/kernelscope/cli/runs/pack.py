@@ -56,9 +56,13 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         told = {"run": str(run), "file": str(made.file), "bytes": made.bytes}
         told |= {"values": made.values, "value_bytes": made.value_bytes, "without": made.left_out}
+        told["others"] = made.others
         plain.dump(told | ({"leaves": leaving} if args.share else {}))
         return 0
     print(f"{made.file} ({', '.join(_contents(made))})")
+    if made.others:
+        are = "is" if made.others == 1 else "are"
+        print(f"  note: {counted(made.others, 'other file')} in tensors/ and values/ {are} not packed")
     if args.share:
         print("what leaves this machine with it:")
         for name, examples in leaving.items():

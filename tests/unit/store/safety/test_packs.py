@@ -37,6 +37,26 @@ def names(file: Path) -> set[str]:
         return set(archive.namelist())
 
 
+def test_what_a_watch_saved_is_packed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`run --stop-on nan` saves the inputs of the call that it stopped at: the evidence."""
+    (run / "values" / "hit_12").mkdir()
+    (run / "values" / "hit_12" / "before_launch_k_arg0_1_cpu.pt").write_bytes(b"evidence")
+    assert main(["pack", str(run), "-o", "a.zip"]) == 0
+    assert "not packed" not in capsys.readouterr().out
+    assert "values/hit_12/before_launch_k_arg0_1_cpu.pt" in names(Path("a.zip"))
+    back = unpack(Path("a.zip"), Path("back.kscope"))
+    assert (back / "values" / "hit_12" / "before_launch_k_arg0_1_cpu.pt").read_bytes() == b"evidence"
+
+
+def test_files_that_stay_behind_are_counted(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / "values" / "notes.txt").write_text("mine", encoding="utf-8")
+    assert main(["pack", str(run), "-o", "a.zip"]) == 0
+    assert "note: 1 other file in tensors/ and values/ is not packed" in capsys.readouterr().out
+    (run / "values" / "3" / "x.txt").write_text("mine", encoding="utf-8")
+    assert main(["pack", str(run), "-o", "b.zip"]) == 0
+    assert "note: 2 other files in tensors/ and values/ are not packed" in capsys.readouterr().out
+
+
 def test_values_are_packed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pack", str(run), "-o", "a.zip"]) == 0
     assert "1 file of values, 800 B" in capsys.readouterr().out
