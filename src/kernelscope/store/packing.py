@@ -17,7 +17,12 @@ from kernelscope.errors import RunError
 from kernelscope.private_files import make_folder, open_private
 from kernelscope.store.run_db.row_reader import DatabaseReader
 from kernelscope.store.safety.leaving_out import SHORTENED, leave_out
-from kernelscope.store.safety.regular_files import is_folder, open_regular, refuse_without_space
+from kernelscope.store.safety.regular_files import (
+    is_folder,
+    open_regular,
+    refuse_other_kinds,
+    refuse_without_space,
+)
 from kernelscope.text.amounts import byte_size
 
 from . import folder
@@ -58,6 +63,7 @@ def pack_parts(run: Path, target: Path, without: Collection[str]) -> Packed:
     """The same, and what the file holds."""
     parts = folder.parts(run)
     if not parts:
+        refuse_other_kinds(run / folder.DATABASE)
         raise RunError(f"there is no run in {run}: no process in it recorded anything")
     if target.exists() or target.is_symlink():
         raise RunError(f"{target} exists already; choose another name with -o, or remove it first")

@@ -20,6 +20,7 @@ from kernelscope.store.flight.reader import FlightLog, read_flight
 from kernelscope.store.flight.unwritten import open_run
 from kernelscope.store.run_db.row_reader import DatabaseReader
 from kernelscope.store.run_db.row_views import RunRows
+from kernelscope.store.safety.regular_files import refuse_other_kinds
 
 from . import folder
 from .run_db import codec, stage_rows
@@ -48,6 +49,7 @@ def load(path: str | Path, *, part: str = "") -> StoredRun:
         return StoredRun(root / part)
     found = folder.parts(root)
     if not found:
+        refuse_other_kinds(root / folder.DATABASE)
         raise RunError(f"there is no run in {root}: no process in it recorded anything")
     return StoredRun(found[0])
 

@@ -93,6 +93,8 @@ def _last_call(run: StoredRun) -> list[str]:
         return []
     call = found[0]
     last = f"  all {count:,} recorded calls had completed; the last was {call.index}:"
+    if count == 1:
+        last = "  the one recorded call had completed:"
     return [last, f"    {describe(call)[0]}"]
 
 

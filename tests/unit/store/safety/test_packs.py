@@ -57,6 +57,17 @@ def test_files_that_stay_behind_are_counted(run: Path, capsys: pytest.CaptureFix
     assert "note: 2 other files in tensors/ and values/ are not packed" in capsys.readouterr().out
 
 
+def test_a_link_to_a_run_is_not_an_empty_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is refused, and the reason is said."""
+    other = Path("other.kscope")
+    other.mkdir()
+    (other / "run.db").symlink_to(run / "run.db")
+    for words in (["show"], ["pack", "-o", "a.zip"]):
+        assert main([words[0], str(other), *words[1:]]) == 2
+        assert "run.db is a symbolic link" in capsys.readouterr().err
+    assert not Path("a.zip").exists()
+
+
 def test_values_are_packed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pack", str(run), "-o", "a.zip"]) == 0
     assert "1 file of values, 800 B" in capsys.readouterr().out
