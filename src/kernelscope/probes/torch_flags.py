@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+import torch._inductor.config
 
 # Straight from C++: torch.backends' properties take ten times as long, and some of them warn.
 _GETTERS = {
@@ -49,3 +50,9 @@ def _read(getter: Callable[[], Any]) -> Any:
         return getter()
     except RuntimeError:  # the old and the new names of TF32 were mixed
         return "mixed"
+
+
+def inductor_may_pad(device_types: Iterable[str]) -> bool:
+    """Whether Inductor pads rows in a program on these devices: on a CPU alone only if it is told to."""
+    config: Any = torch._inductor.config
+    return any(kind != "cpu" for kind in device_types) or not getattr(config, "disable_padding_cpu", False)

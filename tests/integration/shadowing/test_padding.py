@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+from unittest import mock
+
 import torch
 from torch._inductor import config
+from torch._inductor.graph import GraphLowering
 
 import kernelscope
 
@@ -31,3 +36,20 @@ def test_padded_results_are_a_note() -> None:
     assert (second["strides"], second["eager_strides"]) == ((64, 1), (33, 1))
     assert "Result 0 of multiplies is padded" in str(result)
     assert "Result 1 of multiplies is padded" in result._repr_html_()
+
+
+def test_gaps_on_a_cpu_are_wrong_where_inductor_does_not_pad() -> None:
+    """The wrapper allocates a result with gaps, as if a layout had been mixed up."""
+    original = GraphLowering._compile_to_module_lines
+    dense, gaps = r"empty_strided_cpu\(\(6, 6\), \(6, 1\), torch.float32\)", "torch.empty(6, 8)[:, :6]"
+
+    def with_gaps(self: Any, code: Any) -> Any:
+        code.value, hits = re.subn(dense, gaps, code.value)
+        assert hits == 1, "the result is allocated in another way"
+        return original(self, code)
+
+    with mock.patch.object(GraphLowering, "_compile_to_module_lines", with_gaps):
+        result = kernelscope.check_correctness(lambda x: x @ x, (torch.randn(6, 6),))
+    assert result.culprit is not None, str(result)
+    assert "(8, 1)" in str(result)
+    assert not result.padded

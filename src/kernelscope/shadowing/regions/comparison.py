@@ -179,9 +179,12 @@ def compare_layouts(
     eager: Sequence[Any],
     whats: Sequence[str],
     note: Callable[[str], None] = lambda text: None,
+    *,
+    pads: bool = True,
 ) -> list[Difference]:
-    """Strides, where they can be seen: of dimensions with more than one element. Padding is not wrong.
+    """Strides, where they can be seen: of dimensions with more than one element.
 
+    Padding is not wrong where Inductor pads on purpose.
     Of a result that is a view of something else, Inductor keeps only the order of the strides: that is noted.
     """
     found = []
@@ -190,7 +193,7 @@ def compare_layouts(
             continue
         if one.layout != torch.strided or other.layout != torch.strided or one.shape != other.shape:
             continue
-        if _strides(one) != _strides(other) and not is_padded(one, other):
+        if _strides(one) != _strides(other) and not (pads and is_padded(one, other)):
             reason = f"its strides are {tuple(one.stride())}, and in eager {tuple(other.stride())}"
             if other._is_view() and _same_order(_strides(one), _strides(other)):
                 note(f"{what} is a view, and Inductor keeps only the order of its strides: {reason}.")

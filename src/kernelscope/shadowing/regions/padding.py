@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from kernelscope.probes.torch_flags import inductor_may_pad
 from kernelscope.shadowing.culprit import Padded
 
 _ALIGNMENT = 16  # bytes: the least to which Inductor aligns what it pads
@@ -38,6 +39,12 @@ def padded(
         are_plain = one.layout is torch.strided and other.layout is torch.strided
         if are_plain and one.shape == other.shape and one.numel() and is_padded(one, other):
             yield Padded(function, what, tuple(one.stride()), tuple(other.stride()))
+
+
+def may_be_padded(given: Sequence[Any], made: Sequence[Any]) -> bool:
+    """Whether Inductor pads results of such a function on purpose."""
+    tensors = (value for value in (*given, *made) if isinstance(value, torch.Tensor))
+    return inductor_may_pad(tensor.device.type for tensor in tensors)
 
 
 class _Dimension:

@@ -28,7 +28,7 @@ from .copies import Snapshot
 from .eager_run import Differentiated, Eager, alone, parts_of, random_states
 from .function_run import UserFunction, frame_of, when_returned
 from .gradients import Backward, edges_of, watch_backward
-from .padding import padded
+from .padding import may_be_padded, padded
 from .region import Difference, KnownWrong, Region, recomputes
 from .region_culprit import VERDICT, culprit_of_region
 
@@ -217,8 +217,9 @@ class _Execution:
             more, random = compare_values(args, references, inputs, after, "input")
             everything, eagers = [*made, *args], [*same.results, *same.inputs]
             if not found:
-                check.result.padded |= dict.fromkeys(padded(region.name, made, same.results, whats))
-                found += compare_layouts(everything, eagers, [*whats, *after], self._note)
+                if pads := may_be_padded(args, made):
+                    check.result.padded |= dict.fromkeys(padded(region.name, made, same.results, whats))
+                found += compare_layouts(everything, eagers, [*whats, *after], self._note, pads=pads)
                 found += compare_aliases(everything, eagers, [*whats, *after], len(made))
         check.counts.arbitrary += arbitrary + random
         check.counts.regions += 1
@@ -279,7 +280,7 @@ class _Execution:
         found += compare_values(args, references, inputs, after, "input")[0]
         # With copies in place of its tensors, torch may choose other operators.
         if not found and not function.writes:
-            found += compare_layouts(made, same.results, whats)
+            found += compare_layouts(made, same.results, whats, pads=may_be_padded(args, made))
             everything, eagers = [*made, *args], [*same.results, *args]
             found += compare_aliases(everything, eagers, [*whats, *after], len(made))
         self._add_of_dynamo(found, function)
