@@ -12,6 +12,7 @@ import io
 import random
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -175,13 +176,28 @@ def when_returned(frame: FrameType, then: Callable[[Any], None]) -> bool:
     if sys.getprofile() is not None:
         return False
 
+    is_waiting = True
+
     def profile(current: FrameType, event: str, value: Any) -> None:
-        if current is frame and event == "return":
-            sys.setprofile(None)
+        nonlocal is_waiting
+        if is_waiting and current is frame and event == "return":
+            is_waiting = False
+            _set_profile(None)
             then(value)
 
-    sys.setprofile(profile)
-    return True
+    return _set_profile(profile)
+
+
+def _set_profile(function: Callable[[FrameType, str, Any], None] | None) -> bool:
+    """Python refuses while another thread is at it, which takes a moment."""
+    for _ in range(1000):
+        try:
+            sys.setprofile(function)
+        except RuntimeError:
+            time.sleep(0.001)
+        else:
+            return True
+    return False
 
 
 @contextmanager
