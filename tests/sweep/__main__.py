@@ -99,7 +99,7 @@ def run(options: argparse.Namespace, journal: Journal) -> None:
 
     def note(line: dict[str, Any]) -> None:
         with lock:
-            journal.add(line)
+            journal.done(line)
             if len(journal.rows) % 50 == 0 and "status" in line:
                 print(f"{time.monotonic() - begun:6.0f}s {len(journal.rows)} samples", flush=True)
             if line.get("status", "ok") not in ("ok", "fails-bare"):

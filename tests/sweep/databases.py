@@ -72,11 +72,11 @@ def jobs(device: str, dtypes: tuple[str, ...]) -> Iterator[Job]:
 
 
 def spread(count: int, wanted: int) -> list[int]:
-    """The first, the last, and the rest evenly between them."""
+    """The first, the last, and the rest evenly between them; a single one is the middle one."""
     if count <= wanted:
         return list(range(count))
     if wanted == 1:
-        return [0]
+        return [count // 2]  # the first is often the simplest of all
     return sorted({round(i * (count - 1) / (wanted - 1)) for i in range(wanted)})
 
 

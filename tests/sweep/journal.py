@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ class Journal:
         self.over: set[str] = set()  # jobs that are finished
         self.tried: dict[str, set[int]] = {}
         self.about: list[dict[str, Any]] = []  # machines and versions
+        self._commit = _commit()
         known: dict[tuple[str, int], dict[str, Any]] = {}
         for line in _lines(path):
             if "about" in line:
@@ -41,6 +43,10 @@ class Journal:
         if "status" in line:
             self.rows.append(line)
 
+    def done(self, line: dict[str, Any]) -> None:
+        """A line of what was tried now."""
+        self.add(line | {"commit": self._commit} if "status" in line else line)
+
     def note_versions(self, device: str) -> None:
         about = {"machine": _machine(device), "versions": _versions()}
         if about not in self.about:
@@ -58,6 +64,17 @@ def _lines(path: Path) -> list[dict[str, Any]]:
         except json.JSONDecodeError:  # cut off when the sweep was stopped
             continue
     return found
+
+
+def _commit() -> str:
+    """Of the tree that is tried; `KERNELSCOPE_SWEEP_COMMIT` says it where the tree is a copy without git."""
+    if given := os.environ.get("KERNELSCOPE_SWEEP_COMMIT"):
+        return given
+    words = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    try:
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 def _machine(device: str) -> str:

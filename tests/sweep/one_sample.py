@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import time
 import traceback
+from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 import torch._inductor.config
@@ -50,7 +52,7 @@ def _tried(program: Program) -> dict[str, Any]:
         error = problem
     if error is not None:
         return found | {"status": "failure", "error": _text(error)}
-    if found["status"] == "alarm":
+    if found["status"] == "alarm" or found.get("unjudged"):
         found |= _without_eager(program)
     if found["status"] == "ok":
         found |= _perturbed(program, bare, {"recorded": recorded, "shadowed": shadowed})
@@ -165,23 +167,60 @@ def _perturbed(program: Program, bare: list[Any], others: dict[str, list[Any] | 
         where = _differs(bare, other) if other is not None else None
         if where is None:
             continue
-        if _varies(program, bare):
-            return {"varies": True}
+        if why := _varies(program, bare):
+            return {"varies": why}
         return {"status": "perturbed", "error": f"{name}: {where}"}
     return {}
 
 
-def _varies(program: Program, bare: list[Any]) -> bool:
-    """Whether its results are not the same bits each time without kernelscope: atomic adds, tuned kernels."""
+def _varies(program: Program, bare: list[Any]) -> str:
+    """Why its results are not the same bits each time without kernelscope; empty if they are.
+
+    Fifteen runs may miss a choice that depends on measured times, which another load of the GPU turns. So the
+    choice is then taken away: if nothing differs with the first configuration of each Triton kernel, and
+    something does with the last ones, the difference is that of the configurations.
+    """
     for _ in range(3):
-        torch.compiler.reset()
-        with torch._inductor.config.patch(fx_graph_cache=False, autotune_local_cache=False):
-            compiled = torch.compile(program.call)
-            for _ in range(5):
-                again, error = _outcome(program, compiled)
-                if error is None and _differs(bare, again) is not None:
-                    return True
-    return False
+        if any(_differs(bare, each) for each in _compiled_anew(program, 5)):
+            return "runs without kernelscope differ"
+    ends = []
+    for last in (False, True):
+        with _without_tuning(last):
+            alone = _compiled_anew(program, 2)
+            with kernelscope.record(values="hash"):
+                alone += _compiled_anew(program, 1)
+            torch.compiler.reset()
+            with kernelscope.shadow():
+                shadowed, error = _outcome(program, torch.compile(program.call))
+            alone += [] if error is not None else [shadowed]
+        if any(_differs(alone[0], each) for each in alone[1:]):
+            return ""
+        ends.append(alone[0])
+    return "Triton configurations that the tuner chooses from differ" if _differs(*ends) else ""
+
+
+def _compiled_anew(program: Program, times: int) -> list[list[Any]]:
+    """What the program gives without caches."""
+    torch.compiler.reset()
+    with torch._inductor.config.patch(fx_graph_cache=False, autotune_local_cache=False):
+        compiled = torch.compile(program.call)
+        runs = [_outcome(program, compiled) for _ in range(times)]
+    return [values for values, error in runs if error is None]
+
+
+@contextlib.contextmanager
+def _without_tuning(last: bool) -> Iterator[None]:
+    """Each Triton kernel gets its first (or last) configuration, whatever its time."""
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+    def in_order(self: Any, *args: Any, **kwargs: Any) -> dict[Any, float]:
+        return {launcher: float(-i if last else i) for i, launcher in enumerate(self.launchers)}
+
+    with (
+        mock.patch.object(CachingAutotuner, "benchmark_all_configs", in_order),
+        torch._inductor.config.patch(autotune_local_cache=False),
+    ):
+        yield
 
 
 def _differs(one: list[Any], other: list[Any]) -> str | None:

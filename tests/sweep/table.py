@@ -57,7 +57,14 @@ def table(rows: list[dict[str, Any]], about: list[dict[str, Any]]) -> str:
     lines.append(_cells("**all**", rows))
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     machines = "\n".join(f"- {a['machine']}; {a['versions']}" for a in about)
-    return f"{machines}\n\n{text}"
+    return f"{machines}\n{_commits(rows)}\n{text}"
+
+
+def _commits(rows: list[dict[str, Any]]) -> str:
+    """How many samples ran at which commit."""
+    counts = Counter(row.get("commit") or "not noted" for row in rows)
+    named = ", ".join(f"{commit} ({count})" for commit, count in counts.most_common())
+    return f"- commits, with the number of samples: {named}\n"
 
 
 def _cells(name: str, rows: list[dict[str, Any]]) -> list[str]:

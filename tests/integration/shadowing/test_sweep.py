@@ -65,7 +65,7 @@ def test_a_journal_is_continued(tmp_path: Path) -> None:
 def test_samples_are_spread() -> None:
     assert spread(2, 3) == [0, 1]
     assert spread(101, 3) == [0, 50, 100]
-    assert spread(9, 1) == [0]
+    assert spread(9, 1) == [4]
 
 
 def test_writes_that_a_schema_does_not_declare_happen_once() -> None:
