@@ -192,8 +192,9 @@ def _varies(program: Program, bare: list[Any]) -> str:
             torch.compiler.reset()
             with kernelscope.shadow():
                 shadowed, error = _outcome(program, torch.compile(program.call))
-            alone += [] if error is not None else [shadowed]
-        if any(_differs(alone[0], each) for each in alone[1:]):
+        if error is not None or len(alone) != 3:
+            return ""
+        if any(_differs(alone[0], each) for each in (*alone[1:], shadowed)):
             return ""
         ends.append(alone[0])
     return "Triton configurations that the tuner chooses from differ" if _differs(*ends) else ""

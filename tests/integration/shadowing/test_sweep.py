@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.sweep.databases import spread
+from tests.sweep.databases import Program, spread
 from tests.sweep.journal import Journal
+from tests.sweep.one_sample import _outcome, _perturbed
 from tests.sweep.table import details, kind_of, table
 
 import kernelscope
@@ -82,3 +85,32 @@ def test_writes_that_a_schema_does_not_declare_happen_once() -> None:
         shadowed = step()
     assert not result, result
     assert all(torch.equal(a, b) for a, b in zip(bare, shadowed, strict=True))
+
+
+def _program(call: Callable[[torch.Tensor], torch.Tensor]) -> Program:
+    return Program(call, (torch.ones(3),), lambda result: result, backward=False)
+
+
+def test_what_varies_without_kernelscope_is_not_perturbed() -> None:
+    calls = itertools.count()
+
+    @torch.library.custom_op("kernelscope_sweep::counted", mutates_args=())
+    def counted(x: torch.Tensor) -> torch.Tensor:
+        return x + next(calls)
+
+    counted.register_fake(torch.empty_like)
+    found = _perturbed(_program(counted), [torch.ones(3)], {"shadowed": [torch.zeros(3)]})
+    assert found == {"varies": "runs without kernelscope differ"}
+
+
+def test_what_only_shadow_changes_is_perturbed() -> None:
+    @torch.library.custom_op("kernelscope_sweep::steady", mutates_args=())
+    def steady(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    steady.register_fake(torch.empty_like)
+    program = _program(steady)
+    bare, _ = _outcome(program, torch.compile(program.call))
+    found = _perturbed(program, bare, {"recorded": bare, "shadowed": [part + 1 for part in bare]})
+    assert found["status"] == "perturbed"
+    assert _perturbed(program, bare, {"recorded": bare, "shadowed": bare}) == {}
