@@ -43,10 +43,8 @@ class Variant:
     steps: int = LEAST_STEPS
     first_seconds: list[float] = field(default_factory=list)  # of the first step in a recording
     opening_seconds: list[float] = field(default_factory=list)  # of a recording
-    warm_up_seconds: float = 0.0  # of the first recording in the process: what it compiles, and one step
+    warm_up_seconds: float = 0.0  # of the first step in the first recording: with what it compiles
     every: int = 1  # takes part in each n-th round
-    waits: float | None = None  # of the host for the device, in one step
-    peak: int | None = None  # bytes
 
     @property
     def ratio(self) -> float:
@@ -78,10 +76,8 @@ class Bench:
             bare = self._bare()
         self._steps = max(LEAST_STEPS, round(LEAST_SECONDS / bare))
         for variant in variants:
-            start = time.perf_counter()
-            self._watched(variant, steps=1)
-            variant.warm_up_seconds = time.perf_counter() - start
             self._watched(variant, steps=2)  # what is planned compiles here
+            variant.warm_up_seconds = variant.first_seconds[0]
             seconds = self._watched(variant, steps=2)
             variant.steps = self._steps
             if seconds > DEAR * bare:
@@ -128,31 +124,26 @@ class Bench:
 
     # -- on a GPU --------------------------------------------------------------------------------------
 
-    def peak_memory(self, variant: Variant, steps: int = 3) -> None:
-        """The most memory allocated at any moment of a few steps."""
+    def memory_and_waits(self, variant: Variant, steps: int = 3) -> tuple[float, float]:
+        """The most MB allocated in a few steps, and how often the host waited in one (from a CUPTI trace)."""
+        from torch._C._profiler import _RecordFunctionFast  # no operator, so no mode sees it
+        from torch.profiler import ProfilerActivity, profile
+
         with variant.watch():
-            self._step()
+            for _ in range(SETTLING):
+                self._step()
             self._wait()
             torch.cuda.reset_peak_memory_stats()
             for _ in range(steps):
                 self._step()
             self._wait()
-            variant.peak = torch.cuda.max_memory_allocated()
-
-    def waits(self, variant: Variant, steps: int = 2) -> None:
-        """How often the host waited for the device in a step, from a CUPTI trace."""
-        from torch._C._profiler import _RecordFunctionFast  # no operator, so no mode sees it
-        from torch.profiler import ProfilerActivity, profile
-
-        with variant.watch():
-            self._step()
-            self._wait()
+            peak = torch.cuda.max_memory_allocated() / 2**20
             with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as trace:
                 with _RecordFunctionFast(SPAN):
                     for _ in range(steps):
                         self._step()
                 self._wait()
-        variant.waits = len(_waits_in_span(trace)) / steps
+        return peak, len(_waits_in_span(trace)) / steps
 
 
 def _waits_in_span(trace: torch.profiler.profile) -> list[str]:
@@ -171,6 +162,20 @@ def _waits_in_span(trace: torch.profiler.profile) -> list[str]:
 @contextmanager
 def unwatched() -> Iterator[Count]:
     yield lambda: 0
+
+
+def copy_bandwidth(device: str) -> float:
+    """GB/s that a large copy moves, what it reads and what it writes."""
+    source = torch.ones((1 << 30 if device == "cuda" else 1 << 26) // 4, device=device)
+    target, wait = torch.empty_like(source), torch.cuda.synchronize if device == "cuda" else lambda: None
+    times = []
+    for _ in range(12):
+        wait()
+        start = time.perf_counter()
+        target.copy_(source)
+        wait()
+        times.append(time.perf_counter() - start)
+    return 2 * source.nbytes / statistics.median(times[2:]) / 1e9
 
 
 # -- what was measured on what --------------------------------------------------------------------------

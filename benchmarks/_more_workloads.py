@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from _workloads import Workload
+from _workloads import Workload, gpt2, transformer_blocks
 from torch import nn
 
 
@@ -164,6 +164,7 @@ def flex(device: str) -> Workload:
 
 
 EVERYWHERE: dict[str, Callable[[str], Workload]] = {
+    "gpt2": lambda device: gpt2() if device == "cuda" else transformer_blocks(),
     "training": training,
     "dynamic": dynamic_training,
     "optimizer": optimizer,

@@ -37,16 +37,25 @@ def report(
     page: tuple[Path, str],
     broken: Callable[[dict[str, Any]], list[str]],
 ) -> None:
-    if options.json == "-":
-        print(json.dumps(result, indent=1))
-    else:
-        print(table)
-    if options.json not in (None, "-"):
-        Path(options.json).write_text(json.dumps(result, indent=1), encoding="utf-8")
+    print(json.dumps(result, indent=1) if options.json == "-" else table)
+    keep(options, result)
     if options.write_docs:
         write_table(*page, table)
     if options.check and (found := broken(result)):
         sys.exit("\n".join(found))
+
+
+def keep(options: argparse.Namespace, result: dict[str, Any]) -> None:
+    """Write what has been measured so far, if there is a file for it."""
+    if options.json not in (None, "-"):
+        Path(options.json).write_text(json.dumps(result, indent=1), encoding="utf-8")
+
+
+def aligned(rows: list[list[str]]) -> list[str]:
+    """The lines of a Markdown table; the first row is its head."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [rows[0], ["-" * width for width in widths], *rows[1:]]
+    return ["| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |" for line in lines]
 
 
 def write_table(page: Path, mark: str, table: str) -> None:

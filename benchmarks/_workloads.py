@@ -70,12 +70,7 @@ def gpt2() -> Workload:
         model.zero_grad()
         compiled(tokens, targets).backward()
 
-    return Workload(
-        "GPT-2 124M training step: 12 layers, width 768, 12 heads, bf16, batch 8×1024, "
-        "torch.compile defaults; zero_grad, forward, backward",
-        "cuda",
-        step,
-    )
+    return Workload("GPT-2 124M, forward and backward, bf16, 8×1024", "cuda", step)
 
 
 def transformer_blocks() -> Workload:
@@ -99,13 +94,8 @@ def _transformer_blocks(count: int) -> Workload:
         model.zero_grad()
         compiled(x).square().mean().backward()
 
-    blocks = "one transformer block" if count == 1 else f"{count} transformer blocks"
-    return Workload(
-        f"training step of {blocks}: width 256, 8 heads, f32, batch 8×128, torch.compile defaults; "
-        "zero_grad, forward, backward",
-        "cpu",
-        step,
-    )
+    blocks = "a transformer block" if count == 1 else f"{count} transformer blocks"
+    return Workload(f"{blocks}, forward and backward, f32, 8×128×256", "cpu", step)
 
 
 def _seconds(step: Callable[[], None]) -> float:
