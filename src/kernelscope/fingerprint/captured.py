@@ -10,10 +10,11 @@ import torch
 from kernelscope.fingerprint.cuda.stats_batches import words_of_records
 
 from .chunks import during_captures
-from .fingerprinter import Fingerprinter, Slot, numel
+from .fingerprinter import Fingerprinter, Slot
 from .log import CHUNK_ROWS, SCRATCH_WORDS, DeviceLog, pieces
 from .stats import ROW_LENGTH
 from .torch_bits import missing_memory, quiet, salt
+from .torch_stats import numel
 
 ROWS_AT_MOST = 2 * CHUNK_ROWS
 _TOGETHER = 32  # tensors that are put off at most

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, TypeAlias, get_args
 
@@ -18,7 +19,7 @@ from .cuda import stats as cuda_stats
 from .definition import MASK64
 from .host_log import HostLog
 from .log import DeviceLog, Rows
-from .stats import NO_NUMBERS, ROW_LENGTH, Stats, StatsRow, StatsRows
+from .stats import ROW_LENGTH, Stats, StatsRow, StatsRows
 from .torch_bits import missing_memory, quiet, reason_against, salt, why_not
 from .user_functions import HashFailure, call, name_of
 
@@ -129,7 +130,7 @@ class Fingerprinter:
             some, others = tensors[: log.rows_at_once], tensors[log.rows_at_once :]
             return [*self._take_on(device, some), *self._take_on(device, others)]
         salts = [salt(t.dtype, t.nbytes) for t in tensors]
-        numels = [numel(t) for t in tensors] if self.takes_stats else ()
+        numels = [torch_stats.numel(t) for t in tensors] if self.takes_stats else ()
         stream = torch._C._cuda_getCurrentRawStream(device.index) if device.type == "cuda" else None
         first = self.reserve_on_device(log, salts, stream, numels)
         try:
@@ -197,7 +198,7 @@ class Fingerprinter:
                     torch_stats.stats_into(tensor, out)
                     row = out.tolist()
         with self._lock:
-            slot = self.host_log.append(bits, row, numel(tensor))
+            slot = self.host_log.append(bits, row, torch_stats.numel(tensor))
         if self._norm:
             self._note_if_numberless(slot, tensor.dtype)
         return slot
@@ -300,7 +301,7 @@ class Fingerprinter:
         with quiet(), self._lock:
             return None if slot in self._doubted and log.is_blank(row) else log.stats(row)
 
-    def read_many(self, start: Slot, stop: Slot) -> tuple[list[int], StatsRows | list[StatsRow]] | None:
+    def read_many(self, start: Slot, stop: Slot) -> tuple[array[int], StatsRows | list[StatsRow]] | None:
         """The bits (signed) and statistics of neighbouring slots; None where each has to be read by itself.
 
         May wait for the device.
@@ -344,7 +345,3 @@ class Fingerprinter:
             with quiet():
                 value = self._values[slot, place] = value.item()
         return value
-
-
-def numel(tensor: torch.Tensor) -> int:
-    return tensor.numel() if torch_stats.has_numbers(tensor.dtype) else NO_NUMBERS

@@ -70,10 +70,10 @@ class HostLog:
             raise IndexError(f"row {row} of the log is not kept any more")
         return row - self._forgotten
 
-    def many_bits(self, rows: range) -> list[int]:
+    def many_bits(self, rows: range) -> array[int]:
         """As SQLite has them: signed."""
         first = self._place(rows.start)
-        return array("q", self._bits[first : first + len(rows)].tobytes()).tolist()
+        return array("q", self._bits[first : first + len(rows)].tobytes())
 
     def many_stats(self, rows: range) -> StatsRows:
         first = self._place(rows.start)

@@ -233,11 +233,11 @@ class DeviceLog:
         found = values.narrow(0, row % CHUNK_ROWS * ROW_LENGTH, ROW_LENGTH)
         return None if numel == NO_NUMBERS else Stats.from_row(found.tolist(), numel)
 
-    def many_bits(self, rows: range) -> list[int]:
+    def many_bits(self, rows: range) -> array[int]:
         """As SQLite has them: signed."""
         import numpy
 
-        found: list[int] = []
+        found = array("q")
         for piece in pieces(rows):
             at = piece.start % CHUNK_ROWS
             sums = self._on_host(self._sums, piece.stop - 1).numpy()[at : at + len(piece)]
@@ -247,7 +247,7 @@ class DeviceLog:
             words ^= words >> numpy.uint64(SHIFT_FIRST)
             words *= numpy.uint64(MIX_SECOND)
             words ^= words >> numpy.uint64(SHIFT_SECOND)
-            found += words.view(numpy.int64).tolist()
+            found.frombytes(words.tobytes())
         return found
 
     def many_stats(self, rows: range) -> StatsRows:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from . import torch_bits as hashes
-from .stats import NUMBERLESS
+from .stats import NO_NUMBERS, NUMBERLESS
 
 # Of one piece; a power of two. Half a dozen float64 buffers of that size are held at a time.
 PIECE = 1 << 17
@@ -116,3 +116,8 @@ def _folded(x: torch.Tensor) -> torch.Tensor:
         folded[: count - half] += x[half:]
         x = folded
     return x[0]
+
+
+def numel(tensor: torch.Tensor) -> int:
+    """How many numbers there are statistics of, as a row of the log says it."""
+    return tensor.numel() if has_numbers(tensor.dtype) else NO_NUMBERS

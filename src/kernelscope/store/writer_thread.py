@@ -270,7 +270,7 @@ class Writer:
         self.slots.forget_written(self._database)
         if self._markers is not None:
             flight.completed(self._markers.completed())
-        self._written += len(noted) // NUMBERS_OF_NOTED + len(full) + calls_of(replays)
+        self._written += len(noted) // (8 * NUMBERS_OF_NOTED) + len(full) + calls_of(replays)
         flight.clear_site_table()
         flight.status(self._written, self._database.graph_count, self._database.size, closed=final)
 

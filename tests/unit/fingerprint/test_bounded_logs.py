@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
-import numpy
 import pytest
 import torch
 from tests.support.sample_runs import info
@@ -20,10 +19,8 @@ from kernelscope.fingerprint.definition import mix
 from kernelscope.fingerprint.fingerprinter import Fingerprinter
 from kernelscope.fingerprint.host_log import HostLog
 from kernelscope.fingerprint.log import CHUNK_ROWS, DeviceLog
-from kernelscope.fingerprint.stats import NO_NUMBERS, ROW_LENGTH, Stats, StatsRows
-from kernelscope.store.run_db import codec
+from kernelscope.fingerprint.stats import ROW_LENGTH, Stats
 from kernelscope.store.run_db.row_writer import Database
-from kernelscope.store.run_db.stat_texts import stat_texts
 from kernelscope.store.run_db.used_slots import UsedSlots
 
 
@@ -160,37 +157,7 @@ def test_failures_are_noted_while_rows_are_forgotten() -> None:
         while not is_over.is_set():
             slot += 1
             taken.forget(slot)
-            assert taken.read_many(49_000, 49_010) == ([0] * 10, [])
+            assert taken.read_many(49_000, 49_010) == (array("q", [0] * 10), [])
     finally:
         sys.setswitchinterval(interval)
         thread.join()
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
-        ([0.1, 3.0, 1e-310, -0.0, 1e300, 0, 0, 0, 7], 9),
-        ([float("nan")] * 4 + [0.0, 1, 1, 1, 0], 3),
-        ([1.0, 2.0, 1.5, 0.5, float("inf"), 0, 0, 0, 0], 9),
-        ([1e308, 1e308, 1e308, 0.0, 1e308, 2, 0, 1, 0], 9),
-        ([-1.0, 2.0, 1 / 3, 0.5, 3.0, 0, 0, 0, 0], 1 << 60),
-        ([0.0] * 9, NO_NUMBERS),
-    ],
-)
-def test_statistics_have_the_same_text_however_many(row: tuple[list[float], int]) -> None:
-    one = None if row[1] == NO_NUMBERS else Stats.from_row(*row)
-    assert codec.stats_row_text(row) == codec.stats_text(one)
-    rows = StatsRows(array("d", 3 * row[0]), array("q", [row[1]] * 3))
-    assert [codec.stats_of(text) for text in stat_texts(rows)] == [one] * 3
-
-
-def test_statistics_of_any_numbers_have_texts() -> None:
-    random = numpy.random.default_rng(0)
-    bits = random.integers(0, 1 << 64, 9 * 5000, numpy.uint64).view(numpy.float64).copy()
-    bits[::7] = random.integers(0, 1 << 40, len(bits[::7]))
-    values = bits.reshape(-1, 9)
-    values[:, 5:] = random.integers(0, 5, values[:, 5:].shape)
-    rows = StatsRows(array("d", values.ravel().tolist()), array("q", [1 << 40] * len(values)))
-    told = [codec.stats_of(text) for text in stat_texts(rows)]
-    expected = [Stats.from_row(*row) for row in rows]
-    assert list(map(repr, told)) == list(map(repr, expected))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sysconfig
+from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from .numbers import Numbers
 from .recorder import CELL, HEADER_BYTES, LEFT, PASSING, STATE_AT, STREAM_NUMBER_AT, Flight
 
 _MODULE = "kernelscope_noter"  # as the C++ says
+DECIMAL_WIDTH = 20  # the same
 
 
 class NoterLibrary:
@@ -38,8 +40,13 @@ class NoterLibrary:
         made: Numbers = self._module.Numbers(cells, HEADER_BYTES, CELL.size)
         return made
 
+    def decimals(self, numbers: array[int] | bytes) -> bytes:
+        """Signed 64-bit numbers as texts of DECIMAL_WIDTH characters each, made without Python's lock."""
+        texts: bytes = self._module.decimals(numbers)
+        return texts
+
     def computes(self) -> bool:
-        """Whether a note is what `struct` makes of it."""
+        """Whether a note is what `struct` makes of it, and a text what Python makes of a number."""
         flight = _Flight(self.numbers(_Flight.cells))
         marked: list[tuple[int, int]] = []
 
@@ -55,7 +62,10 @@ class NoterLibrary:
         cells = [CELL.unpack_from(flight.map, HEADER_BYTES + i * CELL.size) for i in range(4)]
         expected = [(7, 9, 2, state, 3, 0, 8, i + 1, 0) for i, state in enumerate((PASSING, LEFT))]
         expected += [(4, 6, 5, LEFT, 2, 1, 0, number, 0) for number in (3, 4)]
-        return cells == expected and marked == [(71, 0), (71, 1)] and not flight.running
+        numbers = array("q", [0, -1, 1234567890123456789, -(1 << 63), (1 << 63) - 1])
+        texts = "".join(f"{number:{DECIMAL_WIDTH}}" for number in numbers).encode()
+        is_noted = cells == expected and marked == [(71, 0), (71, 1)] and not flight.running
+        return is_noted and self.decimals(numbers) == texts
 
 
 class _Flight:

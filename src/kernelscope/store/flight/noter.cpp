@@ -13,6 +13,7 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "decimals.h"
 #include "numbers.h"
 
 namespace {
@@ -312,7 +313,7 @@ PyType_Slot slots[] = {
 };
 PyType_Spec spec = {"kernelscope_noter.Noter", sizeof(Noter), 0,
                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, slots};
-PyModuleDef module = {PyModuleDef_HEAD_INIT, "kernelscope_noter", nullptr, -1, nullptr, nullptr, nullptr, nullptr,
+PyModuleDef module = {PyModuleDef_HEAD_INIT, "kernelscope_noter", nullptr, -1, functions, nullptr, nullptr, nullptr,
                       nullptr};
 
 }  // namespace

@@ -27,7 +27,7 @@ class Ring:
         self._late: set[int] = set()  # except these, which are still running
         self._gap = (-1, 0.0)  # a call that has no cell, and since when
 
-    def take(self, *, final: bool) -> list[int]:
+    def take(self, *, final: bool) -> bytes:
         """Noted calls that are over since the last time, six numbers each: see `Database.noted_calls`."""
         pieces: list[Any] = []
         start = self.taken
@@ -43,7 +43,7 @@ class Ring:
             self.taken += len(found)
         # Last, so that none is missing before one that was taken: it may have ended meanwhile.
         pieces += self._take_late(final)
-        return self._numbers(self._numpy.concatenate(pieces)) if pieces else []
+        return self._numbers(self._numpy.concatenate(pieces)) if pieces else b""
 
     def _running(self, cells: Any) -> Any:
         """Which of these cells, which were read before this, are of calls that were running then."""
@@ -71,7 +71,7 @@ class Ring:
         self.taken += 1
         return True
 
-    def _numbers(self, cells: Any) -> list[int]:
+    def _numbers(self, cells: Any) -> bytes:
         numpy = self._numpy
         table = numpy.empty((len(cells), 6), numpy.int64)
         for column, name in enumerate(("call", "site", "graph_call", "start")):
@@ -79,7 +79,7 @@ class Ring:
         table[:, 0] -= 1
         table[:, 4] = numpy.where(cells["end"] > cells["start"], cells["end"] - cells["start"], 0)
         table[:, 5] = cells["layout"]
-        numbers: list[int] = table.ravel().tolist()
+        numbers: bytes = table.tobytes()
         return numbers
 
     def free(self) -> None:

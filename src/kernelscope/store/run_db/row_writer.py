@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from array import array
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -30,8 +31,8 @@ from kernelscope.store.run_db.schema import APPLICATION_ID, OBJECTS, SCHEMA_VERS
 from kernelscope.store.safety.origin import ORIGIN, SIGNED, SIGNED_INFO, begin_signature
 from kernelscope.text.secrets import Secrets
 
-from . import codec, stage_rows
-from .stat_texts import stat_texts
+from . import codec, number_rows, stage_rows
+from .stat_texts import joined_texts, stat_texts
 
 # Rows in one statement. SQLite lets go of Python's lock at each: with one row in each, the recorded program
 # and the writer would hand that lock to and fro all the time.
@@ -76,7 +77,7 @@ class Database:
         self._signature, self._origin = begin_signature(info.uuid, signs=signs)
         self._secrets = Secrets()
         try:
-            for sql in _FOR_REPLAYS:
+            for sql in (*_FOR_REPLAYS, *number_rows.PLACES):
                 self._db.execute(sql)
             self._db.execute("BEGIN")
             for sql in OBJECTS[SCHEMA_VERSION].values():
@@ -141,13 +142,17 @@ class Database:
     def graph_count(self) -> int:
         return len(self._graphs)
 
-    def noted_calls(self, numbers: list[int]) -> None:
+    def noted_calls(self, numbers: bytes) -> None:
         """Straight from the ring, six for a call: index, site, graph call, start ns, duration ns, layout.
 
         The last two are 0 where there is none. What a noted call does not say, its graph call and layout do.
         """
-        into = "calls (id, site, graph_call, start_ns, duration_ns, layout)"
-        self._insert_flat(into, "(?, ?, ?, ?, nullif(?, 0), nullif(?, 0))", NUMBERS_OF_NOTED, numbers)
+        into, width = "calls (id, site, graph_call, start_ns, duration_ns, layout)", NUMBERS_OF_NOTED
+        values = [number_rows.number(column, width) for column in range(width)]
+        values[4:] = [f"nullif({value}, 0)" for value in values[4:]]
+        if not number_rows.insert(self._db, into, values, numbers, width):
+            marks = "(?, ?, ?, ?, nullif(?, 0), nullif(?, 0))"
+            self._insert_flat(into, marks, width, array("q", numbers).tolist())
 
     def layouts(self, layouts: Iterable[tuple[int, SteadySite]]) -> None:
         self._insert("layouts", [codec.layout_row(id, steady) for id, steady in layouts])
@@ -206,15 +211,26 @@ class Database:
                 one_by_one = range(start, stop)
                 rows = [codec.fingerprint_row(s, fingerprinter.read(s), stats(s)) for s in one_by_one]
                 self._insert("fingerprints", rows)
-            elif several[1]:
-                bits, told = several[0], stat_texts(several[1])
-                self._insert(
-                    "fingerprints (slot, bits, stats)", list(zip(range(start, stop), bits, told, strict=True))
-                )
             else:
-                flat = list(chain.from_iterable(zip(range(start, stop), several[0], strict=True)))
-                self._insert_flat("fingerprints (slot, bits)", "(?, ?)", 2, flat)
+                self._several_fingerprints(start, *several)
             self._fingerprints[log] = start = stop
+
+    def _several_fingerprints(self, first: int, bits: Sequence[int], stats: Any) -> None:
+        """Of slots from `first` on; there are statistics of all of them, or of none."""
+        slots, texts = range(first, first + len(bits)), joined_texts(stats) if stats else None
+        if texts is not None:
+            numbers, text = number_rows.columns(bits, texts.starts, texts.lengths), texts.text
+            values = [number_rows.FIRST, number_rows.number(0, 3), number_rows.text_of(1, 2, 3)]
+            into = "fingerprints (slot, bits, stats)"
+            if number_rows.insert(self._db, into, values, numbers, 3, first, text):
+                self._insert(into, [(first + i, bits[i], other) for i, other in texts.others])
+                return
+        elif not stats:
+            values, into = [number_rows.FIRST, number_rows.number(0, 1)], "fingerprints (slot, bits)"
+            if number_rows.insert(self._db, into, values, array("q", bits), 1, first):
+                return
+        told = stat_texts(stats) if stats else [None] * len(bits)
+        self._insert("fingerprints (slot, bits, stats)", list(zip(slots, bits, told, strict=True)))
 
     def fingerprints_until(self, log: int) -> int:
         """Slots of this log before this one are written, or not needed."""
