@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -99,6 +101,7 @@ def imported(path: Path, module: str, known: Iterable[str]) -> Iterator[str]:
                 yield target
 
 
+@cache
 def file_edges() -> Edges:
     known = modules()
     return {name: set(imported(path, name, known)) for name, path in known.items()}
@@ -183,6 +186,12 @@ def private_uses(trees: Mapping[str, ast.AST]) -> Iterator[str]:
                     yield f"{module}:{node.lineno} uses {name}, a private member of {home}"
 
 
+@cache
+def private_uses_in_sources() -> tuple[str, ...]:
+    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules().items()}
+    return tuple(private_uses(trees))
+
+
 def broken_rules() -> list[str]:
     files = file_edges()
     found = []
@@ -198,14 +207,13 @@ def broken_rules() -> list[str]:
     packages = {name for name, path in modules().items() if path.name == "__init__.py"}
     inside = {name: targets - packages for name, targets in files.items() if name not in packages}
     found += ["these files import each other in a circle: " + ", ".join(group) for group in circles(inside)]
-    found += private_uses(
-        {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules().items()}
-    )
-    for folder in sorted({path.parent for path in sources()}):
-        count = sum(path.parent == folder for path in sources())
+    found += private_uses_in_sources()
+    in_tree = sources()
+    counts = Counter(path.parent for path in in_tree)
+    for folder, count in sorted(counts.items()):
         if count > MOST_FILES:
             found.append(f"{folder.relative_to(PACKAGE.parent)} has {count} files; {MOST_FILES} is the most")
-    for path in sources():
+    for path in in_tree:
         lines = len(path.read_text(encoding="utf-8").splitlines())
         if lines > MOST_LINES:
             found.append(f"{path.relative_to(PACKAGE.parent)} has {lines} lines; {MOST_LINES} is the most")

@@ -301,6 +301,35 @@ def test_trials_on_one_core_in_a_folder_with_a_space(tmp_path: Path) -> None:
     assert folder_to_compile_in(tmp_path) == tmp_path / "caches"
 
 
+ON_MUSL = """
+import sys, sysconfig
+sysconfig.get_config_vars()["SOABI"] = "cpython-311-x86_64-linux-musl"
+from kernelscope.cli import main
+print(main(["show", "x"]), main(["show", "x", "--call", "0"]))
+print(main(["ls"]), main(["pack", "x", "-o", "x.zip"]))
+from kernelscope.doctor.checks import versions
+print(*(result.advice for result in versions()), sep="\\n")
+print("torch" in sys.modules)
+"""
+
+
+def test_musl_where_torch_cannot_be_installed(tmp_path: Path) -> None:
+    """Commands that read runs need no torch; doctor tells that there is none for this machine."""
+    write_sample(tmp_path / "x.kscope")
+    installed = tmp_path / "installed"
+    installed.mkdir()
+    for path in Path(torch.__file__).parents[1].iterdir():
+        if not path.name.startswith(("torch", "functorch", "triton", "kernelscope", "__editable__")):
+            (installed / path.name).symlink_to(path)
+    paths = f"import sys; sys.path += [{str(SOURCE)!r}, {str(installed)!r}]\n"
+    done = python("-I", "-S", "-c", paths + ON_MUSL, cwd=tmp_path, environ={})
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout.count("0 0\n") == 2
+    assert done.stdout.endswith("False\n")
+    assert "torch does not support musl (Alpine); only commands that read runs work here" in done.stdout
+
+
 ARM = ("-U__ARM_NEON",)  # then the vectors are the compiler's own, whatever the processor
 PROCESSORS = {
     "baseline": ((), ("-march=x86-64",)),

@@ -10,3 +10,9 @@ for name in g++ c++; do
     ln -s ../compile_once "$1/bin/$name"
   fi
 done
+# Linking against torch is a third of a small build, and half as long with gold. The code is the same.
+echo 'int value() { return 1; }' >"$1/try.cpp"
+if "${CXX:-g++}" -fuse-ld=gold -shared -fPIC "$1/try.cpp" -o "$1/try.so" 2>"$1/try.said" && test ! -s "$1/try.said"; then
+  echo -fuse-ld=gold >"$1/linker"
+fi
+rm -f "$1/try.cpp" "$1/try.so" "$1/try.said"

@@ -4,7 +4,8 @@
 // its inputs, and size and time of each header that it opened. Folders of inputs may differ, unless the result names
 // them; debug information may then name the folder of the first build. Whenever something is unusual, the compiler
 // runs as if this program were not there. Beside the program are the folders "real", with a link to the compiler of
-// each name that the program has, and "store", with the results: install.sh makes them.
+// each name that the program has, and "store", with the results, and the file "linker", with an option that selects
+// a faster linker, where there is one: install.sh makes them.
 
 #include "store.h"
 
@@ -55,6 +56,8 @@ int main(int argc, char** argv) {
     Words words(argv, argv + argc);
     const fs::path home = fs::read_symlink("/proc/self/exe").parent_path(), store = home / "store";
     words[0] = fs::read_symlink(home / "real" / name_of(words[0])).string();
+    if (const auto linker = text_of(home / "linker"); linker && links_as_usual(words))
+        words.insert(words.begin() + 1, linker->substr(0, linker->find('\n')));
     const Request request(words);
     const auto key = request.usual ? request.key() : std::nullopt;
     if (!key) run_unseen(words);

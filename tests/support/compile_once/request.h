@@ -119,6 +119,17 @@ struct Request {
     }
 };
 
+// Whether it makes a shared library and chooses no linker itself.
+inline bool links_as_usual(const Words& words) {
+    bool shared = false;
+    for (const string& word : words) {
+        shared = shared || word == "-shared";
+        for (const char* other : {"-c", "-E", "-S", "-x", "-r", "-fsyntax-only", "-fuse-ld", "-Wl,", "-fsanitize", "-flto", "-static"})
+            if (word == other || (strlen(other) > 2 && starts_with(word, other))) return false;
+    }
+    return shared;
+}
+
 inline bool is_object(const string& path) {
     const string ending = fs::path(path).extension().string();
     return ending == ".o" || ending == ".so" || ending == ".a";

@@ -141,3 +141,16 @@ def test_what_tells_the_time_or_has_no_target_is_not_its_business(compiler: Comp
     before = compiler("-shared", "-fPIC", source, "-o", tmp_path / "a.so"), compiler("--version")
     assert [done.returncode for done in before] == [0, 0]
     assert "Free Software" in before[1].stdout
+
+
+def test_a_library_is_linked_by_the_faster_linker_where_there_is_one(
+    compiler: Compiler, tmp_path: Path
+) -> None:
+    source = write(tmp_path / "a", TEXT)
+    words = ["-shared", "-fPIC", "-DVALUE=4", "-Wl,--version", source, "-o", tmp_path / "a.so"]
+    assert "GNU gold" not in compiler(*words).stdout  # it asks for something of its own linker
+    words.remove("-Wl,--version")
+    compiler(*words)
+    assert value(tmp_path / "a.so") == 4
+    said = subprocess.run(["readelf", "-p", ".note.gnu.gold-version", tmp_path / "a.so"], capture_output=True)
+    assert (b"gold" in said.stdout) == (shutil.which("ld.gold") is not None)
