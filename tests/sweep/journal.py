@@ -27,7 +27,8 @@ class Journal:
             if "about" in line:
                 self.about.append(line["about"])
             elif line.get("event") == "end":
-                self.over.add(line["job"])
+                if "problem" not in line:
+                    self.over.add(line["job"])
             else:
                 known[line["job"], line["sample"]] = line
         for (job, sample), line in known.items():

@@ -242,8 +242,13 @@ def _identical(a: torch.Tensor, b: torch.Tensor) -> bool:
         a, b = a.to_dense(), b.to_dense()
     elif a.stride() != b.stride():
         return False
-    a, b = a.resolve_conj().resolve_neg().contiguous(), b.resolve_conj().resolve_neg().contiguous()
-    return bool(torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8)))
+    return bool(torch.equal(_bytes(a), _bytes(b)))
+
+
+def _bytes(value: torch.Tensor) -> torch.Tensor:
+    """All bytes, in order of the indices; `contiguous()` would keep odd strides of a single element."""
+    plain = value.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+    return plain.view(-1).view(torch.uint8)
 
 
 def _text(error: BaseException) -> str:

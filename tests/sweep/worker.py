@@ -40,7 +40,11 @@ def main(device: str, wanted: int, first: bool) -> None:
                 if index in skip:
                     continue
                 answer(event="begin", sample=index)
-                answer(event="done", sample=index, facts=tried(program))
+                try:
+                    facts = tried(program)
+                except Exception:  # of the sweep itself: a lost sample must show in the table
+                    facts = {"status": "failure", "error": f"the sweep: {traceback.format_exc()[-600:]}"}
+                answer(event="done", sample=index, facts=facts)
         except Exception:
             answer(event="end", problem=traceback.format_exc()[-600:])
         else:

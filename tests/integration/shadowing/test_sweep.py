@@ -16,7 +16,7 @@ import pytest
 import torch
 from tests.sweep.databases import Program, spread
 from tests.sweep.journal import Journal
-from tests.sweep.one_sample import _outcome, _perturbed
+from tests.sweep.one_sample import _differs, _outcome, _perturbed
 from tests.sweep.table import details, kind_of, table
 
 import kernelscope
@@ -55,6 +55,7 @@ def test_a_journal_is_continued(tmp_path: Path) -> None:
     lines = [
         row("ok", launches=3, unjudged=1),
         {"job": "op:sin:float32", "event": "end"},
+        {"job": "op:cos:float32", "event": "end", "problem": "its samples cannot be made"},
         row("crash", sample=2),
     ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"cut off')
@@ -63,6 +64,15 @@ def test_a_journal_is_continued(tmp_path: Path) -> None:
     assert journal.tried == {"op:nn.functional.avg_pool2d:float32": {0, 2}}
     assert len(Journal(path, ["crash"]).rows) == 1
     assert "| 1 | 2 | 3 | 33.3 % | 0 | 1 |" in table(journal.rows, [])
+
+
+def test_bits_are_compared_whatever_the_strides() -> None:
+    one = torch.arange(12.0)[::6][1:]  # a single element with stride 6
+    assert _differs([one], [one.clone().as_strided((1,), (6,))]) is None
+    assert _differs([one], [(one + 1).as_strided((1,), (6,))]) is not None
+    zero = torch.zeros(1)
+    assert _differs([zero], [-zero]) is not None
+    assert _differs([zero / 0], [zero / 0]) is None
 
 
 def test_samples_are_spread() -> None:
