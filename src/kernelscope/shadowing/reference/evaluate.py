@@ -31,6 +31,7 @@ from .node_kinds import (
     effect_of,
     has_no_elements,
     is_copy,
+    is_index_of_one,
     is_print,
     is_random,
     is_uninitialised,
@@ -153,6 +154,9 @@ class Reference:
             try:
                 if node in self._finished:
                     values[node] = values[self._in_place.results[node]]
+                    continue
+                if is_index_of_one(node):
+                    values[node] = self._without_elements(node).zero_()
                     continue
                 args, kwargs = self._arguments(node, values)
                 if (effect := effect_of(node)) is not None:

@@ -14,7 +14,9 @@ from .node_kinds import (
     has_no_elements,
     is_copy,
     is_given,
+    is_index_of_one,
     is_symbolic,
+    is_uninitialised,
     is_view,
     only_shapes,
     reshaped,
@@ -66,7 +68,7 @@ def walk_in_place(
     outputs: Sequence[Node], stops: set[Node], overwritten: set[Node], in_place: InPlace, line: int
 ) -> Walked:
     """The same for a graph with writes in the middle: those of the launch at this line are done again."""
-    known = set(overwritten) | {b for b in in_place.writers if not in_place.is_made_at(b, line)}
+    known = set(overwritten) | {b for b in in_place.writers if not _can_be_made(b, in_place, line)}
     writers = {writer for by in in_place.writers.values() for writer in by}
     finished = {writer: in_place.results[writer] for writer in in_place.finished_before(line)}
     wanted = list(outputs)
@@ -88,9 +90,19 @@ def walk_in_place(
         wanted += new
 
 
+def _can_be_made(base: Node, in_place: InPlace, line: int) -> bool:
+    """Memory that nothing was written to yet has no value that the launch would have to be given."""
+    if in_place.is_made_at(base, line):
+        return True
+    span = in_place.versions(base, line)
+    return is_uninitialised(base) and span is not None and span[0] == 0
+
+
 def _needed(node: Node, writers: Collection[Node], finished: Mapping[Node, Node]) -> list[Node]:
     if node in finished:
         return [finished[node]]
+    if is_index_of_one(node):
+        return []
     if is_copy(node) and node not in writers:
         return [n for n in node.args[1:2] if isinstance(n, Node)]
     shapes = only_shapes(node)

@@ -43,6 +43,11 @@ _LIKE_SECOND = {  # grad_output, self, …: where the gradients go is known from
     aten.reflection_pad1d_backward, aten.reflection_pad2d_backward, aten.reflection_pad3d_backward,
     aten.replication_pad1d_backward, aten.replication_pad2d_backward, aten.replication_pad3d_backward,
 }  # fmt: skip
+_PLACES = {aten.argmax, aten.argmin, aten.argsort}
+_PLACES_TOO = {  # beside the values
+    aten.max, aten.min, aten.sort, aten.topk, aten.median, aten.nanmedian, aten.mode, aten.kthvalue,
+    aten.cummax, aten.cummin,
+}  # fmt: skip
 
 
 def value_of(node: Node) -> Any:
@@ -220,6 +225,24 @@ def only_shapes(node: Node) -> list[Node]:
     index = 0 if packet in _LIKE_FIRST else 1 if packet in _LIKE_SECOND else None
     found = node.args[index] if index is not None and index < len(node.args) else None
     return [found] if isinstance(found, Node) else []
+
+
+def is_index_of_one(node: Node) -> bool:
+    """The place of a largest, smallest or other element among one: 0, whatever that element is."""
+    is_item = node.target is operator.getitem and len(node.args) > 1 and node.args[1] == 1
+    whole = node.args[0] if is_item else node
+    if not isinstance(whole, Node) or not whole.args or not isinstance(source := whole.args[0], Node):
+        return False
+    packet = getattr(whole.target, "overloadpacket", None)
+    if packet not in (_PLACES_TOO if is_item else _PLACES):
+        return False
+    named = named_arguments(whole.target._schema, whole.args, whole.kwargs)  # type: ignore[union-attr]
+    schema = {a.name: a.default_value for a in whole.target._schema.arguments}  # type: ignore[union-attr]
+    dim, value = named.get("dim", schema.get("dim")), value_of(source)
+    if not isinstance(value, torch.Tensor) or not isinstance(dim, int | None):
+        return False
+    sizes = value.shape if dim is None or not value.dim() else value.shape[dim : dim + 1 or None]
+    return all(isinstance(n, int) and n == 1 for n in sizes)
 
 
 def has_no_elements(node: Node) -> bool:
