@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from .kernels import GeneratedKernel
+from .syntax import children, walk
 
 PREFIX = "_kernelscope_"  # one underscore: two would be mangled inside a class
 _SYMBOL = re.compile(r"[su]\d+")  # a size that is known only when the graph runs
@@ -49,7 +50,7 @@ def hook_name(call: ast.Call) -> str:
     return f"{PREFIX}{call.lineno}_{call.col_offset}_{call.end_col_offset}"
 
 
-class CallReader(ast.NodeVisitor):
+class CallReader:
     """Reads functions: their statements and chosen calls, both in the order of the text."""
 
     def __init__(self, choose: Choose, kernels: Mapping[str, GeneratedKernel]) -> None:
@@ -57,38 +58,66 @@ class CallReader(ast.NodeVisitor):
         self.callsites: list[Callsite] = []
         self.calls: list[ast.Call] = []  # of each callsite
         self.alone: dict[ast.stmt, Callsite] = {}  # statements that are nothing but one chosen call
-        self.statements: list[ast.stmt] = []
         self._choose = choose
         self._kernels = kernels
+        # Of the function that is being read:
+        self._statements: list[ast.stmt] = []
+        self._found: list[tuple[ast.Call, str]] = []  # inner ones first; what gets the result
+        self._around: list[tuple[ast.Assign | ast.Expr, int, int]] = []  # and the calls in it
         self._locals: set[str] = set()
         self._target = ""
 
     def read(self, function: ast.FunctionDef) -> list[ast.stmt]:
         """Gives the statements of the function, those inside of others too."""
-        self._locals = {a.arg for a in function.args.args} | {
-            n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-        }
+        self._statements, self._found, self._around = [], [], []
+        self._locals = {a.arg for a in function.args.args}
+        for node in children(function):
+            self._visit(node)
         if any(_SYMBOL.fullmatch(name) for name in self._locals):
             self.is_static = False
-        self.statements = []
-        self.generic_visit(function)
-        return self.statements
+        chosen = [len(self.calls)]  # so many, up to each call
+        for call, target in self._found:
+            self._read_call(call, target)
+            chosen.append(len(self.calls))
+        for statement, first, end in self._around:
+            place = chosen[first]
+            if chosen[end] == place + 1 and self.calls[place] is statement.value:
+                self.alone[statement] = self.callsites[place]
+        return self._statements
 
-    def visit(self, node: ast.AST) -> None:
-        if not isinstance(node, ast.stmt):
-            super().visit(node)
+    def _visit(self, node: ast.AST) -> None:
+        kind = type(node)
+        if kind is ast.Constant:
             return
-        self.statements.append(node)
-        before = len(self.callsites)
-        self._target = ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else ""
-        super().visit(node)
-        self._target = ""
-        if isinstance(node, ast.Assign | ast.Expr) and self.calls[before:] == [node.value]:
-            self.alone[node] = self.callsites[before]
+        if isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Store):
+                self._locals.add(node.id)
+        elif isinstance(node, ast.stmt):
+            self._visit_statement(node)
+        elif isinstance(node, ast.Call):
+            target, self._target = self._target, ""  # it belongs to the outermost call only
+            for child in children(node):
+                self._visit(child)
+            self._found.append((node, target))
+        else:
+            for child in children(node):
+                self._visit(child)
 
-    def visit_Call(self, node: ast.Call) -> None:
-        target, self._target = self._target, ""  # it belongs to the outermost call only
-        self.generic_visit(node)
+    def _visit_statement(self, node: ast.stmt) -> None:
+        self._statements.append(node)
+        first = len(self._found)
+        if isinstance(node, ast.Assign):
+            target = node.targets[0]
+            self._target = target.id if isinstance(target, ast.Name) else ast.unparse(target)
+        else:
+            self._target = ""
+        for child in children(node):
+            self._visit(child)
+        self._target = ""
+        if isinstance(node, ast.Assign | ast.Expr):
+            self._around.append((node, first, len(self._found)))
+
+    def _read_call(self, node: ast.Call, target: str) -> None:
         path = self._path(node.func)
         if path is None:
             return
@@ -114,11 +143,13 @@ class CallReader(ast.NodeVisitor):
         name = path.rpartition(".")[2]
         first = 0 if name.startswith("empty_strided") else _SHAPES_AT.get(name)
         sizes = node.args[first : first + 2] if first is not None else []
-        if any(isinstance(part, ast.Name) for size in sizes for part in ast.walk(size)):
+        if any(isinstance(part, ast.Name) for size in sizes for part in walk(size)):
             self.is_static = False
 
 
 def _arg_text(node: ast.expr) -> ArgText:
+    if isinstance(node, ast.Name):
+        return ArgText(node.id, False, node=node)
     if isinstance(node, ast.List | ast.Tuple):
         items = tuple(_arg_text(item) for item in node.elts)
         return ArgText("", all(i.literal for i in items), items)

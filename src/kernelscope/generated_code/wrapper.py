@@ -11,6 +11,7 @@ from functools import cached_property, lru_cache
 
 from .calls import CallReader, Choose
 from .kernels import GeneratedKernel, kernels_in, parsed
+from .syntax import walk
 
 VIEW = "reinterpret_tensor"
 _NOT_THE_PROGRAM = {"benchmark_compiled_module", "get_args", "recursively_apply_fns", "__init__"}
@@ -171,7 +172,7 @@ class Wrapper:
     def _reads(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
         for function in self.functions:
-            for n in ast.walk(function.node):
+            for n in walk(function.node):
                 if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load):
                     found.setdefault(n.id, []).append(n.lineno)
         return found
@@ -196,6 +197,17 @@ def program_functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
         for member in members:
             if isinstance(member, ast.FunctionDef) and member.name not in _NOT_THE_PROGRAM:
                 yield member
+
+
+def without_the_rest(tree: ast.Module) -> ast.Module:
+    """The functions that the program runs, and what their compilation depends on."""
+    kept: list[ast.stmt] = [
+        node
+        for node in tree.body
+        if (isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name not in _NOT_THE_PROGRAM)
+        or (isinstance(node, ast.ImportFrom) and node.module == "__future__")
+    ]
+    return ast.Module(kept, [])
 
 
 def _viewed(node: ast.expr) -> ast.expr:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kernelscope.generated_code.syntax import uncollected
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.listener import GraphPlan, GraphReadings, Planner
 
@@ -101,7 +102,8 @@ def _source(source: str, path: str, launches: dict[str, PlannedLaunch], when: Wh
     known = _SOURCES.get((path, when))
     if known is not None and known[0] == source and known[1] == launches:
         return known[2]
-    planned = plan_source(source, path, launches, when=when)
+    with uncollected():
+        planned = plan_source(source, path, launches, when=when)
     while len(_SOURCES) >= _SOURCES_AT_MOST:
         del _SOURCES[next(iter(_SOURCES))]
     _SOURCES[path, when] = source, launches, planned

@@ -16,7 +16,8 @@ from types import CodeType
 from typing import Any, TypeAlias
 
 from kernelscope.generated_code.calls import PREFIX, Callsite
-from kernelscope.generated_code.wrapper import Wrapper
+from kernelscope.generated_code.syntax import put_at
+from kernelscope.generated_code.wrapper import Wrapper, without_the_rest
 
 # The constants that a note uses, and the local variables.
 BUS, HERE, TIME, COMPACT_CALL = f"{PREFIX}bus", f"{PREFIX}here", f"{PREFIX}time", f"{PREFIX}compact"
@@ -49,6 +50,7 @@ def hooked(
 
 
 def compiled(tree: ast.Module, filename: str) -> Codes:
+    tree = without_the_rest(tree)
     try:
         code = compile(tree, filename, "exec", dont_inherit=True)
     except TypeError:  # a node without a line; looking for those takes as long as compiling
@@ -68,8 +70,7 @@ def _hook(callsite: Callsite, call: ast.Call) -> None:
     if callsite.path.startswith(".") and isinstance(call.func, ast.Attribute):
         call.args = [call.func.value, *call.args]
     hook = ast.Attribute(ast.Constant(callsite.hook), "launch", ast.Load())
-    for part in ast.walk(hook):
-        ast.copy_location(part, call.func)
+    put_at(hook, call.func)
     call.func = hook
 
 
@@ -135,6 +136,5 @@ def at(text: str, statement: ast.stmt) -> list[ast.stmt]:
     """Statements that have the line of another one."""
     made = ast.parse(text).body
     for each in made:
-        for node in ast.walk(each):
-            ast.copy_location(node, statement)
+        put_at(each, statement)
     return made

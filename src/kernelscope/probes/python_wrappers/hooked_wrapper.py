@@ -14,6 +14,7 @@ import torch
 
 from kernelscope.events import COMPACT_CALL
 from kernelscope.generated_code.kernels import GeneratedKernel
+from kernelscope.generated_code.syntax import uncollected
 from kernelscope.generated_code.wrapper import Wrapper
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.listener import Planner
@@ -225,8 +226,9 @@ def _read(
         )
 
     noted, ends = notes
-    wrapper = Wrapper(source, path, choose)
-    codes = hooked(wrapper, path, noted, ends=ends)
+    with uncollected():
+        wrapper = Wrapper(source, path, choose)
+        codes = hooked(wrapper, path, noted, ends=ends)
     while len(_TEXTS) >= _TEXTS_AT_MOST:
         del _TEXTS[next(iter(_TEXTS))]
     _TEXTS[key] = wrapper, codes

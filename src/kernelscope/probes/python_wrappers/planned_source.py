@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from kernelscope.generated_code.calls import PREFIX, hook_name
+from kernelscope.generated_code.syntax import last_name, walk
 from kernelscope.generated_code.wrapper import program_functions
 
 from .hooked_source import GRAPH_CALL, HERE, Codes, at, compiled, in_a_graph, note
@@ -22,7 +23,10 @@ _TOGETHER = 8  # as many as one kernel reads together
 _POOL = "alloc_from_pool("
 BEGIN, FLUSH = f"{PREFIX}begin", f"{PREFIX}flush_"  # constants of the code; a flush has its number
 EXECUTION = f"{PREFIX}execution"  # a local variable
-_BRANCHES = ast.If | ast.For | ast.While | ast.Try | ast.Match | ast.FunctionDef
+_BRANCHES = (
+    *(ast.If, ast.For, ast.While, ast.Try, ast.TryStar, ast.Match, ast.FunctionDef, ast.ClassDef),
+    *(ast.AsyncFor, ast.AsyncWith, ast.AsyncFunctionDef),
+)
 
 
 # When what a launch leaves is read: right after it, before the next launch, or with what others leave.
@@ -118,8 +122,6 @@ class _Writer:
         self._given: set[str] = set()  # variables whose memory came from outside the graph
 
     def write(self, function: ast.FunctionDef) -> None:
-        if any(isinstance(node, _BRANCHES) for node in ast.walk(function) if node is not function):
-            raise Unplannable(f"{function.name} has branches")
         self._given = {a.arg for a in function.args.args}
         first = function.body[0]
         body = [*self._block(function.body), *self._flush(function.body[-1])]
@@ -129,6 +131,8 @@ class _Writer:
     def _block(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
         written: list[ast.stmt] = []
         for statement in body:
+            if isinstance(statement, _BRANCHES):
+                raise Unplannable("it has branches")
             if isinstance(statement, ast.With):
                 if not all(_chooses_a_device(item.context_expr) for item in statement.items):
                     raise Unplannable("it switches streams")  # an execution is fingerprinted on one
@@ -201,10 +205,11 @@ class _Writer:
         if isinstance(statement, ast.Return):
             return True
         pending = {read.variable for read in self._pending}
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name) and node.id in pending and not isinstance(node.ctx, ast.Load):
-                return True
-            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in self._functions:
+        for node in walk(statement):
+            if isinstance(node, ast.Name):
+                if node.id in pending and not isinstance(node.ctx, ast.Load):
+                    return True
+            elif isinstance(node, ast.Call) and last_name(node.func) in self._functions:
                 return True
         return False
 

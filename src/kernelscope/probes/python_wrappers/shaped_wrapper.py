@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from kernelscope.generated_code.syntax import put_at, uncollected, walk
 from kernelscope.generated_code.wrapper import Wrapper, program_functions
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.own_work import own_fault
@@ -36,17 +37,17 @@ def names_of_sizes(source: str) -> frozenset[str] | None:
     others: set[str] = set()
     for function in program_functions(ast.parse(source)):
         given = {arg.arg for arg in function.args.args}
-        for node in ast.walk(function):
+        for node in walk(function):
             if isinstance(node, ast.Attribute) and node.attr == "item":
                 return None
             if not isinstance(node, ast.Assign):
                 continue
-            assigned = {n.id for target in node.targets for n in ast.walk(target) if isinstance(n, ast.Name)}
-            used = {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)}
+            assigned = {n.id for target in node.targets for n in walk(target) if isinstance(n, ast.Name)}
+            used = {n.id for n in walk(node.value) if isinstance(n, ast.Name)}
             if used <= given and isinstance(node.value, ast.Name):
                 given |= assigned  # what the graph was given, taken apart; a symbol is a number
                 found |= {name for name in assigned if _SYMBOL.fullmatch(name)}
-            elif used and used <= found and not any(isinstance(n, ast.Call) for n in ast.walk(node.value)):
+            elif used and used <= found and not any(isinstance(n, ast.Call) for n in walk(node.value)):
                 found |= assigned
             else:
                 others |= assigned
@@ -70,9 +71,10 @@ class ShapedWrapper:
         self._originals = [(function, function.__code__) for function in functions_in(namespace)]
         self._any_sizes = self._hooked(frozenset())
         self._by_sizes: dict[tuple[Any, ...], HookedWrapper] = {}
-        names = None if self._any_sizes.sub_kernels else names_of_sizes(text.source)
-        self._names = names or frozenset()
-        self._dispatch(text.source)
+        with uncollected():
+            names = None if self._any_sizes.sub_kernels else names_of_sizes(text.source)
+            self._names = names or frozenset()
+            self._dispatch(text.source)
 
     def _hooked(self, names: frozenset[str]) -> HookedWrapper:
         made = self._make(self._launches(names))
@@ -131,8 +133,7 @@ def _dispatchers(source: str, filename: str) -> Codes:
         arguments = ", ".join(arg.arg for arg in function.args.args)
         text = f"return {_DISPATCH!r}.launch({_key_name(function.lineno)!r})({arguments})"
         [statement] = ast.parse(text).body
-        for node in ast.walk(statement):
-            ast.copy_location(node, function.body[0])
+        put_at(statement, function.body[0])
         function.body = [statement]
     codes = compiled(tree, filename)
     named = {_key_name(key[1]): key for key in codes}
