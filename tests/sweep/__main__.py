@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from .databases import DTYPES, Job, jobs
-from .journal import Journal
+from .journal import Journal, together
 from .pool import ROOT, Pool, Settings
 from .table import PAGE, broken, details, table, write_docs
 
@@ -76,20 +76,26 @@ def main() -> int:
         "--table", action="store_true", help="run nothing: only show the table of the journal"
     )
     parser.add_argument(
-        "--write-docs", action="store_true", help=f"put the table into {PAGE.relative_to(ROOT)}"
-    )
+        "--earlier", type=Path, action="append", default=[], metavar="JOURNAL",
+        help="show this journal's samples too, where the journal does not have them",
+    )  # fmt: skip
+    parser.add_argument(
+        "--write-docs", nargs="?", const="", metavar="PLACE",
+        help=f"put the table into {PAGE.relative_to(ROOT)}, at the place of that name; default: the device",
+    )  # fmt: skip
     options = parser.parse_args()
     path = options.journal or ROOT / f"build/sweep-{options.device}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     journal = Journal(path, options.again or ())
     if not options.table:
         run(options, journal)
-    print(details(journal.rows))
-    shown = table(journal.rows, journal.about)
+    rows, about = together([*(Journal(each) for each in options.earlier), journal])
+    print(details(rows))
+    shown = table(rows, about)
     print(shown)
-    if options.write_docs:
-        write_docs(options.device, shown)
-    return int(broken(journal.rows))
+    if options.write_docs is not None:
+        write_docs(options.write_docs or options.device, shown)
+    return int(broken(rows))
 
 
 def run(options: argparse.Namespace, journal: Journal) -> None:

@@ -55,6 +55,13 @@ class Journal:
             self.add({"about": about})
 
 
+def together(journals: Sequence[Journal]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The rows of all of them, and the machines; of a sample that several have, the last one's."""
+    rows = {(row["job"], row["sample"]): row for journal in journals for row in journal.rows}
+    about = {json.dumps(each): each for journal in journals for each in journal.about}
+    return [*rows.values()], [*about.values()]
+
+
 def _lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []

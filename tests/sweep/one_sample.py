@@ -139,6 +139,8 @@ def _of_shadow(result: Any) -> dict[str, Any]:
     }
     if unchecked:
         found["unchecked"] = unchecked[:10]
+    if facts["problem"]:
+        found["inconclusive"] = facts["problem"][:300]
     if facts["notes"]:
         found["notes"] = [note[:500] for note in facts["notes"][:5]]
     if facts["unshadowed"]:

@@ -9,6 +9,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from .databases import DTYPES
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/sweep.md"
 _KNOWN = json.loads((Path(__file__).parent / "known_bugs.json").read_text(encoding="utf-8"))
@@ -45,7 +47,7 @@ def broken(rows: list[dict[str, Any]]) -> bool:
 
 def table(rows: list[dict[str, Any]], about: list[dict[str, Any]]) -> str:
     groups: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
+    for row in sorted(rows, key=_place):
         kind, _, dtype = _parts(row["job"])
         groups.setdefault(f"{'operators' if kind == 'op' else 'modules'}, {dtype}", []).append(row)
     head = [
@@ -95,7 +97,14 @@ def details(rows: list[dict[str, Any]]) -> str:
         for reason in {each.partition(": ")[2] for each in row.get("unchecked", [])}:
             reasons[re.sub(r"\d+", "N", reason)[:120]] += 1
     lines += [f"not checked in {count} samples: {reason}" for reason, count in reasons.most_common(30)]
+    problems = Counter(re.sub(r"\d+", "N", row["inconclusive"]) for row in rows if row.get("inconclusive"))
+    lines += [f"inconclusive in {count} samples: {problem}" for problem, count in problems.most_common(30)]
     return "\n".join(lines)
+
+
+def _place(row: dict[str, Any]) -> tuple[int, bool]:
+    kind, _, dtype = _parts(row["job"])
+    return DTYPES.index(dtype), kind != "op"
 
 
 def _parts(job: str) -> tuple[str, str, str]:
@@ -104,8 +113,8 @@ def _parts(job: str) -> tuple[str, str, str]:
     return kind, name, dtype
 
 
-def write_docs(device: str, shown: str) -> None:
-    mark = f"sweep:{device}"
+def write_docs(place: str, shown: str) -> None:
+    mark = f"sweep:{place}"
     between = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- end -->)", re.DOTALL)
     text, replaced = between.subn(
         lambda found: f"{found[1]}{shown}\n{found[2]}", PAGE.read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from tests.sweep.databases import Program, spread
-from tests.sweep.journal import Journal
+from tests.sweep.journal import Journal, together
 from tests.sweep.one_sample import _differs, _outcome, _perturbed
 from tests.sweep.table import details, kind_of, table
 
@@ -64,6 +64,11 @@ def test_a_journal_is_continued(tmp_path: Path) -> None:
     assert journal.tried == {"op:nn.functional.avg_pool2d:float32": {0, 2}}
     assert len(Journal(path, ["crash"]).rows) == 1
     assert "| 1 | 2 | 3 | 33.3 % | 0 | 1 |" in table(journal.rows, [])
+    later = tmp_path / "later.jsonl"
+    later.write_text(json.dumps(row("ok", sample=2, commit="abc", launches=1)))
+    rows, _ = together([journal, Journal(later)])
+    assert "| 1 | 2 | 4 | 25.0 % | 0 | 0 |" in table(rows, [])
+    assert "not noted (1), abc (1)" in table(rows, [])
 
 
 def test_bits_are_compared_whatever_the_strides() -> None:
