@@ -24,8 +24,10 @@ from kernelscope.store.run_db.row_writer import NUMBERS_OF_NOTED, Database
 from kernelscope.store.run_db.used_slots import UsedSlots
 
 from .file_systems import about_disk, network_of
+from .nowhere import Nowhere
 
 TICK = 0.25  # seconds between two transactions: a crash may cost this and the time that one takes
+_GLANCES = 5  # in each of them, for new sites
 _LEAST_AHEAD = 256  # calls that the program may make during a transaction, however short the last one was
 _MOST_WAITING = 20_000  # calls in full, before the program waits for the writer
 
@@ -179,7 +181,8 @@ class Writer:
 
     def _work(self) -> None:
         while not self._stop.is_set():
-            self._wake.wait(TICK)
+            # New sites are written at once: that work belongs to the first steps, which are slow anyway.
+            any(self._wake.wait(TICK / _GLANCES) or self.flight.new_sites for _ in range(_GLANCES))
             self._wake.clear()
             asked = self._asked
             self._transact()
@@ -267,6 +270,7 @@ class Writer:
                 db.drop_before(first_kept)
                 self._dropped_before = first_kept
         self._ring.free()
+        self._database.checkpoint()
         self.slots.forget_written(self._database)
         if self._markers is not None:
             flight.completed(self._markers.completed())
@@ -311,7 +315,7 @@ class Writer:
 
     def _keep_nothing(self) -> None:
         """From now on: nothing will be written any more, and launching threads still append."""
-        nowhere = _Nowhere()
+        nowhere = Nowhere()
         self._full = self._graph_calls = self._marks = self._findings = self.compiled = nowhere
         self._errors = self._durations = self._tensors = self._told = self._planned = nowhere
         self._replays.keep_nothing()
@@ -342,9 +346,3 @@ class Writer:
         self.is_open = False
         self._keep_nothing()
         self.flight.limit = 1 << 62
-
-
-class _Nowhere(list[Any]):
-    """A queue that keeps nothing, in place of one that some thread may be appending to."""
-
-    def append(self, item: Any) -> None: ...

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, fields, is_dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from kernelscope.events import (
@@ -59,8 +60,12 @@ class Stored:
 # -- values -------------------------------------------------------------------------------------------
 
 
+# Made once: `json.dumps` would make one for each value that a site has.
+_encoded = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
 def to_json(value: Any) -> str:
-    return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return _encoded(_plain(value))
 
 
 def from_json(text: str) -> Any:
@@ -172,17 +177,21 @@ def site_row(site: Site, uninitialised: Sequence[int] = ()) -> Row:
     )  # fmt: skip
 
 
+_sizes = lru_cache(maxsize=4096)(to_json)  # shapes and strides: a graph has few different ones
+
+
 def argument_rows(site: Site) -> Iterator[Row]:
     for position, arg in enumerate(site.args):
         spec = arg.tensor
         about = (
             (None,) * 6
             if spec is None
-            else (spec.dtype, to_json(spec.shape), to_json(spec.stride), spec.device, spec.type, spec.unread)
+            else (spec.dtype, _sizes(spec.shape), _sizes(spec.stride), spec.device, spec.type, spec.unread)
         )
         value = None if arg.value is None else to_json(arg.value)
         yield (
-            site.id, position, arg.name, arg.role, *about, arg.wrapper_name, value, arg.varies, arg.returned
+            site.id, position, arg.name, arg.role, *about, arg.wrapper_name, value, int(arg.varies),
+            int(arg.returned),
         )  # fmt: skip
 
 

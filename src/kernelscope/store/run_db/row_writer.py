@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
 from array import array
@@ -11,7 +10,6 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from kernelscope.events import (
     Call,
@@ -24,14 +22,13 @@ from kernelscope.events import (
     Site,
     SteadySite,
 )
-from kernelscope.private_files import FILE
 from kernelscope.stages.records import Record
-from kernelscope.store.file_systems import can_lock
 from kernelscope.store.run_db.schema import APPLICATION_ID, OBJECTS, SCHEMA_VERSION
 from kernelscope.store.safety.origin import ORIGIN, SIGNED, SIGNED_INFO, begin_signature
 from kernelscope.text.secrets import Secrets
 
 from . import codec, number_rows, stage_rows
+from .connection import connected
 from .stat_texts import joined_texts, stat_texts
 
 # Rows in one statement. SQLite lets go of Python's lock at each: with one row in each, the recorded program
@@ -41,8 +38,8 @@ _MESSAGES = frozenset(("errors", "findings", "marks"))  # which may hold secrets
 _CODE = frozenset(("incidents", "stages"))  # lines of the program, too
 NUMBERS_OF_NOTED = 6
 LOG_SHIFT = 40  # of a fingerprint slot: its log; log 0 is the host's
-_READERS = 60.0  # seconds that a reader may keep the writer waiting, where there is no log
 _SLOTS_AT_ONCE = 8192
+_ROWS_IN_LOG = 50_000
 _IN_USE = 4096  # slots before the oldest one that is needed: a call that is not written yet may be theirs
 
 # Replays are a row each; SQLite makes the rows of their calls, and Python's lock is free meanwhile.
@@ -68,7 +65,8 @@ class Database:
         `signs`: say that it was made here.
         """
         self.path = path
-        self._db, self.has_log = _connected(path, log)
+        self._db, self.has_log = connected(path, log)
+        self._in_file = 0  # rows that had been written at the last checkpoint
         self._sites: dict[int, Site] = {}
         self._kernels: set[int] = set()
         self._graphs: set[int] = set()
@@ -119,13 +117,13 @@ class Database:
         rows: list[codec.Row] = []
         arguments: list[codec.Row] = []
         for site, uninitialised in sites:
-            if self._sites.get(site.id) is site and uninitialised is None:
+            if (is_known := self._sites.get(site.id) is site) and uninitialised is None:
                 continue
             if site.kernel.id not in self._kernels:
                 kernels.append(codec.row_of(site.kernel))
                 self._kernels.add(site.kernel.id)
             rows.append(codec.site_row(site, uninitialised or ()))
-            arguments += codec.argument_rows(site)
+            arguments += () if is_known else codec.argument_rows(site)
             self._sites[site.id] = site
         # Together: between two statements the program's thread has Python's lock for as long as it likes.
         self._insert("kernels", kernels)
@@ -300,6 +298,13 @@ class Database:
                 self._db.execute(sql, [codec.storable(v) if isinstance(v, str) else v for v in given])
             at += count * width
 
+    def checkpoint(self) -> None:
+        """Now and then, bring the write-ahead log to the file: the disk may take its time for that."""
+        if self.has_log and self._db.total_changes - self._in_file > _ROWS_IN_LOG:
+            self._in_file = self._db.total_changes
+            with suppress(sqlite3.Error):  # a reader is busy, or the disk is full: another time
+                self._db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
     @property
     def size(self) -> int:
         """Bytes on disk, with what is still in the write-ahead log."""
@@ -322,29 +327,3 @@ class Database:
     def abandon(self) -> None:
         with suppress(sqlite3.Error):
             self._db.close()
-
-
-def _connected(path: Path, log: bool) -> tuple[sqlite3.Connection, bool]:
-    """A connection, and whether it writes ahead.
-
-    Without the log, the journal takes back a transaction that a crash has torn, and a reader that is in the
-    middle of something is waited for.
-    """
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE))  # what lies beside it gets its mode
-    if log:
-        db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-        with suppress(sqlite3.OperationalError):  # no shared memory here
-            if db.execute("PRAGMA journal_mode=WAL").fetchone() == ("wal",):
-                for sql in ("PRAGMA synchronous=NORMAL", "PRAGMA journal_size_limit=16777216"):
-                    db.execute(sql)
-                db.execute("BEGIN IMMEDIATE")
-                db.execute("ROLLBACK")
-                return db, True
-        db.close()
-        os.truncate(path, 0)  # its first page says that it has a log
-    lock = "" if can_lock(path) else "?nolock=1"  # there is no other writer
-    where = f"file:{quote(os.fsencode(path.absolute()))}{lock}"
-    db = sqlite3.connect(where, uri=True, check_same_thread=False, isolation_level=None, timeout=_READERS)
-    for pragma in ("journal_mode=TRUNCATE", "synchronous=FULL"):
-        db.execute(f"PRAGMA {pragma}")
-    return db, False

@@ -121,8 +121,7 @@ class RunSignature:
         if not self._key:
             return
         identifying = SIGNED[table][1]
-        for row in rows:
-            given = [_plain(cell) for cell in row]
+        for given in map(_plain, rows):
             text = json.dumps([self._uuid, table, given], ensure_ascii=True)
             number = int.from_bytes(hmac.digest(self._key, b"row:" + text.encode(), "sha256"), "big")
             if identifying:
@@ -138,11 +137,15 @@ class RunSignature:
         return hmac.digest(self._key, whole, "sha256").hex() if self._key else ""
 
 
-def _plain(cell: Any) -> Any:
+def _plain(row: Sequence[Any]) -> Sequence[Any]:
     """As it comes back from SQLite."""
-    if isinstance(cell, bool):
-        return int(cell)
-    return cell.encode("utf-8", "replace").decode() if isinstance(cell, str) else cell
+    if all(cell is None or type(cell) is int or (type(cell) is str and cell.isascii()) for cell in row):
+        return row
+    return [
+        int(cell) if isinstance(cell, bool)
+        else cell.encode("utf-8", "replace").decode() if isinstance(cell, str) else cell
+        for cell in row
+    ]  # fmt: skip
 
 
 def begin_signature(uuid: str, *, signs: bool = True) -> tuple[RunSignature, dict[str, str]]:
