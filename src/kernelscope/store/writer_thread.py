@@ -7,7 +7,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -341,8 +341,9 @@ class Writer:
 
     def forget(self) -> None:
         """In a forked child: the folder is its parent's."""
-        if self.is_open:
-            self.flight.close()
-        self.is_open = False
-        self._keep_nothing()
-        self.flight.limit = 1 << 62
+        with self._lock if self._thread.is_alive() else nullcontext():  # a child does not have the thread
+            if self.is_open:
+                self.flight.close()
+            self.is_open = False
+            self._keep_nothing()
+            self.flight.limit = 1 << 62

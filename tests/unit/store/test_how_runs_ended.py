@@ -59,7 +59,7 @@ def test_a_forked_child_does_not_keep_it_running(tmp_path: Path) -> None:
 def test_a_recording_that_stopped_says_why(tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "x.kscope"
     writer = write_sample(path, close=False)
-    with pytest.warns(RuntimeWarning, match="stopped recording"):
+    with writer._lock, pytest.warns(RuntimeWarning, match="stopped recording"):
         writer._give_up("the disk is full of ö")
     writer.flight.close()
     assert kernelscope.load(path).stopped == "the disk is full of ö"
