@@ -64,7 +64,7 @@ clean: ## remove build output and tool caches; .venv and recorded runs stay
 # thanks to yesterday's cache), shared within (its precompiled headers are slow to build), then gone.
 # TMPDIR, because Inductor keeps those headers below it, wherever TORCHINDUCTOR_CACHE_DIR points.
 # Many tests need an empty cache of their own: for them, tests/support/compile_once is a g++ that builds nothing twice.
-# The order is shuffled: `make test SEED=7` has another one. Long files come first; tests/conftest.py has their names.
+# The order is shuffled: `make test SEED=7` has another one. Long files come first; tests/support/distribution.py has their names.
 
 JOBS       ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
 SEED       ?= 137037791
@@ -72,7 +72,7 @@ MARKS      := not slow
 BENCHMARKS :=
 test-all: MARKS      := slow or not slow
 test-all: BENCHMARKS := $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py))
-PYTEST      = $(BIN)/python -m pytest -m "$(MARKS)" -n $(JOBS) --dist loadgroup --no-loadscope-reorder --randomly-seed=$(SEED)
+PYTEST      = $(BIN)/python -m pytest -m "$(MARKS)" -n $(JOBS) --dist loadscope --no-loadscope-reorder --randomly-seed=$(SEED)
 
 define run-tests
 @cache=$$(mktemp -d "$${TMPDIR:-/tmp}/kernelscope-cache.XXXXXX"); trap 'rm -rf "$$cache" || true' EXIT; \

@@ -17,6 +17,10 @@ from types import FunctionType, MethodType, ModuleType
 
 import pytest
 
+from tests.support.distribution import pytest_collection_modifyitems, pytest_xdist_make_scheduler
+
+__all__ = ["pytest_collection_modifyitems", "pytest_xdist_make_scheduler"]  # hooks
+
 # The key that signs runs: not that of whoever runs the tests. Processes that tests start have the same.
 if "KERNELSCOPE_TESTS_STATE" not in os.environ:
     os.environ["KERNELSCOPE_TESTS_STATE"] = tempfile.mkdtemp(prefix="kernelscope-state-")
@@ -193,47 +197,6 @@ def left_behind(before: Installed, after: Installed) -> list[str]:
 def at_home(name: str, method: object) -> bool:
     """Whether a method is defined where it was found: our own executor's are ours, and no patch."""
     return isinstance(method, FunctionType) and name.startswith(f"{method.__globals__['__name__']}.")
-
-
-# Folders whose files share what is slow to make: recorded runs.
-SHARING = {"tests/browser/": "browser"}
-# Files whose tests share nothing, or what each process makes once: any process may run any of them.
-APART = ("tests/integration/repro/test_repro_faults.py",)
-# Those that take longest begin first: else one process has a long file left when the others are done.
-LONGEST = (
-    "tests/integration/docs/test_docs.py",
-    "tests/integration/probes/test_cpp_wrappers.py",
-    "tests/integration/stages/test_stages.py",
-    "tests/browser/",
-    "tests/integration/repro/test_repro_scripts.py",
-    "tests/unit/fingerprint/test_cuda_kernels.py",
-    "tests/integration/recording/test_recorded_programs.py",
-    "tests/integration/shadowing/test_shadow.py",
-    "tests/integration/reduction/",
-    "tests/integration/bisection/",
-    "tests/gcu/backend/test_operators.py",
-    "tests/unit/fingerprint/test_stats.py",
-    "tests/integration/recording/",
-    "tests/integration/",
-    "tests/gcu/",
-)
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With several processes, a file's tests go to one of them, and long files come first."""
-    if not config.pluginmanager.hasplugin("xdist"):
-        return
-    for item in items:
-        file = item.nodeid.partition("::")[0]
-        if file not in APART:
-            group = next((name for start, name in SHARING.items() if file.startswith(start)), file)
-            item.add_marker(pytest.mark.xdist_group(group))
-    if os.environ.get("PYTEST_XDIST_WORKER"):
-        items.sort(key=lambda item: place_in_line(item.nodeid))
-
-
-def place_in_line(test: str) -> int:
-    return next((i for i, start in enumerate(LONGEST) if test.startswith(start)), len(LONGEST))
 
 
 @pytest.fixture(scope="module", autouse=True)
