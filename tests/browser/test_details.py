@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -16,17 +17,20 @@ from kernelscope.store.writer_thread import Writer
 from tests.support.long_runs import copy_without_a_call, write_long_run
 from tests.support.sample_runs import GRAPH, full_call, info, site, write_sample
 
+from .boxes import DRAWN
 from .conftest import Recorded, Write, shown
 
-LANE, AXIS, MARGIN = 64, 26, 140  # as page/timeline.js has them
-DRAWN = """
-window.drawn = [];
-const before = CanvasRenderingContext2D.prototype.fillText;
-CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {
-  window.drawn.push(text);
-  return before.call(this, text, ...at);
-};
-"""
+TEXTS = "document.querySelector('canvas.timeline').texts.map((each) => each.text)"
+
+
+def lane(page: Page, name: str) -> tuple[float, float]:
+    """Where the time begins on the page, and the middle of a lane."""
+    canvas = page.locator("canvas.timeline")
+    box = canvas.bounding_box()
+    assert box is not None
+    told = canvas.evaluate("(canvas) => [canvas.dataset.margin, canvas.dataset.lanes]")
+    top, height = json.loads(told[1])[name]
+    return box["x"] + float(told[0]), box["y"] + top + height / 2
 
 
 def at(page: Page, address: str, view: str) -> None:
@@ -66,7 +70,7 @@ def test_kinds_graphs_and_kernels(page: Page, training: Recorded, written: Write
     times: dict[str, int] = {}
     for each, _, took, _ in run.times():
         times[each.kernel.name] = times.get(each.kernel.name, 0) + took
-    listed = rows.locator("td.name").all_inner_texts()
+    listed = rows.locator("td.name a").all_inner_texts()
     assert listed[0] == max(times, key=lambda name: times[name])
     share = times[listed[0]] / sum(times.values())
     expect(rows.first.locator(".share")).to_have_text(f"{100 * share:.1f}%")
@@ -174,7 +178,7 @@ def test_the_fusion_graph(page: Page, training: Recorded, written: Write) -> Non
 
 
 @pytest.fixture
-def lanes(page: Page, tmp_path: Path, written: Write) -> tuple[Page, float, float]:
+def lanes(page: Page, tmp_path: Path, written: Write) -> Page:
     """Three calls of 500 ns, 1000 ns apart; the last is of another thread."""
     folder = tmp_path / "run.kscope"
     folder.mkdir()
@@ -192,18 +196,18 @@ def lanes(page: Page, tmp_path: Path, written: Write) -> tuple[Page, float, floa
     page.add_init_script(DRAWN)
     at(page, written(folder), "timeline")
     expect(page.locator(".timeline-page .toolbar")).to_contain_text("3 calls in view")
-    place = page.locator("canvas.timeline").bounding_box()
-    assert place is not None
-    return page, place["x"], place["width"]
+    return page
 
 
-def test_lanes_tips_and_clicks(lanes: tuple[Page, float, float]) -> None:
-    page, left, width = lanes
-    top = page.locator("canvas.timeline").bounding_box()["y"]  # type: ignore[index]
+def test_lanes_tips_and_clicks(lanes: Page) -> None:
+    page = lanes
+    box = page.locator("canvas.timeline").bounding_box()
+    assert box is not None
+    right = box["x"] + box["width"]
 
-    def point(moment: float, lane: int) -> tuple[float, float]:
-        x = left + MARGIN + (moment - 1000) / 2500 * (width - MARGIN)
-        return x, top + AXIS + lane * LANE + LANE / 2
+    def point(moment: float, number: int) -> tuple[float, float]:
+        left, y = lane(page, f"thread {number + 1}")
+        return left + (moment - 1000) / 2500 * (right - left), y
 
     tip = page.locator(".tip")
     page.mouse.move(*point(2250, 0))
@@ -213,7 +217,7 @@ def test_lanes_tips_and_clicks(lanes: tuple[Page, float, float]) -> None:
     expect(tip).to_be_hidden()  # that one is of the other thread
     page.mouse.move(*point(3250, 1))
     expect(tip).to_contain_text("call 2 cpp_fused_2")
-    assert {"thread 1", "thread 2", "0", "1.0 µs"} <= set(page.evaluate("window.drawn"))
+    assert {"thread 1", "thread 2", "0", "1.0 µs"} <= set(page.evaluate(TEXTS))
 
     canvas = page.locator("canvas.timeline")
     canvas.focus()
@@ -243,8 +247,7 @@ def test_marks_of_the_axis_differ(page: Page, training: Recorded, written: Write
     for _ in range(12):
         page.get_by_role("button", name="Zoom in").click()
         page.wait_for_timeout(250)  # until it has asked for what is in view
-        page.evaluate("() => { window.drawn = []; dispatchEvent(new Event('themed')); }")
-        marks = [t for t in page.evaluate("window.drawn") if re.fullmatch(r"[\d.]+ (s|ms|µs|ns)", t)]
+        marks = [t for t in page.evaluate(TEXTS) if re.fullmatch(r"[\d.]+ (s|ms|µs|ns)", t)]
         assert len(marks) >= 3
         assert len(marks) == len(set(marks)), marks
 
@@ -260,8 +263,8 @@ def test_compilations_are_on_the_timeline(page: Page, training: Recorded, writte
     low = min(*(g.start_ns for g in graphs), *(c.recorded.start_ns for c in run.calls))
     high = max(*(g.start_ns + g.duration_ns for g in graphs), *ends)
     middle = (graphs[0].start_ns + graphs[0].duration_ns / 2 - low) / (high - low)
-    x = place["x"] + MARGIN + middle * (place["width"] - MARGIN)
-    page.mouse.move(x, place["y"] + AXIS + LANE / 2)
+    left, y = lane(page, "compiling")
+    page.mouse.move(left + middle * (place["x"] + place["width"] - left), y)
     expect(page.locator(".tip")).to_contain_text("compiling 0/0 forward")
 
 

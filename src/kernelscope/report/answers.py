@@ -76,6 +76,7 @@ _OF_RUN: dict[str, Callable[[RunDocument, Question], Form]] = {
     "about": lambda document, asked: document.about(),
     "sites": lambda document, asked: document.sites(),
     "counts": lambda document, asked: document.counts(),
+    "times": lambda document, asked: document.times(),
     "state": _state,
     "findings": lambda document, asked: document.findings(),
     "calls": _calls,

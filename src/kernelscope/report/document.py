@@ -11,7 +11,7 @@ from kernelscope.errors import RunError
 from kernelscope.report.content.facts import facts, state
 from kernelscope.report.content.findings import noticed
 from kernelscope.report.content.rows import Wanted
-from kernelscope.report.content.sites import counts, sites
+from kernelscope.report.content.sites import counts, sites, times
 from kernelscope.report.content.sources import Sources
 from kernelscope.report.content.timeline import Moments
 from kernelscope.store.stored_run import StoredRun
@@ -53,6 +53,9 @@ class RunDocument:
 
     def counts(self) -> Form:
         return counts(self.run)
+
+    def times(self) -> Form:
+        return times(self.run)
 
     def state(self) -> Form:
         return {"calls": len(self.run), "state": state(self.run)}
@@ -157,6 +160,7 @@ class RunDocument:
             **about,
             **self.sites(),
             "counts": self.counts(),
+            "times": self.times(),
             "findings": noticed(run, views),
             "rows": rows.rows(calls),
             "producers": links,

@@ -14,11 +14,12 @@ from kernelscope.text.file_names import readable
 
 # Concatenated in this order into one function, so that nothing of ours is global.
 SCRIPTS = (
-    "parts/dom.js", "parts/format.js", "data/file_data.js", "data/served_data.js", "parts/virtual_list.js",
-    "parts/code_pane.js", "parts/drawing.js", "views/overview.js", "views/calls.js", "views/call.js",
-    "views/pipeline.js", "views/fusion.js", "views/timeline.js", "views/diff.js", "keys.js", "main.js",
+    "parts/dom.js", "parts/format.js", "parts/names.js", "data/file_data.js", "data/served_data.js",
+    "parts/virtual_list.js", "parts/code_pane.js", "parts/drawing.js", "parts/split.js", "parts/minimap.js",
+    "views/overview.js", "views/calls.js", "views/call.js", "views/pipeline.js", "views/fusion.js",
+    "views/timeline_lanes.js", "views/timeline.js", "views/diff.js", "keys.js", "main.js",
 )  # fmt: skip
-STYLES = ("style/base.css", "style/parts.css", "style/views.css")
+STYLES = ("style/base.css", "style/parts.css", "style/views.css", "style/timeline.css", "style/narrow.css")
 
 
 def page(title: str, data: dict[str, Any], *, connects: bool = False) -> str:

@@ -23,23 +23,28 @@ def picture(tensor: SavedTensor) -> Form | None:
     if numbers is None:
         return None
     finite = numbers[np.isfinite(numbers)]
+    is_drawn = numbers.size > 1  # a single number is read, not looked at
     return {
         "dtype": tensor.dtype,
         "shape": list(tensor.shape),
         "stats": _stats(numbers, finite),
-        "histogram": histogram(finite),
-        "heat": heat(folded(numbers, tensor.shape)),
+        "histogram": histogram(finite) if is_drawn else None,
+        "heat": heat(folded(numbers, tensor.shape)) if is_drawn else None,
         "first": [shown(v) for v in numbers[:_MOST].tolist()],
     }
 
 
 def _stats(numbers: Any, finite: Any) -> Form:
-    """As the statistics of level "stats" are named."""
+    """As the statistics of level "stats" are named, and the median, which needs all elements."""
     with np.errstate(all="ignore"):
-        told = (finite.min(), finite.max(), finite.mean(), finite.std()) if finite.size else (None,) * 4
-    low, high, mean, std = (None if n is None else shown(float(n)) for n in told)
+        told = (
+            (finite.min(), finite.max(), finite.mean(), finite.std(), np.median(finite))
+            if finite.size
+            else (None,) * 5
+        )
+    low, high, mean, std, median = (None if n is None else shown(float(n)) for n in told)
     return {
-        "numel": int(numbers.size), "min": low, "max": high, "mean": mean, "std": std,
+        "numel": int(numbers.size), "min": low, "max": high, "mean": mean, "std": std, "median": median,
         "nan": int(np.isnan(numbers).sum()), "pos_inf": int(np.isposinf(numbers).sum()),
         "neg_inf": int(np.isneginf(numbers).sum()), "zeros": int((numbers == 0).sum()),
     }  # fmt: skip
@@ -116,10 +121,11 @@ def difference(a: SavedTensor, b: SavedTensor) -> Form | None:
     digits = 17 if "F64" in (a.dtype, b.dtype) else 9  # as many as tell any two of them apart
     finite = np.concatenate([x[np.isfinite(x)], y[np.isfinite(y)]])
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+    is_drawn = x.size > 1
     return {
-        "a": heat(folded(x, a.shape), low=low, high=high),
-        "b": heat(folded(y, b.shape), low=low, high=high),
-        "apart": heat(folded(apart, a.shape), np.maximum, low=0.0),
+        "a": heat(folded(x, a.shape), low=low, high=high) if is_drawn else None,
+        "b": heat(folded(y, b.shape), low=low, high=high) if is_drawn else None,
+        "apart": heat(folded(apart, a.shape), np.maximum, low=0.0) if is_drawn else None,
         "worst": [
             {
                 "at": [int(n) for n in np.unravel_index(int(i), a.shape)],

@@ -16,6 +16,7 @@ from kernelscope.stages import StagedGraph, user_lines
 from kernelscope.stages.records import Incident, Provenance
 from kernelscope.store.stored_run import StoredRun
 
+from .fusion import fusion
 from .sites import graphs_of_sites
 from .sources import Line, Sources
 
@@ -97,7 +98,8 @@ def _staged(run: StoredRun, graph: StagedGraph, sources: Sources) -> Form:
     ]
     return {
         "name": graph.name, "made": graph.made, "staged": True, "launches": launches, "panes": panes,
-        "kernels": kernels, "sources": sources.panes(atoms.by_line), "fusion": _fusion(graph, operations),
+        "kernels": kernels, "sources": sources.panes(atoms.by_line),
+        "fusion": fusion(graph, operations, atoms.of_launch),
         "incidents": [incident_form(incident) for incident in graph.incidents],
         "phases": graph.phases,
     }  # fmt: skip
@@ -192,35 +194,6 @@ def _operations(graph: StagedGraph, atoms: _Atoms) -> Atoms:
         named = {a for a in mine if atoms.named[a][1] in node["metadata"].get("fx", ())}
         found[node["name"]] = named or mine
     return found
-
-
-def _fusion(graph: StagedGraph, operations: Atoms) -> Form | None:
-    """Groups of scheduler nodes that became one kernel, and what flows between them."""
-    dag = graph.part("dag")
-    if dag is None or not dag.get("groups"):
-        return None
-    nodes = {n["name"]: n for n in dag["nodes"]}
-    group_of = {name: number for number, group in enumerate(dag["groups"]) for name in group}
-    edges = {
-        (group_of[a], group_of[b])
-        for a, b in dag["edges"]
-        if a in group_of and b in group_of and group_of[a] != group_of[b]
-    }
-    return {
-        "groups": [
-            {
-                "nodes": [
-                    {"name": name, "type": str(nodes[name].get("type", "")),
-                     "fx": list(nodes[name]["metadata"].get("fx", ()))}
-                    for name in group if name in nodes
-                ],
-                "atoms": sorted({a for name in group for a in operations.get(name, ())}),
-            }
-            for group in dag["groups"]
-        ],
-        "edges": sorted(map(list, edges)),
-        "refusals": [[r.first, r.second, r.reason, r.times] for r in graph.refusals],
-    }  # fmt: skip
 
 
 def _marks(lines: Iterable[tuple[int, set[int]]]) -> list[list[Any]]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from kernelscope.events import Arg, Frame, Graph, Kernel, Site
+from kernelscope.store.columns import numbers_of
 from kernelscope.store.run_db.codec import to_json
 from kernelscope.store.stored_run import StoredRun
 
@@ -54,6 +57,27 @@ def counts(run: StoredRun) -> Form:
     """By site: how many calls, nanoseconds of those that were measured, and the first call."""
     rows = run.rows("SELECT site, count(*), sum(duration_ns), min(id) FROM calls GROUP BY site")
     return {site: [calls, total, first] for site, calls, total, first in rows}
+
+
+def times(run: StoredRun) -> Form:
+    """By kernel: the median, the maximum and the slowest call of those that were measured."""
+    database = run.database
+    with database.understood():
+        ids, site, took = numbers_of(database, "calls", ("site", "ifnull(duration_ns, -1)"))
+    kernels = np.full(max(run.sites, default=0) + 1, -1)
+    for id, (known, _) in run.sites.items():
+        kernels[id] = known.kernel.id
+    here = np.flatnonzero((took >= 0) & (site >= 0) & (site < len(kernels)))
+    here = here[np.lexsort((took[here], kernels[site[here]]))]  # by kernel, the fastest first
+    kernel = kernels[site[here]]
+    found: Form = {}
+    for part in np.split(here, np.flatnonzero(np.diff(kernel)) + 1) if len(here) else ():
+        slowest = part[-1]
+        found[int(kernels[site[slowest]])] = [
+            float(np.median(took[part])), int(took[slowest]), int(ids[slowest])
+        ]  # fmt: skip
+    found.pop(-1, None)
+    return found
 
 
 def kernel_form(kernel: Kernel) -> Form:

@@ -1,16 +1,28 @@
 // The keyboard.
 
-const KEYS = [
-  ['1 … 5', 'overview, pipeline, calls, timeline, diff'],
-  ['/', 'search calls'],
-  ['j k ↑ ↓', 'move in a table or in code'],
-  ['Enter', 'open the selected call, pin the selected line'],
-  ['[ ]', 'previous and next call'],
-  ['Esc', 'clear the selection, close this'],
-  ['t', 'light or dark'],
-  ['+ − ← →', 'zoom and move the timeline'],
-  ['?', 'this'],
-];
+const KEYS = {
+  Everywhere: [
+    ['1 … 5', 'overview, pipeline, calls, timeline, diff'],
+    ['/', 'search calls'],
+    ['t', 'light or dark'],
+    ['Esc', 'clear the selection, close this'],
+    ['?', 'this help'],
+  ],
+  'Tables and code': [
+    ['j k ↑ ↓', 'move'],
+    ['PgUp PgDn Home End', 'move further'],
+    ['Enter', 'open the selected call, pin the selected line'],
+  ],
+  Call: [['[ ]', 'previous and next call']],
+  Pipeline: [['f', 'fusion graph']],
+  Timeline: [
+    ['+ −', 'zoom'],
+    ['← →', 'move'],
+    ['[ ]', 'previous and next step'],
+    ['0', 'the whole run'],
+  ],
+  'Borders between panes': [['← → ↑ ↓', 'move the border that has the focus']],
+};
 
 const MOVES = new Set(['j', 'k', 'ArrowDown', 'ArrowUp']);
 
@@ -25,13 +37,18 @@ function listenToKeys(app) {
       return;
     }
     if (typing) return;
+    if (event.key === '?') {
+      event.preventDefault();
+      return void (app.help.open ? app.help.close() : app.help.showModal());
+    }
+    if (app.help.open) return;
+    if (app.shown?.pressed?.(event)) return void event.preventDefault();
     if (/^[1-5]$/.test(event.key)) return app.go({ [VIEW_NAMES[event.key - 1]]: true });
     const actions = {
       '/': () => (app.shown?.search ? app.shown.search.focus() : app.go({ calls: true, focus: 1 })),
       '[': () => app.shown?.previous && app.go(app.shown.previous),
       ']': () => app.shown?.next && app.go(app.shown.next),
       t: () => app.toggleTheme(),
-      '?': () => (app.help.open ? app.help.close() : app.help.showModal()),
     };
     // What moves in a list does so before anything was clicked, too.
     if (MOVES.has(event.key) && !event.target.matches?.('button, a, summary, canvas, [role]') && app.shown?.list) {
@@ -45,9 +62,12 @@ function listenToKeys(app) {
 }
 
 function helpBox() {
+  const keys = (text) => text.split(' ').map((key) => (key === '…' ? ' … ' : el('kbd', null, key)));
   const box = el('dialog.help', { 'aria-label': 'Keyboard' }, el('h2', null, 'Keyboard'),
-    el('dl.pairs', null, KEYS.map(([keys, what]) => [el('dt', null, keys), el('dd', null, what)])),
+    el('div.key-groups', null, Object.entries(KEYS).map(([where, pairs]) => el('section', null, el('h3', null, where),
+      el('dl', null, pairs.map(([text, what]) => [el('dt', null, keys(text)), el('dd', null, what)]))))),
     el('form', { method: 'dialog' }, el('button', { type: 'submit' }, 'Close')));
   box.querySelector('form').addEventListener('submit', (event) => { event.preventDefault(); box.close(); });
+  box.addEventListener('click', (event) => { if (event.target === box) box.close(); }); // beside it
   return box;
 }

@@ -13,6 +13,7 @@ class FileRun {
   async about() { return { facts: this.data.facts, compiled: this.data.compiled }; }
   async sites() { return this.data; }
   async counts() { return this.data.counts; }
+  async times() { return this.data.times; }
   async findings() { return this.data.findings; }
   async source(kernel) { return this.data.sources[kernel] || ''; }
   async graph(position) {
@@ -95,7 +96,7 @@ class FileRun {
 
   async timeline() {
     const rows = this.data.rows;
-    if (!rows.index.length) return { low: 0, high: 0, calls: [], bins: [] };
+    if (!rows.index.length) return { low: 0, high: 0, calls: [], bins: [], graphs: [], steps: [] };
     let low = Infinity, high = -Infinity;
     rows.start.forEach((start, at) => {
       low = Math.min(low, start);
@@ -104,7 +105,28 @@ class FileRun {
     const calls = rows.index.map((index, at) => [
       index, rows.site[at], rows.stream[at], rows.thread[at], rows.start[at], rows.time[at],
     ]);
-    return { low, high, calls, bins: [] };
+    return { low, high, calls, bins: [], ...this.spans() };
+  }
+
+  // Steps and graph calls with their beginnings and ends, as a server tells them.
+  spans() {
+    const { rows, sites } = this.data;
+    const steps = new Map(), graphs = new Map();
+    const put = (all, key, at, made) => {
+      if (!all.has(key)) all.set(key, { ...made, start: Infinity, end: -Infinity });
+      const span = all.get(key);
+      span.start = Math.min(span.start, rows.start[at]);
+      span.end = Math.max(span.end, rows.start[at] + (rows.time[at] || 0));
+      span.graph ??= made.graph;
+    };
+    rows.index.forEach((_, at) => {
+      put(steps, rows.step[at], at, {});
+      if (rows.graph_call[at] >= 0) put(graphs, rows.graph_call[at], at, { step: rows.step[at], graph: sites[rows.site[at]]?.graph });
+    });
+    return {
+      steps: [...steps].sort(([a], [b]) => a - b).map(([step, { start, end }]) => [step, step, start, end]),
+      graphs: [...graphs].map(([id, { graph, step, start, end }]) => [id, graph, step, start, end, 1]),
+    };
   }
 }
 

@@ -37,6 +37,7 @@ class ServedRun {
   about() { return this.once('about'); }
   sites() { return this.once('sites'); }
   counts() { return this.once('counts'); }
+  times() { return this.once('times'); }
   findings() { return this.once('findings'); }
   state() { return ask(`${this.key}/state`); }
   graph(position) { return this.once('graph', { number: position }); }

@@ -109,6 +109,9 @@ function onNewColours(action) {
   return () => { removeEventListener('themed', action); dark.removeEventListener('change', action); };
 }
 
+// The width of a telephone: as the style has it.
+const NARROW = matchMedia('(max-width: 760px)');
+
 function debounced(wait, action) {
   let timer = 0;
   return (...given) => {

@@ -12,7 +12,7 @@ function shade(level) {
 }
 
 function heatMap(heat, label) {
-  if (!heat) return el('p.quiet', null, 'empty');
+  if (!heat) return null;
   const levels = Uint8Array.from(atob(heat.data), (c) => c.charCodeAt(0));
   const canvas = el('canvas.heat', { width: heat.columns, height: heat.rows, role: 'img', 'aria-label': label });
   if (heat.rows < 4) canvas.classList.add('flat');

@@ -27,6 +27,15 @@ function rate(bytes, ns) {
   return found >= 1 ? found.toFixed(1) : found.toPrecision(2);
 }
 
+function medianOf(sorted) {
+  const half = sorted.length >> 1;
+  return !sorted.length ? null : sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+}
+
+function percent(share) {
+  return `${(100 * share).toFixed(1)}%`;
+}
+
 // JSON has no word for NaN and infinities: they come as text, or as {"$float": "nan"}.
 function plain(value) {
   return value && typeof value === 'object' && '$float' in value ? value.$float : value;

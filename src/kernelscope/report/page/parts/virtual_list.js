@@ -21,7 +21,12 @@ class VirtualList {
     this.element.addEventListener('keydown', (event) => this.pressed(event));
     // Measured when it changes: to ask for it between changes would lay out the page each time.
     this.height = 0;
-    this.resizing = new ResizeObserver(() => { this.height = this.element.clientHeight; this.refresh(); });
+    this.resizing = new ResizeObserver(() => {
+      const wasHidden = !this.height;
+      this.height = this.element.clientHeight;
+      if (wasHidden && this.height && this.exact) this.moveTo(this.exact); // what has no height does not scroll
+      this.refresh();
+    });
     this.resizing.observe(this.element);
     this.waiting = 0;
   }
@@ -33,6 +38,15 @@ class VirtualList {
   get isShortened() { return this.whole > HIGHEST; }
   get perTrack() {
     return this.isShortened ? (this.whole - this.height) / Math.max(1, this.track - this.height) : 1;
+  }
+
+  // The rows become higher or lower; the first in view stays the first.
+  setRowHeight(height) {
+    if (height === this.rowHeight) return;
+    const first = this.exact / this.rowHeight;
+    this.rowHeight = height;
+    this.setCount(this.count);
+    this.moveTo(first * height);
   }
 
   setCount(count) {

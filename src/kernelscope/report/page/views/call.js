@@ -20,8 +20,8 @@ async function call(root, params, app) {
       found.next === null ? el('span.quiet', null, 'the last →') : link(to(found.next), 'next →'),
       run.key === 'b' ? el('span.chip', null, `second run: ${facts.name}`) : null),
     el('header.heading', null,
-      el('h1', null, el('span.quiet', null, `call ${index}`), ' ', kernel.name, copyButton(kernel.name, 'the name'), kindChip(kernel.kind)),
-      el('p', null, callFacts(row, site, kernel, data))),
+      el('h1', null, el('span.quiet', null, `call ${index}`), ' ', el('span.full-name', null, breakable(kernel.name)), copyButton(kernel.name, 'the name'), kindChip(kernel.kind)),
+      el('p', null, callFacts(row, site, data, graphs))),
     row.values.error ? el('p.card.grave', null, el('span.kind', null, 'raised'), row.values.error) : null,
     flowPicture(found, row, site, kernel, data, run, to),
     el('h2', null, 'Arguments'),
@@ -44,11 +44,11 @@ async function call(root, params, app) {
   return steps;
 }
 
-function callFacts(row, site, kernel, data) {
+function callFacts(row, site, data, graphs) {
   const graph = site.graph === null ? null : data.graphs[site.graph];
   const facts = [
     site.origin.length ? place(site.origin[0]) : null,
-    graph ? `graph ${graph.name || site.graph} (${graph.direction}), graph call ${row.graph_call}` : null,
+    graph ? `graph ${graphName(graph, site.graph, graphs)}, graph call ${row.graph_call}` : null,
     `step ${row.step}, ${row.phase}`,
     row.values.replay !== undefined ? `replay ${row.values.replay}` : null,
     site.grid ? `grid ${site.grid.join('×')}` : null,
@@ -75,7 +75,7 @@ function flowPicture(found, row, site, kernel, data, run, to) {
     }
     return [...groups];
   };
-  const box = ([index, { names, byValue }]) => el('li', null, link(to(index), el('b', null, `call ${index}`), ' ', named(index)),
+  const box = ([index, { names, byValue }]) => el('li', null, el('a', { href: address(to(index)), 'aria-label': `call ${index} ${named(index)}` }, el('b', null, `call ${index}`), ' ', middle(named(index))),
     el('span.quiet', null, names.join(', '), byValue ? ' (same values)' : ''));
   const producers = grouped(Object.entries(found.producers).map(([i, [writer, , byValue]]) => [writer, argName(i), byValue]));
   const consumers = grouped(found.consumers.map(([position, reader, , byValue]) => [reader, argName(position), byValue]));
@@ -85,7 +85,7 @@ function flowPicture(found, row, site, kernel, data, run, to) {
     el('section', null, el('h3', null, 'Produced by'), el('ul', null, few(producers),
       inputs.length ? el('li.outside', null, el('span', null, found.searched[0] ? `no call since ${found.searched[0]}` : 'no recorded call'), el('span.quiet', null, inputs.join(', '))) : null)),
     el('div.arrow', { 'aria-hidden': 'true' }, '→'),
-    el('section.self', null, el('h3', null, `call ${row.index}`), el('p', null, kernel.name)),
+    el('section.self', null, el('h3', null, `call ${row.index}`), el('p', null, middle(kernel.name))),
     el('div.arrow', { 'aria-hidden': 'true' }, '→'),
     el('section', null, el('h3', null, 'Used by'), el('ul', null, few(consumers),
       consumers.length ? null : el('li.outside', null, `no call up to ${found.searched[1]}`))));
@@ -113,9 +113,9 @@ function argumentRow(arg, i, row, found, run, scalars) {
     before !== undefined && before === after ? el('span.quiet', null, 'unchanged') : [changed ? el('span.chip', null, 'changed') : null, value(after, `${i} after`, arg, found, run)],
   ];
   return el('tr', null, name,
-    el('td', null, el(`span.role.${role}`, null, ROLE_MARKS[role], ' ', ROLE_WORDS[role]), arg.returned ? ' (returned)' : ''),
-    el('td', null, el('code', null, shape(arg)), el('div.quiet', null, `stride [${arg.stride.join(', ')}]`), arg.unread ? el('div.quiet', null, arg.unread) : null),
-    moments.map((each) => el('td', null, each)));
+    el('td', { 'data-label': 'role' }, el(`span.role.${role}`, null, ROLE_MARKS[role], ' ', ROLE_WORDS[role]), arg.returned ? ' (returned)' : ''),
+    el('td', { 'data-label': 'type' }, el('code', null, shape(arg)), el('div.quiet', null, `stride [${arg.stride.join(', ')}]`), arg.unread ? el('div.quiet', null, arg.unread) : null),
+    moments.map((each, at) => el('td', { 'data-label': at ? 'after' : 'before' }, each)));
 }
 
 function value(slot, key, arg, found, run) {
@@ -126,10 +126,10 @@ function value(slot, key, arg, found, run) {
   if (!print && !file) return el('span.quiet', null, '—');
   return [
     print?.[0] ? el('code.hash', null, `#${print[0]}`, copyButton(print[0], 'the hash')) : null,
-    stats ? el('div.stats', null, statsText(stats)) : null,
-    picture?.histogram ? el('div.pictures', null, histogram(picture), heatMap(picture.heat, `Heat map of ${arg.name}`)) : range(stats),
+    stats ? el('div.stats', null, stats.numel === 1 ? singleValue(stats, picture) : statsText({ ...picture?.stats, ...stats })) : null,
+    stats?.numel === 1 ? null : picture?.histogram ? el('div.pictures', null, histogram(picture), heatMap(picture.heat, `Heat map of ${arg.name}`)) : range(stats),
     picture?.error ? el('span.quiet', null, picture.error) : null,
-    picture?.first ? el('div.elements', { title: 'the first elements' }, picture.first.map(number).join('  ')) : null,
+    picture?.first && picture.first.length > 1 ? el('div.elements', { title: 'the first elements' }, picture.first.map(number).join('  ')) : null,
     file && !picture ? el('span.quiet', null, `no picture: this file holds only a limited number of them (${found.left_out} left out)`) : null,
   ];
 }
@@ -138,7 +138,15 @@ function statsText(stats) {
   const counts = [['nan', 'NaN'], ['pos_inf', '+inf'], ['neg_inf', '−inf'], ['zeros', 'zeros']]
     .filter(([name]) => stats[name]).map(([name, word]) => el(name === 'zeros' ? 'span' : 'em', null, ` ${word} ${count(stats[name])}`));
   if (stats.mean === null || stats.mean === undefined) return [stats.numel ? 'nothing finite' : 'empty', counts];
-  return [`mean ${number(stats.mean)} · std ${number(stats.std)}`, counts];
+  const known = [['min', stats.min], ['median', stats.median], ['mean', stats.mean], ['max', stats.max], ['std', stats.std]].filter(([, n]) => n !== undefined && n !== null);
+  return [el('span.numbers', null, known.map(([word, n], at) => [at ? ' · ' : '', el('span', null, `${word} ${number(n)}`)])), counts];
+}
+
+// A tensor with one element: the number itself, instead of pictures and sums of it.
+function singleValue(stats, picture) {
+  const [wild] = [['nan', 'nan'], ['pos_inf', 'inf'], ['neg_inf', '−inf']].filter(([name]) => stats[name]);
+  const exact = picture?.first?.[0] ?? stats.mean;
+  return ['value ', wild ? el('em', null, wild[1]) : el('b', null, number(exact))];
 }
 
 async function computes(run, graphs, row, site, data) {

@@ -20,14 +20,15 @@ async function diff(root, params, app) {
   const forget = onNewColours(along.repaint);
   replace(root, el('div.diff', null,
     verdict(told, names),
-    el('div.diff-columns', null,
-      el('section', null, el('h2', null, 'Calls'),
+    split('diff', 'columns', [
+      el('section.aligned-calls', null, el('h2', null, 'Calls'),
         along,
         el('div.table-head.aligned', { 'aria-hidden': 'true' }, ['#', names[0], '', '#', names[1]].map((name) => el(name === '#' ? 'span.n' : 'span', null, name))),
         table.list.element),
-      el('div', null, differences(told), spread(told), tensors(told, names)))));
+      el('div.details', null, differences(told), spread(told), tensors(told, names))], [6, 5])));
+  const forgetWidth = followWidth(table.list);
   table.start();
-  return { close: () => { table.close(); forget(); }, list: table.list };
+  return { close: () => { table.close(); forget(); forgetWidth(); }, list: table.list };
 }
 
 function verdict(told, names) {
@@ -50,11 +51,11 @@ function verdict(told, names) {
 function differences(told) {
   const found = told.divergence?.differences || [];
   if (!found.length) return null;
-  return el('section', null, el('h2', null, 'What differs'), el('table', null,
+  return el('section', null, el('h2', null, 'What differs'), el('table.figures', null,
     el('thead', null, el('tr', null, ['Argument', 'When', 'What', 'First run', 'Second run'].map((n) => el('th', { scope: 'col' }, n)))),
     el('tbody', null, found.slice(0, 30).map((each) => el('tr', null,
-      el('td', null, each.argument), el('td.quiet', null, each.moment), el('td.quiet', null, each.what),
-      [each.a, each.b].map((v) => el('td', null, el('code.hash', null, each.what === 'values' ? `#${plain(v)}` : JSON.stringify(plain(v))))))))));
+      el('td.name', null, each.argument), el('td.quiet', { 'data-label': 'when' }, each.moment), el('td.quiet', { 'data-label': 'what' }, each.what),
+      [each.a, each.b].map((v, at) => el('td', { 'data-label': at ? 'second run' : 'first run' }, el('code.hash', null, each.what === 'values' ? `#${plain(v)}` : JSON.stringify(plain(v))))))))));
 }
 
 // The way of the divergence from call to call, and how much of what follows it reached.
@@ -67,8 +68,8 @@ function spread(told) {
     el('p', null, s.later ? `${count(s.differing)} of ${plural(s.later, 'later call')} differ` : 'It is the last call', s.last !== null ? `, the last is call ${s.last}.` : '.'),
     s.later ? bar(share) : null,
     chain.length ? el('ol.chain', null,
-      el('li.start', null, link({ call: chain[0].parent }, `call ${chain[0].parent}`), ' ', el('code', null, told.divergence.kernel_name)),
-      chain.map((each) => el('li', null, el('span.through', null, each.argument), link({ call: each.index }, `call ${each.index}`), ' ', el('code', null, each.kernel_name))),
+      el('li.start', null, link({ call: chain[0].parent }, `call ${chain[0].parent}`), ' ', el('code', null, middle(told.divergence.kernel_name))),
+      chain.map((each) => el('li', null, el('span.through', null, each.argument), link({ call: each.index }, `call ${each.index}`), ' ', el('code', null, middle(each.kernel_name)))),
       s.chain.length > chain.length ? el('li.quiet', null, `and ${s.chain.length - chain.length} more`) : null) : null);
 }
 
@@ -94,8 +95,8 @@ function tensor(each, d, names) {
     el('h3', null, `${each.argument} ${each.moment}`),
     errors ? el('p', null, `${count(errors.differing)} of ${plural(errors.elements, 'element')} differ, by at most ${number(errors.max_abs)} absolute, ${number(errors.max_rel)} relative`,
       errors.max_ulp !== null ? `, ${count(plain(errors.max_ulp)?.$int ?? plain(errors.max_ulp))} ulp` : '', '.') : null,
-    el('div.heats', null, [[names[0], each.a], [names[1], each.b], ['difference', each.apart]].map(([name, heat]) =>
-      el('div', null, el('h4', null, name), heatMap(heat, `Heat map: ${name}`)))),
+    each.apart ? el('div.heats', null, [[names[0], each.a], [names[1], each.b], ['difference', each.apart]].map(([name, heat]) =>
+      el('div', null, el('h4', null, name), heatMap(heat, `Heat map: ${name}`)))) : null,
     el('table.worst', null, el('caption', null, 'Largest differences'),
       el('thead', null, el('tr', null, ['At', names[0], names[1], 'Apart'].map((n, at) => el(at ? 'th.n' : 'th', { scope: 'col' }, n)))),
       el('tbody', null, each.worst.map((w) => el('tr', null, el('td', null, el('code', null, `[${w.at.join(', ')}]`)), [String(w.a), String(w.b), number(w.apart)].map((text) => el('td.n', null, text)))))),
@@ -159,8 +160,9 @@ class DiffTable {
     if (!row) return replace(element, el('span.quiet', null, '…'));
     element.classList.add(STATES[row.state]);
     element.classList.toggle('first', at === this.told.first);
-    const side = (index, named) => [el('span.n', null, index < 0 ? '' : index), el('span.name', { title: named?.kernel.name }, named ? [named.kernel.name, el('i', null, ` ${named.line}`)] : index < 0 ? '' : '(not in this file)')];
-    replace(element, side(row.a, row.names[0]), el('span.mark', { title: STATE_TITLES[row.state] }, STATE_MARKS[row.state]), side(row.b, row.names[1]));
+    const side = (which, index, named) => [el(`span.n.index-${which}`, null, index < 0 ? '' : index),
+      el(`span.name.name-${which}`, null, named ? [middle(named.kernel.name), el('i', null, named.line)] : index < 0 ? '' : '(not in this file)')];
+    replace(element, side('a', row.a, row.names[0]), el('span.mark', { title: STATE_TITLES[row.state] }, STATE_MARKS[row.state]), side('b', row.b, row.names[1]));
     return undefined;
   }
 

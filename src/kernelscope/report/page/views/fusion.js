@@ -1,15 +1,12 @@
-// Which scheduler nodes became one kernel, drawn as a graph from left to right.
+// Which scheduler nodes became which kernel, drawn as a graph from left to right: one box for each launch.
 
-const GROUP_WIDTH = 200, GROUP_GAP = 14, COLUMN_GAP = 34, NODE_LINE = 15, MOST_NODES = 6;
+const GROUP_WIDTH = 224, GROUP_GAP = 14, COLUMN_GAP = 34, NODE_LINE = 15, MOST_NODES = 6, LETTERS = 30;
 const NO_KERNEL = 'no kernel';
 
 class FusionGraph {
   constructor(graph, { point, pick }) {
     this.groups = graph.fusion.groups;
-    this.names = this.groups.map((group) => {
-      const launch = graph.launches.find((each) => each.atoms.some((atom) => group.atoms.includes(atom)));
-      return launch ? launch.kernel : NO_KERNEL;
-    });
+    this.names = this.groups.map(({ launch }) => (launch === null ? NO_KERNEL : graph.launches[launch].kernel));
     const { places, width, height } = this.layout(graph.fusion.edges);
     this.boxes = this.groups.map((group, at) => this.box(group, at, places[at], point, pick));
     const picture = svg('svg', { width, height, viewBox: `0 0 ${width} ${height}`, role: 'group', 'aria-label': 'Fusion groups' },
@@ -18,7 +15,8 @@ class FusionGraph {
     this.places = places;
     const refused = graph.fusion.refusals;
     this.element = el('section.fusion', { 'aria-label': 'Fusion' },
-      el('p.quiet', null, `${plural(this.groups.length, 'group')} of scheduler nodes, ${count(this.names.filter((name) => name !== NO_KERNEL).length)} of them kernels; ${plural(refused.length, 'pair')} refused.`),
+      el('p.quiet', null, `${plural(this.groups.filter(({ launch }) => launch !== null).length, 'kernel launch').replace('launchs', 'launches')} from ${plural(this.groups.reduce((all, group) => all + group.nodes.length, 0), 'scheduler node')}`
+        + `; ${plural(refused.length, 'pair')} of nodes not fused.`),
       this.scroller,
       refused.length ? el('details', null, el('summary', null, 'Why other pairs were not fused'),
         el('ul.plain', null, refused.slice(0, 300).map(([a, b, reason, times]) => el('li', null, el('code', null, `${a} + ${b}`), ` ${reason}`, times > 1 ? el('span.quiet', null, ` ${times}×`) : null)))) : null);
@@ -62,11 +60,11 @@ class FusionGraph {
 
   box(group, at, { x, y, height }, point, pick) {
     const nodes = group.nodes.slice(0, MOST_NODES);
-    const line = (text, i, kind) => svg('text', { class: kind, x: 10, y: 34 + i * NODE_LINE }, clipped(text, 26));
+    const line = (text, i, kind) => svg('text', { class: kind, x: 10, y: 34 + i * NODE_LINE }, clipped(text, LETTERS));
     const made = svg('g', { class: 'group', transform: `translate(${x} ${y})`, tabindex: 0, role: 'button', 'aria-label': `${this.names[at]}: ${group.nodes.map((n) => n.name).join(', ')}` },
       svg('title', null, `${this.names[at]}\n${group.nodes.map((n) => `${n.name} ${n.type}: ${n.fx.join(', ')}`).join('\n')}`),
       svg('rect', { width: GROUP_WIDTH, height, rx: 6 }),
-      svg('text', { class: 'title', x: 10, y: 17 }, clipped(this.names[at], 26)),
+      svg('text', { class: 'title', x: 10, y: 17 }, clipped(this.names[at], LETTERS)),
       nodes.map((node, i) => line(`${node.name} ${node.fx.length ? node.fx.join(' ') : node.type}`, i, 'node')),
       group.nodes.length > MOST_NODES ? line(`and ${group.nodes.length - MOST_NODES} more`, MOST_NODES, 'more') : null);
     made.addEventListener('mouseenter', () => point(group.atoms));
@@ -83,10 +81,6 @@ class FusionGraph {
       this.boxes[at].classList.toggle('marked', isMarked);
       if (isMarked && !first) first = this.places[at];
     });
-    if (follow && first && this.element.isConnected) this.scroller.scrollTo({ top: first.y - 30, left: first.x - 160 });
+    if (follow && first && !this.element.hidden) this.scroller.scrollTo({ top: first.y - 30, left: first.x - 160 });
   }
-}
-
-function clipped(text, most) {
-  return text.length > most ? `${text.slice(0, most - 1)}…` : text;
 }

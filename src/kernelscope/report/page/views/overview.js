@@ -18,7 +18,8 @@ async function overview(root, params, app) {
     run.findings(), app.diff ? app.diff.about().catch((error) => ({ error: error.message })) : null,
   ]);
   replace(places.findings, findings(found, facts, diff, app));
-  replace(places.kernels, kernels(await run.sites(), await run.counts(), facts));
+  const [data, counts, times] = await Promise.all([run.sites(), run.counts(), facts.has.times ? run.times() : {}]);
+  replace(places.kernels, kernels(data, counts, times, facts));
 }
 
 function heading(facts, run) {
@@ -92,7 +93,7 @@ function missing(facts) {
       el('span', null, each.why), el('span.how', null, el('code', null, each.how), copyButton(each.how, 'the command'))))));
 }
 
-function kernels(data, counts, facts) {
+function kernels(data, counts, times, facts) {
   const byKernel = new Map();
   for (const [id, [calls, time]] of Object.entries(counts)) {
     const site = data.sites[id];
@@ -109,25 +110,25 @@ function kernels(data, counts, facts) {
   const shown = rows.slice(0, 20);
   return [
     el('h2', null, timed ? 'Time by kernel' : 'Calls by kernel'),
-    rows.length ? el('table.kernels', null,
-      el('thead', null, el('tr', null, ['Kernel', 'Kind', 'Line', 'Calls', timed ? 'Total' : null, timed ? 'Each' : null, timed ? 'GB/s' : null, 'Share']
-        .map((name, at) => name && el(at > 2 && at < 7 ? 'th.n' : 'th', { scope: 'col' }, name)))),
-      el('tbody', null, shown.map(([id, sum]) => kernelRow(data.kernels[id], id, sum, timed, whole)))) : el('p.quiet', null, 'No kernel ran.'),
+    rows.length ? el('table.kernels.figures', null,
+      el('thead', null, el('tr', null, el('th', { scope: 'col' }, 'Kernel'), ['Calls', ...(timed ? ['Total', 'Median', 'Mean', 'Max', 'GB/s'] : [])].map((name) => el('th.n', { scope: 'col' }, name)), el('th', { scope: 'col' }, 'Share'))),
+      el('tbody', null, shown.map(([id, sum]) => kernelRow(data.kernels[id], id, sum, timed, times[id], whole)))) : el('p.quiet', null, 'No kernel ran.'),
     rows.length > shown.length ? el('p.quiet', null, `and ${plural(rows.length - shown.length, 'more kernel')}: `, link({ calls: true }, 'all calls')) : null,
   ];
 }
 
-function kernelRow(kernel, id, sum, timed, whole) {
+function kernelRow(kernel, id, sum, timed, [median, longest, slowest] = [], whole) {
   const share = (timed ? sum.time : sum.calls) / whole;
+  const figure = (label, ...shown) => el('td.n', { 'data-label': label }, ...shown);
   return el('tr', null,
-    el('td.name', null, link({ calls: true, kernel: id }, kernel.name)),
-    el('td', null, kindChip(kernel.kind)),
-    el('td.quiet', null, place(sum.origin)),
-    el('td.n', null, count(sum.calls)),
-    timed ? el('td.n', null, duration(sum.time)) : null,
-    timed ? el('td.n', null, duration(sum.time / sum.calls)) : null,
-    timed ? el('td.n', null, rate(sum.bytes, sum.time)) : null,
-    el('td.share', null, bar(share), el('span', null, `${(100 * share).toFixed(1)}%`)));
+    el('td.name', null, nameLink({ calls: true, kernel: id }, kernel.name), el('div.under', null, kindChip(kernel.kind), el('span.quiet', null, place(sum.origin)))),
+    figure('calls', count(sum.calls)),
+    timed ? [
+      figure('total', duration(sum.time)), figure('median', duration(median)), figure('mean', duration(sum.time / sum.calls)),
+      figure('max', longest === undefined ? '' : el('a', { href: address({ call: slowest }), title: `The slowest call: ${slowest}` }, duration(longest))),
+      figure('GB/s', rate(sum.bytes, sum.time)),
+    ] : null,
+    el('td.share', null, bar(share), el('span', null, percent(share))));
 }
 
 function kindChip(kind) {

@@ -25,9 +25,9 @@ async function pipeline(root, params, app) {
       el('span.quiet', null, graph.staged ? `${graph.made} · ${plural(graph.launches.length, 'launch').replace('launchs', 'launches')} · ${plural(graph.kernels.length, 'generated kernel')}` : 'without stages: wrapper, kernels and lines only'),
       note && !graph.staged ? el('span.how', null, el('code', null, note.how), copyButton(note.how, 'the command')) : null,
       el('span.spring'), view.fusionButton),
-    view.selection, view.element));
+    view.selection, view.tabs, view.fusion ? split('fusion', 'rows', [view.fusion.element, view.element], [2, 3]) : view.element));
   if (params.launch !== undefined && graph.launches[params.launch]) requestAnimationFrame(() => view.pick(graph.launches[params.launch].atoms));
-  return { close: () => view.close(), escape: () => view.pick([]), list: view.source.list };
+  return { close: () => view.close(), escape: () => view.pick([]), list: view.source.list, pressed: (event) => event.key === 'f' && Boolean(view.fusion) && view.toggleFusion() };
 }
 
 class Pipeline {
@@ -45,12 +45,30 @@ class Pipeline {
     this.panes = [this.source, this.stage, this.kernel, this.wrapper];
     this.fusion = graph.fusion ? new FusionGraph(graph, { point: (atoms) => this.point(atoms), pick: (atoms) => this.pick(atoms) }) : null;
     this.fusionButton = this.fusion ? el('button', { type: 'button', 'aria-pressed': 'false', onclick: () => this.toggleFusion() }, 'Fusion graph') : null;
-    this.element = el('div.panes', null, this.boxes());
+    if (this.fusion) this.fusion.element.hidden = true;
+    const boxes = this.boxes();
+    const [source, stage, kernel, wrapper] = boxes;
+    this.element = split('panes', 'rows', [split('upper', 'columns', [source, stage]), split('lower', 'columns', [kernel, wrapper])]);
+    this.element.classList.add('panes');
+    this.tabs = this.paneTabs(boxes);
     this.fill();
     this.pick([]);
   }
 
   close() { for (const pane of this.panes) pane.close(); }
+
+  // Where only one pane fits the window: which one it is.
+  paneTabs(boxes) {
+    const tabs = ['Source', 'Graph', 'Kernel', 'Wrapper'].map((name, at) => el('button', { type: 'button', role: 'tab', onclick: () => show(at) }, name));
+    const show = (at) => {
+      boxes.forEach((box, i) => box.classList.toggle('chosen', i === at));
+      boxes.forEach((box) => box.parentElement?.classList.toggle('chosen', box.parentElement.contains(boxes[at])));
+      tabs.forEach((tab, i) => tab.setAttribute('aria-selected', i === at));
+      requestAnimationFrame(() => this.panes[at].mark(this.pinned, true));
+    };
+    show(0);
+    return el('div.tabs', { role: 'tablist', 'aria-label': 'Panes' }, tabs);
+  }
 
   pane(label) {
     return new CodePane({ label, point: (atoms) => this.point(atoms), pick: (atoms) => this.pick(atoms) });
@@ -136,11 +154,12 @@ class Pipeline {
 
   show(atoms, follow) {
     for (const pane of this.panes) pane.mark(atoms, follow);
+    [...this.tabs.children].forEach((tab, at) => tab.classList.toggle('marked', this.panes[at].lines.some((line) => this.panes[at].isMarked(line))));
     this.fusion?.mark(atoms, follow);
   }
 
   describe(atoms) {
-    if (!atoms.length) return el('span.quiet', null, 'Point at a line, a node or a kernel to highlight its counterparts; click to pin them.');
+    if (!atoms.length) return el('span.quiet', null, NARROW.matches ? 'Tap a line to highlight its counterparts in the other panes.' : 'Point at a line, a node or a kernel to highlight its counterparts; click to pin them.');
     const launches = [...new Set(atoms.map((atom) => this.launchOf.get(atom)))].sort((a, b) => a - b);
     return [
       el('button.quiet', { type: 'button', onclick: () => this.pick([]) }, 'clear (Esc)'),
@@ -155,7 +174,7 @@ class Pipeline {
     const first = ran.map(([, , index]) => index).sort((a, b) => a - b)[0];
     const calls = ran.reduce((all, [n]) => all + n, 0);
     return el('span.launch', null,
-      el('button', { type: 'button', title: 'Only this launch', onclick: () => this.pick(launch.atoms) }, launch.kernel),
+      el('button', { type: 'button', title: 'Only this launch', onclick: () => this.pick(launch.atoms) }, middle(launch.kernel)),
       isOnly && launch.nodes.length ? el('span.quiet', null, plural(launch.nodes.length, 'node')) : null,
       first !== undefined ? link({ call: first }, `call ${first}`) : el('span.quiet', null, 'not called'),
       calls > 1 ? el('span.quiet', null, `${count(calls)}×`) : null,
@@ -163,17 +182,16 @@ class Pipeline {
   }
 
   toggleFusion() {
-    const shown = !this.fusion.element.isConnected;
-    this.fusionButton.setAttribute('aria-pressed', shown);
-    if (shown) {
-      this.element.before(this.fusion.element);
-    } else this.fusion.element.remove();
+    const isShown = this.fusion.element.hidden;
+    this.fusionButton.setAttribute('aria-pressed', isShown);
+    this.fusion.element.hidden = !isShown;
     requestAnimationFrame(() => this.show(this.pinned, true));
+    return true;
   }
 }
 
 function select(label, options, changed) {
-  const made = el('select', { 'aria-label': label }, options.map(([value, text]) => el('option', { value }, text)));
+  const made = el('select', { 'aria-label': label }, options.map(([value, text]) => option(value, text)));
   made.addEventListener('input', changed);
   made.hidden = !options.length;
   return made;
