@@ -261,3 +261,38 @@ def test_only_what_may_be_asked(document: RunDocument) -> None:
     for path in ("b/about", "a/", "a/refresh", "a/whole", "diff/about", "", "a/_page", "a/run"):
         with pytest.raises(UnknownRequest):
             answers.answer(path, {})
+
+
+def test_times_of_kernels_are_those_of_their_calls(document: RunDocument) -> None:
+    took: dict[str, list[tuple[int, int]]] = {}
+    for call in document.run.calls:
+        if call.recorded.duration_ns >= 0:
+            took.setdefault(str(call.site.kernel.id), []).append((call.recorded.duration_ns, call.index))
+    told = document.times()
+    assert set(told) == set(took)
+    for kernel, (median, longest, slowest) in told.items():
+        assert median == np.median([time for time, _ in took[kernel]])
+        assert longest == max(took[kernel])[0]
+        assert (longest, slowest) in took[kernel]
+
+
+def test_steps_and_graph_calls_span_their_calls(tmp_path: Path) -> None:
+    run = load(write_long_run(tmp_path / "run.kscope", 500))
+    told = RunDocument(run).timeline(None, None, 100)
+    begins, ends = {}, {}
+    for call in run.calls:
+        begins.setdefault(call.step, call.recorded.start_ns)
+        ends[call.step] = call.recorded.start_ns
+    assert told["steps"] == [[step, step, begins[step], ends[step]] for step in begins]
+    graphs = [[call, step, begin, end, many] for call, _, step, begin, end, many in told["graphs"]]
+    assert graphs == [[step, step, begins[step], ends[step], 1] for step in begins]  # one in each step
+    middle = RunDocument(run).timeline(begins[3], ends[4], 100)
+    assert [step for step, *_ in middle["steps"]] == [3, 4]
+
+
+def test_very_many_steps_and_graph_calls_are_told_together(tmp_path: Path) -> None:
+    told = RunDocument(load(write_long_run(tmp_path / "run.kscope", 100_000))).timeline(None, None, 800)
+    assert len(told["steps"]) <= 300
+    assert [first for first, *_ in told["steps"][1:]] == [last + 1 for _, last, *_ in told["steps"][:-1]]
+    assert len(told["graphs"]) <= 800
+    assert sum(many for *_, many in told["graphs"]) == 2000

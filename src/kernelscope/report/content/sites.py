@@ -64,19 +64,19 @@ def times(run: StoredRun) -> Form:
     database = run.database
     with database.understood():
         ids, site, took = numbers_of(database, "calls", ("site", "ifnull(duration_ns, -1)"))
-    kernels = np.full(max(run.sites, default=0) + 1, -1)
-    for id, (known, _) in run.sites.items():
-        kernels[id] = known.kernel.id
-    here = np.flatnonzero((took >= 0) & (site >= 0) & (site < len(kernels)))
-    here = here[np.lexsort((took[here], kernels[site[here]]))]  # by kernel, the fastest first
-    kernel = kernels[site[here]]
+    if not run.sites or not len(ids):
+        return {}
+    known = np.array(sorted(run.sites))  # looked up, not indexed: a damaged run may have any number
+    kernels = np.array([run.sites[int(id)][0].kernel.id for id in known])
+    at = np.minimum(np.searchsorted(known, site), len(known) - 1)
+    here = np.flatnonzero((took >= 0) & (known[at] == site))
+    here = here[np.lexsort((took[here], kernels[at[here]]))]  # by kernel, the fastest first
     found: Form = {}
-    for part in np.split(here, np.flatnonzero(np.diff(kernel)) + 1) if len(here) else ():
+    for part in np.split(here, np.flatnonzero(np.diff(kernels[at[here]])) + 1) if len(here) else ():
         slowest = part[-1]
-        found[int(kernels[site[slowest]])] = [
+        found[str(kernels[at[slowest]])] = [
             float(np.median(took[part])), int(took[slowest]), int(ids[slowest])
         ]  # fmt: skip
-    found.pop(-1, None)
     return found
 
 
