@@ -43,3 +43,15 @@ def test_an_operator_with_side_effects_is_called_once_and_reported() -> None:
     assert calls == [6.0]
     assert result.status == 2, str(result)
     assert any("side effects" in str(each) for each in result.unchecked)
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_a_check_that_may_raise_is_left_out(gradient: bool) -> None:
+    """`linalg.inv` checks whether there was an error: an effect with an order, which changes nothing."""
+    torch.compiler.reset()
+    matrix = (2j * torch.eye(3)).requires_grad_(gradient)
+    with kernelscope.shadow() as result:
+        torch.compile(torch.linalg.inv)(matrix)
+    assert result.status == 0, str(result)
+    assert [str(each) for each in result.unchecked] == []
+    assert result.to_dict()["judged"]["steps"] == 1

@@ -27,12 +27,12 @@ from .node_kinds import (
     LOOKUP_SEED,
     RANDINT,
     RANDOM,
+    can_be_left_out,
     dtype_of,
     effect_of,
     has_no_elements,
     is_copy,
     is_index_of_one,
-    is_print,
     is_random,
     is_uninitialised,
     is_user_kernel,
@@ -344,7 +344,7 @@ class Reference:
 
 
 def _without_effect(effect: Any, args: Any) -> Any:
-    """What is printed was printed before: the order of effects goes on."""
-    if not is_print(effect):
+    """The order of effects goes on."""
+    if not can_be_left_out(effect):
         raise CannotEvaluate(why_not_again(effect))
     return (args[0], None)

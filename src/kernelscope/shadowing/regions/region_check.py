@@ -19,7 +19,7 @@ from kernelscope.probes.dynamo.compiled_regions import Compiled, TracedRegion
 from kernelscope.shadowing.checks.compiled_seeds import Seeds, noted_seeds
 from kernelscope.shadowing.counts import Counts
 from kernelscope.shadowing.program_state import without_function_modes
-from kernelscope.shadowing.reference.node_kinds import effect_of, is_print, why_not_again
+from kernelscope.shadowing.reference.node_kinds import can_be_left_out, effect_of, why_not_again
 from kernelscope.shadowing.result import ShadowResult
 
 from .blame import blame
@@ -189,7 +189,7 @@ class _Execution:
         ):
             raise Unjudged("it runs while a CUDA graph is captured")
         for node in self._region.module.graph.nodes:
-            if (effect := effect_of(node)) is not None and not is_print(effect):
+            if (effect := effect_of(node)) is not None and not can_be_left_out(effect):
                 raise Unjudged(why_not_again(effect))
             if getattr(node.target, "namespace", "") in _COMMUNICATES:
                 raise Unjudged("it communicates with other processes")

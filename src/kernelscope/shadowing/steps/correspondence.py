@@ -42,6 +42,8 @@ def described_outputs(graph: GraphModule) -> list[Any]:
     output: Node = next(n for n in reversed(list(graph.graph.nodes)) if n.op == "output")
     found = output.meta.get("desc")
     count = len(results_of(graph))
+    if isinstance(found, Sequence) and len(found) > count:  # tokens of effects are outputs at first only
+        found = [each for each in found if not kind_of(each).endswith("TokenAOTOutput")]
     if not isinstance(found, Sequence) or len(found) != count:
         raise CannotEvaluate("AOTAutograd does not say which of its outputs is which of the traced graph")
     return list(found)

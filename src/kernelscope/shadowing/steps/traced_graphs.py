@@ -15,7 +15,7 @@ from kernelscope.probes.compiler_steps.fx_stages import Traced
 from kernelscope.shadowing.checks.judge import Verdict
 from kernelscope.shadowing.program_state import own_autograd_state
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
-from kernelscope.shadowing.reference.node_kinds import effect_of, is_print, why_not_again
+from kernelscope.shadowing.reference.node_kinds import can_be_left_out, effect_of, why_not_again
 from kernelscope.shadowing.reference.rounding import eps_of
 from kernelscope.shadowing.reference.written_arguments import unwritten
 from kernelscope.shadowing.regions.copies import Snapshot
@@ -92,7 +92,7 @@ class _WithoutEffects(torch.fx.Interpreter):
     def run_node(self, n: torch.fx.Node) -> Any:
         if (effect := effect_of(n)) is None:
             return super().run_node(n)
-        if is_print(effect):
+        if can_be_left_out(effect):
             return None
         raise CannotEvaluate(why_not_again(effect))
 
