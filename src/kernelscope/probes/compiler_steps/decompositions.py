@@ -31,3 +31,13 @@ def functional_of(operator: Any) -> Any:
     packet, _, overload = name.partition(".")
     found = getattr(getattr(torch.ops.aten, packet, None), overload, None)
     return None if found is None or found._schema.is_mutable else found
+
+
+def functional_arguments(operator: Any, plain: Any, args: Any, kwargs: Any) -> Any:
+    """Of `functional_of(operator)`, where fewer arguments may have defaults: `bernoulli_`."""
+    if plain is operator:
+        return args
+    missing = [a for a in operator._schema.arguments[len(args) :] if not a.kwarg_only]
+    if any(a.name in kwargs for a in missing):
+        return args
+    return (*args, *(a.default_value for a in missing))

@@ -18,16 +18,16 @@ from torch.fx import Node
 from kernelscope.fingerprint.torch_bits import quiet
 from kernelscope.probes.launch import Launch
 from kernelscope.shadowing.culprit import Culprit, culprit_of
+from kernelscope.shadowing.draws.compiled_draws import note_drawn, note_seeds
 from kernelscope.shadowing.graph_call_state import GraphCallState
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate, Reference
 from kernelscope.shadowing.reference.graph_walk import is_value_of, shaped
 from kernelscope.shadowing.reference.launch_nodes import LaunchNodes, Output, given_values
-from kernelscope.shadowing.reference.node_kinds import SEEDS, is_view
+from kernelscope.shadowing.reference.node_kinds import SEEDS, is_view, whole_of
 from kernelscope.shadowing.reference.places import Memories, place_of
 from kernelscope.shadowing.reference.rounding import coarsest_eps, keeps_signs_of_zeros, reduction_size
 from kernelscope.shadowing.result import ShadowResult
 
-from .compiled_seeds import note_seeds
 from .doubts import Doubts, Key
 from .eager_layout import EagerLayout
 from .judge import Verdict, judge, why_not_comparable
@@ -142,8 +142,7 @@ class LaunchCheck:
 
     def _compare_layouts(self, launch: Launch, pending: Pending, eager: Mapping[Node, Any]) -> None:
         """Once for each site: strides, and what an operator makes of them, are the same at every launch."""
-        site = launch.site.file, launch.site.line
-        if site in self._laid_out:
+        if (site := (launch.site.file, launch.site.line)) in self._laid_out:
             return
         self._laid_out.add(site)
         nodes, outputs = pending.nodes, {o.node: o for o in pending.nodes.outputs if not o.key}
@@ -165,8 +164,7 @@ class LaunchCheck:
             state.carried.pop(output.name, None)
             if nodes.given:
                 self.result.counts.given += 1
-                if output.node.target is SEEDS:
-                    note_seeds(made[output.name])
+                _note_draw(state, output.node, made[output.name])
             elif pending.eager is not None:
                 self._judge_output(launch, pending, output, made[output.name])
             else:
@@ -302,6 +300,15 @@ class LaunchCheck:
             where=verdict.where,
             numbers=verdict.numbers,
         )
+
+
+def _note_draw(state: GraphCallState, node: Node, made: Any) -> None:
+    if node.target is SEEDS:
+        note_seeds(state.name, made)
+        return
+    whole, nodes = whole_of(node), list(state.lowered.module.graph.nodes)
+    part = node.args[1] if whole is not node and isinstance(node.args[1], int) else None
+    note_drawn(state.name, whole.target, nodes.index(whole), part, made)
 
 
 def _all_inputs(launch: Launch, pending: Pending, memories: Memories) -> dict[Node, torch.Tensor]:

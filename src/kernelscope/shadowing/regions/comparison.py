@@ -12,6 +12,7 @@ import torch
 
 from kernelscope.shadowing.checks.judge import Verdict, judge
 from kernelscope.shadowing.checks.measure import is_equal
+from kernelscope.shadowing.draws.compiled_draws import Draws
 from kernelscope.shadowing.reference.rounding import eps_of, widen
 from kernelscope.shadowing.reference.written_arguments import unwritten
 
@@ -45,12 +46,17 @@ class References:
         """Now, and not when it is needed first."""
         _ = self.same
 
-    def drawing(self, seeds: Sequence[int]) -> References:
-        """With the random numbers of compiled code, if there are any and each can be told which it is."""
+    @property
+    def is_unmatched(self) -> bool:
+        """Whether eager draws random numbers of its own, so that what depends on them cannot be compared."""
         notes = self.same.mode
-        if not seeds or not isinstance(notes, Notes) or not notes.draws:
+        return isinstance(notes, Notes) and notes.draws and not self.same.is_drawn
+
+    def drawing(self, draws: Draws | None) -> References:
+        """With the random numbers of compiled code, if there are any and each can be told which it is."""
+        if draws is None or not draws.is_known or not self.is_unmatched:
             return self
-        found = References(self.eager.drawing(seeds))
+        found = References(self.eager.drawing(draws))
         with suppress(Exception):  # an operator cannot be taken apart: eager keeps numbers of its own
             return found if found.same.is_drawn else self
         return self
@@ -68,8 +74,7 @@ class References:
         """With other random numbers, and other contents of memory that nothing was written to."""
         notes = self.same.mode
         assert isinstance(notes, Notes)
-        is_random = notes.draws and not self.same.is_drawn
-        if not (is_random or (notes.is_uninitialised and number == 0)):
+        if not (self.is_unmatched or (notes.is_uninitialised and number == 0)):
             return None
         while len(self._others) <= number:
             seed = 20_260_728 + len(self._others)

@@ -2,7 +2,8 @@
 
 Inductor makes one seed for each operator that draws, in the order of the traced graph, and a number depends
 on its seed and position alone. In eager each operator is taken apart as far as the compiler does, and the
-n-th draw then gets the numbers of the n-th seed.
+n-th draw then gets the numbers of the n-th seed. An operator that Inductor leaves to ATen gets what it drew
+in the compiled code, if eager may draw that.
 """
 
 from __future__ import annotations
@@ -15,9 +16,17 @@ import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from kernelscope.probes.compiler_steps.decompositions import decomposition_of, functional_of
+from kernelscope.probes.compiler_steps.decompositions import (
+    decomposition_of,
+    functional_arguments,
+    functional_of,
+)
+from kernelscope.shadowing.draws.compiled_draws import Drawn, Draws
+from kernelscope.shadowing.draws.distributions import improbable
+from kernelscope.shadowing.generator_state import seeded
 from kernelscope.shadowing.reference.node_kinds import aten
 from kernelscope.shadowing.reference.random_numbers import inductor_randint, inductor_random
+from kernelscope.shadowing.reference.rounding import eps_of
 from kernelscope.shadowing.steps.draws import kind_of_draw
 
 
@@ -26,29 +35,43 @@ class CompiledDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     supports_higher_order_operators = True
 
-    def __init__(self, seeds: Sequence[int]) -> None:
+    def __init__(self, draws: Draws, *, judges: bool = False) -> None:
+        """With `judges`, what operators of ATen drew is compared with what eager may draw."""
         super().__init__()  # type: ignore[no-untyped-call]
-        self._seeds = seeds
+        self._seeds = draws.seeds
+        self._drawn_by: dict[Any, list[list[Drawn]]] = {}
+        for place in sorted({each.place for each in draws.drawn}):
+            parts = [each for each in draws.drawn if each.place == place]
+            self._drawn_by.setdefault(parts[0].operator, []).append(parts)
         self._count = 0
         self._is_known = True
+        self._judges = judges
+        self.wrong: dict[str, str] = {}  # by operator: why eager would not draw what it drew
 
     @property
     def is_complete(self) -> bool:
-        """Whether each draw had a seed of its own, and each seed a draw."""
-        return self._is_known and self._count == len(self._seeds)
+        """Whether each draw had a seed or numbers of its own, and the other way round."""
+        return self._is_known and self._count == len(self._seeds) and not any(self._drawn_by.values())
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in getattr(func, "tags", ()):
             return func(*args, **kwargs)
+        if func is aten.rrelu_with_noise.default:
+            made, noise = self._drawn(aten.rrelu_with_noise_functional.default, args, kwargs)
+            args[1].copy_(noise)
+            return made
         plain = functional_of(func)
         if plain is None:
             self._is_known = False
             return func(*args, **kwargs)
+        args = functional_arguments(func, plain, args, kwargs)
         made = self._drawn(plain, args, kwargs)
         return made if plain is func else args[0].copy_(made)
 
     def _drawn(self, plain: Any, args: Any, kwargs: Any) -> Any:
+        if waiting := self._drawn_by.get(plain):
+            return self._given(plain, waiting.pop(0), args, kwargs)
         with self:
             if plain is aten.native_dropout.default:
                 return _dropout(*args, **kwargs)
@@ -65,6 +88,22 @@ class CompiledDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 made.copy_(numbers)
         return made
 
+    def _given(self, plain: Any, parts: Sequence[Drawn], args: Any, kwargs: Any) -> Any:
+        made = plain(*args, **kwargs)  # by the mode below, which notes its dtype
+        by_part = {each.part: each.value for each in parts}
+        results = {None: made} if isinstance(made, torch.Tensor) else dict(enumerate(made))
+        wanted = {part: value for part, value in results.items() if isinstance(value, torch.Tensor)}
+        shapes = {part: value.shape for part, value in by_part.items()}
+        if shapes != {part: value.shape for part, value in wanted.items()}:
+            self._is_known = False
+            return made
+        with _disable_current_modes():
+            if self._judges and isinstance(made, torch.Tensor):
+                self.wrong |= _wrong_draw(plain, by_part[None], args, kwargs)
+            for part, value in wanted.items():
+                value.copy_(by_part[part])
+        return made
+
     def _numbers(self, plain: Any, made: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
         kind, index = kind_of_draw(plain), self._count
         self._count += 1
@@ -78,6 +117,18 @@ class CompiledDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         bounds = [part for part in args if isinstance(part, int)]
         low, high = bounds[:2] if "low" in str(plain) else (0, bounds[0])
         return inductor_randint(low, high, size, seed, 0, triton=triton)
+
+
+def _wrong_draw(plain: Any, made: torch.Tensor, args: Any, kwargs: Any) -> dict[str, str]:
+    """By operator: why eager would not draw this, if it would not."""
+
+    def draw(number: int) -> torch.Tensor:
+        with seeded(number):
+            found: torch.Tensor = plain(*args, **kwargs)
+            return found
+
+    reason = improbable(draw, made, max(eps_of(made.dtype), eps_of(torch.float32)))
+    return {str(plain): reason} if reason else {}
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import copy
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from kernelscope.determinism.state import torch_generators
 from kernelscope.probes.bus import BUS
+from kernelscope.shadowing.draws.compiled_draws import Draws
 from kernelscope.shadowing.generator_state import untouched_random_numbers
 from kernelscope.shadowing.program_state import own_autograd_state
 
@@ -38,6 +39,7 @@ class EagerRun:
     leaves: list[torch.Tensor | None]
     mode: Mode
     is_drawn: bool = False  # with the random numbers of the compiled code
+    wrong_draws: dict[str, str] = field(default_factory=dict)  # by operator: why eager would not draw them
 
     def gradients(
         self, outputs: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor]
@@ -81,16 +83,16 @@ class Eager:
         """`call` gets a list of values, and may return anything that `parts_of` can take apart."""
         self.call, self.inputs, self.random = call, inputs, random
         self.differentiates = differentiates
-        self.seeds: list[int] = []  # of the compiled code
+        self.draws: Draws | None = None  # of the compiled code
         self._autocast = [
             (kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
             for kind in ("cpu", "cuda")
         ]
 
-    def drawing(self, seeds: Sequence[int]) -> Eager:
-        """With the random numbers that compiled code drew from these seeds."""
+    def drawing(self, draws: Draws) -> Eager:
+        """With the random numbers that compiled code drew."""
         found = copy.copy(self)
-        found.seeds = list(seeds)
+        found.draws = draws
         return found
 
     def same(self, *, seed: int | None = None, fill: float | None = None, opposite: bool = False) -> EagerRun:
@@ -117,12 +119,15 @@ class Eager:
                 if is_enabled != torch.is_autocast_enabled(kind):
                     stack.enter_context(torch.autocast(kind, dtype, enabled=is_enabled))
             stack.enter_context(mode)
-            draws = CompiledDraws(self.seeds) if self.seeds else None
+            judges = isinstance(mode, Notes) and not isinstance(mode, Noisy)
+            draws = CompiledDraws(self.draws, judges=judges) if self.draws is not None else None
             if draws is not None:
                 stack.enter_context(drawing(draws))
             returned = self.call(list(copied.values))
-        is_drawn = draws is not None and draws.is_complete
-        return EagerRun(parts_of(returned), copied.values, copied.leaves, mode, is_drawn)
+        run = EagerRun(parts_of(returned), copied.values, copied.leaves, mode)
+        if draws is not None:
+            run.is_drawn, run.wrong_draws = draws.is_complete, draws.wrong
+        return run
 
 
 class Differentiated(Eager):
@@ -131,7 +136,7 @@ class Differentiated(Eager):
     def __init__(self, eager: Eager, tangents: Sequence[torch.Tensor | None]) -> None:
         """`tangents`: by result, then by input that may have been written to."""
         super().__init__(eager.call, eager.inputs, eager.random, differentiates=True)
-        self._autocast, self.seeds = eager._autocast, eager.seeds
+        self._autocast, self.draws = eager._autocast, eager.draws
         self._given = [(i, t.detach()) for i, t in enumerate(tangents) if t is not None]
 
     def _run(self, copied: Copied, mode: Mode, seed: int | None) -> EagerRun:

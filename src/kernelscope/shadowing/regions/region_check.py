@@ -16,8 +16,8 @@ import torch
 
 from kernelscope.events import Frame
 from kernelscope.probes.dynamo.compiled_regions import Compiled, TracedRegion
-from kernelscope.shadowing.checks.compiled_seeds import Seeds, noted_seeds
 from kernelscope.shadowing.counts import Counts
+from kernelscope.shadowing.draws.compiled_draws import Draws, noted_draws
 from kernelscope.shadowing.program_state import without_function_modes
 from kernelscope.shadowing.reference.node_kinds import can_be_left_out, effect_of, why_not_again
 from kernelscope.shadowing.result import ShadowResult
@@ -29,10 +29,11 @@ from .eager_run import Differentiated, Eager, alone, parts_of, random_states
 from .function_run import UserFunction, frame_of, when_returned
 from .gradients import Backward, edges_of, watch_backward
 from .padding import may_be_padded, padded
-from .region import Difference, KnownWrong, Region, recomputes
+from .region import Difference, KnownWrong, Region, without_recomputing
 from .region_culprit import VERDICT, culprit_of_region
 
 DYNAMO = "Dynamo"
+UNMATCHED = "eager draws other random numbers, and it is not known which of them belong together"
 _COMMUNICATES = ("_c10d_functional", "c10d", "_dtensor", "symm_mem")
 
 
@@ -136,23 +137,21 @@ class _Execution:
     """One execution of a region."""
 
     def __init__(self, traced: TracedRegion, check: RegionCheck) -> None:
-        code = traced.code
         self._traced, self._check = traced, check
-        origin = (Frame(*traced.where),)
-        self._region = Region(
-            origin[0].function or code.co_name, traced.names, traced.compile_id, traced.module, origin
-        )
+        where, graph = Frame(*traced.where), without_recomputing(traced.module)
+        name = where.function or traced.code.co_name
+        self._region = Region(name, traced.names, traced.compile_id, graph, (where,))
 
     def run(self, call: Compiled, args: Sequence[Any]) -> Any:
         region, check = self._region, self._check
         known, before = check.known(), None
         with check.own_work(region):
             before = self._prepare(args)
-        with noted_seeds() as seeds:
+        with noted_draws() as draws:
             result = call(*args)
         if before is not None:
             with check.own_work(region):
-                self._compare(before, result, known, seeds)
+                self._compare(before, result, known, draws)
         return result
 
     def _prepare(self, args: Sequence[Any]) -> _Before:
@@ -194,13 +193,13 @@ class _Execution:
             if getattr(node.target, "namespace", "") in _COMMUNICATES:
                 raise Unjudged("it communicates with other processes")
 
-    def _compare(self, before: _Before, result: Any, known: KnownWrong, seeds: Seeds) -> None:
+    def _compare(self, before: _Before, result: Any, known: KnownWrong, draws: Draws) -> None:
         region, check, args = self._region, self._check, before.given
         made = list(result) if isinstance(result, tuple | list) else [result]
         references = References(before.eager)
         with alone():
             try:
-                references = references.drawing(seeds.numbers if seeds.graphs == 1 else ())
+                references = references.drawing(draws)
                 same, eager = references.same, references.eager
             except Exception as error:
                 first = str(error).partition("\n")[0][:200]
@@ -222,13 +221,27 @@ class _Execution:
                 found += compare_layouts(everything, eagers, [*whats, *after], self._note, pads=pads)
                 found += compare_aliases(everything, eagers, [*whats, *after], len(made))
         check.counts.arbitrary += arbitrary + random
-        check.counts.regions += 1
+        self._count(references, arbitrary + random)
+        for operator, reason in same.wrong_draws.items():
+            words = f"eager would not draw it: {reason}"
+            check.add(region, [Difference(f"what {operator} draws", words)], known, f"lowering of {operator}")
         check.add(region, [*found, *more], known)
-        if found or more:
+        if found or more or same.wrong_draws:
             return
         if eager.differentiates:
             self._watch_gradients(_Before(eager, args, before.edges), made, known)
         self._compare_function(eager, args)
+
+    def _count(self, references: References, arbitrary: int) -> None:
+        """A function with results that cannot be compared is not judged, unless they have no value at all."""
+        if arbitrary and references.is_unmatched:
+            self._check.counts.unjudged_regions += 1
+            self._leave_out(f"{arbitrary} results")
+        else:
+            self._check.counts.regions += 1
+
+    def _leave_out(self, what: str) -> None:
+        self._check.result.leave_out(f"function {self._region.name}", what, UNMATCHED)
 
     def _note(self, text: str) -> None:
         self._check.result.note(f"Function {self._region.name}: {text}")
@@ -246,7 +259,7 @@ class _Execution:
                 references, failure = References(again), ""
                 try:
                     references.run()  # now, while nothing else has run
-                    references = references.drawing(eager.seeds)
+                    references = references.drawing(eager.draws)
                 except Exception as error:
                     failure = f"run without the compiler, it fails: {type(error).__name__}: {error}"
                 reason = failure.partition("\n")[0]
@@ -319,9 +332,6 @@ class _Execution:
     def _compare_gradients(self, eager: Eager, backward: Backward, known: KnownWrong) -> None:
         """Those of the traced graph, for the gradients that really came in."""
         region = self._region
-        region.tangents = list(backward.tangents)
-        if recomputes(region.module):  # in its backward, with numbers from torch's generator
-            eager = eager.drawing(())
         references = References(Differentiated(eager, backward.tangents))
         wanted = [i for i, is_known in enumerate(backward.is_known) if is_known]
         made = [backward.gradients[i] for i in wanted]
@@ -333,4 +343,6 @@ class _Execution:
         whats = [f"the gradient of {region.names[i] or f'input {i}'}" for i in wanted]
         found, arbitrary = compare_values(zeros, references, picks, whats, "gradient")
         self._check.counts.arbitrary += arbitrary
+        if arbitrary and references.is_unmatched:
+            self._leave_out(f"{arbitrary} gradients")
         self._check.add(region, found, known)

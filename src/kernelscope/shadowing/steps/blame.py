@@ -78,7 +78,7 @@ class EachOperator(TorchDispatchMode):  # type: ignore[no-untyped-call]
         except Exception:  # not meant for these arguments: the compiler then keeps the operator
             is_wrong = False
         if is_wrong:
-            self.wrong = str(plain), _in_words(plain, args, kwargs)
+            self.wrong = str(plain), arguments_in_words(plain, args, kwargs)
         return result
 
 
@@ -120,7 +120,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return [part for part in tree_leaves(value) if isinstance(part, torch.Tensor)]
 
 
-def _in_words(operator: Any, args: Any, kwargs: Any) -> str:
+def arguments_in_words(operator: Any, args: Any, kwargs: Any) -> str:
     names = [argument.name for argument in operator._schema.arguments]
     given = dict(zip(names, args, strict=False)) | kwargs
     plain = {k: v for k, v in given.items() if isinstance(v, int | float | bool | str | torch.dtype)}

@@ -63,7 +63,8 @@ def pair(old: GraphModule, new: GraphModule, symbols: Mapping[str, Any]) -> tupl
 
 def draws_inside(target: Any, args: Any, kwargs: Any) -> bool:
     """From torch's generators, numbers that it does not return."""
-    if getattr(target, "namespace", "") != "aten" or target._schema.is_mutable:
+    is_plain = getattr(target, "namespace", "") in ("aten", "prims") and target is not SEEDS
+    if not is_plain or target._schema.is_mutable:
         return False
     return draws_from_generator(target, args, kwargs) and not kind_of_draw(target)
 

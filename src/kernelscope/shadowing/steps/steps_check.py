@@ -13,6 +13,7 @@ from torch.fx import GraphModule
 from kernelscope.probes.compilation.lowering import LoweredGraph
 from kernelscope.probes.compiler_steps.fx_stages import Stage
 from kernelscope.probes.compiler_steps.graph_copies import text_of
+from kernelscope.shadowing.draws.traced_draws import wrong_draw
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
 from kernelscope.shadowing.reference.node_kinds import results_of
 from kernelscope.shadowing.result import ShadowResult
@@ -140,6 +141,9 @@ class StepsCheck:
         self, stage: Stage, joint: Stage, alive: Mapping[str, Any], sizes: Mapping[str, Any]
     ) -> tuple[Compared, Blame]:
         start = self._start = self._started(stage, joint, alive, sizes)
+        if (drawn := wrong_draw(start.graph, start.snapshot, start.traced)) is not None:
+            blame, difference = drawn
+            return Compared(difference, count=1), blame
         inputs = complete(joint.before, alive, sizes)
         found = start.compare(lambda drawn: self._side(joint.before, inputs, sizes, drawn))
         return found, blame_first_aten(start) if found.difference is not None else Blame("tracing")

@@ -11,7 +11,11 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch.fx import GraphModule
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernelscope.probes.compiler_steps.decompositions import decomposition_of, functional_of
+from kernelscope.probes.compiler_steps.decompositions import (
+    decomposition_of,
+    functional_arguments,
+    functional_of,
+)
 from kernelscope.shadowing.generator_state import seeded
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
 
@@ -23,10 +27,15 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     supports_higher_order_operators = True
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_fixed: bool = True) -> None:
+        """Not fixed: other numbers each time; operators that were decomposed are kept, inner ones first."""
         super().__init__()  # type: ignore[no-untyped-call]
+        self._is_fixed = is_fixed
         self.drawn: list[tuple[str, torch.Tensor]] = []  # kind and numbers
         self.seeded: list[Any] = []  # operators that drew inside, each with its place here as the seed
+        self.taken_apart: list[
+            tuple[Any, Any, Any]
+        ] = []  # operators that were decomposed, and their arguments
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -35,18 +44,21 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         plain = functional_of(func)
         if plain is None:
             return func(*args, **kwargs)
+        args = functional_arguments(func, plain, args, kwargs)
         decomposition = decomposition_of(plain)
         made: Any = NotImplemented
         if decomposition is not None:
             with self:
                 made = decomposition(*args, **kwargs)
-        if made is NotImplemented and draws_inside(plain, args, kwargs):
+            if not self._is_fixed and made is not NotImplemented:
+                self.taken_apart.append((plain, args, kwargs))
+        if made is NotImplemented and self._is_fixed and draws_inside(plain, args, kwargs):
             self.seeded.append(plain)
             with seeded(len(self.seeded) - 1):
                 made = plain(*args, **kwargs)
         elif made is NotImplemented:
             made = plain(*args, **kwargs)
-            if isinstance(made, torch.Tensor):
+            if self._is_fixed and isinstance(made, torch.Tensor):
                 self.drawn.append((kind_of_draw(plain), made.clone()))
         return made if plain is func else args[0].copy_(made)
 

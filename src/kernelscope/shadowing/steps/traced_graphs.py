@@ -60,9 +60,10 @@ def run_traced(
     mode: Any = None,
     wide: bool = False,
     around: Callable[[Any], Any] | None = None,
+    runner: Callable[[GraphModule], torch.fx.Interpreter] | None = None,
 ) -> TracedRun:
     """With the same random numbers each time, and with gradients and autocast as when it was compiled."""
-    run: Any = _WithoutEffects(graph).run
+    run: Any = (runner or WithoutEffects)(graph).run
     run = around(run) if around is not None else run
     copied = inputs.fresh(wide=wide, differentiates=traced.has_grad)
     if isinstance(mode, Wide):
@@ -86,7 +87,7 @@ def run_traced(
     return TracedRun(tree_flatten(result)[0], copied.values, copied.leaves, own)
 
 
-class _WithoutEffects(torch.fx.Interpreter):
+class WithoutEffects(torch.fx.Interpreter):
     """What the program prints was printed before; other side effects must not happen again."""
 
     def run_node(self, n: torch.fx.Node) -> Any:

@@ -1,0 +1,1 @@
+"""Random numbers: what compiled code drew, and whether it draws from the right distribution."""

@@ -1,0 +1,176 @@
+"""Whether two ways of drawing random numbers draw from the same distribution, by many runs of each.
+
+Numbers of one run may depend on each other, as where dropout drops whole channels. So runs are compared,
+and not numbers: each feature of a run (the share of its numbers below some bound, the average of one
+element) has a mean and a variance over the runs. What looks wrong is drawn a second time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import torch
+
+Draw = Callable[[int], torch.Tensor]  # the numbers of one run, flat; another run for each number
+
+_NUMBERS = 1 << 16  # in all runs together
+_RUNS = (32, 600)  # at least, at most
+_SECONDS = 0.4  # of one side; fewer runs at least if it takes longer
+_FEWEST = 16
+_ELEMENTS = 4096  # of one run are looked at
+_BOUNDS = 48
+_FAR = 7.0  # standard errors
+_BEYOND = 20  # runs with a number beyond all of the other side: one in 2**20 by chance
+
+
+def difference(eager: Draw, other: Draw, eps: float) -> str:
+    """How `other` draws otherwise than eager; empty if it does not. `eps` is one rounding of the numbers."""
+    reason = ""
+    for first in (0, 1_000_000):
+        ours = _runs(eager, first)
+        theirs = _runs(other, first + 500_000)
+        if ours.shape[1] != theirs.shape[1]:
+            return f"it gives {theirs.shape[1]} numbers, and eager {ours.shape[1]}"
+        if ours.shape[1] == 0:
+            return ""
+        reason = next(_differences(ours, theirs, eps), "")
+        if not reason:
+            return ""
+    return reason
+
+
+def improbable(eager: Draw, made: torch.Tensor, eps: float) -> str:
+    """Why these numbers, of a single run, do not come from what eager draws; empty if they may."""
+    ours, theirs = _runs(eager, 0), _seen(made)[None]
+    if ours.shape[1] != theirs.shape[1]:
+        return f"it has {theirs.shape[1]} numbers, and in eager {ours.shape[1]}"
+    if ours.shape[1] < 16:
+        return ""  # too few to tell
+    near = _tolerance(ours, eps)
+    for beyond, words in _beyond(ours, theirs, near):
+        if beyond.float().mean() > 0.3:
+            return f"{words}, in {100 * float(beyond.float().mean()):.0f} % of the numbers"
+    for bound in _bounds(ours):
+        is_common = 0.05 < float((ours <= bound).double().mean()) < 0.95
+        if is_common and (reason := _share_below(ours, theirs, bound, near)):
+            return reason
+    return ""
+
+
+def _runs(draw: Draw, first: int) -> torch.Tensor:
+    """One row for each run."""
+    begin = time.thread_time()
+    rows = [_seen(draw(first))]
+    many = min(max(_NUMBERS // max(len(rows[0]), 1), _RUNS[0]), _RUNS[1])
+    while len(rows) < many and (len(rows) < _FEWEST or time.thread_time() - begin < _SECONDS):
+        rows.append(_seen(draw(first + len(rows))))
+    return torch.stack(rows)
+
+
+def _seen(numbers: torch.Tensor) -> torch.Tensor:
+    """The first ones, and some of all others."""
+    numbers = numbers.detach().flatten().cpu()
+    if len(numbers) > _ELEMENTS:
+        half = _ELEMENTS // 2
+        places = torch.linspace(half, len(numbers) - 1, half, dtype=torch.float64).long()
+        numbers = torch.cat([numbers[:half], numbers[places]])
+    return numbers.double()
+
+
+def _differences(ours: torch.Tensor, theirs: torch.Tensor, eps: float) -> Iterator[str]:
+    near = _tolerance(ours, eps)
+    for beyond, words in _beyond(ours, theirs, near):
+        if int(beyond.any(1).sum()) >= _BEYOND:
+            yield words
+    if float(_standard(ours.isnan().double().mean(1), theirs.isnan().double().mean(1)).abs()) > _FAR:
+        yield "it is NaN in another share of the cases"
+    for bound in _bounds(ours):
+        if reason := _share_below(ours, theirs, bound, near):
+            yield reason
+    yield from _moments(ours, theirs, near)
+    if reason := _each_average(ours, theirs, near):
+        yield reason
+    many, few = (sum(len(set(row.tolist())) for row in side[:16]) / 16 for side in (ours, theirs))
+    if few * 4 < many:
+        yield f"it draws {few:.0f} different numbers, and eager {many:.0f}"
+
+
+def _tolerance(ours: torch.Tensor, eps: float) -> float:
+    """Numbers of few digits lie on a grid, which need not be eager's."""
+    finite = ours[ours.isfinite()].abs()
+    return 4 * eps * float(finite.median() + finite.mean().clamp(max=1e30)) if len(finite) else 0.0
+
+
+def _beyond(ours: torch.Tensor, theirs: torch.Tensor, near: float) -> Iterator[tuple[torch.Tensor, str]]:
+    finite = ours[ours.isfinite()]
+    if not len(finite):
+        return
+    low, high = float(finite.min()), float(finite.max())
+    top, bottom = float(theirs.nan_to_num().max()), float(theirs.nan_to_num().min())
+    yield theirs > high + near, f"it draws numbers up to {top:.4g}, and eager up to {high:.4g}"
+    yield theirs < low - near, f"it draws numbers down to {bottom:.4g}, and eager down to {low:.4g}"
+
+
+def _bounds(ours: torch.Tensor) -> list[float]:
+    ordered = ours[~ours.isnan()].sort().values
+    if not len(ordered):
+        return []
+    places = torch.linspace(0, len(ordered) - 1, _BOUNDS, dtype=torch.float64).long()
+    return sorted(set(ordered[places].tolist()))
+
+
+def _share_below(ours: torch.Tensor, theirs: torch.Tensor, bound: float, near: float) -> str:
+    share = (ours <= bound).double().mean(1)
+    more, less = ((theirs <= bound + way * near).double().mean(1) for way in (1, -1))
+    if float(_standard(share, more)) <= _FAR and float(_standard(less, share)) <= _FAR:
+        return ""
+    other = more if float(share.mean()) > float(more.mean()) else less
+    percent = [f"{100 * float(each.mean()):.3g} %" for each in (other, share)]
+    return f"{percent[0]} of its numbers are at most {bound:.4g}, and {percent[1]} of eager's"
+
+
+def _standard(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """By how many standard errors the mean of one is above that of the other; a side may be a single run."""
+    spread = one.var() if len(one) > 1 else other.var()
+    others = other.var() if len(other) > 1 else one.var()
+    error = (spread / len(one) + others / len(other)).sqrt()
+    return (one.mean() - other.mean()) / error.clamp(min=1e-6)
+
+
+def _moments(ours: torch.Tensor, theirs: torch.Tensor, near: float) -> Iterator[str]:
+    """Mean and spread of each run, without the tails: they show a factor that no single bound does."""
+    one, other = _without_tails(ours, theirs)
+    if not len(one):
+        return
+    center = one.mean()
+    for words, power in (("average", 1), ("average square", 2)):
+        mine, yours = (((side - center) ** power).mean(1) for side in (one, other))
+        allowed = near * power * (1 + float((one - center).abs().amax()))
+        apart = float((mine.mean() - yours.mean()).abs())
+        if apart > allowed and float(_standard(mine, yours).abs()) > _FAR:
+            means = float(yours.mean()), float(mine.mean())
+            yield f"the {words} of its numbers is {means[0]:.4g}, and of eager's {means[1]:.4g}"
+
+
+def _without_tails(ours: torch.Tensor, theirs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    ordered = ours[ours.isfinite()].sort().values
+    if not len(ordered):
+        return ours[:0], theirs[:0]
+    low, high = float(ordered[len(ordered) // 50]), float(ordered[-1 - len(ordered) // 50])
+    return ours.nan_to_num().clamp(low, high), theirs.nan_to_num().clamp(low, high)
+
+
+def _each_average(ours: torch.Tensor, theirs: torch.Tensor, near: float) -> str:
+    """Whether elements have other averages, though all of them together have the same."""
+    one, other = _without_tails(ours, theirs)
+    if not len(one):
+        return ""
+    apart = ((one.mean(0) - other.mean(0)).abs() - near).clamp(min=0)
+    error = (one.var(0) / len(one) + other.var(0) / len(other)).sqrt().clamp(min=1e-9 + near)
+    away = float((apart / error).clamp(max=100).square().mean())
+    if away <= 1.5 + 50 / ours.shape[1] ** 0.5:
+        return ""
+    worst = int((apart / error).argmax())
+    means = float(other[:, worst].mean()), float(one[:, worst].mean())
+    return f"element {worst} is {means[0]:.4g} on average, and in eager {means[1]:.4g}"

@@ -1,0 +1,67 @@
+"""Whether two ways of drawing draw from the same distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from kernelscope.shadowing.draws.distributions import Draw, difference, improbable
+
+Make = Callable[[], torch.Tensor]
+X = torch.linspace(0, 1, 300)
+EPS = 2**-23
+
+
+def seeded(make: Make) -> Draw:
+    def draw(number: int) -> torch.Tensor:
+        torch.manual_seed(number)
+        return make()
+
+    return draw
+
+
+SAME: dict[str, tuple[Make, Make, float]] = {
+    "mirrored": (lambda: torch.rand(512), lambda: 1 - torch.rand(512), EPS),
+    "one number": (lambda: torch.rand(1), lambda: torch.rand(2)[1:], EPS),
+    "few digits": (lambda: torch.rand(512, dtype=torch.bfloat16), lambda: torch.rand(512).bfloat16(), 2**-7),
+    "whole channels": (
+        lambda: torch.bernoulli(torch.full((2, 1), 0.01)).expand(2, 9000),
+        lambda: (torch.rand(2, 1) < 0.01).float().expand(2, 9000),
+        EPS,
+    ),
+    "by element": (lambda: torch.bernoulli(X), lambda: (torch.rand(300) < X).float(), EPS),
+    "heavy tails": (lambda: torch.empty(512).cauchy_(), lambda: torch.randn(512) / torch.randn(512), EPS),
+    "no randomness": (lambda: X, lambda: X * (1 + EPS), EPS),
+    "without elements": (lambda: torch.rand(0), lambda: torch.rand(0), EPS),
+}
+OTHER: dict[str, tuple[Make, Make]] = {
+    "range": (lambda: torch.rand(512), lambda: torch.rand(512) * 1.01),
+    "few numbers": (lambda: torch.rand(3), lambda: torch.rand(3) * 1.2),
+    "probability": (lambda: torch.rand(64) < 0.5, lambda: torch.rand(64) < 0.54),
+    "scale": (lambda: torch.dropout(X, 0.3, True), lambda: torch.dropout(X, 0.3, True) * 0.7),
+    "by element": (lambda: torch.bernoulli(X), lambda: torch.bernoulli(1 - X)),
+    "broadcast": (lambda: torch.rand(16, 32), lambda: torch.rand(1, 32).expand(16, 32)),
+    "spread": (lambda: torch.randn(100), lambda: torch.randn(100) * 1.06),
+    "NaN": (lambda: torch.randn(100), lambda: torch.randn(100).sqrt()),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_the_same(name: str) -> None:
+    eager, other, eps = SAME[name]
+    assert difference(seeded(eager), seeded(other), eps) == ""
+    assert improbable(seeded(eager), seeded(other)(12345), eps) == ""
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_another(name: str) -> None:
+    eager, other = OTHER[name]
+    assert difference(seeded(eager), seeded(other), EPS)
+
+
+def test_a_single_run_is_improbable() -> None:
+    assert "eager" in improbable(seeded(lambda: torch.rand(64)), torch.rand(64) + 2, EPS)
+    assert "at most" in improbable(seeded(lambda: torch.rand(500) < 0.1), torch.rand(500) < 0.6, EPS)
+    assert improbable(seeded(lambda: torch.rand(4)), torch.rand(4) + 2, EPS) == ""  # too few to tell
