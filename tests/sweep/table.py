@@ -71,8 +71,9 @@ def _commits(rows: list[dict[str, Any]]) -> str:
 
 def _cells(name: str, rows: list[dict[str, Any]]) -> list[str]:
     kinds = Counter(kind_of(row) for row in rows)
-    launches = sum(row.get("launches", 0) for row in rows)
-    unjudged = sum(row.get("unjudged", 0) for row in rows)
+    right = [row for row in rows if kind_of(row) != "fails-bare"]  # what eager refuses cannot be judged
+    launches = sum(row.get("launches", 0) for row in right)
+    unjudged = sum(row.get("unjudged", 0) for row in right)
     share = f"{100 * unjudged / launches:.1f} %" if launches else "—"
     numbers = [
         len({row["job"] for row in rows}), len(rows), launches, share, kinds["false alarm"],

@@ -69,6 +69,8 @@ def test_a_journal_is_continued(tmp_path: Path) -> None:
     rows, _ = together([journal, Journal(later)])
     assert "| 1 | 2 | 4 | 25.0 % | 0 | 0 |" in table(rows, [])
     assert "not noted (1), abc (1)" in table(rows, [])
+    refused = [*rows, row("fails-bare", sample=3, launches=5, unjudged=5)]
+    assert "| 1 | 3 | 4 | 25.0 % | 0 | 0 |" in table(refused, [])
 
 
 def test_bits_are_compared_whatever_the_strides() -> None:
