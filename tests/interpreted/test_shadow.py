@@ -70,3 +70,26 @@ def test_a_planted_fault_is_named(name: str) -> None:
     assert {c.kernel_name for c in result} == {result.culprit.kernel_name}, str(result)
     assert result.culprit.kind == "triton"
     assert result.culprit.phase == ("backward" if backward else "forward")
+
+
+def test_a_kernel_that_reads_nothing() -> None:
+    """The place of the largest of one element, for which Inductor writes a kernel of its own."""
+    result = shadowed(lambda x: torch.max(x[:1], 0), X)
+    assert not result, str(result)
+    assert result.counts.buffers >= 2
+    assert [str(each) for each in result.unchecked] == []
+
+
+def test_a_constant_that_triton_rounds_to_float32() -> None:
+    """A bug of Inductor: `tl.load(…, other=0.1)` of float64."""
+
+    def padded(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.pad(x, (1, 1), value=0.1)
+
+    values = X.double()
+    result = shadowed(padded, values)
+    torch._dynamo.reset()
+    if torch.equal(torch.compile(padded)(values), padded(values)):
+        pytest.skip("this version of torch does not round it")
+    assert result.culprit is not None, str(result)
+    assert "constant_pad_nd" in result.culprit.kernel_name
