@@ -21,7 +21,7 @@ import torch
 Count = Callable[[], int]  # of the calls logged so far
 
 LEAST_STEPS, LEAST_SECONDS = 5, 0.35  # timed in one recording
-SETTLING = 2  # steps after the first, which has filled the processor's caches with other things
+SETTLING = 2  # steps of each kind after the first, which has filled the processor's caches with other things
 SPAN = "kernelscope: steps"
 DEAR = 3  # a variant that makes a step so many times longer gets fewer steps and rounds
 WAITS = {
@@ -62,9 +62,16 @@ class Bench:
     """Runs the variants of one step in turn: bare, A, bare, B, bare, …"""
 
     def __init__(
-        self, step: Callable[[], None], device: str, clock: Callable[[], float] = time.perf_counter
+        self,
+        step: Callable[[], None],
+        device: str,
+        clock: Callable[[], float] = time.perf_counter,
+        kinds: int = 1,
     ) -> None:
+        """`kinds` of steps take turns, each with shapes of its own: all settle before any is timed."""
         self._step = step
+        self._kinds = kinds
+        self._settling = SETTLING * kinds
         self._clock = clock
         self._wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
         self._steps = LEAST_STEPS
@@ -74,14 +81,14 @@ class Bench:
         """Let every variant compile what it needs, and find out which are dear."""
         for _ in range(3):
             bare = self._bare()
-        self._steps = max(LEAST_STEPS, round(LEAST_SECONDS / bare))
+        self._steps = self._whole(max(LEAST_STEPS, round(LEAST_SECONDS / bare)))
         for variant in variants:
-            self._watched(variant, steps=2)  # what is planned compiles here
+            self._watched(variant, self._whole(2))  # what is planned compiles here
             variant.warm_up_seconds = variant.first_seconds[0]
-            seconds = self._watched(variant, steps=2)
+            seconds = self._watched(variant, self._whole(2))
             variant.steps = self._steps
             if seconds > DEAR * bare:
-                variant.steps, variant.every = 2, 4
+                variant.steps, variant.every = self._whole(2), 4
             variant.first_seconds.clear()  # those compiled
 
     def rounds(self, variants: list[Variant], count: int) -> None:
@@ -97,6 +104,10 @@ class Bench:
                     before = after
                     self.bare_seconds.append(after)
 
+    def _whole(self, steps: int) -> int:
+        """At least so many, and as many of each kind."""
+        return -(-steps // self._kinds) * self._kinds
+
     def _bare(self) -> float:
         self._step()
         return self._seconds_per_step(self._steps)
@@ -107,7 +118,7 @@ class Bench:
             variant.opening_seconds.append(time.perf_counter() - start)
             # The first step in a recording looks at each kernel closely, once.
             variant.first_seconds.append(self._seconds_per_step(1))
-            for _ in range(SETTLING if steps > 1 else 0):
+            for _ in range(self._settling):
                 self._step()
             first = count()
             seconds = self._seconds_per_step(steps)
@@ -130,7 +141,7 @@ class Bench:
         from torch.profiler import ProfilerActivity, profile
 
         with variant.watch():
-            for _ in range(SETTLING):
+            for _ in range(1 + self._settling):
                 self._step()
             self._wait()
             torch.cuda.reset_peak_memory_stats()

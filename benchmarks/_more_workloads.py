@@ -67,8 +67,9 @@ def _llama(device: str) -> tuple[nn.Module, int, int, torch.dtype]:
 
 def training(device: str, *, dynamic: bool = False) -> Workload:
     model, width, batch, dtype = _llama(device)
-    lengths = itertools.cycle([1024, 896, 640, 768] if device == "cuda" else [32, 48, 24, 40])
-    longest = next(lengths)
+    several = [1024, 896, 640, 768] if device == "cuda" else [48, 32, 24, 40]
+    lengths = itertools.cycle(several)
+    longest = several[0]
     data = torch.randn(batch, longest, width, device=device, dtype=dtype)
     optimizer = torch.optim.AdamW(model.parameters(), fused=device == "cuda")
     compiled = torch.compile(model, dynamic=True if dynamic else None)
@@ -80,7 +81,7 @@ def training(device: str, *, dynamic: bool = False) -> Workload:
         optimizer.step()
 
     what = "training + AdamW, dynamic=True, lengths vary" if dynamic else "training + AdamW, fixed shapes"
-    return Workload(what, device, step)
+    return Workload(what, device, step, kinds=len(several) if dynamic else 1)
 
 
 def dynamic_training(device: str) -> Workload:

@@ -20,6 +20,7 @@ class Workload:
     description: str
     device: str
     step: Callable[[], None]
+    kinds: int = 1  # of steps, which take turns: each has shapes of its own
 
 
 class Block(nn.Module):

@@ -110,7 +110,8 @@ def made(key: str, device: str) -> Workload:
 def measure(key: str, wanted: list[str], rounds: int, device: str, clock: str) -> dict[str, Any]:
     recapture = key == "cuda-graphs"
     workload, watched = made(key, device), variants(wanted, recapture=recapture)
-    bench = Bench(workload.step, device, time.thread_time if clock == "thread" else time.perf_counter)
+    timer = time.thread_time if clock == "thread" else time.perf_counter
+    bench = Bench(workload.step, device, timer, workload.kinds)
     say(f"{key}: warming up")
     bench.warm_up(watched)
     bench.rounds(watched, rounds)
@@ -141,7 +142,7 @@ def result_of(variant: Variant) -> dict[str, Any]:
 def hashed_by(workload: Workload, recapture: bool) -> dict[str, float]:
     """What a step fingerprints: the bytes, and how many tensors they are; and how many calls it makes."""
     with kernelscope.record(values="hash", recapture=recapture) as run:
-        for _ in range(3):
+        for _ in range(3 * workload.kinds):
             workload.step()
         first = len(run)
         workload.step()
@@ -158,7 +159,7 @@ def hashed_by(workload: Workload, recapture: bool) -> dict[str, float]:
 def look_at_device(one: dict[str, Any]) -> None:
     """Add each variant's peak memory and waits, on a GPU; traces slow down what is timed after them."""
     workload = made(one["key"], "cuda")
-    bench = Bench(workload.step, "cuda")
+    bench = Bench(workload.step, "cuda", kinds=workload.kinds)
     one["bare_mb"], one["bare_waits"] = bench.memory_and_waits(Variant("bare", "bare", unwatched))
     for variant in variants(list(one["variants"]), recapture=one["key"] == "cuda-graphs"):
         if not variant.key.startswith("stock-hash"):  # it waits at every launch, and its trace takes minutes

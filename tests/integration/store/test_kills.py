@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
+from array import array
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ import kernelscope
 
 # Forks, because a process that starts and compiles takes as long as many kills.
 KILLED = """
-import json, os, random, signal, sys, time
+import os, random, signal, sys, time
 from pathlib import Path
 import torch
 import kernelscope
@@ -38,20 +38,21 @@ for number in range(kills):
         with kernelscope.record(path=home / f"run-{number}", values="hash"):
             for count in range(1, 1 << 40):
                 smallest(x)
+                os.pwrite(file, time.process_time_ns().to_bytes(8, "little"), 8 * count)
                 os.pwrite(file, count.to_bytes(8, "little"), 0)
     deadline = time.monotonic() + 60
-    while int.from_bytes(done.read_bytes(), "little") < 100 and time.monotonic() < deadline:
+    while int.from_bytes(done.read_bytes()[:8], "little") < 100 and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(random.Random(number).uniform(0.1, 1.5))
     os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
     assert os.WIFSIGNALED(status), status
-    print(json.dumps(int.from_bytes(done.read_bytes(), "little")), flush=True)
+    print(number, flush=True)
 """
 
 
-def killed(folder: Path, kills: int) -> list[int]:
-    """The completed calls of each process."""
+def killed(folder: Path, kills: int) -> list[list[int]]:
+    """For each process: the CPU time that it had used after each of its completed calls, in nanoseconds."""
     script = folder / "killed.py"
     script.write_text(KILLED, encoding="utf-8")
     done = subprocess.run(
@@ -61,27 +62,36 @@ def killed(folder: Path, kills: int) -> list[int]:
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    times = []
+    for number in range(kills):
+        words = array("q", (folder / f"done-{number}").read_bytes())
+        times.append(list(words[1 : 1 + words[0]]))
+    return times
 
 
 def check(folder: Path, kills: int, seconds: float) -> None:
-    for number, completed in enumerate(killed(folder, kills)):
+    """CPU time of the killed process, because other work on the machine keeps it from running at all."""
+    worst = 0.0
+    for number, times in enumerate(killed(folder, kills)):
+        completed = len(times)
         assert completed >= 100
         run = kernelscope.load(folder / f"run-{number}")
         calls = [call.recorded for call in run.calls]
         assert len(calls) >= completed, f"kill {number}: {completed - len(calls)} completed calls are missing"
         assert [call.index for call in calls] == list(range(len(calls)))
-        end = max(call.start_ns for call in calls)
-        late = [end - call.start_ns for call in calls if not call.pre and not call.post]
-        oldest = max(late, default=0) / 1e9
+        without = [call.index for call in calls[:completed] if not call.pre and not call.post]
+        assert len(without) < completed, "the writer was here"
+        oldest = (times[-1] - times[without[0]]) / 1e9 if without else 0.0
+        worst = max(worst, oldest)
         assert oldest <= seconds, f"kill {number}: a call {oldest:.2f} s before the kill has no hash"
-        assert len(late) < len(calls), "the writer was here"
+    print(f"\nthe oldest call without a hash: {worst:.2f} s of CPU time before the kill")
 
 
 def test_a_killed_process_leaves_every_completed_call(tmp_path: Path) -> None:
-    check(tmp_path, 3, seconds=1.0)  # a test machine is busy
+    check(tmp_path, 3, seconds=0.5)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_hundred_killed_processes_leave_every_completed_call(tmp_path: Path) -> None:
     check(tmp_path, 100, seconds=0.5)
