@@ -67,12 +67,19 @@ def take(page: Page, address: str) -> None:
     page.screenshot(path=IMAGES / "report-fusion.png")
 
 
+def take_narrow(page: Page, address: str) -> None:
+    """What a telephone shows."""
+    taken(page, address, "overview", "report-narrow-overview")
+    taken(page, address, "timeline", "report-narrow-timeline")
+
+
 def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="kernelscope-") as folder, sync_playwright() as playwright:
         address = recorded(Path(folder))
         browser = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
         take(browser.new_page(viewport={"width": 1440, "height": 900}, color_scheme="light"), address)
+        take_narrow(browser.new_page(viewport={"width": 390, "height": 760}, color_scheme="light"), address)
         browser.close()
 
 

@@ -161,7 +161,8 @@ def test_letters_stand_out(opened: Page, scheme: str) -> None:
     pairs = [
         ("ink", "ground"), ("ink", "panel"), ("soft", "ground"), ("soft", "panel"), ("accent", "panel"),
         ("accent", "ground"), ("grave", "grave-ground"), ("odd", "odd-ground"), ("fine", "ground"),
-        ("ink", "mark"), ("ink", "linked"),
+        ("ink", "mark"), ("ink", "linked"), ("ink", "step"), ("ink", "compiling"),
+        *(("on-kind", f"graph-{direction}") for direction in ("forward", "backward", "other")),
         *(("on-kind", f"kind-{kind}") for kind in ("triton", "cpp", "extern", "op", "gcu", "other")),
     ]  # fmt: skip
     shades = opened.evaluate(

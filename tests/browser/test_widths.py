@@ -115,6 +115,15 @@ def test_the_served_page_at_the_width_of_a_telephone(browser: Browser, training:
         page.close()
 
 
+@small_and_large
+def test_what_a_notebook_shows(sized: Page, training: Recorded) -> None:
+    """A wide table scrolls in its own box, and not the page."""
+    run = load(training["first"])
+    for shown_ in (run, run.calls[4]):
+        sized.set_content(f'<body style="margin: 8px"><main id="main">{shown_._repr_html_()}</main>')
+        assert faults(sized) == []
+
+
 # -- the timeline ------------------------------------------------------------------------------------------
 
 

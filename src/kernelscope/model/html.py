@@ -14,6 +14,7 @@ from kernelscope.events import Finding, Graph
 from kernelscope.text.amounts import counted, duration
 from kernelscope.text.frames import short_frame
 from kernelscope.text.hashes import short_hash
+from kernelscope.text.widths import shortened
 
 from .call_facts import CallFacts
 
@@ -72,7 +73,9 @@ def visible(shown: str) -> str:
 
 
 def code(value: Any) -> Markup:
-    return Markup(f"<code>{text(value)}</code>")
+    """A name: a long one is shortened in the middle, because names differ at their ends."""
+    shown = value if isinstance(value, Markup) else shortened(str(value), _LONGEST)
+    return Markup(f"<code>{text(shown)}</code>")
 
 
 def marked(value: Any, style: str) -> Markup:

@@ -56,6 +56,7 @@ async function calls(root, params, app) {
       if (answer.total !== list.count) list.setCount(answer.total);
       else list.refreshFrom(first, pages.size);
       none.hidden = answer.total > 0 || !facts.totals.calls;
+      list.element.hidden = !answer.total;
       if (aim !== null) { list.select(aim); list.reveal(aim, true); aim = null; }
     });
     list.setCount(0);

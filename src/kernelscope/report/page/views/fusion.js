@@ -12,6 +12,7 @@ class FusionGraph {
     const picture = svg('svg', { width, height, viewBox: `0 0 ${width} ${height}`, role: 'group', 'aria-label': 'Fusion groups' },
       graph.fusion.edges.map(([a, b]) => this.edge(places[a], places[b])), this.boxes);
     this.scroller = el('div.fusion-scroll', null, picture);
+    this.share = Math.max(0.2, Math.min(0.5, (height + 90) / Math.max(400, innerHeight - 150))); // of the view, at first
     this.places = places;
     const refused = graph.fusion.refusals;
     this.element = el('section.fusion', { 'aria-label': 'Fusion' },

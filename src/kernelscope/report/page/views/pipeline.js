@@ -25,7 +25,7 @@ async function pipeline(root, params, app) {
       el('span.quiet', null, graph.staged ? `${graph.made} · ${plural(graph.launches.length, 'launch').replace('launchs', 'launches')} · ${plural(graph.kernels.length, 'generated kernel')}` : 'without stages: wrapper, kernels and lines only'),
       note && !graph.staged ? el('span.how', null, el('code', null, note.how), copyButton(note.how, 'the command')) : null,
       el('span.spring'), view.fusionButton),
-    view.selection, view.tabs, view.fusion ? split('fusion', 'rows', [view.fusion.element, view.element], [2, 3]) : view.element));
+    view.selection, view.tabs, view.fusion ? split('fusion', 'rows', [view.fusion.element, view.element], [view.fusion.share, 1 - view.fusion.share]) : view.element));
   if (params.launch !== undefined && graph.launches[params.launch]) requestAnimationFrame(() => view.pick(graph.launches[params.launch].atoms));
   return { close: () => view.close(), escape: () => view.pick([]), list: view.source.list, pressed: (event) => event.key === 'f' && Boolean(view.fusion) && view.toggleFusion() };
 }
@@ -174,7 +174,7 @@ class Pipeline {
     const first = ran.map(([, , index]) => index).sort((a, b) => a - b)[0];
     const calls = ran.reduce((all, [n]) => all + n, 0);
     return el('span.launch', null,
-      el('button', { type: 'button', title: 'Only this launch', onclick: () => this.pick(launch.atoms) }, middle(launch.kernel)),
+      el('button', { type: 'button', title: 'Only this launch', 'aria-label': launch.kernel, onclick: () => this.pick(launch.atoms) }, middle(launch.kernel)),
       isOnly && launch.nodes.length ? el('span.quiet', null, plural(launch.nodes.length, 'node')) : null,
       first !== undefined ? link({ call: first }, `call ${first}`) : el('span.quiet', null, 'not called'),
       calls > 1 ? el('span.quiet', null, `${count(calls)}×`) : null,
