@@ -189,6 +189,9 @@ def test_borders_between_panes_move(page: Page, training: Recorded, written: Wri
         return box["width"]
 
     before = wide()
+    below = page.locator(".panes").bounding_box()
+    assert below is not None
+    assert below["y"] + below["height"] == pytest.approx(900, abs=1)  # they fill the window
     bar.hover()
     page.mouse.down()
     page.mouse.move(300, 300, steps=3)

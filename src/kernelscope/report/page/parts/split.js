@@ -11,7 +11,9 @@ function split(name, kind, boxes, shares = boxes.map(() => 1)) {
     'aria-valuemin': 0, 'aria-valuemax': 100, 'data-at': at,
   }));
   const apply = () => {
-    boxes.forEach((box, at) => { box.style.flex = `${now[at]} 1 0px`; });
+    // Each more than 1: a box whose neighbours are hidden then fills the whole.
+    const least = Math.min(...now);
+    boxes.forEach((box, at) => { box.style.flex = `${now[at] / least} 1 0px`; });
     bars.forEach((bar, at) => bar.setAttribute('aria-valuenow', Math.round((100 * now[at]) / (now[at] + now[at + 1]))));
   };
   const isBeside = () => getComputedStyle(whole).flexDirection === 'row';
