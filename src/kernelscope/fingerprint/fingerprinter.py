@@ -18,7 +18,7 @@ from .cuda import engine as cuda
 from .cuda import stats as cuda_stats
 from .definition import MASK64
 from .host_log import HostLog
-from .log import DeviceLog, Rows
+from .log import DeviceLog, Rows, mixed
 from .stats import ROW_LENGTH, Stats, StatsRow, StatsRows
 from .torch_bits import missing_memory, quiet, reason_against, salt, why_not
 from .user_functions import HashFailure, call, name_of
@@ -314,7 +314,10 @@ class Fingerprinter:
         with quiet(), self._lock:
             if any(start <= slot < stop for slot in self._doubted):
                 return None
-            return log.many_bits(rows), log.many_stats(rows) if self.takes_stats else []
+            found = log.many_bits(rows) if isinstance(log, HostLog) else log.many_sums(rows)
+            stats = log.many_stats(rows) if self.takes_stats else []
+        # Without the lock, for which the program waits.
+        return found if isinstance(found, array) else mixed(*found), stats
 
     def _log_and_row(self, slot: Slot) -> tuple[HostLog | DeviceLog, int]:
         number, row = slot >> _DEVICE_SHIFT, slot & _ROW_MASK

@@ -51,6 +51,18 @@ def pieces(rows: range) -> Iterator[range]:
         start = end
 
 
+def mixed(sums: array[int], salts: array[int]) -> array[int]:
+    """What `mix` makes of each of them, as signed numbers."""
+    import numpy
+
+    words = numpy.frombuffer(sums, numpy.uint64) ^ numpy.frombuffer(salts, numpy.uint64)
+    words *= numpy.uint64(MIX_FIRST)
+    words ^= words >> numpy.uint64(SHIFT_FIRST)
+    words *= numpy.uint64(MIX_SECOND)
+    words ^= words >> numpy.uint64(SHIFT_SECOND)
+    return array("q", words.tobytes())
+
+
 class DeviceLog:
     """Fingerprints of one device's tensors. The owner holds its lock around every method."""
 
@@ -235,20 +247,17 @@ class DeviceLog:
 
     def many_bits(self, rows: range) -> array[int]:
         """As SQLite has them: signed."""
-        import numpy
+        return mixed(*self.many_sums(rows))
 
-        found = array("q")
+    def many_sums(self, rows: range) -> tuple[array[int], array[int]]:
+        """Copies of the sums and what is mixed into each, so that `mixed` needs no lock."""
+        sums, salts = array("q"), array("Q")
         for piece in pieces(rows):
             at = piece.start % CHUNK_ROWS
-            sums = self._on_host(self._sums, piece.stop - 1).numpy()[at : at + len(piece)]
-            of_chunk = self._salts[piece.start // CHUNK_ROWS][at : at + len(piece)]
-            salts = numpy.frombuffer(of_chunk.tobytes(), numpy.uint64)
-            words = (sums.view(numpy.uint64) ^ salts) * numpy.uint64(MIX_FIRST)  # as `mix` does
-            words ^= words >> numpy.uint64(SHIFT_FIRST)
-            words *= numpy.uint64(MIX_SECOND)
-            words ^= words >> numpy.uint64(SHIFT_SECOND)
-            found.frombytes(words.tobytes())
-        return found
+            found = self._on_host(self._sums, piece.stop - 1).numpy()[at : at + len(piece)]
+            sums.frombytes(found.tobytes())
+            salts += self._salts[piece.start // CHUNK_ROWS][at : at + len(piece)]
+        return sums, salts
 
     def many_stats(self, rows: range) -> StatsRows:
         assert self._stats is not None

@@ -20,6 +20,7 @@ from kernelscope.probes.cuda_graphs.captured_graphs import current_stream
 from kernelscope.stages.records import Compilation, Record
 from kernelscope.stages.under_way import UnderWay
 from kernelscope.store.memory_run import MemoryRun
+from kernelscope.store.recent_calls import RecentCalls
 from kernelscope.store.run_db import stat_texts
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.store.tensors import TensorSaver
@@ -38,9 +39,9 @@ class MemorySink:
     def __init__(self, info: RunInfo, *, keeps_calls: bool = True) -> None:
         self.run = MemoryRun(info)
         self._keeps_calls = keeps_calls  # without them it is for its observers only, and keeps nothing
-        self._keys = itertools.count()
+        self._recent = RecentCalls()
+        self._keys = self._recent.keys
         self._looked_at = _LookedAt()
-        self._noted = -1  # the newest note, where none are kept
         self._timed: dict[int, Call] = {}  # until their times are known
         self.open()
 
@@ -62,16 +63,12 @@ class MemorySink:
 
     @property
     def note(self) -> Callable[[CompactCall], Any]:
-        return self.run.entries.append if self._keeps_calls else self._count
-
-    def _count(self, entry: CompactCall) -> None:
-        """Of a recording that keeps no calls."""
-        self._noted = next(self._keys)
+        return self.run.entries.append if self._keeps_calls else self._recent.note
 
     @property
     def last_position(self) -> int:
         """Of the newest call; where none are kept, keys are positions."""
-        return len(self.run) - 1 if self._keeps_calls else self._noted
+        return len(self.run) - 1 if self._keeps_calls else self._recent.newest
 
     @property
     def note_with_end(self) -> Callable[[CompactCall], Any]:
@@ -109,6 +106,14 @@ class MemorySink:
         if self._keeps_calls:
             # One object in the place of each call: in one step of C, so that they stay together.
             self.run.entries.extend(itertools.repeat(replay, len(replay.graph.launches)))
+        else:
+            self._recent.replayed(replay)
+
+    def index_of(self, site: int, graph_call: int | None) -> int:
+        """The position of the call at this site in a graph call; without one, of the first at this site."""
+        if self._keeps_calls:
+            return _index_in(self.run)(site, graph_call)
+        return self._recent.index_of(site, graph_call, BUS.steady_sites)
 
     def note_failed(self, graph_call: int, line: int, message: str) -> None:
         for entry in reversed(self.run.entries):
@@ -155,7 +160,8 @@ class MemorySink:
         return calls[::-1] if len(calls) == launches else None
 
     def planned(self, graph_call: int, first: int, rows: int) -> None:
-        self.run.first_slots[graph_call] = first
+        if self._keeps_calls:
+            self.run.first_slots[graph_call] = first
 
     def graph_call_ended(self, graph_call: int) -> None:
         """Its calls are in the run."""
@@ -195,6 +201,7 @@ class DiskSink:
         self.forget = self.writer.forget
         self.planned = self.writer.planned
         self.replayed = self.writer.replayed
+        self.index_of = _index_in(self.run)
         self._looked_at = _LookedAt()
         self._compiling = UnderWay()
 
@@ -274,6 +281,14 @@ class DiskSink:
 
 
 Sink = MemorySink | DiskSink
+
+
+def _index_in(run: Run) -> Callable[[int, int | None], int]:
+    def index_of(site: int, graph_call: int | None) -> int:
+        calls = (call.recorded for call in run.calls if call.recorded.site.id == site)
+        return next((c.index for c in calls if graph_call in (None, c.graph_call)), -1)
+
+    return index_of
 
 
 class _LookedAt:

@@ -23,7 +23,6 @@ from kernelscope.fingerprint.cuda import nan_scan as scan
 from kernelscope.fingerprint.cuda.launcher import Prepared, quick
 from kernelscope.fingerprint.stats import Stats
 from kernelscope.fingerprint.torch_bits import quiet
-from kernelscope.model.run import Run
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import Launch
 from kernelscope.probes.listener import GraphReadings
@@ -68,11 +67,16 @@ class AsyncWatch:
     plans: When = "lazily"
 
     def __init__(
-        self, conditions: Sequence[Condition], wanted: KernelFilter, on_hit: Callable[[Hit], None], run: Run
+        self,
+        conditions: Sequence[Condition],
+        wanted: KernelFilter,
+        on_hit: Callable[[Hit], None],
+        index_of: Callable[[int, int | None], int],
     ) -> None:
+        """`index_of` knows the call at a site in a graph call; without one, the first at that site."""
         self.watches = Watches(conditions, wanted)
         self._on_hit = on_hit
-        self._run = run
+        self._index_of = index_of
         self._mask = bits_of(conditions)
         self._devices: dict[torch.device, scan.DeviceScan] = {}
         self._looked: deque[tuple[torch.device, _Looked]] = deque(maxlen=_BLOCKS_KEPT)
@@ -247,11 +251,7 @@ class AsyncWatch:
     def _index(self, looked: _Looked, site: Site) -> int:
         if looked.call is not None and not looked.is_captured:
             return looked.call.index
-        for call in self._run.calls:  # only now, when there is a hit
-            own = call.recorded
-            if own.site.id == site.id and (looked.is_captured or own.graph_call == looked.graph_call):
-                return own.index
-        return -1
+        return self._index_of(site.id, None if looked.is_captured else looked.graph_call)
 
 
 class ScanPlan:

@@ -72,7 +72,7 @@ class ValueSession:
         can_wait = not settings.exact and predicate is None and not (saves_hits and settings.folder)
         if watches and can_wait and not settings.prints and can_watch_async(watches):
             recording.take_values_with(None)
-            self._late = recording.late = AsyncWatch(watches, self.wanted, self._hit, recording.run)
+            self._late = recording.late = AsyncWatch(watches, self.wanted, self._hit, recording.sink.index_of)
         elif watches or predicate is not None:
             _take_statistics(recording)
             self._open_files(settings.folder)
@@ -239,7 +239,7 @@ def watch(
         watches=tuple(texts),
         exact=exact or on_hit == "pdb" or not has_gpu(),
     )
-    recording = _recording("stats", ops, path, keeps_calls=has_gpu())
+    recording = _recording("stats", ops, path, keeps_calls=False)
     act = {"stop": stop_in_python, "pdb": enter_debugger, "note": lambda hit: None}[on_hit]
     predicate = predicates[0] if predicates else None
     with _open(

@@ -13,6 +13,7 @@ import kernelscope
 from kernelscope.config import Config, ValueSettings
 from kernelscope.fingerprint.cuda import engine as cuda
 from kernelscope.fingerprint.cuda import nan_scan as scan
+from kernelscope.probes.bus import BUS
 from kernelscope.recording import Recording
 from kernelscope.values import WatchHit, watch
 from kernelscope.values.session import ValueSession
@@ -161,3 +162,14 @@ def test_a_session_says_that_it_was_late(function) -> None:  # type: ignore[no-u
     recording.close()
     assert len(told) >= 1
     assert {finding.kind for finding in recording.run.findings} == {"watch-late"}
+
+
+def test_a_watch_keeps_no_calls(function) -> None:  # type: ignore[no-untyped-def]
+    """It may last for days."""
+    with watch("nan"):
+        for _ in range(20):
+            function(torch.full((4, 8), 9.0))
+        [recording] = BUS.listeners
+        assert isinstance(recording, Recording)
+        assert len(recording.run) == 0
+        assert recording.sink.last_position > 60

@@ -104,7 +104,7 @@ def test_an_unforeseen_error_ends_the_recording_alone(
 
 def ends(writer: Writer, how: str) -> None:
     if how == "failed":
-        with pytest.warns(RuntimeWarning, match="stopped recording"):
+        with writer._lock, pytest.warns(RuntimeWarning, match="stopped recording"):
             writer._give_up("no room")
     elif how == "closed":
         writer.close()
@@ -153,7 +153,8 @@ def test_warnings_that_are_errors_do_not_reach_the_program(
     writer = Writer(tmp_path, info())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        writer._give_up("no room")
+        with writer._lock:
+            writer._give_up("no room")
         writer.close()
     assert "stopped recording" in capsys.readouterr().err
 

@@ -1,0 +1,48 @@
+"""The newest calls of a recording that keeps none: a finding that comes late still names its call."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Mapping
+
+from kernelscope.events import COMPACT_CALL, CapturedGraph, CompactCall, Replay, SteadySite
+
+_KEPT = 1 << 14  # notes; a GPU is never so many launches behind
+
+
+class RecentCalls:
+    """Counts calls, and remembers the last of those that were noted."""
+
+    def __init__(self) -> None:
+        self.keys = itertools.count()  # which are positions
+        self.newest = -1
+        self._notes: deque[tuple[int, CompactCall]] = deque(maxlen=_KEPT)
+        self._graphs: set[CapturedGraph] = set()
+        self._replayed: dict[int, int] = {}  # by site: the first call that a CUDA graph replayed
+
+    def note(self, entry: CompactCall) -> None:
+        self.newest = position = next(self.keys)
+        self._notes.append((position, entry))
+
+    def replayed(self, replay: Replay) -> None:
+        graph = replay.graph
+        positions = itertools.islice(self.keys, len(graph.launches))
+        if graph in self._graphs:
+            self.newest = deque(positions, maxlen=1).pop()
+            return
+        self._graphs.add(graph)
+        for launch, position in zip(graph.launches, positions, strict=True):
+            self._replayed.setdefault(launch.site.id, position)
+            self.newest = position
+
+    def index_of(self, site: int, graph_call: int | None, steady_sites: Mapping[int, SteadySite]) -> int:
+        """The call at this site in a graph call; without one, the first that was replayed. -1: not known."""
+        if graph_call is None:
+            return self._replayed.get(site, -1)
+        for position, entry in list(self._notes):
+            number, noted_in, _ = COMPACT_CALL.unpack(entry)
+            steady = steady_sites.get(number)
+            if noted_in == graph_call and steady is not None and steady.site.id == site:
+                return position
+        return -1
