@@ -315,7 +315,7 @@ class Fingerprinter:
             if any(start <= slot < stop for slot in self._doubted):
                 return None
             found = log.many_bits(rows) if isinstance(log, HostLog) else log.many_sums(rows)
-            stats = log.many_stats(rows) if self.takes_stats else []
+            stats: StatsRows | list[StatsRow] = log.many_stats(rows) if self.takes_stats else []
         # Without the lock, for which the program waits.
         return found if isinstance(found, array) else mixed(*found), stats
 

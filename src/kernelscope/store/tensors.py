@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ SUFFIX = ".safetensors"
 NAME = "tensor"  # of the one tensor in a file
 _FILE = re.compile(r"[0-9a-f]{1,32}\.safetensors")
 _MOST_SLOTS = 1 << 18  # remembered; a version that was forgotten is copied again, and found to be there
+_MOST_BYTES = 256 << 20  # of copies, before the program waits for them to be written
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,72 @@ def read_tensor(path: Path) -> SavedTensor:
         raise RunError(f"{path} is damaged: {error}") from None
 
 
+class _HostCopy:
+    """A tensor as it was; on a GPU the copy may still be on its way."""
+
+    def __init__(self, copy: Any, arrives: Any = None) -> None:
+        self._copy = copy
+        self._arrives = arrives  # an event
+        self.nbytes = int(copy.nbytes)
+
+    def tensor(self) -> Any:
+        """The copy; may wait for it."""
+        if self._arrives is not None:
+            self._arrives.synchronize()
+        return self._copy
+
+
+class _Copier:
+    """Copies tensors. On a GPU: there first, and to the host on a stream of its own."""
+
+    def __init__(self) -> None:
+        self._streams: dict[Any, Any] = {}  # by device
+
+    def copy(self, tensor: Any) -> _HostCopy:
+        import torch
+
+        tensor = tensor.detach()
+        if tensor.device.type == "cuda" and not tensor.is_conj() and not tensor.is_neg():
+            try:
+                return self._from_gpu(tensor)
+            except torch.cuda.OutOfMemoryError:
+                pass  # there is no room for a second one: then it comes to the host at once
+        return _HostCopy(tensor.cpu().contiguous().clone())
+
+    def _from_gpu(self, tensor: Any) -> _HostCopy:
+        """The program's stream makes a copy, and goes on; the other stream brings it to the host."""
+        import torch
+
+        device = tensor.device
+        if device not in self._streams:
+            self._streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        stream = self._streams[device]
+        there = torch.empty_like(tensor, memory_format=torch.contiguous_format).copy_(tensor)
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):
+            here = torch.empty(there.shape, dtype=there.dtype, device="cpu", pin_memory=True)
+            here.copy_(there, non_blocking=True)
+            there.record_stream(stream)
+            return _HostCopy(here, stream.record_event())
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """One tensor of a call, on its way to a file."""
+
+    call: int
+    position: int
+    moment: str
+    slot: int
+    copy: _HostCopy | None  # None: another call of the same version brings it
+
+
 class TensorSaver:
-    """Keeps the tensors that each launch finds and leaves. Waits for the device: a copy has to arrive."""
+    """Keeps the tensors that each launch finds and leaves: copied at once, and written by the writer.
+
+    The program waits only when copies of many bytes are on their way, or when one call alone is wanted: its
+    tensors are then on disk before the launch, which may crash.
+    """
 
     def __init__(
         self,
@@ -101,8 +167,13 @@ class TensorSaver:
         self._sizes: dict[str, int] = {}  # by file; first what was not used for longest
         self._used_by: dict[str, int] = {}  # by file: the newest call that it is a tensor of
         self._total = 0
-        self._file_of_slot: dict[int, str] = {}  # one version of a tensor is copied once
+        self._file_of_slot: dict[int, str] = {}  # one version of a tensor is copied once; "": on its way
         self._said: set[str] = set()
+        self._waiting: deque[_Waiting] = deque()
+        self._bytes_waiting = 0
+        self._most_waiting = min(_MOST_BYTES, budget // 8)  # what is used next must not be dropped before
+        self._copier = _Copier()
+        writer.save_waiting = self._write_waiting
 
     def before(self, call: Call, launch: Any) -> None:
         tensors = {i: launch.flat[i] for i in launch.point.tensors if i not in launch.uninitialised}
@@ -117,20 +188,49 @@ class TensorSaver:
     def _save(self, call: Call, tensors: dict[int, Any], slots: dict[int, int], moment: str) -> None:
         if not self._writer.is_open or self._only not in (None, call.index):
             return
+        if len(self._file_of_slot) > _MOST_SLOTS:
+            self._file_of_slot.clear()
         with self._quiet():
             for position, tensor in tensors.items():
                 slot = slots.get(position)
                 if slot is None:
                     continue  # it has no values that can be read
                 file = self._file_of_slot.get(slot)
-                if len(self._file_of_slot) > _MOST_SLOTS:
-                    self._file_of_slot.clear()
-                if file is None or file not in self._sizes:
-                    file = self._file_of_slot[slot] = self._write(tensor) or ""
-                if file:
-                    self._use(file, call.index)
-                    self._writer.tensor(call.index, position, moment, file)
+                copy = None
+                if file is None or (file and file not in self._sizes):
+                    copy = self._copier.copy(tensor)
+                    self._bytes_waiting += copy.nbytes
+                    self._file_of_slot[slot] = ""
+                self._waiting.append(_Waiting(call.index, position, moment, slot, copy))
+        too_many = self._bytes_waiting > self._most_waiting or len(self._waiting) > _MOST_SLOTS
+        if too_many or self._only is not None:
+            self._writer.wait_until(lambda: not self._waiting)
+
+    def _write_waiting(self) -> None:
+        """On the writer's thread, or on one that closes it: all that have been copied so far."""
+        with self._quiet():
+            for _ in range(len(self._waiting)):
+                one = self._waiting[0]
+                if one.call >= self._writer.first_kept:
+                    self._write_one(one)
+                elif one.copy is not None:
+                    self._file_of_slot.pop(one.slot, None)
+                if one.copy is not None:
+                    self._bytes_waiting -= one.copy.nbytes
+                self._waiting.popleft()  # last: an empty queue says that all is written
         self._drop_with_their_steps()
+
+    def _write_one(self, one: _Waiting) -> None:
+        file = self._file_of_slot.get(one.slot, "")
+        if one.copy is not None:
+            file = self._write(one.copy) or ""
+            if file:
+                self._file_of_slot[one.slot] = file
+            else:
+                self._file_of_slot.pop(one.slot, None)
+        if file in self._sizes:
+            self._use(file, one.call)
+            self._writer.tensor(one.call, one.position, one.moment, file)
 
     def _use(self, file: str, call: int) -> None:
         self._sizes[file] = self._sizes.pop(file)  # now the last in order
@@ -150,14 +250,18 @@ class TensorSaver:
         with suppress(OSError):
             (self._folder / file).unlink()
 
-    def _write(self, tensor: Any) -> str | None:
+    def _write(self, copied: _HostCopy) -> str | None:
         """The file that holds these values, written unless it is there already; None when it has no room."""
         from safetensors.torch import save_file
 
         from kernelscope.fingerprint import fingerprint
 
-        copy = tensor.detach().cpu().contiguous().clone()
-        file = f"{fingerprint(copy).bits:016x}{SUFFIX}"
+        try:
+            copy = copied.tensor()
+            file = f"{fingerprint(copy).bits:016x}{SUFFIX}"
+        except Exception as error:  # a fault has taken the device with it
+            self._say("tensor-not-saved", f"a tensor could not be saved: {error}".partition("\n")[0])
+            return None
         if file in self._sizes:
             return file
         size = copy.nbytes + 256

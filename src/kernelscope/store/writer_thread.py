@@ -53,6 +53,7 @@ class Writer:
         self._tensors: list[tuple[Any, ...]] = []
         self._told: list[tuple[str, Any]] = []
         self._planned: list[tuple[int, int, int]] = []  # graph calls: first slot, how many
+        self.save_waiting: Callable[[], None] = lambda: None  # writes tensors that were copied
         self.slots = UsedSlots()
         self._written = 0
         self._last_begun = 0  # the next call when the last transaction began
@@ -101,7 +102,7 @@ class Writer:
         self._full.append(call)
         self.left(call.index)  # after that: what the ring shows as over is in the queue
         if len(self._full) > _MOST_WAITING:
-            self._wait(lambda: len(self._full) <= _MOST_WAITING)
+            self.wait_until(lambda: len(self._full) <= _MOST_WAITING)
 
     def watch_streams(self, stream_of: Callable[[int], int]) -> None:
         """Have CUDA streams say which calls have completed. `stream_of` knows a device's current stream."""
@@ -112,8 +113,7 @@ class Writer:
         self._replays.mark = self._markers.mark
 
     def _has_no_markers(self, why: str) -> None:
-        message = f"GPU progress will not be known after a crash: {why}"
-        self.finding(Finding("no-stream-markers", message))
+        self.finding(Finding("no-stream-markers", f"GPU progress will not be known after a crash: {why}"))
 
     def launched(self, index: int, stream: int) -> None:
         """A call that is written in full has been enqueued on a CUDA stream."""
@@ -167,9 +167,9 @@ class Writer:
 
     def _make_room(self, number: int) -> None:
         """The ring is full of calls that are not written yet: the program waits, memory does not grow."""
-        self._wait(lambda: number <= self.flight.limit)
+        self.wait_until(lambda: number <= self.flight.limit)
 
-    def _wait(self, enough: Callable[[], bool]) -> None:
+    def wait_until(self, enough: Callable[[], bool]) -> None:
         if threading.current_thread() is self._thread:
             return
         with self._room:
@@ -226,6 +226,7 @@ class Writer:
         self._last_begun = now
 
     def _flush(self, *, final: bool) -> None:
+        self.save_waiting()
         self._limit_debt()
         noted = self._ring.take(final=final)
         flight, queues = self.flight, self._take_queues()
@@ -315,7 +316,7 @@ class Writer:
 
     def _keep_nothing(self) -> None:
         """From now on: nothing will be written any more, and launching threads still append."""
-        nowhere = Nowhere()
+        nowhere, self.save_waiting = Nowhere(), lambda: None
         self._full = self._graph_calls = self._marks = self._findings = self.compiled = nowhere
         self._errors = self._durations = self._tensors = self._told = self._planned = nowhere
         self._replays.keep_nothing()

@@ -216,6 +216,36 @@ def test_tensors_are_saved(tmp_path: Path) -> None:
     assert (torch.from_numpy(held["after"].copy()) == y.cpu()).all()
 
 
+def test_saved_tensors_are_as_they_were_although_the_host_does_not_wait(tmp_path: Path) -> None:
+    """Each launch overwrites what the one before has left, while the GPU is busy with something else."""
+    from kernelscope.store.tensors import read_tensor
+
+    @torch.compile
+    def double(x: torch.Tensor) -> None:
+        x.mul_(2)
+
+    x = torch.ones(1 << 20, device="cuda")
+    double(x.clone())
+    with kernelscope.record(values="save", path=tmp_path / "saved") as run:
+        double(x)
+        torch.cuda.synchronize()
+        x.fill_(1)
+        torch.cuda._sleep(200_000_000)  # about 0.1 s
+        start = torch.cuda.Event()
+        start.record()
+        for _ in range(10):
+            double(x)
+        assert not start.query(), "the host did not wait for the GPU"  # type: ignore[no-untyped-call]
+    read = kernelscope.load(run.path)  # type: ignore[attr-defined]
+    for number, call in enumerate(read.calls[1:]):
+        held = {
+            moment: read_tensor(read.path / "tensors" / file).numpy()
+            for (_, moment), file in read.saved_tensors(call.index).items()
+        }
+        assert (held["before"] == 2.0**number).all()
+        assert (held["after"] == 2.0 ** (number + 1)).all()
+
+
 def test_times_beside_another_profiler() -> None:
     from torch.profiler import ProfilerActivity, profile
 

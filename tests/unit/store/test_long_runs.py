@@ -14,6 +14,7 @@ from tests.support.sample_runs import Hashes, full_call, info, site
 
 import kernelscope
 from kernelscope.cli import main
+from kernelscope.store import tensors
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.store.tensors import TensorSaver, read_tensor
 from kernelscope.store.writer_thread import Writer
@@ -60,9 +61,9 @@ def test_keep_last_lets_go_of_saved_tensors_too(tmp_path: Path) -> None:
         saved(writer, next(writer.flight), weight, saver)
         saved(writer, next(writer.flight), torch.full((5,), float(step)) + 2, saver)
         writer.mark("step", "")
-    held = sorted(read_tensor(f).numpy()[0] for f in (tmp_path / "tensors").iterdir())
-    assert held == [1.0, 6.0, 7.0]  # the weight, which every step has; the last step, and the one before
     writer.close()
+    held = sorted(read_tensor(f).numpy()[0] for f in (tmp_path / "tensors").iterdir())
+    assert held == [1.0, 7.0]  # the weight, which every step has, and the last step
 
 
 def test_what_is_used_is_dropped_last(tmp_path: Path) -> None:
@@ -72,9 +73,48 @@ def test_what_is_used_is_dropped_last(tmp_path: Path) -> None:
     for number in range(3):
         saved(writer, 2 * number, weight, saver)
         saved(writer, 2 * number + 1, torch.full((64,), number + 2.0), saver)
+    writer.close()
     held = {float(read_tensor(f).numpy()[0]) for f in (tmp_path / "tensors").iterdir()}
     assert held == {1.0, 3.0, 4.0}
+
+
+def test_saved_tensors_are_as_they_were_and_the_program_does_not_wait(tmp_path: Path) -> None:
+    writer = Writer(tmp_path, info())
+    saver, tensor = TensorSaver(writer, 1 << 30, nullcontext), torch.zeros(1000)
+    with writer._lock:  # nothing can be written meanwhile
+        for value in range(20):
+            tensor.fill_(value)
+            saved(writer, next(writer.flight), tensor, saver)
+        assert not list((tmp_path / "tensors").iterdir())
+    writer.flush()
+    files = {float(read_tensor(f).numpy()[-1]) for f in (tmp_path / "tensors").iterdir()}
+    assert files == set(range(20))
     writer.close()
+
+
+def test_the_inputs_of_the_one_call_that_is_wanted_are_there_before_its_launch(tmp_path: Path) -> None:
+    writer = Writer(tmp_path, info())
+    saver = TensorSaver(writer, 1 << 30, nullcontext, only=1)
+    for value in range(3):
+        saved(writer, next(writer.flight), torch.full((10,), float(value)), saver)
+        held = [float(read_tensor(f).numpy()[0]) for f in (tmp_path / "tensors").iterdir()]
+        assert held == ([1.0] if value else [])
+    writer.close()
+
+
+def test_the_program_waits_when_many_bytes_are_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tensors, "_MOST_BYTES", 10_000)
+    writer = Writer(tmp_path, info())
+    saver, most = TensorSaver(writer, 1 << 30, nullcontext), 0
+    for value in range(50):
+        saved(writer, next(writer.flight), torch.full((1000,), float(value)), saver)
+        most = max(most, saver._bytes_waiting)
+    assert most <= 12_000
+    writer.close()
+    assert len(list((tmp_path / "tensors").iterdir())) == 50
+    assert saver._bytes_waiting == 0
 
 
 def test_show_compares_only_the_hashes_that_it_shows(
