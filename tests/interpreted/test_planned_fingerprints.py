@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -167,3 +168,23 @@ def test_what_takes_a_pass_of_its_own() -> None:
         (base.view(torch.int32)[:96].view(8, 12), base.view(torch.int32)[:96].view(8, 12).t()),
     ]:
         assert not cuda_plans.can_be_swapped(*layouts([tensor, view])), (view.shape, view.stride())
+
+
+def test_launches_for_layouts_of_their_own_are_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights of convolutions and masks, with the channels last: C++ launches them, too."""
+    monkeypatch.setattr(cuda_plans, "prepared", lambda *given: given)
+    monkeypatch.setattr(torch.cuda, "device", lambda index: nullcontext())
+    numbers = torch.arange(8 * 8 * 9).view(8, 8, 3, 3)
+    for dtype in (torch.bfloat16, torch.float32, torch.bool, torch.int64):
+        tensor = numbers.to(dtype).to(memory_format=torch.channels_last)
+        [layout] = layouts([tensor])
+        [part] = cuda_plans.parts_of_flush([(2, 1)], [layout, layout], {})
+        made: Any = part.prepare(0, 0)
+        kernel, programs, given, of_execution, of_tensors = made
+        log = torch.zeros(2, dtype=torch.int64)
+        for places, found in ((of_execution, [log.data_ptr()]), (of_tensors, [0, 0, tensor.data_ptr()])):
+            for number, which, more in places:
+                given[number] = found[which] + more
+        constants = InterpretedEngine().for_layout(layout, 0)[2]  # type: ignore[index]
+        kernel[(programs,)](*given, *constants)
+        assert [total & MASK64 for total in log.tolist()] == [0, expected(tensor)]

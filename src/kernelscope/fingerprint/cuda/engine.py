@@ -99,26 +99,32 @@ class _Engine:
         _launch(self._flat(MISALIGNED=misaligned), programs, stream, (log, *batch, _BLOCK, misaligned))
 
     def strided(self, layout: Layout, address: int, log: int, stream: int) -> bool:
-        nbytes, size = layout.nbytes, layout.itemsize
-        if not nbytes:
+        if not layout.nbytes:
             return True
+        found = self.for_layout(layout, address)
+        if found is None:
+            return False
+        kernel, numbers, how = found
+        _launch(kernel, layout.programs, stream, (log, address, *numbers, *how))
+        return True
+
+    def for_layout(self, layout: Layout, address: int) -> tuple[Any, Sequence[int], Sequence[Any]] | None:
+        """The kernel for a tensor that is not contiguous, what it must know of it, and its constants.
+
+        Of the address only its alignment matters.
+        """
         if layout.is_transposed:
-            paired = layout.is_paired and address % 4 == 0
-            how = _how_transposed(size, paired)
-            args = (log, address, *layout.transposed_numbers, *how.values())
-            _launch(self._transposed(**how), layout.programs, stream, args)
-            return True
+            how = _how_transposed(layout.itemsize, layout.is_paired and address % 4 == 0)
+            return self._transposed(**how), layout.transposed_numbers, tuple(how.values())
         dims = layout.dims_in_bytes
         if len(dims) > _DIMENSIONS:
-            return False
+            return None
         width = _width(address, dims)
         (run, _), *outer = dims
         numbers = [n for dim in [(run // width, width), *outer] for n in dim]
         numbers += (1, 0) * (_DIMENSIONS - len(dims))
-        how = _how_strided(width, min(len(dims), 5), _index_type(nbytes))
-        args = (log, address, nbytes, *numbers, *how.values())
-        _launch(self._strided(**how), layout.programs, stream, args)
-        return True
+        how = _how_strided(width, min(len(dims), 5), _index_type(layout.nbytes))
+        return self._strided(**how), [layout.nbytes, *numbers], tuple(how.values())
 
 
 def _how_transposed(width: int, paired: bool) -> dict[str, int]:

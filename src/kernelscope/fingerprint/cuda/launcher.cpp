@@ -33,7 +33,7 @@ using LaunchKernel = int (*)(const Config*, void*, void**, void**);  // cuLaunch
 using CurrentContext = int (*)(void**);
 
 constexpr Py_ssize_t kMostNumbers = 64;  // of one launch
-constexpr Py_ssize_t kMostTensors = 64;  // of one flush
+constexpr Py_ssize_t kMostTensors = 512;  // of one flush: an optimizer has many
 constexpr int kScratches = 2;            // pointers that Triton appends to a kernel's arguments
 
 struct Filled {

@@ -172,8 +172,15 @@ class Alone:
         self._row = row
         self._layout = layout
 
-    def prepare(self, table: int, device: int) -> None:
-        """Which kernel it is depends on the address."""
+    def prepare(self, table: int, device: int) -> Prepared | None:
+        """For addresses of whole words: a prepared launch is used for no other ones."""
+        with torch.cuda.device(device):
+            found = cuda.engine(device).for_layout(self._layout, 0)
+        if found is None:
+            return None
+        kernel, about, _ = found
+        log, tensor = [(0, 0, 8 * self._row)], [(1, self._place, 0)]
+        return prepared(kernel, self._layout.programs, [0, 0, *about], log, tensor)
 
     def bind(self, table: int, device: int) -> Flush:
         place, offset, layout, kernels = self._place, 8 * self._row, self._layout, cuda.engine(device)
