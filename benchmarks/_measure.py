@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import platform
@@ -21,6 +22,7 @@ import torch
 Count = Callable[[], int]  # of the calls logged so far
 
 LEAST_STEPS, LEAST_SECONDS = 5, 0.35  # timed in one recording
+SETTLING_SECONDS = 0.15  # at least: short steps would be timed while their plans are made
 SETTLING = 2  # steps of each kind after the first, which has filled the processor's caches with other things
 SPAN = "kernelscope: steps"
 DEAR = 3  # a variant that makes a step so many times longer gets fewer steps and rounds
@@ -118,7 +120,10 @@ class Bench:
             variant.opening_seconds.append(time.perf_counter() - start)
             # The first step in a recording looks at each kernel closely, once.
             variant.first_seconds.append(self._seconds_per_step(1))
-            for _ in range(self._settling):
+            settled = time.perf_counter() + SETTLING_SECONDS
+            for number in itertools.count():
+                if number >= self._settling and time.perf_counter() > settled:
+                    break
                 self._step()
             first = count()
             seconds = self._seconds_per_step(steps)
