@@ -7,6 +7,7 @@ import time
 from array import array
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,7 @@ class Database:
         self._captured: dict[CapturedGraph, int] = {}  # their numbers in `captured`
         self._signature, self._origin = begin_signature(info.uuid, signs=signs)
         self._secrets = Secrets()
+        self._hidden_message = lru_cache(maxsize=1024)(self._secrets.hidden_message)  # marks repeat
         try:
             for sql in (*_FOR_REPLAYS, *number_rows.PLACES):
                 self._db.execute(sql)
@@ -278,8 +280,8 @@ class Database:
     def _insert(self, table: str, rows: Sequence[codec.Row]) -> None:
         name = table.partition(" ")[0]
         if rows and name in _MESSAGES | _CODE:
-            hidden = self._secrets.hidden_message if name in _MESSAGES else self._secrets.hidden
-            rows = [tuple(hidden(v) if isinstance(v, str) else v for v in row) for row in rows]
+            hidden = self._hidden_message if name in _MESSAGES else self._secrets.hidden
+            rows = [tuple([hidden(v) if isinstance(v, str) else v for v in row]) for row in rows]
         if name in SIGNED:
             self._signature.add(name, rows)
         if rows:
