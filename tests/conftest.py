@@ -18,6 +18,7 @@ from types import FunctionType, MethodType, ModuleType
 import pytest
 
 from tests.support.distribution import pytest_collection_modifyitems, pytest_xdist_make_scheduler
+from tests.support.warm_python import WarmPython
 
 __all__ = ["pytest_collection_modifyitems", "pytest_xdist_make_scheduler"]  # hooks
 
@@ -25,6 +26,7 @@ __all__ = ["pytest_collection_modifyitems", "pytest_xdist_make_scheduler"]  # ho
 if "KERNELSCOPE_TESTS_STATE" not in os.environ:
     os.environ["KERNELSCOPE_TESTS_STATE"] = tempfile.mkdtemp(prefix="kernelscope-state-")
 os.environ["XDG_STATE_HOME"] = os.environ["KERNELSCOPE_TESTS_STATE"]
+ENVIRONMENT = dict(os.environ)  # before tests set variables
 
 # (module, class, methods): what a probe may patch. A module that is not loaded yet is left alone.
 PATCH_TARGETS = [
@@ -220,6 +222,13 @@ def nothing_survives() -> Iterator[None]:
     forget_packages()
     if found := left_behind(before, installed()):
         pytest.fail("left behind by this test:\n  " + "\n  ".join(found), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmPython]:
+    made = WarmPython(tmp_path_factory.mktemp("warm-python"), ENVIRONMENT)
+    yield made
+    made.close()
 
 
 @pytest.fixture

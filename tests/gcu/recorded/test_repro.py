@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from tests.support.warm_python import WarmPython
 
 import kernelscope
 from kernelscope.repro import files
@@ -17,7 +16,7 @@ from kernelscope.repro.one_call import call_script
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("dynamic", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_a_gcu_kernel_alone(tmp_path: Path, dynamic: bool) -> None:
+def test_a_gcu_kernel_alone(tmp_path: Path, dynamic: bool, warm_python: WarmPython) -> None:
     torch._dynamo.reset()
     with kernelscope.record(values="save", path=tmp_path / "r"):
         torch.compile(lambda x: (x.sin() + 1).sum(1), backend="gcu", dynamic=dynamic)(torch.randn(4, 8))
@@ -29,5 +28,5 @@ def test_a_gcu_kernel_alone(tmp_path: Path, dynamic: bool) -> None:
         folder = tmp_path / str(expected)
         script.text = script.text.replace("choreo::sin_(f", f"{change}f")
         path = files.write(script, folder)
-        done = subprocess.run([sys.executable, str(path)], env=environment, capture_output=True, text=True)
+        done = warm_python.run(path, env=environment)
         assert done.returncode == expected, done.stdout + done.stderr

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import jsonschema
 import pytest
 import torch
+from tests.support.warm_python import WarmPython
 
 from kernelscope.gcu import Program, backend, load, toolchain
 from kernelscope.gcu.choreo import parse, translate
@@ -332,10 +332,8 @@ def test_options_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["debug_simple_add", "add_example", "mul_example"])
-def test_examples(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples(name: str, monkeypatch: pytest.MonkeyPatch, warm_python: WarmPython) -> None:
     monkeypatch.setenv("CONDUCTOR_DEBUG", "1")
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / f"{name}.py")], capture_output=True, text=True, check=False
-    )
+    done = warm_python.run(ROOT / "examples" / f"{name}.py")
     assert done.returncode == 0, done.stderr
     assert all(f"=== {title} ===" in done.stdout for title in TITLES)

@@ -1,0 +1,127 @@
+"""Runs programs in forks of one process that has imported torch and its compiler, and has compiled nothing.
+
+Importing them takes five CPU seconds. A test of the start of Python itself, of variables that torch reads
+when it is imported, or of `kernelscope run`, needs `subprocess`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+# Read when Python starts or torch is imported: a fork has those of its parent.
+_READ_EARLY = ("TORCH", "OMP_", "MKL_", "PYTHON", "KERNELSCOPE_")
+_READ_LATE = ("TORCHINDUCTOR_CACHE_DIR", "PYTHONPATH")
+
+_SERVER = """
+import json, os, runpy, sys
+
+def prepare(request):
+    "Makes this process what `python WORDS` would be."
+    for number, name in enumerate((os.devnull, request["out"], request["err"])):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND if number else os.O_RDONLY
+        opened = os.open(name, flags, 0o600)
+        os.dup2(opened, number)
+        os.close(opened)
+    sys.stdin = open(0, closefd=False)
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    given = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    sys.path[:] = given + [path for path in sys.path if path not in given + before]
+
+def run(words):
+    if words[0] == "-c":
+        sys.argv = ["-c", *words[2:]]
+        sys.path.insert(0, "")
+        exec(compile(words[1], "<string>", "exec"), {"__name__": "__main__", "__builtins__": __builtins__})
+    elif words[0] == "-m":
+        sys.argv = words[1:]
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = words
+        sys.path.insert(0, os.path.dirname(os.path.abspath(words[0])))
+        runpy.run_path(words[0], run_name="__main__")
+
+before = sys.path[:1] + [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+import torch
+import torch._dynamo, torch._inductor.async_compile, torch._inductor.codecache, torch._inductor.compile_fx
+request = None
+for line in iter(sys.stdin.readline, ""):
+    asked = json.loads(line)
+    pid = os.fork()
+    if pid == 0:
+        request = asked
+        break
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+if request is not None:  # the program ends as every program does, with what is registered for its end
+    prepare(request)
+    run(request["words"])
+"""
+
+
+class WarmPython:
+    """Close it."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._numbers = itertools.count(1)
+        # Inductor would start workers when it is imported, and a process with threads is not forked.
+        self._environment = {**environment, "TORCH_WARM_POOL": "0"}
+        self._process: subprocess.Popen[str] | None = None
+
+    def run(
+        self, *words: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """As `subprocess.run([sys.executable, *words], capture_output=True, text=True)`."""
+        environment = {**(os.environ if env is None else env), "TORCH_WARM_POOL": "0"}
+        for name in environment.keys() | self._environment.keys():
+            if name.startswith(_READ_EARLY) and name not in _READ_LATE:
+                assert environment.get(name) == self._environment.get(name), f"{name} needs a new process"
+        number = next(self._numbers)
+        out, err = self._folder / f"{number}.out", self._folder / f"{number}.err"
+        request: dict[str, Any] = {
+            "words": [str(word) for word in words],
+            "cwd": str(cwd or Path.cwd()),
+            "environment": environment,
+            "out": str(out),
+            "err": str(err),
+        }
+        try:
+            status = int(self._asked(json.dumps(request)))
+        except BaseException:  # the time of the test is over: the program must not outlive it
+            if self._process is not None:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self.close()
+            raise
+        return subprocess.CompletedProcess(request["words"], status, out.read_text(), err.read_text())
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.communicate()  # ends its input, and waits
+            self._process = None
+
+    def _asked(self, question: str) -> str:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _SERVER],
+                env=self._environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(question + "\n")
+        process.stdin.flush()
+        return process.stdout.readline()
