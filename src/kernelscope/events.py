@@ -261,6 +261,9 @@ class Mark:
     text: str
 
 
+ABOUT_NOTHING = ("nothing-compiled", "nothing-matched")  # kinds of findings that say why a run has no calls
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """Something wrong or odd that was noticed."""

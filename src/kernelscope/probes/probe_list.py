@@ -13,6 +13,7 @@ from kernelscope.probes.compilation.benchmarking import Autotuning
 from kernelscope.probes.compilation.compile_stages import CompileStages
 from kernelscope.probes.cpp_wrappers.instrumented_graphs import CppWrappers
 from kernelscope.probes.cuda_graphs.captured_graphs import CudaGraphs
+from kernelscope.probes.dynamo.eval_frames import TriedFrames
 from kernelscope.probes.eager.eager_operators import EagerOperators
 from kernelscope.probes.eager.optimizer_steps import OptimizerSteps
 from kernelscope.probes.eager.profilers import Profilers
@@ -37,6 +38,7 @@ class Probes:
     def __init__(self) -> None:
         cpp_wrappers = CppWrappers()
         self._compiled_graphs = CompiledGraphs(cpp_wrappers)
+        self.tried = TriedFrames()
         self.always: list[Probe] = [
             Autotuning(),
             CudaGraphs(),
@@ -46,6 +48,7 @@ class Probes:
             GcuGraphs(),
             OptimizerSteps(),
             Profilers(),
+            self.tried,
         ]
         self._operators = EagerOperators()
         self._stages = CompileStages()

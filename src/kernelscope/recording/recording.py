@@ -12,6 +12,7 @@ from kernelscope.config import Config
 from kernelscope.events import COMPACT_CALL, CompactCall, Finding, Graph, GraphCall
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.cuda_graphs.tree_graphs import drop_tree_graphs
+from kernelscope.probes.dynamo.eval_frames import compiled_frames
 from kernelscope.probes.listener import ignore
 from kernelscope.probes.own_work import own_fault, unseen
 from kernelscope.probes.probe_list import PROBES
@@ -19,6 +20,7 @@ from kernelscope.stages.records import Record
 
 from .busy_threads import STILL_BUSY, wait_for_others
 from .launch_recorder import LaunchRecorder
+from .nothing_compiled import nothing_compiled
 from .observers import InputObserver
 from .open_recordings import OPEN, watch_forks
 from .planning import RecordingPlanner
@@ -50,6 +52,8 @@ class Recording(LaunchRecorder):
         OPEN.append(self)
         self.sink.use_steady_sites()
         self._opened_at = BUS.attach(self)
+        self._tried = len(PROBES.tried.frames)
+        self._were_compiled = compiled_frames()
         if self.fingerprinter is not None and self.fingerprinter.slow_because:
             self.finding(Finding("slow-values", self.fingerprinter.slow_because))
         if self.config.stages:
@@ -80,8 +84,7 @@ class Recording(LaunchRecorder):
         if not wait_for_others(self._busy):
             self.finding(STILL_BUSY)
         try:
-            if not len(self.run) and (nothing := self._kernels.nothing_matched()) is not None:
-                self.finding(nothing)
+            self._say_why_nothing()
         finally:
             PROBES.release(operators=self.config.ops == "all")
         if self._times is not None:
@@ -89,6 +92,17 @@ class Recording(LaunchRecorder):
         if self.replayer is not None:
             self.sink.set_metadata("replays", [asdict(replay) for replay in self.replayer.replays.values()])
         self.sink.close()
+
+    def _say_why_nothing(self) -> None:
+        if len(self.run) or self._graphs:
+            return
+        nothing = self._kernels.nothing_matched()
+        if nothing is None:
+            try:
+                nothing = nothing_compiled(PROBES.tried.frames[self._tried :], self._were_compiled)
+            except Exception:
+                nothing = own_fault("finding out why nothing compiled ran")
+        self.finding(nothing)
 
     # -- what is the same each time --------------------------------------------------------------------
 

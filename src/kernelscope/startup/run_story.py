@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelscope.errors import RunError
-from kernelscope.events import Finding
+from kernelscope.events import ABOUT_NOTHING, Finding
 from kernelscope.store import folder
 from kernelscope.store.flight.ending import Ending, ending_of
 from kernelscope.store.stored_run import StoredRun
@@ -63,7 +63,9 @@ def _story(path: Path) -> Story:
     if ending.kind not in ("normal", "unknown", "running"):
         lines += _ended(ending)
         next_command = f"kernelscope show --crash {word}"
-    findings = [f for run in runs for f in _findings(run)]
+    everything = [f for run in runs for f in _findings(run)]
+    nothing = [f for f in everything if f.kind in ABOUT_NOTHING]  # of workers too, which compile nothing
+    findings = [f for f in everything if f not in nothing]
     wrong = sorted((f for f in findings if f.kind in _WRONG), key=lambda f: _WRONG.index(f.kind))
     if ending.hit is not None:
         next_command = f"kernelscope show {word} --call {ending.hit.call}"
@@ -72,7 +74,7 @@ def _story(path: Path) -> Story:
     if findings and ending.hit is None:
         lines.append(_of_findings(wrong or findings, len(findings)))
     if not calls and ending.kind != "crash":
-        lines += _why_nothing(runs)
+        lines.append(_why_nothing(nothing))
         if ending.kind == "normal":
             next_command = f"kernelscope stages {word}"
     lines.append(_recorded(runs, calls))
@@ -112,26 +114,10 @@ def _of_findings(found: list[Finding], all_of_them: int) -> str:
     return f"{str(found[0]).splitlines()[0]}{more}"
 
 
-def _why_nothing(runs: list[StoredRun]) -> list[str]:
-    """Why no compiled code was executed, as far as the stages show."""
-    run = runs[0]
-    variables = run.compiler_settings.get("environment", {})
-    off = next((n for n in ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE") if variables.get(n) == "1"), "")
-    if off:
-        return [f"no compiled code ran: {off}=1 turns torch.compile off"]
-    found = run.stages
-    if found.failures:
-        return [f"no compiled code ran: compilation failed: {found.failures[0].reason.splitlines()[0]}"]
-    if not found.frames and not found.graphs:
-        if not run.info.settings.get("stages"):
-            return ["no compiled code ran"]
-        return ["no compiled code ran: nothing that torch.compile returned was called"]
-    if found.graph_breaks and not found.graphs:
-        reason = found.graph_breaks[0].reason.splitlines()[0]
-        return [f"no compiled code ran: a graph break left nothing to compile: {reason}"]
-    if not found.graphs:
-        return ["no compiled code ran: what was traced contains no tensor operation"]
-    return [f"{counted(len(found.graphs), 'graph')} compiled, but no call of theirs was recorded"]
+def _why_nothing(findings: list[Finding]) -> str:
+    """A process that was killed did not get to say it."""
+    told = [f.message for f in findings if f.kind in ABOUT_NOTHING]
+    return told[0] if told else "no compiled code had run when it ended"
 
 
 def _recorded(runs: list[StoredRun], calls: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kernelscope.events import ABOUT_NOTHING
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.text.suggestions import did_you_mean
 from kernelscope.text.widths import shortened
@@ -17,7 +18,8 @@ _WIDEST = 60
 def nothing_matches(run: StoredRun, wanted: CallFilter) -> str:
     """One line for each option that alone lets nothing through, or one for their combination."""
     if not len(run):
-        return "the run has no calls: nothing compiled was executed while it was recorded"
+        is_told = any(f.kind in ABOUT_NOTHING for f in run.noted_findings())
+        return "the run has no calls" + ("" if is_told else ": nothing compiled had run when it ended")
     names = [kernel.name for kernel in run.kernels]
     graphs = [graph.name or graph.compile_id or str(graph.id) for graph in run.graphs]
     wishes: list[tuple[str, CallFilter, Sequence[object], Sequence[str]]] = []

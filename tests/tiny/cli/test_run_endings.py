@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.support.sample_runs import GRAPH, compiling, full_call, info, site, write_sample
+from tests.support.sample_runs import GRAPH, full_call, info, site, write_sample
 
 from kernelscope.cli import main
 from kernelscope.events import Finding, GraphCall
@@ -127,23 +127,22 @@ def test_findings_lead_to_their_call(tmp_path: Path) -> None:
 
 
 def test_why_nothing_compiled_ran(tmp_path: Path) -> None:
-    def lines(name: str, records: list[object], environment: dict[str, str] | None = None) -> str:
+    def told(name: str, *findings: Finding) -> str:
         path = tmp_path / name
         path.mkdir()
         writer = Writer(path, info(settings={"stages": True}))
-        writer.compiled += records  # type: ignore[arg-type]
-        if environment:
-            writer.set_metadata("compiler_settings", {"environment": environment})
+        for finding in findings:
+            writer.finding(finding)
         writer.close()
         folder.write_invocation(path, folder.Invocation(("python",), str(tmp_path), 1, 2, 0))
         return story_of(path).text(200)
 
-    off = lines("off.kscope", [], {"TORCHDYNAMO_DISABLE": "1"})
-    assert "no compiled code ran: TORCHDYNAMO_DISABLE=1 turns torch.compile off" in off
-    assert "nothing that torch.compile returned was called" in lines("none.kscope", [])
-    frame, *_, broken, _ = compiling()
-    assert "a graph break left nothing to compile: because" in lines("broken.kscope", [frame, broken])
-    assert "compiled, but no call of theirs was recorded" in lines("unused.kscope", [*compiling()])
+    lines = told(
+        "broken.kscope", Finding("nothing-compiled", "no compiled code ran: graph breaks")
+    ).splitlines()
+    assert lines[0] == "kernelscope: no compiled code ran: graph breaks"
+    assert lines[-1].startswith("  next: kernelscope stages ")
+    assert "no compiled code had run when it ended" in told("killed.kscope")
 
 
 def test_progress_names_what_is_compiled(tmp_path: Path) -> None:

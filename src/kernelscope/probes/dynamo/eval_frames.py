@@ -1,0 +1,135 @@
+"""What became of each frame that Dynamo looked at: why a program may run no compiled code.
+
+The stacks that Dynamo shows to users leave out files with "eval_frame" in their name, so also this one.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelscope.probes.own_work import unseen
+from kernelscope.probes.patching import Patch, PatchSet
+
+_LOOKS = "torch._dynamo.convert_frame:CatchErrorsWrapper.__call__"
+_TORCH = str(Path(torch.__file__).parent)
+_MOST = 1000  # frames that are remembered; a program that compiles so many has no need to ask
+
+
+@dataclass(frozen=True, slots=True)
+class TriedFrame:
+    """One look of Dynamo at a function."""
+
+    function: str
+    file: str
+    line: int
+    backend: str
+    graphs: int = 0  # handed to the backend
+    skipped: str = ""  # why, in Dynamo's words
+    failed: str = ""  # the exception that reached the program
+    breaks: tuple[str, ...] = ()  # first lines of Dynamo's reasons
+
+    @property
+    def is_of_torch(self) -> bool:
+        return self.file.startswith(_TORCH)
+
+    @property
+    def place(self) -> str:
+        file = f"torch{self.file.removeprefix(_TORCH)}" if self.is_of_torch else self.file
+        return f"{self.function} ({file}:{self.line})"
+
+
+class TriedFrames(PatchSet):
+    """The probe; Dynamo asks once for each code object and set of guards, so that it costs nothing later."""
+
+    def __init__(self) -> None:
+        super().__init__(Patch(_LOOKS, self._around))
+        self.frames: list[TriedFrame] = []
+
+    def install(self) -> None:
+        self.frames = []
+        super().install()
+
+    def _around(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def look(wrapper: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
+            before = _counts()
+            try:
+                result = original(wrapper, frame, *args, **kwargs)
+            except BaseException as error:
+                self._note(wrapper, frame, before, None, error)
+                raise
+            self._note(wrapper, frame, before, result, None)
+            return result
+
+        return look
+
+    def _note(self, wrapper: Any, frame: Any, before: Any, result: Any, error: BaseException | None) -> None:
+        if len(self.frames) < _MOST:
+            try:
+                self.frames.append(unseen(_tried, wrapper, frame.f_code, before, result, error))
+            except Exception as fault:  # it must not reach the program; the frame is then known by name
+                code = frame.f_code
+                told = f"kernelscope could not read what Dynamo said of it: {fault!r}"
+                self.frames.append(
+                    TriedFrame(code.co_name, code.co_filename, code.co_firstlineno, "", skipped=told)
+                )
+
+
+def _tried(wrapper: Any, code: Any, before: Any, result: Any, error: BaseException | None) -> TriedFrame:
+    graphs, breaks = _counts()
+    reasons = tuple(_told(text) for text, count in breaks.items() if count > before[1].get(text, 0))
+    failed = " ".join(f"{type(error).__name__}: {error}".splitlines()[:2]) if error is not None else ""
+    is_skipped = error is None and getattr(result, "guarded_code", None) is None
+    return TriedFrame(
+        code.co_name,
+        code.co_filename,
+        code.co_firstlineno,
+        _backend(wrapper),
+        graphs=graphs - before[0],
+        skipped=_skipped(code, result) if is_skipped else "",
+        failed=failed,
+        breaks=reasons,
+    )
+
+
+def _told(reason: str) -> str:
+    """Dynamo's name for a graph break, and its explanation."""
+    name, *rest = reason.splitlines()
+    words = "Explanation:"
+    why = next((line.partition(words)[2].strip() for line in rest if words in line), "")
+    return f"{name} ({why.rstrip('.')})" if why else name
+
+
+def _counts() -> tuple[int, dict[str, int]]:
+    counters = torch._dynamo.utils.counters
+    return counters.get("stats", {}).get("unique_graphs", 0), dict(counters.get("graph_break", {}))
+
+
+def compiled_frames() -> int:
+    """How many frames this process has compiled so far."""
+    return int(torch._dynamo.utils.counters.get("frames", {}).get("ok", 0))
+
+
+def _skipped(code: Any, result: Any) -> str:
+    """Newer versions of torch say it; in others it is looked up as Dynamo did."""
+    told = getattr(result, "skip_reason", None)
+    if torch._dynamo.config.disable:
+        return "torch._dynamo.config.disable is set"
+    listed = torch._dynamo.trace_rules.check_verbose(code, is_inlined_call=False)
+    if listed.skipped:
+        return f"it is on Dynamo's list of what it does not trace ({listed.reason})"
+    return str(told).splitlines()[0] if told else "Dynamo found nothing in it to compile"
+
+
+def _backend(wrapper: Any) -> str:
+    """The name that was given to torch.compile, at the end of Dynamo's chain of wrappers."""
+    inner, name = wrapper, ""
+    while inner is not None:
+        name = getattr(inner, "_compiler_name", None) or getattr(inner, "compiler_name", None) or name
+        inner, last = getattr(inner, "_torchdynamo_orig_backend", None), inner
+    return str(name or getattr(last, "__name__", type(last).__name__))

@@ -1,0 +1,123 @@
+"""A run without calls says why, in all the ways in which nothing compiled comes to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import kernelscope
+
+X = torch.ones(4)
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def told(do: Callable[[], Any], **options: Any) -> str:
+    with kernelscope.record(**options) as run:
+        do()
+    assert not len(run.calls)
+    (finding,) = run.findings
+    assert finding.kind == "nothing-compiled"
+    assert finding.message.startswith("no compiled code ran: ")
+    return finding.message
+
+
+@torch.compiler.disable
+def disabled(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+def calls_disabled(x: torch.Tensor) -> torch.Tensor:
+    return disabled(x)
+
+
+def without_operators(x: torch.Tensor) -> int:
+    return 3
+
+
+def refuses(gm: Any, inputs: Any) -> Any:
+    raise ValueError("no such instruction")
+
+
+def runs_the_graph(gm: Any, inputs: Any) -> Any:
+    return gm.forward
+
+
+def plus(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+def test_nothing_was_compiled() -> None:
+    said = told(lambda: plus(X))
+    assert "nothing that torch.compile returned was called" in said
+    assert 'ops="all"' in said
+
+
+def test_graph_breaks_left_nothing() -> None:
+    said = told(lambda: torch.compile(calls_disabled)(X))
+    assert f"graph breaks left nothing to compile in calls_disabled ({__file__}:" in said
+    assert "disable" in said
+
+
+def test_dynamo_skipped_it() -> None:
+    assert f"without_operators ({__file__}:" in told(lambda: torch.compile(without_operators)(X))
+
+
+def test_the_backend_makes_no_kernels() -> None:
+    said = told(lambda: torch.compile(plus, backend="eager")(X))
+    assert "1 graph went to the backend eager, which makes no kernels" in said
+    said = told(lambda: torch.compile(lambda x: x * 2, backend=runs_the_graph)(X))
+    assert "went to the backend runs_the_graph, and none of its kernels was seen" in said
+
+
+def test_compiling_failed() -> None:
+    def fails() -> None:
+        with pytest.raises(Exception, match="no such instruction"):
+            torch.compile(plus, backend=refuses)(X)
+
+    said = told(fails)
+    assert f"compiling plus ({__file__}:" in said
+    assert "ValueError: no such instruction" in said
+
+
+def test_it_is_turned_off() -> None:
+    with torch.compiler.set_stance("force_eager"):
+        assert 'torch.compiler.set_stance("force_eager") is in force' in told(lambda: torch.compile(plus)(X))
+    with torch._dynamo.config.patch(disable=True):
+        assert "torch.compile is turned off" in told(lambda: torch.compile(plus)(X))
+
+
+def test_it_was_compiled_before() -> None:
+    compiled = torch.compile(plus, backend="eager")
+    compiled(X)
+    assert "compiled before the recording opened" in told(lambda: compiled(X))
+
+
+def test_a_recording_tells_of_its_own_time_only() -> None:
+    with kernelscope.record() as outer:
+        torch.compile(plus, backend="eager")(X)
+        inner = told(lambda: plus(X))
+    assert "backend eager" in outer.findings[0].message
+    assert "compiled before the recording opened" in inner
+
+
+def test_one_that_ran_has_no_such_finding(tmp_path: Path) -> None:
+    with kernelscope.record(path=tmp_path / "run") as run:
+        torch.compile(plus)(X)
+    assert len(run.calls) == 1
+    assert not run.findings
+
+
+def test_stacks_that_dynamo_shows_leave_us_out() -> None:
+    with kernelscope.record(), pytest.raises(torch._dynamo.exc.Unsupported) as raised:
+        torch.compile(calls_disabled, fullgraph=True)(X)
+    assert "eval_frames.py" not in str(raised.value)
