@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import Any
 
 import torch
 
-from kernelscope.events import Arg, Phase, Site, SteadySite
+from kernelscope.events import Arg, Graph, Phase, Site, SteadySite
 
 from .describe import describe, returned_tensors
 from .fan_out import FanOut
 from .launch import Capture, Launch, LaunchPoint, Template
+from .listener import Listener
 from .own_work import own_fault, torch_function_modes, unseen
 
 NOT_WRITTEN = "not written"
@@ -60,14 +61,58 @@ class Bus(FanOut):
         finally:
             here.muted -= point.is_leaf
             here.launch = launch.outer
-            if torch_function_modes():
+            if point.is_over is not None and launch.error is None:
+                self._goes_on(launch)
+            elif torch_function_modes():
                 unseen(self._end, launch)
             else:
                 self._end(launch)
             launch.error = None  # with its traceback it would be a cycle that keeps the arguments alive
         return launch.result
 
+    def _goes_on(self, launch: Launch) -> None:
+        """A collective in place has begun; what it writes is there when its work is done."""
+        for listener, call in launch.calls.items():
+            if call is not None:
+                listener.begun(call)
+        self.under_way.append(launch)
+
+    def settle(self, flat: Sequence[Any] = ()) -> None:
+        """End the collectives whose work is done; on a GPU also those whose memory is about to be used."""
+        for launch in list(self.under_way):
+            try:
+                is_over = _is_over(launch, flat)
+            except Exception:
+                self.finding(own_fault(f"asking whether {launch.site.kernel.name} has ended"))
+                is_over = True
+            if is_over and self._takes(launch):
+                self._end(launch)
+
+    def give_up(self, listener: Listener) -> None:
+        """A recording is about to close: of collectives that still go on it keeps what they read."""
+        self.settle()
+        for launch in self.under_way:
+            call = launch.calls.pop(listener, None)
+            if call is not None:
+                launch.error = RuntimeError("it had not ended when the recording closed")
+                listener.after(launch, call)
+                launch.error = None
+
+    def _takes(self, launch: Launch) -> bool:
+        try:
+            self.under_way.remove(launch)
+        except ValueError:  # another thread was faster
+            return False
+        return True
+
+    def graph_call(self, graph: Graph, phase: Phase, stream: int, inputs: Sequence[Any] = ()) -> int:
+        if self.under_way:
+            self.settle(inputs)
+        return super().graph_call(graph, phase, stream, inputs)
+
     def _begin(self, point: LaunchPoint, flat: Any, func: Any, args: Any, kwargs: Any) -> Launch:
+        if self.under_way:
+            self.settle(flat)
         here, launch = self.here, Launch()
         launch.point, launch.flat, launch.func, launch.args, launch.kwargs = point, flat, func, args, kwargs
         launch.site = point.site
@@ -176,6 +221,17 @@ class Bus(FanOut):
         if returns not in point.sealed:
             point.sealed[returns] = point.site.with_returns(next(self.site_ids), returns)
         return point.sealed[returns]
+
+
+def _is_over(launch: Launch, flat: Sequence[Any]) -> bool:
+    assert launch.point.is_over is not None
+    if launch.point.is_over(launch):
+        return True
+    if launch.point.cuda_index < 0:
+        return False
+    # The program has made its stream wait for the work, so that what we enqueue comes after it too.
+    used = {t.untyped_storage()._cdata for t in flat if isinstance(t, torch.Tensor)}
+    return any(launch.flat[i].untyped_storage()._cdata in used for i in launch.point.tensors)
 
 
 def _stream(point: LaunchPoint, kwargs: dict[str, Any]) -> tuple[int, bool]:

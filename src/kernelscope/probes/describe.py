@@ -15,6 +15,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _WHOLE = frozenset({*_PLAIN, int, float, bool, str, type(None), torch.dtype, torch.device})
 
 
+_REDUCTIONS = ("sum", "average", "product", "min", "max", "band", "bor", "bxor", "premul_sum")
 _SPECS: dict[TensorSpec, TensorSpec] = {}
 
 
@@ -96,11 +97,18 @@ def _flatten_into(flat: list[Any], value: Any) -> None:
             flat.extend(part for _, part in parts(value))
         else:
             flat.append(value)
-    elif isinstance(value, list | tuple) and any(isinstance(v, torch.Tensor) for v in value):
+    elif isinstance(value, list | tuple) and _holds_tensors(value):
         for item in value:
             _flatten_into(flat, item)
     else:
         flat.append(value)
+
+
+def _holds_tensors(values: list[Any] | tuple[Any, ...]) -> bool:
+    """Also in lists within: what each rank sends is one."""
+    return any(
+        isinstance(v, torch.Tensor) or (isinstance(v, list | tuple) and _holds_tensors(v)) for v in values
+    )
 
 
 def flat_names(name: str, value: Any) -> Iterator[tuple[str, str]]:
@@ -111,7 +119,7 @@ def flat_names(name: str, value: Any) -> Iterator[tuple[str, str]]:
             yield from ((f"{name}.{path}", kind) for path, _ in parts(value))
         else:
             yield name, "Tensor" if type(value) in _PLAIN else type(value).__name__
-    elif isinstance(value, list | tuple) and any(isinstance(v, torch.Tensor) for v in value):
+    elif isinstance(value, list | tuple) and _holds_tensors(value):
         for i, item in enumerate(value):
             yield from flat_names(f"{name}[{i}]", item)
     else:
@@ -148,8 +156,22 @@ def plain(value: Any) -> Any:
         return tuple(plain(v) for v in value)
     if isinstance(value, torch.dtype | torch.device | torch.layout | torch.memory_format):
         return str(value)
+    if isinstance(value, torch.ScriptObject):
+        return script_object_text(value)
     return (
         f"<{type(value).__name__}>"
         if not callable(value)
         else f"<{getattr(value, '__name__', type(value).__name__)}>"
     )
+
+
+def script_object_text(value: Any) -> str:
+    """A process group with its rank, or the name of a reduction; otherwise the class."""
+    kind = str(value._type()).rpartition(".")[2]
+    if kind == "ProcessGroup":
+        group = torch.distributed.ProcessGroup.unbox(value)
+        return f"group {group.group_name}, rank {group.rank()} of {group.size()}"
+    if kind == "ReduceOp" and value._has_method("op"):
+        number = int(value._get_method("op")())
+        return _REDUCTIONS[number] if number < len(_REDUCTIONS) else f"reduction {number}"
+    return f"<{kind}>"

@@ -56,6 +56,7 @@ class FanOut:
         self.bystanders: tuple[Bystander, ...] = ()
         self.storages = Storages()
         self.here = _ThreadState()
+        self.under_way: list[Launch] = []  # collectives in place that have begun
         self.capture: Capture | None = None  # the CUDA graph that is being captured
         self.accepts_compact = False  # a note of a launch at a steady site is enough for every recording
         self.notes_have_ends = False  # what a note returns is to be called after the launch
@@ -106,7 +107,7 @@ class FanOut:
         self.listeners = ()
         self.bystanders = ()
         self.accepts_compact, self.planner, self.note, self.profiler = False, None, ignore, 0
-        self.steady_sites, self.executing = {}, 0
+        self.steady_sites, self.executing, self.under_way = {}, 0, []
         self.storages = Storages()
         self.here = _ThreadState()
         self._lock = threading.Lock()

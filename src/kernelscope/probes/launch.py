@@ -32,6 +32,7 @@ class LaunchPoint:
     is_leaf: bool = False  # what it runs inside is part of it (not so for a custom operator)
     is_opaque: bool = False  # the user's own code: what it declares to write may not be all
     is_pending: bool = False  # an asynchronous collective: what it writes is there after its wait
+    is_over: Callable[[Launch], bool] | None = None  # of a collective in place, which ends after it returned
     is_wrappers: bool = False  # a line of a wrapper: each graph call does there what the first did
     is_past: bool = False  # it is over: its arguments are copies, reported afterwards
     returns: bool = False  # its outputs are new tensors, known only afterwards

@@ -75,6 +75,9 @@ class Listener:
     def before(self, launch: Launch) -> Any:
         """What it returns is passed to `after`; with None, that is not called."""
 
+    def begun(self, call: Any) -> None:
+        """A collective has returned and goes on; `after` comes when it has ended."""
+
     def after(self, launch: Launch, call: Any) -> None: ...
 
     def capturing(self) -> Kept | None:

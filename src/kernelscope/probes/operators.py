@@ -11,6 +11,7 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from kernelscope.events import Arg, Role, Site
 
+from .collectives import is_async_collective, is_in_place, is_over, is_wait, role_in_place
 from .describe import describe, flat_names, flatten, plain, returned_tensors
 from .launch import Launch, LaunchPoint
 
@@ -84,12 +85,13 @@ def _named(
         names = _signature_names(func, len(args))
         named: list[tuple[str, Role, Any]] = [(n, "in", v) for n, v in zip(names, args, strict=True)]
         return named + [(k, "out" if k == "out" else "in", v) for k, v in kwargs.items()]
-    if _is_wait(func):
+    if is_wait(func):
         return [("tensor", "inout", args[0])]  # when a collective's result comes into being
     declared = {a.name: a for a in overload._schema.arguments}
     names = [a.name for a in overload._schema.arguments if not a.kwarg_only][: len(args)]
+    in_place = is_in_place(overload)
     return [
-        (name, _schema_role(declared[name]), value)
+        (name, role_in_place(overload, name) if in_place else _schema_role(declared[name]), value)
         for name, value in [*zip(names, args, strict=True), *kwargs.items()]
     ]
 
@@ -105,7 +107,8 @@ def operator_point(site: Site, func: Any, **known: Any) -> LaunchPoint:
     return LaunchPoint(
         site,
         is_pending=is_async_collective(func),
-        returns=True,
+        is_over=is_over if is_in_place(func) else None,
+        returns=not is_in_place(func),
         return_names=return_names(func),
         uninitialised_returns=uninitialised_returns(func),
         **known,
@@ -118,15 +121,6 @@ def return_names(func: Any) -> tuple[str, ...]:
         return ()
     names = [r.name for r in func._schema.returns]
     return tuple(n or f"result{i}" for i, n in enumerate(names)) if any(names) else ()
-
-
-def is_async_collective(func: Any) -> bool:
-    """A collective that only begins: its result is there after `wait_tensor`."""
-    return getattr(func, "namespace", "") in _COLLECTIVES and not _is_wait(func)
-
-
-def _is_wait(func: Any) -> bool:
-    return getattr(func, "namespace", "") in _COLLECTIVES and "wait_tensor" in str(func)
 
 
 class _Everything:
@@ -165,7 +159,6 @@ def _workspaces(result: Any, names: tuple[str, ...]) -> frozenset[str]:
     return frozenset(name for name, t in tensors if t.dtype is torch.uint8 and t.dim() == 1)
 
 
-_COLLECTIVES = ("_c10d_functional", "c10d_functional")
 _RANDOM_STATE = frozenset({"philox_seed", "philox_offset", "rng_state", "unused", "debug_attn_mask"})
 
 

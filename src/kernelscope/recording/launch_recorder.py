@@ -143,6 +143,10 @@ class LaunchRecorder(Listener):
             self._times.enter(call)
         return call
 
+    def begun(self, call: Call | CapturedCall | LateCapture) -> None:
+        if isinstance(call, Call) and self.ranges is not None:
+            self.ranges.leave(call)  # ranges of a thread lie within each other
+
     def after(self, launch: Launch, call: Call | CapturedCall | LateCapture) -> None:
         if not isinstance(call, Call):
             call.finish(launch)

@@ -74,6 +74,7 @@ class Recording(LaunchRecorder):
     def close(self) -> None:
         if not self.is_open:  # a forked child has closed its copy already
             return
+        BUS.give_up(self)
         self.is_open = False
         OPEN.remove(self)
         self._state.note_settings()

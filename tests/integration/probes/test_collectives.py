@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -46,3 +50,99 @@ def test_results_are_hashed_at_the_wait(group: dist.ProcessGroup, reduce: bool) 
     assert waits.pre_hashes == {}
     assert waits.post_hashes[0] == doubled, "of one rank the result is the input"
     assert doubled in after.pre_hashes.values()
+
+
+RANK = """
+import datetime, json, sys
+import torch, torch.distributed as dist
+import kernelscope
+rank, store, out = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+limit = datetime.timedelta(seconds=120)
+dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2, timeout=limit)
+torch.manual_seed(0)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+x = torch.full((3, 4), 1.0 + rank)
+told = []
+with kernelscope.record(ops="all", values="hash") as run:
+    model(x).sum().backward()
+    summed = torch.full((5,), 1.0 + rank)
+    work = dist.all_reduce(summed, async_op=True)
+    unrelated = x.sin()
+    work.wait()
+    doubled = summed * 2
+    pieces = [torch.zeros(5), torch.zeros(5)]
+    dist.all_gather(pieces, doubled + rank)
+    got = torch.zeros(3)
+    if rank:
+        dist.send(x[:, 0].contiguous(), 0)
+    else:
+        dist.recv(got, 1)
+        got + 1
+    late = torch.zeros(4)
+    if not rank:
+        never = dist.irecv(late, 1)
+for call in run.calls:
+    told.append([call.kernel_name, call.arg_names, list(call.roles), str(call),
+                 {call.arg_names[i]: str(h) for i, h in call.pre_hashes.items()},
+                 {call.arg_names[i]: str(h) for i, h in call.post_hashes.items()}, call.error])
+with open(out, "w") as file:
+    json.dump({"calls": told, "findings": [str(f) for f in run.findings]}, file)
+if rank:
+    dist.send(torch.ones(4), 0)
+else:
+    never.wait()
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("ranks")
+    script = folder / "rank.py"
+    script.write_text(RANK)
+    words = [
+        [sys.executable, str(script), str(r), str(folder / "store"), str(folder / f"{r}.json")]
+        for r in (0, 1)
+    ]
+    running = [subprocess.Popen(each) for each in words]
+    assert [process.wait(300) for process in running] == [0, 0]
+    return [json.loads((folder / f"{r}.json").read_text()) for r in (0, 1)]
+
+
+def calls_of(rank: dict[str, Any], name: str) -> list[Any]:
+    return [call for call in rank["calls"] if call[0].startswith(name)]
+
+
+def test_gradients_of_all_ranks_are_the_same_after_their_all_reduce(ranks: list[dict[str, Any]]) -> None:
+    (one, _), (other, _) = (calls_of(rank, "c10d.allreduce_") for rank in ranks)
+    for call in (one, other):
+        assert call[2][0] == "inout", "it reads and writes"
+        assert "of 2" in call[3]
+        assert "reduce_op=sum" in call[3]
+    assert one[4]["tensors[0]"] != other[4]["tensors[0]"], "each rank had its own gradient"
+    assert one[5]["tensors[0]"] == other[5]["tensors[0]"]
+    assert one[5]["tensors[0]"] not in (one[4]["tensors[0]"], other[4]["tensors[0]"])
+
+
+def test_what_a_collective_left_is_what_the_next_call_finds(ranks: list[dict[str, Any]]) -> None:
+    for rank in ranks:
+        assert not rank["findings"]
+        _, summed = calls_of(rank, "c10d.allreduce_")
+        doubled = calls_of(rank, "aten.mul.Tensor")[-1]
+        assert doubled[4]["self"] == summed[5]["tensors[0]"]
+        (gathered,) = calls_of(rank, "c10d.allgather_")
+        assert gathered[2][:3] == ["out", "out", "in"]
+        assert gathered[4]["input_tensors[0]"] in gathered[5].values()
+    (mine,), (theirs,) = (calls_of(rank, "c10d.allgather_") for rank in ranks)
+    assert (
+        mine[5]["output_tensors[0][1]"] == theirs[5]["output_tensors[0][1]"] == theirs[4]["input_tensors[0]"]
+    )
+
+
+def test_what_was_sent_is_what_was_received(ranks: list[dict[str, Any]]) -> None:
+    (sent,), (received, late) = calls_of(ranks[1], "c10d.send"), calls_of(ranks[0], "c10d.recv_")
+    assert sent[2][0] == "in"
+    assert received[2][0] == "out"
+    assert received[5]["tensors[0]"] == sent[4]["tensors[0]"]
+    assert "had not ended when the recording closed" in late[6]
+    assert late[5] == {}

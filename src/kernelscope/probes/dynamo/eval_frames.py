@@ -106,13 +106,14 @@ def _told(reason: str) -> str:
 
 
 def _counts() -> tuple[int, dict[str, int]]:
-    counters = torch._dynamo.utils.counters
+    counters: Any = torch._dynamo.utils.counters
     return counters.get("stats", {}).get("unique_graphs", 0), dict(counters.get("graph_break", {}))
 
 
 def compiled_frames() -> int:
     """How many frames this process has compiled so far."""
-    return int(torch._dynamo.utils.counters.get("frames", {}).get("ok", 0))
+    counters: Any = torch._dynamo.utils.counters
+    return int(counters.get("frames", {}).get("ok", 0))
 
 
 def _skipped(code: Any, result: Any) -> str:

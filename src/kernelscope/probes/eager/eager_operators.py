@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelscope.fingerprint.fingerprinter import why_not
 from kernelscope.probes.bus import BUS
+from kernelscope.probes.collectives import is_in_place
 from kernelscope.probes.describe import flatten, geometry
 from kernelscope.probes.launch import LaunchPoint
 from kernelscope.probes.operators import (
@@ -135,7 +136,7 @@ class _OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its 
             _, described = operator_args(func, args, kwargs)
             kernel = BUS.kernel(operator_name(func), "op", "eager")
             site = BUS.site(kernel, described, caller_frames())
-            is_opaque = getattr(func, "namespace", "") != "aten"
+            is_opaque = getattr(func, "namespace", "") != "aten" and not is_in_place(func)
             point = self._points[key] = operator_point(site, func, is_static=False, is_opaque=is_opaque)
         return flat, point
 

@@ -1,0 +1,48 @@
+"""Collectives: what they write, which the schemas of those in place do not say, and when it is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from kernelscope.events import Role
+
+from .launch import Launch
+
+_FUNCTIONAL = ("_c10d_functional", "c10d_functional")
+
+
+def is_async_collective(func: Any) -> bool:
+    """A functional collective only begins: its result is there after `wait_tensor`."""
+    return getattr(func, "namespace", "") in _FUNCTIONAL and not is_wait(func)
+
+
+def is_wait(func: Any) -> bool:
+    return getattr(func, "namespace", "") in _FUNCTIONAL and "wait_tensor" in str(func)
+
+
+def is_in_place(func: Any) -> bool:
+    """Of `torch.distributed`: it writes to its arguments, and returns the work that does so."""
+    return (
+        isinstance(func, OpOverload)
+        and func.namespace == "c10d"
+        and any("c10d.Work" in str(returned.type) for returned in func._schema.returns)
+    )
+
+
+def role_in_place(func: OpOverload, name: str) -> Role:
+    """What a collective in place does with an argument."""
+    operator = func._opname
+    if name.startswith("output"):
+        return "out"
+    if name != "tensors" or not operator.endswith("_"):
+        return "in"  # send, barrier, and what the others read
+    return "out" if operator.startswith("recv") else "inout"
+
+
+def is_over(launch: Launch) -> bool:
+    """Whether the work that a collective in place returned has ended; on a GPU, also for the host."""
+    result = launch.result[-1] if isinstance(launch.result, tuple | list) else launch.result
+    return bool(torch.distributed.Work.unbox(result).is_completed())
