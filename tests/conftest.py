@@ -35,6 +35,7 @@ PATCH_TARGETS = [
     ("torch._inductor.codecache", "CppWrapperCodeCache", ("load_pybinding_async",)),
     ("torch._inductor.codecache", "AotCodeCompiler", ("compile",)),
     ("torch.export.pt2_archive._package", "AOTICompiledModel", ("__call__",)),
+    ("torch._dynamo.convert_frame", "CatchErrorsWrapper", ("__call__",)),
     ("torch._inductor.async_compile", "AsyncCompile", ("cpp_pybinding", "wait")),
     ("torch._inductor.graph", "GraphLowering", ("codegen", "save_output_code", "_compile_to_module")),
     (

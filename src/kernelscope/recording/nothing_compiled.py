@@ -14,8 +14,13 @@ _EAGER = ("eager", "aot_eager", "aot_eager_decomp_partition")
 _SEE_OPERATORS = 'ops="all" (on the command line --ops all) records eager operators'
 
 
-def nothing_compiled(frames: Sequence[TriedFrame], were_compiled: int) -> Finding:
-    """For a run without a compiled call; `were_compiled` counts frames compiled before it opened."""
+def nothing_compiled(frames: Sequence[TriedFrame], were_compiled: int) -> Finding | None:
+    """For a run without a compiled call; `were_compiled` counts frames compiled before it opened.
+
+    None where Inductor compiled something: it may launch nothing, and what ran unseen is another finding.
+    """
+    if any(frame.graphs and frame.backend == "inductor" for frame in frames):
+        return None
     return Finding("nothing-compiled", f"no compiled code ran: {_why(frames, were_compiled)}")
 
 

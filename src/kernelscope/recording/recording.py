@@ -95,15 +95,16 @@ class Recording(LaunchRecorder):
         self.sink.close()
 
     def _say_why_nothing(self) -> None:
-        if len(self.run) or self._graphs:
+        if len(self.run):
             return
         nothing = self._kernels.nothing_matched()
-        if nothing is None:
+        if nothing is None and not self._graphs and not self.noted:  # otherwise something else is the reason
             try:
                 nothing = nothing_compiled(PROBES.tried.frames[self._tried :], self._were_compiled)
             except Exception:
                 nothing = own_fault("finding out why nothing compiled ran")
-        self.finding(nothing)
+        if nothing is not None:
+            self.finding(nothing)
 
     # -- what is the same each time --------------------------------------------------------------------
 

@@ -117,7 +117,7 @@ def _of_findings(found: list[Finding], all_of_them: int) -> str:
 def _why_nothing(findings: list[Finding]) -> str:
     """A process that was killed did not get to say it."""
     told = [f.message for f in findings if f.kind in ABOUT_NOTHING]
-    return told[0] if told else "no compiled code had run when it ended"
+    return told[0] if told else "no kernel of compiled code ran"
 
 
 def _recorded(runs: list[StoredRun], calls: int) -> str:

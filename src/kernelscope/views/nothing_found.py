@@ -19,7 +19,7 @@ def nothing_matches(run: StoredRun, wanted: CallFilter) -> str:
     """One line for each option that alone lets nothing through, or one for their combination."""
     if not len(run):
         is_told = any(f.kind in ABOUT_NOTHING for f in run.noted_findings())
-        return "the run has no calls" + ("" if is_told else ": nothing compiled had run when it ended")
+        return "the run has no calls" + ("" if is_told else ": no kernel of compiled code ran")
     names = [kernel.name for kernel in run.kernels]
     graphs = [graph.name or graph.compile_id or str(graph.id) for graph in run.graphs]
     wishes: list[tuple[str, CallFilter, Sequence[object], Sequence[str]]] = []

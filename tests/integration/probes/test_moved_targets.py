@@ -39,6 +39,7 @@ TARGETS = [
     ("OptimizerSteps", "torch.autograd.profiler:record_function.__exit__", {}),
     ("Profilers", "torch.autograd.profiler:_run_on_profiler_start", {}),
     ("Profilers", "torch.autograd.profiler:_run_on_profiler_stop", {}),
+    ("TriedFrames", "torch._dynamo.convert_frame:CatchErrorsWrapper.__call__", {}),
     ("EagerOperators", "torch.utils._python_dispatch:_push_mode", {"ops": "all"}),
     ("EagerOperators", "torch.utils._python_dispatch:_pop_mode", {"ops": "all"}),
     ("EagerOperators", "torch._guards:TracingContext.try_get", {"ops": "all"}),

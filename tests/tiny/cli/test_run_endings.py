@@ -142,7 +142,7 @@ def test_why_nothing_compiled_ran(tmp_path: Path) -> None:
     ).splitlines()
     assert lines[0] == "kernelscope: no compiled code ran: graph breaks"
     assert lines[-1].startswith("  next: kernelscope stages ")
-    assert "no compiled code had run when it ended" in told("killed.kscope")
+    assert "no kernel of compiled code ran" in told("killed.kscope")
 
 
 def test_progress_names_what_is_compiled(tmp_path: Path) -> None:

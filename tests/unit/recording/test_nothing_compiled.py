@@ -17,6 +17,7 @@ X = torch.ones(4)
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()  # of other tests
     yield
     torch._dynamo.reset()
 
