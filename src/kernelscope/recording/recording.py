@@ -13,6 +13,7 @@ from kernelscope.events import COMPACT_CALL, CompactCall, Finding, Graph, GraphC
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.cuda_graphs.tree_graphs import drop_tree_graphs
 from kernelscope.probes.dynamo.eval_frames import compiled_frames
+from kernelscope.probes.dynamo.nothing_compiled import nothing_compiled
 from kernelscope.probes.listener import ignore
 from kernelscope.probes.own_work import own_fault, unseen
 from kernelscope.probes.probe_list import PROBES
@@ -20,7 +21,6 @@ from kernelscope.stages.records import Record
 
 from .busy_threads import STILL_BUSY, wait_for_others
 from .launch_recorder import LaunchRecorder
-from .nothing_compiled import nothing_compiled
 from .observers import InputObserver
 from .open_recordings import OPEN, watch_forks
 from .planning import RecordingPlanner

@@ -130,7 +130,8 @@ def test_not_strict(
     nothing_left: Callable[[], None],
 ) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
-        torch_needs_it = target.startswith(("torch._inductor.output_code", "torch._guards"))
+        needed = ("torch._inductor.output_code", "torch._guards", "torch._dynamo.convert_frame")
+        torch_needs_it = target.startswith(needed)
         program = torch.sin if torch_needs_it else tiny
         take_away(monkeypatch, target)
         monkeypatch.setenv("KERNELSCOPE_STRICT", "0")

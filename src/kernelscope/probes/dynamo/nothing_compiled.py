@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import torch
 
 from kernelscope.events import Finding
-from kernelscope.probes.dynamo.eval_frames import TriedFrame
 from kernelscope.text.amounts import counted
+
+from .eval_frames import TriedFrame
 
 _EAGER = ("eager", "aot_eager", "aot_eager_decomp_partition")
 _SEE_OPERATORS = 'ops="all" (on the command line --ops all) records eager operators'
