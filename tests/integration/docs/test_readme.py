@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from tests.support.torch_release import RELEASE
+from tests.support.warm_python import WarmPython
 
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.skipif(RELEASE < (2, 12), reason="the kernel of torch 2.11 has other arguments")
-def test_the_first_example_prints_what_stands_below_it(tmp_path: Path) -> None:
+def test_the_first_example_prints_what_stands_below_it(tmp_path: Path, warm_python: WarmPython) -> None:
     text = (ROOT / "README.md").read_text()
     program, shown = re.findall(r"```(?:python)?\n(.*?)```", text, re.DOTALL)[:2]
     (tmp_path / "example.py").write_text(program)
-    done = subprocess.run(
-        [sys.executable, "example.py"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = warm_python.run("example.py", cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT / "src")})
+    assert done.returncode == 0, done.stderr
     assert without_hashes(done.stdout) == without_hashes(shown)
     assert done.stdout.count("#") == shown.count("#") == 6
 

@@ -11,8 +11,6 @@ import inspect
 import json
 import linecache
 import os
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +19,7 @@ from typing import Any
 import pytest
 import torch
 from tests.support.torch_release import RELEASE
+from tests.support.warm_python import WarmPython
 from torch import Tensor
 from torch._inductor.utils import fresh_inductor_cache
 from torch.nn import functional as F
@@ -191,29 +190,25 @@ PROGRAM = textwrap.dedent(
 )
 
 
-def started(program: Path, cache: Path) -> subprocess.Popen[str]:
+def printed(python: WarmPython, program: Path, cache: Path) -> dict[str, Any]:
     environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(cache), "PYTHONPATH": str(SRC)}
-    return subprocess.Popen(
-        [sys.executable, str(program)], env=environment, stdout=subprocess.PIPE, text=True
-    )
-
-
-def printed(process: subprocess.Popen[str]) -> dict[str, Any]:
-    out, _ = process.communicate(timeout=240)
-    assert process.returncode == 0
-    found: dict[str, Any] = json.loads(out.splitlines()[-1])
+    done = python.run(program, env=environment)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def test_another_process_with_a_warm_cache_also_after_the_file_was_edited(tmp_path: Path) -> None:
+def test_another_process_with_a_warm_cache_also_after_the_file_was_edited(
+    tmp_path: Path, warm_python: WarmPython
+) -> None:
     program, cache = tmp_path / "program.py", tmp_path / "cache"
     program.write_text(PROGRAM)
-    cold = printed(started(program, cache))
+    cold = printed(warm_python, program, cache)
     assert cold["misses"] > 0
     assert [(name, text) for name, text, _ in cold["texts"]] == FORWARD + BACKWARD
-    warm = printed(started(program, cache))
+    warm = printed(warm_python, program, cache)
     program.write_text("# a line\n# and another\n" + PROGRAM)
-    moved = printed(started(program, cache))
+    moved = printed(warm_python, program, cache)
     for later in (warm, moved):
         assert later["misses"] == 0, "this was to be a test of a warm cache"
         assert later["texts"] == cold["texts"]
