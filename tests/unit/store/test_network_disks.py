@@ -23,7 +23,7 @@ from kernelscope.store.flight import crash
 from kernelscope.store.flight import reader as flight_reader
 from kernelscope.store.flight.reader import is_recording
 from kernelscope.store.flight.recorder import Flight
-from kernelscope.store.run_db import row_reader, row_writer
+from kernelscope.store.run_db import connection, row_reader
 from kernelscope.store.run_db.row_writer import Database
 
 Capture = pytest.CaptureFixture[str]
@@ -141,7 +141,7 @@ def test_a_database_that_cannot_be_locked(tmp_path: Path, monkeypatch: pytest.Mo
     """SQLite would wait for a minute, and then say that somebody else has it."""
     assert can_lock(tmp_path / "x")
     assert not can_lock(tmp_path / "x", refused)
-    monkeypatch.setattr(row_writer, "can_lock", lambda path: False)
+    monkeypatch.setattr(connection, "can_lock", lambda path: False)
     held = sqlite3.connect(tmp_path / "run.db", isolation_level=None)
     held.execute("BEGIN IMMEDIATE")  # in vain
     Database(tmp_path / "run.db", info(), log=False).close()
