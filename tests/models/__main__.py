@@ -46,6 +46,7 @@ def main() -> int:
     def run(name: str) -> list[Outcome]:
         found = _run(name, wanted[name], options.device, end)
         for outcome in found:
+            outcome.commit = options.commit
             print(_line(outcome), flush=True)
             if options.journal:
                 with open(options.journal, "a", encoding="utf-8") as journal:
@@ -80,10 +81,20 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--journal", metavar="FILE", help="keep outcomes in FILE, and repeat none that it has"
     )
+    parser.add_argument("--commit", default=_commit(), help="what the table names as the commit")
     parser.add_argument(
         "--write-docs", action="store_true", help=f"put the table into {PAGE.relative_to(ROOT)}"
     )
     return parser.parse_args()
+
+
+def _commit() -> str:
+    """The commit of this tree, or nothing in a copy without its history."""
+    try:
+        command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 def _run(name: str, modes: list[str], device: str, end: float) -> list[Outcome]:

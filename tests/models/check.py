@@ -58,6 +58,7 @@ class Outcome:
     changed_by_shadow: list[str] = field(default_factory=list)
     error: str = ""  # the program itself ended here
     seconds: float = 0.0
+    commit: str = ""  # of kernelscope
 
     @property
     def unjudged_share(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from collections.abc import Sequence
 from importlib import metadata
 
@@ -30,6 +31,7 @@ def table(outcomes: Sequence[Outcome], device: str) -> str:
         [
             f"- machine: {_machine(device)}",
             f"- versions: {_versions()}",
+            f"- commits: {_commits(outcomes)}",
             "",
             "| family | models | launches | buffers checked | not judged | alarms | failures | changed |",
             "|---|---|---|---|---|---|---|---|",
@@ -54,6 +56,12 @@ def _row(family: str, outcomes: Sequence[Outcome]) -> str:
         changed,
     ]
     return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def _commits(outcomes: Sequence[Outcome]) -> str:
+    """Each commit with the number of its programs: outcomes of one journal may be of several."""
+    counted = Counter(outcome.commit or "not noted" for outcome in outcomes)
+    return ", ".join(f"{commit} ({count} programs)" for commit, count in counted.items())
 
 
 def _machine(device: str) -> str:
