@@ -15,7 +15,8 @@ from kernelscope.events import GraphCall
 from kernelscope.fingerprint.torch_bits import quiet
 from kernelscope.probes.launch import Launch
 from kernelscope.shadowing.checks.judge import why_not_comparable
-from kernelscope.shadowing.checks.launch_check import LaunchCheck, Pending, made_outputs, part_of
+from kernelscope.shadowing.checks.launch_check import LaunchCheck
+from kernelscope.shadowing.checks.pending import Pending, made_outputs, part_of
 from kernelscope.shadowing.reference.launch_nodes import LaunchNodes, Output
 
 from .graph_call_state import GraphCallState

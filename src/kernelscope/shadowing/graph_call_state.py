@@ -11,6 +11,7 @@ from torch.fx import Node
 
 from kernelscope.probes.compilation.lowering import LoweredGraph
 from kernelscope.shadowing.checks.returned_values import Places, Returned, places_of
+from kernelscope.shadowing.culprit import Culprit
 from kernelscope.shadowing.reference.in_place import InPlace, find_variables, find_writers
 from kernelscope.shadowing.reference.node_kinds import (
     is_uninitialised,
@@ -96,6 +97,7 @@ class GraphCallState:
         self.done: set[str] = set()  # variables that a launch has written to
         self.carried: dict[str, dict[Node, torch.Tensor]] = {}  # by piece: its kernel's inputs
         self.makers: dict[str, list[str]] = {}
+        self.pieces: dict[str, Culprit] = {}  # by piece: its last maker
         self.symbols: dict[str, Any] = {}
 
     def at(self, functions: Sequence[str], line: int) -> GraphCallState:

@@ -21,8 +21,9 @@ from kernelscope.probes.launch import Capture, Launch
 from kernelscope.probes.listener import Listener
 from kernelscope.probes.python_wrappers.graph_results import GraphResults
 from kernelscope.probes.python_wrappers.shaped_wrapper import DISPATCHER
-from kernelscope.shadowing.checks.launch_check import LaunchCheck, Pending
+from kernelscope.shadowing.checks.launch_check import LaunchCheck
 from kernelscope.shadowing.checks.memory_check import MemoryCheck
+from kernelscope.shadowing.checks.pending import Pending
 from kernelscope.shadowing.program_state import without_function_modes
 from kernelscope.shadowing.reference.launch_nodes import LaunchNodes, nodes_of
 from kernelscope.shadowing.regions.region_check import RegionCheck
@@ -107,6 +108,7 @@ class Session(Listener):
         with self._guarded(f"graph {state.name}", "results"):
             names = dict(enumerate(state.text.results))
             self.result.add(*state.returned.check(results, names, state.name))
+            self._launches.returned(state, results)
             self._report(graph_call, state, None)
 
     # -- called by the bus -----------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from tests.integration.faults.wrong_element import wrong_element
 
@@ -34,3 +35,27 @@ def test_a_fault_in_it_is_named() -> None:
     assert planted.kernel
     assert result.culprit is not None, str(result)
     assert result.culprit.kernel_name == planted.kernel
+
+
+def doubles_imaginary_parts(x: torch.Tensor) -> torch.Tensor:
+    """No kernel reads what these kernels leave: ATen makes views of it, and the graph returns one."""
+    pairs = x.reshape(-1, 2) + 1
+    torch.view_as_complex(pairs).imag.mul_(3)
+    return pairs
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["guessed", "unknown"])
+def test_a_fault_is_named_if_only_the_result_of_the_graph_tells(dynamic: bool) -> None:
+    x = torch.randn(4, 8)
+    for launch in (0, 1):
+        torch._dynamo.reset()
+        with wrong_element(launch, 3) as planted, kernelscope.shadow() as wrong:
+            torch.compile(doubles_imaginary_parts, dynamic=dynamic)(x)
+        named = {name for c in wrong.culprits for name in (c.kernel_name, *c.joined)}
+        assert planted.kernel in named, str(wrong)
+        assert all(c.verdict == "wrong-kernel" for c in wrong.culprits), str(wrong)
+        assert not wrong.unchecked, str(wrong)
+    torch._dynamo.reset()
+    with kernelscope.shadow() as clean:
+        torch.compile(doubles_imaginary_parts, dynamic=dynamic)(x)
+    assert (clean.culprits, clean.unchecked) == ([], []), str(clean)

@@ -6,10 +6,8 @@ overwrites has been read by then. float64 is computed only where the result is n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import reduce
-from operator import getitem
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,40 +20,23 @@ from kernelscope.shadowing.draws.compiled_draws import note_drawn, note_seeds
 from kernelscope.shadowing.graph_call_state import GraphCallState
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate, Reference
 from kernelscope.shadowing.reference.graph_walk import is_value_of, shaped
-from kernelscope.shadowing.reference.launch_nodes import LaunchNodes, Output, given_values
-from kernelscope.shadowing.reference.node_kinds import SEEDS, is_view, whole_of
+from kernelscope.shadowing.reference.launch_nodes import (
+    LaunchNodes,
+    Output,
+    ancestors,
+    given_values,
+    not_given,
+)
+from kernelscope.shadowing.reference.node_kinds import SEEDS, whole_of
 from kernelscope.shadowing.reference.places import Memories, place_of
 from kernelscope.shadowing.reference.rounding import coarsest_eps, keeps_signs_of_zeros, reduction_size
 from kernelscope.shadowing.result import ShadowResult
 
-from .doubts import Doubts, Key
 from .eager_layout import EagerLayout
 from .judge import Verdict, judge, why_not_comparable
+from .pending import Pending, doubtful, made_outputs, part_of
+from .pieces import Doubts, all_inputs, differ, judged_results, made_up, maker_of
 from .poison import is_poisoned, nothing_in, overwrites, poison
-
-
-@dataclass(slots=True)
-class Pending:
-    """A launch that is under way: what to compare its outputs with."""
-
-    index: int
-    state: GraphCallState
-    nodes: LaunchNodes
-    alive: dict[str, Any]
-    reference: Reference
-    inputs: dict[Node, Any] = field(default_factory=dict)
-    kept: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)  # put back after the launch
-    given: dict[Node, torch.Tensor] = field(default_factory=dict)  # for readers of what is not a node's value
-    eager: dict[Node, Any] | None = None
-    wide: dict[Node, Any] | None = None
-    is_left_out: bool = False  # one of its outputs is not checked
-    is_right: bool = True  # as far as it is known
-    doubtful: set[str] = field(default_factory=set)  # buffers of unknown contents that it reads
-
-    def in_double(self) -> dict[Node, Any]:
-        if self.wide is None:
-            self.wide = self.reference.double(self.nodes.order, self.inputs)
-        return self.wide
 
 
 class LaunchCheck:
@@ -112,12 +93,13 @@ class LaunchCheck:
             inputs[node] = state.carried[piece][node]
         for node in nodes.fresh:
             inputs[node] = nothing_in(node, state.symbols, offload=self._offload)
+        inputs |= made_up(nodes.unknown, 0, state.symbols, offload=self._offload)
         for output in nodes.outputs:
             if output.node.op == "get_attr":  # a copy of it, in another layout
                 inputs[output.node] = reference.constant(output.node)
         pending.inputs = inputs
         if nodes.pieces or any(output.is_guess for output in nodes.outputs):
-            pending.given = _all_inputs(launch, pending, memories)
+            pending.given = all_inputs(launch, state, memories)
             if overwrites(launch, pending.given.values()):
                 pending.given = {node: value.clone() for node, value in pending.given.items()}
         if nodes.outputs and self.wants(launch, pending):
@@ -131,6 +113,8 @@ class LaunchCheck:
         nodes, inputs = pending.nodes, pending.inputs
         try:
             pending.eager = pending.reference.same(nodes.order, inputs)
+            if nodes.unknown:
+                self._leave_out_unknown(launch, pending, pending.eager)
             if launch.site.kernel.kind == "extern" and self.poisons:
                 self._compare_layouts(launch, pending, pending.eager)
             if self.poisons and overwrites(launch, inputs.values()):
@@ -139,6 +123,17 @@ class LaunchCheck:
         except CannotEvaluate as error:
             self._leave_all_out(launch, pending, str(error))
             pending.eager = None
+
+    def _leave_out_unknown(self, launch: Launch, pending: Pending, eager: Mapping[Node, Any]) -> None:
+        """What the kernel was not given need not be known: of a slice of joined values, the others."""
+        nodes, symbols, kept = pending.nodes, pending.state.symbols, pending.nodes.outputs
+        for which in (1, 2):
+            others = made_up(nodes.unknown, which, symbols, offload=self._offload)
+            again = pending.reference.same(nodes.order, pending.inputs | others)
+            kept = [output for output in kept if not differ(part_of(eager, output), part_of(again, output))]
+        for output in (each for each in nodes.outputs if each not in kept):
+            self._leave_out(launch, pending, output.argument, not_given(nodes.unknown))
+        pending.nodes = replace(nodes, outputs=kept)
 
     def _compare_layouts(self, launch: Launch, pending: Pending, eager: Mapping[Node, Any]) -> None:
         """Once for each site: strides, and what an operator makes of them, are the same at every launch."""
@@ -172,7 +167,7 @@ class LaunchCheck:
             if output.name in state.holds and not output.key:  # else it is something else than was guessed
                 self._note_returned(launch, pending, output, made[output.name])
         if pending.is_right and pending.eager is not None and not pending.is_left_out:
-            self._doubts.settle(_doubtful(pending))
+            self._doubts.settle(doubtful(pending))
         for name, node in nodes.unread.items():
             if self.poisons and not is_poisoned(stored := pending.alive.get(name)):
                 state.unread.put(name, node, place_of(stored))
@@ -186,6 +181,15 @@ class LaunchCheck:
             if is_over and not state.text.is_read_after(piece, launch.site.line):
                 del state.carried[piece]
         self.result.counts.narrow |= pending.reference.narrow
+
+    def returned(self, state: GraphCallState, results: Sequence[Any]) -> None:
+        """A graph is over: what it returns tells about buffers that no kernel has read."""
+        for makers, is_wrong in judged_results(state, results, offload=self._offload):
+            keys = [(id(state.doubted), maker.buffer) for maker in makers]
+            if is_wrong:
+                self.result.add(*(self._doubts.of(keys) or makers))
+            else:
+                self._doubts.settle(keys)
 
     def _leave_out(
         self, launch: Launch, pending: Pending, argument: str, reason: str, made: Any = None
@@ -222,21 +226,19 @@ class LaunchCheck:
             value: torch.Tensor = part_of(values, output).reshape(made.shape)
             return value if undefined is None else torch.where(undefined, eager.to(value.dtype), value)
 
-        def wide() -> torch.Tensor:
-            return shaped_as_made(pending.in_double())
-
         generator = torch.Generator().manual_seed(0)
 
         def jittered() -> torch.Tensor:
             order = pending.nodes.order
             return shaped_as_made(pending.reference.jittered(order, pending.inputs, generator))
 
-        nodes = _ancestors(output, pending.nodes)
+        nodes = ancestors(output, pending.nodes)
         eps, adds = coarsest_eps(nodes, [made.dtype]), any(map(reduction_size, nodes))
         zeros = all(map(keeps_signs_of_zeros, nodes))
         try:
             verdict = judge(
-                made, eager, wide, jittered, eps, adds=adds, signed_zeros=zeros,
+                made, eager, lambda: shaped_as_made(pending.in_double()), jittered, eps, adds=adds,
+                signed_zeros=zeros,
                 unwritten=lambda: self._unwritten(pending, output),
             )  # fmt: skip
         except CannotEvaluate as error:
@@ -250,7 +252,7 @@ class LaunchCheck:
         self.result.counts.bitwise += verdict.is_bitwise
         if verdict.is_wrong:
             pending.is_right = False
-            doubted = self._doubts.of(_doubtful(pending))
+            doubted = self._doubts.of(doubtful(pending))
             self.result.add(*(doubted or [self._culprit(launch, pending, output, verdict)]))
 
     def _undefined(self, pending: Pending, output: Output) -> torch.Tensor | None:
@@ -270,7 +272,7 @@ class LaunchCheck:
         """Either the kernel is wrong, or the guess at its node was: checking its readers decides."""
         state, name = pending.state, output.name
         pending.is_right = False
-        read = _doubtful(pending)
+        read = doubtful(pending)
         self._doubts.add((id(state.doubted), name), self._culprit(launch, pending, output, verdict), read)
         state.doubted.add(name)
         state.holds.put(name, None, place_of(pending.alive.get(name)))
@@ -283,6 +285,7 @@ class LaunchCheck:
         copies = {node: value.clone() for node, value in pending.given.items()}
         state.carried[name] = state.carried.get(name, {}) | copies
         state.makers.setdefault(name, []).append(launch.site.kernel.name)
+        state.pieces[name] = maker_of(launch, pending.index, state, name)
 
     def _culprit(self, launch: Launch, pending: Pending, output: Output, verdict: Verdict) -> Culprit:
         nodes = pending.nodes
@@ -294,7 +297,7 @@ class LaunchCheck:
             argument=output.argument,
             buffer=output.name,
             node=output.node.name,
-            nodes=tuple(n.name for n in _ancestors(output, nodes)),
+            nodes=tuple(n.name for n in ancestors(output, nodes)),
             joined=tuple(name for name in nodes.joined if name != launch.site.kernel.name),
             graph=pending.state.name,
             where=verdict.where,
@@ -309,42 +312,3 @@ def _note_draw(state: GraphCallState, node: Node, made: Any) -> None:
     whole, nodes = whole_of(node), list(state.lowered.module.graph.nodes)
     part = node.args[1] if whole is not node and isinstance(node.args[1], int) else None
     note_drawn(state.name, whole.target, nodes.index(whole), part, made)
-
-
-def _all_inputs(launch: Launch, pending: Pending, memories: Memories) -> dict[Node, torch.Tensor]:
-    """All that this kernel was given, for the kernels that go on with its unfinished results."""
-    state = pending.state
-    found: dict[Node, torch.Tensor] = {}
-    for name in given_values(launch, state):
-        node, value = state.holds.node(name), state.holds.read(name, memories)
-        if node is not None and value is not None:
-            found[node] = shaped(value, node, state.symbols)
-        found |= state.carried.get(name, {})
-    return found
-
-
-def made_outputs(launch: Launch, pending: Pending) -> dict[str, Any]:
-    """What the launch left, by the wrapper's names; an output without an index is returned."""
-    made = {output.name: pending.alive.get(output.name) for output in pending.nodes.outputs}
-    returned = [output for output in pending.nodes.outputs if output.index is None]
-    return made | {each.name: reduce(getitem, each.item, launch.result) for each in returned}
-
-
-def _doubtful(pending: Pending) -> list[Key]:
-    """The buffers of unknown contents that it reads, or whose makers' inputs its reference reads instead."""
-    names = {*pending.doubtful, *pending.nodes.carried.values()}
-    return [(id(pending.state.doubted), name) for name in sorted(names)]
-
-
-def part_of(values: Mapping[Node, Any], output: Output) -> Any:
-    value = values[output.node]
-    return value[output.key] if output.key and value is not None else value
-
-
-def _ancestors(output: Output, nodes: LaunchNodes) -> list[Node]:
-    """Those of the nodes that compute this output."""
-    members, needed, own = set(nodes.order), {output.node, *output.writers}, output.node
-    for each in reversed(nodes.order):
-        if each in needed:
-            needed |= {n for n in each.all_input_nodes if n in members and n not in nodes.inputs}
-    return [each for each in nodes.order if each in needed and (each is own or not is_view(each))]

@@ -22,7 +22,7 @@ from kernelscope.shadowing.generator_state import seeded
 from .flex_attention import flex, is_flex
 from .graph_walk import concrete_sizes
 from .in_place import InPlace
-from .layouts import as_compiled, viewed, with_aligned_bias
+from .layouts import as_compiled, laid_out, viewed, with_aligned_bias
 from .node_kinds import (
     LOOKUP_SEED,
     RANDINT,
@@ -323,10 +323,10 @@ class Reference:
         value = value_of(node)
         dtype = WIDE.get(value.dtype, value.dtype) if wide else value.dtype
         try:
-            shape = concrete_sizes(value.shape, self._symbols)
+            shape, strides = (concrete_sizes(n, self._symbols) for n in (value.shape, value.stride()))
         except KeyError as error:
             raise CannotEvaluate(f"the size {error} is unknown") from error
-        return source.to(dtype).expand(shape)
+        return laid_out(source.to(dtype).expand(shape), strides, is_written=node in self._in_place.writers)
 
     def _random(self, target: Any, args: Any, kwargs: Any) -> Any:
         if target is LOOKUP_SEED:

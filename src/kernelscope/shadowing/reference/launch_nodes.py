@@ -6,7 +6,7 @@ Lowering knows which node's value each variable (`buf3`, `primals_1`) holds.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from kernelscope.probes.launch import Launch
 from kernelscope.shadowing.graph_call_state import GraphCallState
 
 from .graph_walk import Walked, stop_at, walk, walk_in_place
-from .node_kinds import is_given, is_user_kernel, kernel_arguments, reshaped, whole_of
+from .node_kinds import is_given, is_user_kernel, is_view, kernel_arguments, reshaped, whole_of
 from .places import Holdings, Memories
 
 IN_PARTS = -1  # not an argument: written part by part
@@ -52,6 +52,7 @@ class LaunchNodes:
     unchecked: list[tuple[str, str]] = field(default_factory=list)  # argument, why
     unread: dict[str, Node] = field(default_factory=dict)  # outputs that the wrapper does not read
     fresh: list[Node] = field(default_factory=list)  # uninitialised memory
+    unknown: list[Node] = field(default_factory=list)  # neither given nor alive: none of it may be needed
     given: bool = False  # draws random numbers
 
 
@@ -109,7 +110,7 @@ class _Search:
         self._stop_at_alive(stops, self._state.holds)
         order, leaves, missing = walk([node], {*stops, *nodes.fresh}, self._state.overwritten)
         if missing:
-            nodes.unchecked = [(o.argument, _not_given(missing)) for o in nodes.outputs]
+            nodes.unchecked = [(o.argument, not_given(missing)) for o in nodes.outputs]
             nodes.outputs = []
             return nodes
         nodes.order, nodes.inputs = order, {n: stops[n] for n in leaves if n not in nodes.fresh}
@@ -137,7 +138,9 @@ class _Search:
             whole = state.in_place.variables[base]  # the name may be that of a view
             self._add_base(Output(whole, argument, base, index, held=base))
             return
-        is_part = state.whole_of(name) != ""
+        is_part = (whole := state.whole_of(name)) != ""
+        if is_part and state.in_place.base_in(whole) is not None and whole in self._written():
+            return  # and written over by this very launch: the whole is judged
         is_input = name in state.inputs
         if not (text.is_read_after(name, self._line) or is_part or is_input):
             is_fresh = index in self._launch.uninitialised
@@ -156,6 +159,9 @@ class _Search:
             is_copy = state.source_of(name) != ""
             output = Output(name, argument, node, index, is_guess=sure is None, is_copy=is_copy)
             self._found.setdefault(name, output)
+
+    def _written(self) -> set[str]:
+        return {arg.wrapper_name for arg in self._launch.site.args if arg.role in ("out", "inout")}
 
     def _add_base(self, output: Output) -> None:
         """A buffer that is written in the middle of the graph: by this launch up to a known version."""
@@ -239,12 +245,18 @@ class _Search:
                 order, leaves, missing = self._walked(output, {*stops, *carried})
         if missing and stops.get(output.node, output.name) != output.name:  # a copy, in another layout
             order, leaves, missing = [], [output.node], []
-        if missing:
-            nodes.unchecked.append((output.argument, _not_given(missing)))
+        unknown = set[Node]()
+        while missing and unknown.isdisjoint(missing) and state.in_place.writers.keys().isdisjoint(missing):
+            unknown |= {*missing}
+            order, leaves, missing = self._walked(output, {*stops, *carried, *unknown})
+        if missing or output.node in unknown:
+            nodes.unchecked.append((output.argument, not_given(missing or [output.node])))
             return
         nodes.outputs.append(output)
         for leaf in leaves:
-            if leaf in stops:
+            if leaf in unknown:
+                nodes.unknown += [leaf] if leaf not in nodes.unknown else []
+            elif leaf in stops:
                 nodes.inputs[leaf] = stops[leaf]
             else:
                 nodes.carried[leaf] = carried[leaf]
@@ -274,7 +286,16 @@ def given_values(launch: Launch, state: GraphCallState) -> list[str]:
     return list(found)
 
 
-def _not_given(missing: list[Node]) -> str:
+def ancestors(output: Output, nodes: LaunchNodes) -> list[Node]:
+    """Those of the nodes that compute this output."""
+    members, needed, own = set(nodes.order), {output.node, *output.writers}, output.node
+    for each in reversed(nodes.order):
+        if each in needed:
+            needed |= {n for n in each.all_input_nodes if n in members and n not in nodes.inputs}
+    return [each for each in nodes.order if each in needed and (each is own or not is_view(each))]
+
+
+def not_given(missing: Sequence[Node]) -> str:
     return f"it needs {missing[0].name}, which this kernel was not given"
 
 

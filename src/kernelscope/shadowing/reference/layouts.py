@@ -74,3 +74,10 @@ def aligned(value: torch.Tensor) -> torch.Tensor:
     length = value.shape[-1]
     rows = whole.new_empty((*whole.shape[:-1], -(-length // _ROW) * _ROW))[..., :length]
     return rows.copy_(whole).expand(value.shape)
+
+
+def laid_out(value: torch.Tensor, strides: tuple[int, ...], *, is_written: bool) -> torch.Tensor:
+    """The same with these strides, and in memory of its own where something writes to it."""
+    if not is_written and (value.stride() == strides or 0 in strides):
+        return value
+    return torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device).copy_(value)

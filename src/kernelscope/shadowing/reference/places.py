@@ -168,6 +168,12 @@ class Holdings:
             if (overlap(held.place, place) if held.place is not None else each == name)
         ]
 
+    def pieces_in(self, tensor: Any) -> list[str]:
+        """The variables whose contents lie in this tensor and are the value of no node."""
+        if place_of(tensor) is None:
+            return []
+        return [name for name in self.lying_in("", tensor) if self._held[name].node is None]
+
     def read(self, name: str, memories: Memories) -> torch.Tensor | None:
         """What was written to this variable; None: its memory can no longer be reached."""
         held = self._held.get(name)

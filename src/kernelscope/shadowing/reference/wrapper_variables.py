@@ -76,7 +76,21 @@ def read_text(source: str, path: str, body: str = "", bodies: Collection[str] = 
             name = text.renamed[target]
             text.last_read[name] = max(line, text.last_read.get(name, 0))
             updated.add(name)
+    for target, source in _aliases(wrapper, text, renamings):  # who reads a view reads what it views
+        text.last_read[source] = max(text.last_read.get(source, 0), text.last_read.get(target, 0))
     return text
+
+
+def _aliases(wrapper: Wrapper, text: WrapperText, renamings: Mapping[int, str]) -> list[tuple[str, str]]:
+    """Variables that only view another one, with that one; the last first."""
+    found = {line: (target, text.renamed[target]) for line, target in renamings.items()}
+    for callsite in wrapper.callsites:
+        schema, target = _schema_of(callsite), text.targets.get(callsite.line, "")
+        if schema is not None and target and callsite.args and schema.arguments:
+            alias = schema.arguments[0].alias_info
+            if alias is not None and not alias.is_write and callsite.args[0].name:
+                found[callsite.line] = target, callsite.args[0].name
+    return [pair for _, pair in sorted(found.items(), reverse=True) if pair[0] not in text.last_write]
 
 
 def _note_reads(statement: ast.stmt, text: WrapperText) -> None:
@@ -120,10 +134,7 @@ def _written_names(callsite: Callsite, kernels: Mapping[str, GeneratedKernel]) -
 
 def _written_by_operator(callsite: Callsite) -> Iterator[tuple[str, str]]:
     """What an operator's schema says that it writes to: torch.ops.mine.add_into.default(buf0, buf1)."""
-    operator: Any = torch.ops
-    for part in callsite.path.removeprefix("torch.ops.").split("."):
-        operator = getattr(operator, part, None)
-    schema = getattr(operator, "_schema", None)
+    schema = _schema_of(callsite)
     if schema is None or not schema.is_mutable:
         return
     named = dict(zip([a.name for a in schema.arguments], callsite.args, strict=False)) | callsite.kwargs
@@ -131,6 +142,15 @@ def _written_by_operator(callsite: Callsite) -> Iterator[tuple[str, str]]:
         if name in named and name not in callsite.kwargs.keys() & {"out"}:  # that one is an output
             for part in named[name].items or (named[name],):
                 yield part.name, "inout"
+
+
+def _schema_of(callsite: Callsite) -> Any:
+    if not callsite.path.startswith(("torch.ops.", "aten.")):
+        return None
+    operator: Any = torch.ops
+    for part in callsite.path.removeprefix("torch.ops.").split("."):
+        operator = getattr(operator, part, None)
+    return getattr(operator, "_schema", None)
 
 
 def _roles(kernel: GeneratedKernel) -> list[str]:
