@@ -144,6 +144,21 @@ def test_what_a_slice_leaves_out_need_not_be_known() -> None:
     assert planted.kernel in [c.kernel_name for c in wrong.culprits], str(wrong)
 
 
+def test_a_copy_that_is_written_to_in_place_is_not_its_source() -> None:
+    """The backward copies a permuted product to other strides, and then triples every second element."""
+
+    def tripled(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        sums = (x + 2).contiguous()
+        sums.as_strided([48], [2]).mul_(3)
+        return (sums.permute(0, 2, 1).reshape(-1, 4) @ w).permute(1, 0)
+
+    x, w = torch.randn(6, 4, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
+    torch._dynamo.reset()
+    with kernelscope.shadow() as result:
+        torch.compile(tripled)(x, w).square().mean().backward()
+    assert_clean(result)
+
+
 def test_a_part_that_the_same_kernel_writes_over() -> None:
     """The kernel fills both parts of the joined buffer, then doubles a diagonal of the whole."""
 
