@@ -59,12 +59,23 @@ def measured(page: Page, address: str, *views: str) -> None:
         page.emulate_media(color_scheme="dark")
         found[f"{view} dark"] = faults(page)
         page.emulate_media(color_scheme="light")
+        page.keyboard.press("Escape")  # closes the help
     assert {view: what for view, what in found.items() if what} == {}
 
 
 def test_a_training_with_its_diff(sized: Page, training: Recorded, written: Write) -> None:
     """A compiled program of several steps, recorded with all there is."""
     measured(sized, written(training["first"], training["second"]), *VIEWS)
+
+
+@pytest.mark.slow
+def test_windows_of_any_other_width(browser: Browser, training: Recorded, written: Write) -> None:
+    page = browser.new_page()
+    page.add_init_script(DRAWN)
+    for width in (320, 600, 760, 899, 901, 1100, 1440, 1699, 1701, 2560):
+        page.set_viewport_size({"width": width, "height": 800})
+        measured(page, written(training["first"], training["second"]), *VIEWS)
+    page.close()
 
 
 @small_and_large

@@ -38,6 +38,7 @@ class App {
     const { view, params } = this.params();
     this.shown?.close?.();
     this.shown = null;
+    this.help.close();
     for (const tab of this.tabs) {
       if (tab.dataset.view === (view === 'call' ? 'calls' : view)) tab.setAttribute('aria-current', 'page');
       else tab.removeAttribute('aria-current');

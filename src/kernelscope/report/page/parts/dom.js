@@ -109,8 +109,8 @@ function onNewColours(action) {
   return () => { removeEventListener('themed', action); dark.removeEventListener('change', action); };
 }
 
-// The width of a telephone: as the style has it.
-const NARROW = matchMedia('(max-width: 760px)');
+// A telephone, or a window that is hardly wider: as the style has it.
+const NARROW = matchMedia('(max-width: 900px)');
 
 function debounced(wait, action) {
   let timer = 0;

@@ -51,11 +51,17 @@ class Pipeline {
     this.element = split('panes', 'rows', [split('upper', 'columns', [source, stage]), split('lower', 'columns', [kernel, wrapper])]);
     this.element.classList.add('panes');
     this.tabs = this.paneTabs(boxes);
+    // A choice is read as far as its pane is wide.
+    this.resizing = new ResizeObserver((entries) => entries.forEach(({ target, contentRect }) => relabel(target.querySelector('select'), (contentRect.width - 150) / 8.5)));
+    boxes.forEach((box) => this.resizing.observe(box));
     this.fill();
     this.pick([]);
   }
 
-  close() { for (const pane of this.panes) pane.close(); }
+  close() {
+    for (const pane of this.panes) pane.close();
+    this.resizing.disconnect();
+  }
 
   // Where only one pane fits the window: which one it is.
   paneTabs(boxes) {
@@ -188,6 +194,10 @@ class Pipeline {
     requestAnimationFrame(() => this.show(this.pinned, true));
     return true;
   }
+}
+
+function relabel(chooser, letters) {
+  for (const each of chooser?.options || []) each.label = clipped(each.textContent, Math.max(8, Math.floor(letters)));
 }
 
 function select(label, options, changed) {
