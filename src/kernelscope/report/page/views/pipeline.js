@@ -52,7 +52,7 @@ class Pipeline {
     this.element.classList.add('panes');
     this.tabs = this.paneTabs(boxes);
     // A choice is read as far as its pane is wide.
-    this.resizing = new ResizeObserver((entries) => entries.forEach(({ target, contentRect }) => relabel(target.querySelector('select'), (contentRect.width - 150) / 8.5)));
+    this.resizing = new ResizeObserver((entries) => entries.forEach(({ target, contentRect }) => relabel(target.querySelector('select'), (contentRect.width - 170) / 9)));
     boxes.forEach((box) => this.resizing.observe(box));
     this.fill();
     this.pick([]);
