@@ -59,3 +59,14 @@ def test_a_fault_is_named_if_only_the_result_of_the_graph_tells(dynamic: bool) -
     with kernelscope.shadow() as clean:
         torch.compile(doubles_imaginary_parts, dynamic=dynamic)(x)
     assert (clean.culprits, clean.unchecked) == ([], []), str(clean)
+
+
+def test_parts_of_a_result_that_get_another_layout() -> None:
+    """Inductor copies both gradients of a convolution, or views them anew: they are items without a node."""
+    x, w = (torch.rand(s, dtype=torch.float16, requires_grad=True) for s in ((1, 1, 4, 3), (1, 2, 3, 4)))
+    torch._dynamo.reset()
+    with kernelscope.shadow() as result:
+        compiled = torch.compile(torch.nn.functional.conv_transpose2d)
+        compiled(x, w, stride=2, padding=1, output_padding=1).sum().backward()
+    assert not result, str(result)
+    assert [str(each) for each in result.unchecked] == []

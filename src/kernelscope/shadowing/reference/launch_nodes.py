@@ -196,12 +196,23 @@ class _Search:
                 self._found[target] = Output(target, "result", node, None)
         for name in items:
             node = lowered.nodes.get(name)
-            if node is None and text.is_read_after(name, self._line):
+            if node is None and (part := self._item_of_origin(name)) is not None:  # it got another layout
+                path = _path_in_result(part)
+                self._found[name] = Output(name, f"result{path[0]}", part, None, path, is_guess=True)
+            elif node is None and text.is_read_after(name, self._line):
                 nodes.unchecked.append((name, "the FX node of this part of the result is unknown"))
             elif node is not None and text.is_read_after(name, self._line):
                 path = _path_in_result(node)
                 shown = "".join(map(str, path)) if len(path) < 2 else "".join(f"[{i}]" for i in path)
                 self._found[name] = Output(name, f"result{shown}", node, None, path)
+
+    def _item_of_origin(self, name: str) -> Node | None:
+        """The node of `buf3[1]`, if the operator that made buf3 is known."""
+        origins, place = self._lowered.origins.get(name, ()), self._text.item_places.get(name)
+        if len(origins) != 1 or not place or not self._text.is_read_after(name, self._line):
+            return None
+        items = [user for user in origins[0].users if user.target is operator.getitem]
+        return next((item for item in items if (item.args[1],) == place), None)
 
     def _wholes(self) -> list[Output]:
         """The buffers whose last part this launch writes: only as a whole do they hold a node's value."""

@@ -28,6 +28,7 @@ class WrapperText:
 
     renamed: dict[str, str] = field(default_factory=dict)  # buf1 = buf0; del buf0  # reuse
     items: dict[str, str] = field(default_factory=dict)  # buf5 = buf4[0]
+    item_places: dict[str, tuple[int, ...]] = field(default_factory=dict)  # by item: where in the whole
     last_read: dict[str, int] = field(default_factory=dict)  # the last line that mentions it, but for `del`
     last_write: dict[str, int] = field(default_factory=dict)  # the last launch that writes to it
     writes: dict[str, list[int]] = field(default_factory=dict)  # the lines of all of them
@@ -64,7 +65,7 @@ def read_text(source: str, path: str, body: str = "", bodies: Collection[str] = 
                 text.renamed[assignment.target] = assignment.renamed
                 renamings[assignment.line] = assignment.target
             elif assignment.item[0]:
-                text.items[assignment.target] = assignment.item[0]
+                text.items[assignment.target], text.item_places[assignment.target] = assignment.item
         for statement in function.statements:
             # Whether the value goes on with a new name is decided below.
             is_renaming = isinstance(statement, ast.Assign) and statement.lineno in renamings
