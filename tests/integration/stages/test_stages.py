@@ -5,8 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import pytest
 import torch
 from tests.programs import blocks
 from tests.support import stage_checks
+from tests.support.warm_python import WarmPython
 from torch._inductor.codecache import FxGraphHashDetails
 
 import kernelscope
@@ -194,7 +193,9 @@ print([f"{fingerprint(t.detach()).bits:016x}" for t in module.call(list(inputs))
 """
 
 
-def test_exported_code_runs_and_gives_the_recorded_hashes(cache: Path, tmp_path: Path) -> None:
+def test_exported_code_runs_and_gives_the_recorded_hashes(
+    cache: Path, tmp_path: Path, warm_python: WarmPython
+) -> None:
     def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.gelu(x @ w).softmax(-1)
 
@@ -215,8 +216,7 @@ def test_exported_code_runs_and_gives_the_recorded_hashes(cache: Path, tmp_path:
     order = code.split("= args\n")[0].rpartition("\n")[2].split(",")
     given = {"arg0_1": x, "arg1_1": w} if shape_of(run, "arg0_1") == (8, 16) else {"arg0_1": w, "arg1_1": x}
     torch.save([given[name.strip()] for name in order if name.strip()], tmp_path / "inputs.pt")
-    words = [sys.executable, "-c", _CHECK, str(folder / "output_code.py"), str(tmp_path / "inputs.pt")]
-    child = subprocess.run(words, capture_output=True, text=True, check=False)
+    child = warm_python.run("-c", _CHECK, folder / "output_code.py", tmp_path / "inputs.pt")
     assert child.returncode == 0, child.stderr
     last = run.calls[-1]
     recorded_hashes = [f"{h:016x}" for i, h in last.post_hashes.items() if last.roles[i] in ("out", "inout")]
@@ -227,12 +227,10 @@ def shape_of(run: kernelscope.Run, name: str) -> tuple[int, ...]:
     return next(a.tensor.shape for c in run.calls for a in c.arguments if a.wrapper_name == name and a.tensor)
 
 
-def test_runnable_graph_runs(mlp: Path, tmp_path: Path) -> None:
+def test_runnable_graph_runs(mlp: Path, tmp_path: Path, warm_python: WarmPython) -> None:
     assert main(["stages", str(mlp), "--graph", "0/0", "--export", str(tmp_path / "out")]) == 0
     [folder] = (tmp_path / "out").iterdir()
-    child = subprocess.run(
-        [sys.executable, "fx_graph_runnable.py"], cwd=folder, capture_output=True, text=True, check=False
-    )
+    child = warm_python.run("fx_graph_runnable.py", cwd=folder)
     assert child.returncode == 0, child.stderr
 
 
