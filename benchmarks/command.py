@@ -46,6 +46,7 @@ def start(words: list[str], folder: str, name: str, options: list[str]) -> subpr
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        encoding="utf-8",
     )
 
 
