@@ -44,12 +44,19 @@ def widen(value: Any) -> Any:
 
 def shaken(value: Any, size: float, generator: torch.Generator) -> Any:
     if isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex()):
-        noise = torch.rand(value.shape, dtype=torch.float64, generator=generator)
-        return value * (1 + (2 * noise - 1).to(value.device) * size)
+        return value * (1 + (2 * _noise(value, generator) - 1) * size)
     if isinstance(value, tuple | list):
         kind = tuple if isinstance(value, tuple) else list
         return kind(shaken(v, size, generator) for v in value)
     return value
+
+
+def _noise(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Drawn where the value is: millions of numbers from a CPU take longer than all the rest on a GPU."""
+    if value.device.type != generator.device.type:
+        seed = int(torch.randint(1 << 62, (), generator=generator))
+        generator = torch.Generator(value.device).manual_seed(seed)
+    return torch.rand(value.shape, dtype=torch.float64, device=value.device, generator=generator)
 
 
 def reduction_size(node: Node) -> float:
