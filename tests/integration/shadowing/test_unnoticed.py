@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import threading
 import time
@@ -196,6 +197,18 @@ def threads() -> Any:
         worker.join()
     print("end")
     return [made[i] for i in range(4)]
+
+
+@program
+def fills_no_cache() -> Any:
+    """Dynamo looks past a cache, so the compiled program leaves it empty."""
+
+    @functools.lru_cache
+    def factor(n: int) -> float:
+        return n * 2.0
+
+    made = torch.compile(lambda x: x.sin() * factor(3), backend=BACKEND)(torch.arange(4.0))
+    return [made, factor.cache_info().currsize]
 
 
 def run(fn: Callable[[], Any]) -> list[Any]:

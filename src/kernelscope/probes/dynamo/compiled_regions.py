@@ -7,6 +7,7 @@ import functools
 import re
 import sys
 import warnings
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from kernelscope.probes.compilation.compile_context import current_compile_id
 from kernelscope.probes.patching import Patch, PatchSet
 
 _COMPILE = "torch._dynamo.output_graph:OutputGraph.call_user_compiler"
+_WRAPPED = "torch._dynamo.variables.functions:WrapperUserFunctionVariable.call_function"
 _TORCH = str(Path(torch.__file__).parent)
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in (\w+)')
 Compiled = Callable[..., Any]
@@ -48,7 +50,7 @@ class CompiledRegions(PatchSet):
 
     def __init__(self, compiled: Callable[[TracedRegion, Compiled], Compiled]) -> None:
         self._compiled = compiled
-        super().__init__(Patch(_COMPILE, self._around))
+        super().__init__(Patch(_COMPILE, self._around), Patch(_WRAPPED, _noting_caches))
 
     def _around(self, original: Any) -> Any:
         @functools.wraps(original)
@@ -58,6 +60,22 @@ class CompiledRegions(PatchSet):
             return compiled if traced is None else self._compiled(traced, compiled)
 
         return call_user_compiler
+
+
+# Compilations in which Dynamo looked past a `functools.lru_cache`, which a run in eager would fill.
+_PAST_CACHES: list[weakref.ref[Any]] = []  # not a set: they have no hash
+
+
+def _noting_caches(original: Any) -> Any:
+    @functools.wraps(original)
+    def call_function(self: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
+        wrapper = self.wrapper_obj
+        module = str(getattr(getattr(wrapper, "__wrapped__", None), "__module__", ""))
+        if hasattr(wrapper, "cache_info") and module.partition(".")[0] != "torch":
+            _PAST_CACHES[:] = [*(each for each in _PAST_CACHES if each() is not None), weakref.ref(tx.output)]
+        return original(self, tx, *args, **kwargs)
+
+    return call_function
 
 
 def _traced(output: Any, gm: GraphModule) -> TracedRegion:
@@ -136,6 +154,8 @@ def _unrepeatable(output: Any, sources: list[Any]) -> Any:
     effects = output.side_effects
     if effects.tensor_hooks:
         yield "it registers hooks"
+    if any(each() is output for each in _PAST_CACHES):
+        yield "it calls a function with a cache, which would be filled"
     if output.random_calls:
         yield "it draws numbers from Python's generator"
     numpy = [*sources, *(node.target for node in output.graph.nodes)]

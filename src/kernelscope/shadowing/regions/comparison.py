@@ -248,6 +248,8 @@ def _same_order(one: Sequence[int], other: Sequence[int]) -> bool:
 
 
 def _kind(value: torch.Tensor) -> tuple[Any, ...]:
+    if value.is_nested:  # the size that varies has another name in each tensor
+        return value.dim(), _dense(value).shape, value.dtype, value.device
     return value.shape, value.dtype, value.device
 
 
@@ -258,6 +260,8 @@ def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _dense(value: torch.Tensor) -> torch.Tensor:
+    if value.is_nested:
+        value = value.values() if value.layout == torch.jagged else value.to_padded_tensor(0)
     if value.layout != torch.strided:
         value = value.to_dense()
     return value.resolve_conj().resolve_neg()

@@ -1,0 +1,137 @@
+"""Programs as people write them: no alarm, and the same results as without shadow."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import kernelscope
+
+
+def ema() -> list[torch.Tensor]:
+    model = nn.Linear(8, 4)
+    average = copy.deepcopy(model)
+
+    @torch.compile
+    def update(old: list[torch.Tensor], new: list[torch.Tensor]) -> None:
+        with torch.no_grad():
+            for one, other in zip(old, new, strict=True):
+                one.mul_(0.9).add_(other, alpha=0.1)
+
+    with torch.no_grad():
+        model.weight.add_(1)
+    update(list(average.parameters()), list(model.parameters()))
+    return [*average.parameters()]
+
+
+def accumulated_gradients() -> list[torch.Tensor | None]:
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+    compiled = torch.compile(model)
+    for i in range(3):
+        (compiled(torch.full((2, 8), float(i))) / 3).sum().backward()
+    return [each.grad for each in model.parameters()]
+
+
+class Clipped(torch.autograd.Function):
+    """With a gradient of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x.clamp(-1, 1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        made: torch.Tensor = gradient * (x.abs() < 1) * 2
+        return made
+
+
+def function_with_its_own_gradient() -> list[torch.Tensor | None]:
+    x = torch.linspace(-2, 2, 16).requires_grad_()
+    torch.compile(lambda x: Clipped.apply(x * 1.5).sum())(x).backward()  # type: ignore[no-untyped-call]
+    return [x.grad]
+
+
+def eight_bits() -> list[torch.Tensor]:
+    def quantized(x: torch.Tensor) -> list[torch.Tensor]:
+        scale = x.abs().amax(-1, keepdim=True) / 127
+        numbers = (x / scale).round().clamp(-128, 127).to(torch.int8)
+        return [numbers, (numbers.int() @ numbers.int().T).float() * scale]
+
+    return torch.compile(quantized)(torch.linspace(-1, 1, 32).view(4, 8))
+
+
+def counting_module() -> list[torch.Tensor]:
+    class Centred(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mean = nn.Buffer(torch.zeros(4))
+            self.count = nn.Buffer(torch.zeros((), dtype=torch.long))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.mean.lerp_(x.mean(0), 0.1)
+            self.count += 1
+            return x - self.mean
+
+    module = Centred()
+    compiled = torch.compile(module)
+    return [*(compiled(torch.arange(8.0).view(2, 4)) for _ in range(3)), module.mean, module.count]
+
+
+def ragged_rows() -> list[torch.Tensor]:
+    rows = torch.nested.nested_tensor([torch.ones(2, 4), torch.ones(3, 4) * 2], layout=torch.jagged)
+    return [torch.compile(lambda x: (x * 2).sin())(rows).values()]
+
+
+@dataclasses.dataclass
+class Batch:
+    """What a loader yields."""
+
+    x: torch.Tensor
+    mask: torch.Tensor
+    scale: float = 2.0
+
+
+def dataclass_in_dictionary_out() -> list[torch.Tensor]:
+    def masked(batch: Batch) -> dict[str, torch.Tensor]:
+        kept = torch.where(batch.mask, batch.x * batch.scale, 0)
+        return {"kept": kept, "sum": kept.sum()}
+
+    return [*torch.compile(masked)(Batch(torch.arange(6.0), torch.arange(6) > 2)).values()]
+
+
+def views_in_place() -> list[torch.Tensor]:
+    def written(x: torch.Tensor) -> list[torch.Tensor]:
+        y = x.clone()
+        y[1:, ::2].mul_(3)
+        y.t()[0].add_(1)
+        return [y, y.sum(0)]
+
+    return torch.compile(written)(torch.arange(24.0).view(4, 6))
+
+
+PROGRAMS = [
+    ema, accumulated_gradients, function_with_its_own_gradient, eight_bits, counting_module, ragged_rows,
+    dataclass_in_dictionary_out, views_in_place,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda each: each.__name__)
+def test_nothing_is_wrong_and_nothing_changes(program: Callable[[], list[Any]]) -> None:
+    def made() -> list[Any]:
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        return [value.detach().tolist() for value in program()]
+
+    bare = made()
+    with kernelscope.shadow() as result:
+        shadowed = made()
+    assert shadowed == bare
+    assert result.status == 0, str(result)
