@@ -196,7 +196,7 @@ class FirstAten:
                 return run.gradients(outputs, tangents)
             with mode:
                 return run.gradients(outputs, tangents)
-        except RuntimeError as error:
+        except Exception as error:  # the backward of invoke_subgraph runs only inside the compiler
             return f"the traced graph cannot be differentiated: {str(error).partition(chr(10))[0][:200]}"
 
 
