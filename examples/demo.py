@@ -75,9 +75,7 @@ def main() -> None:
 
     title("4. A compiler that gets relu wrong: which kernel differs from eager? kernelscope shadow")
     with torch._inductor.config.patch({"cpp.inject_relu_bug_TESTING_ONLY": "accuracy"}):
-        print(
-            kernelscope.check_correctness(nn.Sequential(nn.LayerNorm(64), nn.ReLU(), nn.Linear(64, 8)), (x,))
-        )
+        print(kernelscope.check_correctness(nn.Sequential(nn.LayerNorm(64), nn.ReLU(), nn.Linear(64, 8)), x))
 
     title("5. A script that knows nothing of this, and dies in a kernel: kernelscope run examples/crash.py")
     with tempfile.TemporaryDirectory() as folder:

@@ -59,6 +59,7 @@ FLOORS = [
     "views",
     "export",
     "report",
+    "diagnosis",
     "tui",
     "doctor",
     "pytest_plugin",

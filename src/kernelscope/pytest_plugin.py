@@ -18,7 +18,10 @@ import pytest
 def assert_deterministic(
     fn: Callable[..., Any], *args: Any, runs: int = 3, recompile: bool = False, **kwargs: Any
 ) -> None:
-    """Fail unless `fn(*args, **kwargs)` gives identical results each time, kernel by kernel."""
+    """Fail unless a function gives identical results each time, kernel by kernel.
+
+    The arguments are given as for `check_determinism`: `(fn, x)`, or `(fn, (x,))`.
+    """
     __tracebackhide__ = True
     from . import check_determinism
 

@@ -15,7 +15,7 @@ PAGES = [*sorted(p.relative_to(DOCS).as_posix() for p in DOCS.rglob("*.md")), ".
 # Not run by a test: they install, or belong to the repository itself.
 SHOWN = re.compile(r"pip install|git clone|make ")
 # What starts a program, and so takes seconds: run for real in `make test-all`, read by its parser always.
-STARTS = re.compile(r"kernelscope (run|shadow|determinism|bisect|reduce)\b|^python |^[A-Z_]+=|--save\b")
+STARTS = re.compile(r"kernelscope (why|run|shadow|determinism|bisect|reduce)\b|^python |^[A-Z_]+=|--save\b")
 # What these say on a machine without a GPU.
 REFUSED = {"kernelscope stages --kernel 'triton_*'": "no kernel matches 'triton_*'"}
 # Executed by tests/integration/docs/test_guide.py, which knows what each block must do.

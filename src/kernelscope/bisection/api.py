@@ -1,4 +1,4 @@
-"""`kernelscope.bisect(fn, args)`: the trials run in this process."""
+"""`kernelscope.bisect(fn, x, y)`: the trials run in this process."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from kernelscope.determinism.call_forms import arguments_of
 from kernelscope.errors import RunError
 from kernelscope.trials.checks import NAMED_CHECKS, PredicateCheck, check_named
 from kernelscope.trials.gpu_faults import gpu_is_lost
@@ -48,17 +49,21 @@ class _Here:
 
 def bisect(
     fn: Callable[..., Any],
+    *given: Any,
     args: Sequence[Any] = (),
     kwargs: dict[str, Any] | None = None,
-    *,
     fails: str | Callable[[Any], Any] = "shadow",
     compile: bool = True,
     axes: Sequence[str] = (),
     runs: int = 3,
     confidence: float = 0.99,
     workaround: bool = True,
+    **named: Any,
 ) -> BisectResult:
     """Find the part of the compiler that makes a function fail: a config, a pass, a fusion, a kernel, …
+
+    The arguments of `fn` are given one by one, as in a call of it, or as a tuple and a dictionary; `kwargs`
+    takes those that have the name of an option of bisect.
 
     fails       "shadow": some kernel's result differs from eager; "exception": it raises the same exception
                 each time; "nan": something makes a NaN; or a function that is true of a wrong result
@@ -73,7 +78,7 @@ def bisect(
     runs each trial in another process.
 
     Example:
-        result = kernelscope.bisect(model, (x,))
+        result = kernelscope.bisect(model, x)
         print(result, result.workaround)
     """
     if not callable(fn):
@@ -84,7 +89,8 @@ def bisect(
         raise ValueError(f"bisect(confidence={confidence}): must be between 0 and 1")
     check = check_named(fails) if isinstance(fails, str) else PredicateCheck(fails)
     name = fails if isinstance(fails, str) else "predicate"
-    program = Function(fn, tuple(args), kwargs or {}, compile=compile)
+    words, options = arguments_of(fn, given, args, kwargs, named)
+    program = Function(fn, words, options, compile=compile)
     with TemporaryDirectory(prefix="kernelscope-bisect-") as folder:
         trials = InProcessTrials(program, check, Path(folder))
         runner = TrialRunner(_Here(trials), Journal(), SoughtFailure(name), confidence=confidence)

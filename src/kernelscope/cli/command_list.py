@@ -7,6 +7,7 @@ It is imported only when its command is used.
 from __future__ import annotations
 
 COMMANDS = {
+    "why": ("cli.programs.why", "find out what is wrong with a script, with the commands below"),
     "run": ("cli.programs.run", "run a script and record what it launches"),
     "show": ("cli.runs.show", "print the calls of a run, one call, a kernel's source, or a crash"),
     "stages": ("cli.runs.stages", "print what the compiler did: graphs, passes, fusion, code, source lines"),

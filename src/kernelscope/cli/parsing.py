@@ -18,6 +18,7 @@ from .command_list import COMMANDS
 
 EPILOG = """\
 examples:
+  kernelscope why train.py --epochs 1     find out what is wrong with a script
   kernelscope run train.py --epochs 1     record a script; runs are kept in ./kscope-runs
   kernelscope show                        list the calls of the newest run
   kernelscope show --call 17              show one call with its arguments and values

@@ -3,6 +3,7 @@
 QUESTIONS = """\
 kernelscope shows what a compiled PyTorch program really runs.
 
+What is wrong with my script?        kernelscope why train.py
 What ran, in which order?            kernelscope run train.py
                                      kernelscope show
 Where does the first NaN come from?  kernelscope run --stop-on nan train.py

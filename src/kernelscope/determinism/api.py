@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -19,6 +19,7 @@ from kernelscope.model.run import Run
 from kernelscope.recording import Recording
 from kernelscope.store.tensors import SavedTensor
 
+from .call_forms import arguments_of
 from .state import State
 
 _MOST_SUSPECTS = 10  # are replayed
@@ -26,13 +27,18 @@ _MOST_SUSPECTS = 10  # are replayed
 
 def check_determinism(
     fn: Callable[..., Any],
-    *args: Any,
+    *given: Any,
     runs: int = 3,
+    args: Sequence[Any] = (),
     kwargs: dict[str, Any] | None = None,
     recompile: bool = False,
     ops: str = "all",
+    **named: Any,
 ) -> DeterminismResult:
-    """Call `fn(*args, **kwargs)` several times from the same state, and name each kernel that differed.
+    """Call a function several times from the same state, and name each kernel that differed.
+
+    Its arguments are given one by one, as in a call of it, or as a tuple and a dictionary; `kwargs` takes
+    those that have the name of an option.
 
     Arguments, the modules, optimizers and tensors that `fn` refers to, and the random number generators
     are put back before each call, and once more at the end. A kernel that left other values for the same
@@ -50,8 +56,8 @@ def check_determinism(
         raise TypeError(f"check_determinism(fn, …): fn must be callable, not {fn!r:.60}")
     if runs < 2:
         raise ValueError(f"check_determinism(runs={runs}): use at least 2 runs")
-    given = kwargs or {}
-    state = State(fn, args, given)
+    words, options = arguments_of(fn, given, args, kwargs, named)
+    state = State(fn, words, options)
     config = Config(values="hash", ops=ops, strict=strict_from_environment())  # type: ignore[arg-type]
     recorded: list[Run] = []
     outputs: list[list[int]] = []
@@ -59,7 +65,7 @@ def check_determinism(
         for _ in range(runs):
             state.put_back()
             with compiling_anew() if recompile else nullcontext():
-                recording, result = _recorded(config, fn, args, given)
+                recording, result = _recorded(config, fn, words, options)
             recorded.append(recording.run)
             outputs.append(_hashes(result))
             del result
@@ -67,7 +73,7 @@ def check_determinism(
         suspects = tuple(suspect.index for suspect in found.unconfirmed[:_MOST_SUSPECTS])
         if suspects:
             state.put_back()
-            again, _ = _recorded(replace(config, replay=suspects), fn, args, given)
+            again, _ = _recorded(replace(config, replay=suspects), fn, words, options)
             assert again.replayer is not None
             found = _with_numbers(accuse(found, again.replayer.replays), again.replayer.examples)
     finally:

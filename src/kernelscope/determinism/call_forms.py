@@ -7,6 +7,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
+def arguments_of(
+    fn: Callable[..., Any],
+    given: Sequence[Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    named: Mapping[str, Any],
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same for a function of ours that also has the parameters `args` and `kwargs`.
+
+    `kwargs` takes what has the name of one of our own options.
+    """
+    if not given and not isinstance(args, tuple | list):
+        raise TypeError(f"args is a tuple of arguments, not a {type(args).__name__}")
+    both = {**(kwargs or {}), **named}
+    return call_form(fn, given, both) if given else (tuple(args), both)
+
+
 def call_form(
     fn: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""`with shadow() as result:` and `check_correctness(fn, args)`."""
+"""`with shadow() as result:` and `check_correctness(fn, x, y)`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from kernelscope.compiler_control.forced_settings import without_caches
-from kernelscope.determinism.call_forms import call_form
+from kernelscope.determinism.call_forms import arguments_of
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.compilation.lowering import Lowerings
 from kernelscope.probes.compiler_steps.fx_stages import FxStages
@@ -93,9 +93,7 @@ def check_correctness(
     """
     from .run_once import try_once
 
-    words, options = args, {**(kwargs or {}), **named}
-    if given:
-        words, options = call_form(fn, given, options)
+    words, options = arguments_of(fn, given, args, kwargs, named)
     with shadow() as result:
         try_once(fn, words, options, backend, result.note)
     return result

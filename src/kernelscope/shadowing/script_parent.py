@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from kernelscope.processes.process_trees import end_tree
+from kernelscope.processes.signals import held_back
 from kernelscope.text.process_ends import how_it_ended
 
 
@@ -31,17 +33,30 @@ def shadow_script(
         path = Path(folder) / "result.json"
         command = [sys.executable, "-m", "kernelscope.shadowing.script_child", str(path)]
         command += ["--offload"] * offload + ["--every"] * every + ["--verbose"] * verbose
-        done = subprocess.run([*command, "--", *words], stdout=stdout, check=False)
+        status = _run([*command, "--", *words], stdout)
         try:
             answer: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            return _without_answer(done.returncode)
+            return _without_answer(status)
     form, status = answer["result"], int(answer["result"]["status"])
     problem = f"the script failed: {answer['failed']}" if answer["failed"] else ""
     if problem and status == 0:
         status = 2
         form |= {"status": status, "problem": problem}
     return ScriptAnswer(form, answer["text"], problem, status)
+
+
+def _run(command: list[str], stdout: TextIO | None) -> int:
+    """Its exit status; if the wait is interrupted, it ends with everything that it has started."""
+    child: subprocess.Popen[bytes] | None = None
+    try:
+        with held_back():
+            child = subprocess.Popen(command, stdout=stdout)
+        return child.wait()
+    except BaseException:
+        if child is not None:
+            end_tree(child)
+        raise
 
 
 def _without_answer(status: int) -> ScriptAnswer:

@@ -15,6 +15,7 @@ from types import FrameType
 
 from kernelscope.config import recorded_environment
 from kernelscope.errors import RunError
+from kernelscope.processes.process_trees import end_tree
 from kernelscope.store import folder
 from kernelscope.store.flight.crash import crash_in
 
@@ -57,7 +58,11 @@ def watch(
         except OSError as error:
             raise RunError(f"{command[0]} cannot be started: {error.strerror}") from None
         signals.begin(child)
-        status = _wait(child, path)
+        try:
+            status = _wait(child, path)
+        except BaseException:  # a time limit: nothing may go on running
+            end_tree(child)
+            raise
     try:
         folder.write_invocation(path, replace(invocation, ended_ns=time.time_ns(), status=status))
         if not aside:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
-from kernelscope.determinism.call_forms import call_form
+import pytest
+
+import kernelscope
+from kernelscope import pytest_plugin
+from kernelscope.determinism.call_forms import arguments_of, call_form
 
 
 class Model:
@@ -43,3 +49,26 @@ def test_a_function_of_one_tuple() -> None:
 
 def test_parameters_that_are_not_known() -> None:
     assert call_form(max, ((1, 2),), {}) == ((1, 2), {})
+
+
+def test_args_and_kwargs_by_name() -> None:
+    model = Model()
+    assert arguments_of(model, (), (1, 2), {"scale": 3}, {}) == ((1, 2), {"scale": 3})
+    assert arguments_of(model, (1,), (), {"scale": 3}, {"y": 2}) == ((1,), {"scale": 3, "y": 2})
+    with pytest.raises(TypeError, match="args is a tuple of arguments, not a int"):
+        arguments_of(model, (), 1, None, {})  # type: ignore[arg-type]
+
+
+TAKING_A_FUNCTION = [
+    kernelscope.check_correctness, kernelscope.check_determinism, kernelscope.bisect, kernelscope.reduce,
+    pytest_plugin.assert_matches_eager, pytest_plugin.assert_deterministic,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("ours", TAKING_A_FUNCTION, ids=lambda f: f.__name__)
+def test_one_convention_everywhere(ours: Callable[..., Any]) -> None:
+    """A function, then its arguments as in a call; what is ours has a name."""
+    parameters = list(inspect.signature(ours).parameters.values())
+    assert [each.kind.name for each in parameters[:2]] == ["POSITIONAL_OR_KEYWORD", "VAR_POSITIONAL"]
+    assert parameters[-1].kind.name == "VAR_KEYWORD"
+    assert all(each.kind.name == "KEYWORD_ONLY" for each in parameters[2:-1])

@@ -56,7 +56,7 @@ def test_the_first_line_says_where_what_and_how_wrong() -> None:
 def test_without_a_script_the_next_step_is_python() -> None:
     result = clean()
     result.add(culprit())
-    assert "kernelscope.bisect(fn, args)" in str(result)
+    assert "kernelscope.bisect(fn, x)" in str(result)
 
 
 @pytest.mark.parametrize(

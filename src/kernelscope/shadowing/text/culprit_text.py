@@ -20,7 +20,7 @@ _PURPOSES = {
     "bisect": "find the part of the compiler that causes it",
     "reduce": "write the smallest script that still fails",
 }
-_CALLS = {"bisect": "kernelscope.bisect(fn, args)", "reduce": "kernelscope.reduce(program)"}
+_CALLS = {"bisect": "kernelscope.bisect(fn, x)", "reduce": "kernelscope.reduce(program)"}
 
 
 def headline(culprit: Culprit) -> str:

@@ -1,0 +1,83 @@
+"""`kernelscope why`: from a script to what is wrong with it, with the other commands."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from kernelscope.bisection.script_search import Request
+from kernelscope.cli.arguments import SCRIPT_USAGE, add_json, add_script
+from kernelscope.errors import RunError
+from kernelscope.processes.program_words import script_words, stem_of
+from kernelscope.store import folder
+from kernelscope.text.file_names import file_name
+
+DESCRIPTION = "Find out what is wrong with a script: a crash, NaN, wrong or varying results, or compiling."
+USAGE = SCRIPT_USAGE
+EPILOG = """\
+examples:
+  kernelscope why train.py --epochs 1           find out what is wrong, and write a bug report if it is a bug
+  kernelscope why --quick train.py              without the search through the compiler
+  kernelscope why --timeout 600 train.py        stop after ten minutes with what is known by then
+  kernelscope why --predicate check.py:is_wrong train.py   is_wrong gets the script's global names
+
+Uses run, shadow, determinism, bisect, reduce, report and issue, as far as they are needed. Each of them runs
+the script: one that changes files changes them each time. What it prints goes to stderr the first time, and
+to output.txt in the folder after that.
+Exit status: 0 nothing is wrong, 1 something is wrong, 2 inconclusive, 130 interrupted.
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("what counts as a failure (default: all that can be found)").add_argument
+    add("--fails-on", choices=["shadow", "exception", "nan"], help="only this, as for bisect")
+    add("--message", metavar="TEXT", help="only exceptions whose message contains TEXT")
+    add("--check", metavar="COMMAND",
+        help="run after the script; a non-zero exit status counts as failure")  # fmt: skip
+    add("--predicate", metavar="FILE:FUNCTION",
+        help="function that gets the script's global names; a true result counts as failure")  # fmt: skip
+    add = parser.add_argument_group("how to search").add_argument
+    add("--quick", action="store_true", help="do not search for the part of the compiler (bisect, reduce)")
+    add("--timeout", type=float, default=0.0, metavar="SECONDS",
+        help="stop the search after so many seconds, and print what is known (default: none)")  # fmt: skip
+    where = parser.add_argument_group("output")
+    where.add_argument("-o", dest="output", metavar="NAME", help="folder to create; default SCRIPT-why-1")
+    add_json(parser, "why")
+    add_script(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    from kernelscope.diagnosis.answer_text import answer_lines
+    from kernelscope.diagnosis.diagnose import Diagnosis
+    from kernelscope.diagnosis.progress import Progress
+    from kernelscope.diagnosis.question import Question
+
+    words = script_words(args.module, args.command, "why runs a Python script or -m module, not a command")
+    if args.timeout < 0:
+        raise RunError(f"--timeout {args.timeout}: must be at least 0")
+    stem = stem_of(args.module, args.command)
+    question = Question(words, stem, _condition(args, words), args.quick, args.timeout)
+    path = (
+        folder.create(Path(args.output))
+        if args.output
+        else folder.create_numbered(Path(folder.HOME), f"{file_name(stem)}-why")
+    )
+    with open(os.dup(2), "w", encoding=sys.stderr.encoding, errors="backslashreplace") as stream:
+        diagnosis = Diagnosis(question, path, Progress(stream))
+        answer = diagnosis.run()
+    print(json.dumps(answer.to_json(), indent=2) if args.json else "\n".join(answer_lines(answer)))
+    return diagnosis.status
+
+
+def _condition(args: argparse.Namespace, words: list[str]) -> Request | None:
+    """None where all kinds of failure are looked for."""
+    given = {"check": args.check, "predicate": args.predicate, "exception": args.message}
+    named = [name for name, value in given.items() if value is not None]
+    if args.fails_on and args.fails_on not in named:
+        named.append(args.fails_on)
+    if len(named) > 1:
+        raise RunError(f"choose one kind of failure: {' or '.join(named)}")
+    return Request(tuple(words), named[0], given.get(named[0]) or "") if named else None

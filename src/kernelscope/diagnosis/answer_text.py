@@ -1,0 +1,68 @@
+"""The first screen: what is wrong, the user's line, where, how wrong, how it was found, what to do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from kernelscope.events import Frame
+from kernelscope.text.frames import source_line
+from kernelscope.text.visible import one_line
+from kernelscope.text.widths import shortened
+
+from .answer import COMPILER, KINDS, NOTHING, PROGRAM, Answer
+
+_LONGEST = 150  # characters of one fact: two lines of a terminal
+_FAULTS = {COMPILER: " (a bug of the compiler)", PROGRAM: " (not a bug of the compiler)"}
+_NOTES = 2
+
+
+def answer_lines(answer: Answer) -> Iterator[str]:
+    """At most about fifteen lines."""
+    yield _cut(_headline(answer))
+    if answer.line is not None:
+        code = source_line(answer.line)
+        yield _fact("line", _frame(answer.line) + (f": {code}" if code else ""))
+    for name, text in (
+        ("where", answer.where),
+        ("reason", answer.reason),
+        ("how wrong", answer.how_wrong),
+        ("eager", answer.eager),
+        ("cause", answer.cause),
+        ("smallest", answer.smallest),
+        ("workaround", "; ".join(answer.workaround)),
+        ("checked", "; ".join(answer.checked) if not answer.is_wrong else ""),
+        ("not checked", "; ".join(answer.unchecked)),
+    ):
+        if text:
+            yield _fact(name, text, _LONGEST * (3 if name in ("checked", "not checked") else 1))
+    yield from (_fact("note", note) for note in answer.notes[:_NOTES])
+    yield _fact("found by", _steps(answer))
+    yield _fact("folder", f"{answer.folder}: {', '.join(answer.files)}", 300)
+    for i, each in enumerate(answer.next[:2]):
+        yield _fact("" if i else "next", each, 300)
+
+
+def _headline(answer: Answer) -> str:
+    if answer.kind == NOTHING:
+        return "nothing is wrong, as far as it was checked"
+    stopped = f" ({answer.stopped} before the end)" if answer.stopped else ""
+    return f"{KINDS[answer.kind]}{_FAULTS.get(answer.fault, '')}: {answer.what}{stopped}"
+
+
+def _steps(answer: Answer) -> str:
+    each = [f"{step.name} {step.seconds:.0f} s" for step in answer.steps]
+    return f"{', '.join(each)}; {answer.seconds:.0f} s in all"
+
+
+def _frame(frame: Frame) -> str:
+    inside = frame.file.startswith(os.getcwd() + os.sep)
+    return str(Frame(os.path.relpath(frame.file) if inside else frame.file, frame.line, frame.function))
+
+
+def _fact(name: str, text: str, longest: int = _LONGEST) -> str:
+    return f"  {name:<11} {shortened(one_line(text), longest)}"
+
+
+def _cut(text: str) -> str:
+    return shortened(one_line(text), _LONGEST + 50)

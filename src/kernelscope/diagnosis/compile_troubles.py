@@ -1,0 +1,98 @@
+"""What a run shows about compiling: nothing compiled, limits that were hit, graph breaks, recompilations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kernelscope.events import Frame
+from kernelscope.stages.records import Incident
+from kernelscope.startup.run_story import why_nothing_ran
+from kernelscope.store.stored_run import StoredRun
+from kernelscope.text.amounts import counted
+
+_LIMIT = "recompile limit"
+_TRACED = "dynamo"  # the stage of a frame that has a graph
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One thing about compiling that a user would not expect."""
+
+    kind: str  # nothing-compiled | recompiles
+    what: str
+    line: Frame | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiling:
+    """All of it."""
+
+    trouble: Trouble | None = None
+    remarks: list[str] = field(default_factory=list)  # usual things, such as a graph break
+
+
+def compiling_of(runs: Sequence[StoredRun]) -> Compiling:
+    breaks = [each for run in runs for each in run.stages.graph_breaks]
+    again = [each for run in runs for each in run.stages.recompiles]
+    remarks = []
+    if breaks:
+        remarks.append(
+            f"{counted(len(breaks), 'graph break')}, the first {_at(breaks[0])}: {breaks[0].reason}"
+        )
+    if again:
+        remarks.append(
+            f"{counted(len(again), 'recompilation')}, the first {_at(again[0])}: {again[0].reason}"
+        )
+    return Compiling(_nothing(runs, breaks) or _limit(runs, again), remarks)
+
+
+def _nothing(runs: Sequence[StoredRun], breaks: Sequence[Incident]) -> Trouble | None:
+    if any(len(run) or run.stages.graphs for run in runs):
+        return None
+    for run in runs:
+        for frame in run.stages.frames:
+            if any(stage.name == _TRACED for stage in run.stages.stages_of_frame(frame)):
+                return None  # another backend than Inductor has it
+    if not runs:
+        return Trouble("nothing-compiled", "nothing was recorded: no process imported torch")
+    failures = [each for run in runs for each in run.stages.failures]
+    first = next((each for each in (*breaks, *failures) if each.origin), None)
+    line = first.origin[0] if first is not None else None
+    if breaks:
+        what = "Dynamo left the whole function to Python because of a graph break"
+        return Trouble("nothing-compiled", what, line, _plain(breaks[0].reason))
+    why = why_nothing_ran(list(runs))[0].removeprefix("no compiled code ran").removeprefix(": ")
+    return Trouble("nothing-compiled", why or "torch.compile was not used", line)
+
+
+def _limit(runs: Sequence[StoredRun], again: Sequence[Incident]) -> Trouble | None:
+    hit = [f for run in runs for f in run.stages.failures if _LIMIT in f"{f.reason} {f.detail}".lower()]
+    if not hit:
+        return None
+    of_it = [each for each in again if _frame_id(each) == _frame_id(hit[0])]
+    line = next((each.origin[0] for each in (*of_it, *hit) if each.origin), None)
+    name = line.function if line is not None else "a function"
+    what = (
+        f"{name} was compiled {counted(len(of_it) + 1, 'time')}, until Dynamo reached its limit; "
+        "from then on it runs uncompiled"
+    )
+    return Trouble("recompiles", what, line, _plain(of_it[-1].reason) if of_it else "")
+
+
+def _frame_id(incident: Incident) -> str:
+    """Of the function: 0 of 0/8, its ninth compilation."""
+    return incident.compile_id.partition("/")[0]
+
+
+def _plain(reason: str) -> str:
+    """Without the line of code that Dynamo adds, and without its columns."""
+    return " ".join(reason.partition("  #")[0].split())
+
+
+def _at(incident: Incident) -> str:
+    if not incident.origin:
+        return "in code without a known line"
+    frame = incident.origin[0]
+    return f"at {frame}"

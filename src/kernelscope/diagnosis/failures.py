@@ -1,0 +1,39 @@
+"""Failures of a program: of the compiler, or of the program itself, where eager fails in the same way."""
+
+from __future__ import annotations
+
+from kernelscope.stages.records import Incident
+from kernelscope.trials.failure_signature import without_numbers
+
+from .recorded import Recorded
+
+_FEWEST = 8  # characters of a message that is worth looking for
+
+
+def compiler_failure(run: Recorded) -> Incident | None:
+    """The failed compilation that ended the program; others were survived."""
+    said = run.ending.exception
+    for each in (f for one in run.runs for f in reversed(one.stages.failures)):
+        message = each.reason.partition(" (lowering ")[0].partition(": ")[2] or each.reason
+        if said and (message in said or (each.detail and each.detail[:200] in said)):
+            return each
+    return None
+
+
+def is_same_failure(compiled: Recorded, eager: Recorded) -> bool:
+    """Whether both failed at the same line, or with the same message."""
+    if not (compiled.failed and eager.failed):
+        return False
+    if _lines(compiled) & _lines(eager):
+        return True
+    if without_numbers(compiled.failure) == without_numbers(eager.failure):
+        return True
+    message = eager.failure.partition(": ")[2]
+    return len(message) >= _FEWEST and message in compiled.ending.exception
+
+
+def _lines(run: Recorded) -> set[tuple[str, int]]:
+    """The user's lines at which it failed: where an exception arose, and what the compiler was working on."""
+    failure = compiler_failure(run)
+    found = [run.failing_line, *(failure.origin[:1] if failure is not None else ())]
+    return {(frame.file, frame.line) for frame in found if frame is not None}

@@ -1,0 +1,100 @@
+"""What a diagnosis leaves in its folder: the page, the minimal script, the bug report, and the answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from kernelscope.errors import RunError
+from kernelscope.private_files import write_text
+from kernelscope.report.file import MOST_CALLS, data, page_of, write
+from kernelscope.repro import files
+from kernelscope.repro.issue import write_issue
+from kernelscope.repro.one_call import call_script
+from kernelscope.store.stored_run import StoredRun, load
+
+from .answer import PROGRAM, Answer
+from .answer_text import answer_lines
+from .compiler_search import REDUCED
+from .next_steps import add_next_steps
+from .question import Question
+from .recorded import Recorded
+from .steps import Steps
+
+PAGE, ISSUE, SHADOW = "report.html", "issue/issue.md", "shadow.txt"
+
+
+class Leavings:
+    """Filled while the search goes on, and written at its end."""
+
+    def __init__(self, folder: Path, steps: Steps, question: Question) -> None:
+        self._folder, self._steps, self._question = folder, steps, question
+        self.run: Recorded | None = None
+        self.stopped: Recorded | None = None  # a run up to the first NaN, with its inputs
+        self.varying: tuple[Path, Path] | None = None  # two runs that differ
+        self.call: int | None = None  # that is at fault
+        self.shadow_text = ""
+        self.has_reduced = False
+
+    def write(self, answer: Answer) -> None:
+        """What can be made of what was found; what cannot be is noted."""
+        if self.has_reduced:
+            answer.files.append(f"{REDUCED}/reduced.py")
+        runs = self._runs()
+        if runs:
+            self._add(answer, "report", lambda: self._page(runs))
+            if answer.is_wrong and answer.fault != PROGRAM and not answer.stopped:
+                self._add(answer, "issue", lambda: self._issue(runs[0], answer))
+            elif self.call is not None or self.stopped is not None:
+                self._add(answer, "repro", lambda: self._script(runs[0]))
+        if self.shadow_text:
+            write_text(self._folder / SHADOW, self.shadow_text + "\n")
+            answer.files.append(SHADOW)
+        answer.files += ["answer.txt", "answer.json"]
+        add_next_steps(answer, self._question)
+        write_text(self._folder / "answer.txt", "\n".join(answer_lines(answer)) + "\n")
+        write_text(self._folder / "answer.json", json.dumps(answer.to_json(), indent=2))
+
+    def _runs(self) -> list[StoredRun]:
+        """What the page shows: the run, or the two that differ."""
+        if self.varying is not None:
+            return [load(path) for path in self.varying]
+        if self.stopped is not None and self.stopped.runs:
+            return self.stopped.runs[:1]
+        return self.run.runs[:1] if self.run is not None else []
+
+    def _add(self, answer: Answer, name: str, make: Callable[[], str]) -> None:
+        what = str(self._folder)
+        try:
+            answer.files.append(self._steps.take(name, f"kernelscope {name} {what}", make, str))
+        except (RunError, OSError) as error:
+            answer.notes.append(f"there is no {name}: {error}")
+
+    def _page(self, runs: list[StoredRun]) -> str:
+        other = runs[1] if len(runs) > 1 else None
+        write(page_of(data(runs[0], other, first=None, limit=MOST_CALLS)), self._folder / PAGE)
+        return PAGE
+
+    def _issue(self, run: StoredRun, answer: Answer) -> str:
+        target = self._folder / "issue"
+        reduced = self._folder / REDUCED if self.has_reduced else None
+        call = None if reduced is not None else self.call
+        try:
+            answer.notes += write_issue(run, target, call=call, graph=None, imports=[], reduced=reduced)
+        except RunError as error:
+            if call is None:
+                raise
+            answer.notes.append(f"the bug report has no script of call {call}: {error}")
+            answer.notes += write_issue(run, target, call=None, graph=None, imports=[], reduced=None)
+        return ISSUE
+
+    def _script(self, run: StoredRun) -> str:
+        """The call that makes NaN, or that varies, alone."""
+        call = self.call
+        if call is None and self.stopped is not None and self.stopped.nan is not None:
+            call = self.stopped.nan.call
+        if call is None or call < 0:
+            raise RunError("the call was not recorded")
+        path = files.write(call_script(run, call), self._folder / "repro")
+        return str(path.relative_to(self._folder))

@@ -1,0 +1,26 @@
+"""What to do after each kind of answer."""
+
+from __future__ import annotations
+
+from .answer import NOTHING, Answer
+from .question import Question
+
+
+def add_next_steps(answer: Answer, question: Question) -> None:
+    """Where the search itself has not said more."""
+    if answer.stopped:
+        answer.next.append(question.typed("why") + " once more: a search is not continued")
+    elif answer.kind == NOTHING:
+        answer.next.append(
+            f"if you see a failure that this does not: {question.typed('why', '--predicate FILE:FUNCTION')}"
+        )
+    elif answer.kind == "nan":
+        answer.next.append(f"look at the inputs: kernelscope show {answer.folder}/stopped.kscope --crash")
+    elif answer.kind == "varies":
+        answer.next.append("open report.html: it compares the two runs, call by call")
+    elif not answer.next:
+        answer.next.append(
+            "read issue/issue.md, then send it to https://github.com/pytorch/pytorch/issues"
+            if any(name.startswith("issue") for name in answer.files)
+            else "open report.html"
+        )

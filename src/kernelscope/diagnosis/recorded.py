@@ -1,0 +1,116 @@
+"""One recorded execution of the script: how it ended, and what its run shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from kernelscope.events import Finding, Frame
+from kernelscope.startup.recorded_child import watch
+from kernelscope.store import folder
+from kernelscope.store.flight.ending import Ending, ending_of
+from kernelscope.store.stored_run import StoredRun
+from kernelscope.text.process_ends import how_it_ended
+
+RECORDING = "--stages --values=stats"
+STOPPING = "--stages --stop-on=nan"
+EAGER = {"TORCH_COMPILE_DISABLE": "1"}
+_FAILED = ("exception", "status", "crash")
+_FEW = 100_000  # calls whose values are looked through
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What `kernelscope run` left."""
+
+    path: Path
+    status: int
+
+    @cached_property
+    def runs(self) -> list[StoredRun]:
+        return [StoredRun(part) for part in folder.parts(self.path)]
+
+    @cached_property
+    def ending(self) -> Ending:
+        if self.runs:
+            return ending_of(self.path)
+        kind = "status" if self.status else "normal"
+        return Ending(f"the program {how_it_ended(self.status)}", kind, "", self.status)
+
+    @property
+    def failed(self) -> bool:
+        return self.ending.kind in _FAILED
+
+    @property
+    def was_interrupted(self) -> bool:
+        return self.ending.kind == "interrupted"
+
+    @cached_property
+    def calls(self) -> int:
+        return sum(len(run) for run in self.runs)
+
+    @cached_property
+    def nan(self) -> Finding | None:
+        """Where the first NaN was made out of numbers."""
+        for run in self.runs:
+            found = run.findings if len(run) <= _FEW else run.noted_findings()
+            first = next((f for f in found if f.kind in ("nan", "watch", "watch-late")), None)
+            if first is not None:
+                return first
+        return None
+
+    @property
+    def failure(self) -> str:
+        """In one line: the exception, or how the process ended."""
+        return self.ending.exception.partition("\n")[0] or self.ending.headline.removeprefix("the program ")
+
+    @cached_property
+    def failing_line(self) -> Frame | None:
+        """The user's line at which it failed: of the exception, or of the kernel that was executing."""
+        crash = self.ending.crash
+        if crash is not None and crash.executing:
+            return crash.executing[-1].origin
+        for run in self.runs:
+            at = str(run.metadata.get("exception_at", ""))
+            if at:
+                return _frame(at)
+        return None
+
+    def line_of_call(self, index: int) -> Frame | None:
+        for run in self.runs:
+            if 0 <= index < len(run):
+                return run.select(first=index, limit=1)[0].origin
+        return None
+
+    def line_of_node(self, node: str) -> Frame | None:
+        """The user's line of a node of a post-grad graph."""
+        for run in self.runs:
+            for graph in run.stages:
+                for launch in graph.provenance:
+                    for each in launch.nodes:
+                        if node in (each.name, *each.pre_grad) and each.frames:
+                            return each.frames[0]
+        return None
+
+
+def record(
+    command: list[str], path: Path, options: str, environ: dict[str, str | None] | None = None
+) -> Recorded:
+    """Run and record it; an interruption of the program is one of the search."""
+    made = folder.create(folder.named(path))
+    status = watch(command, made, options, aside=True, environ=environ)
+    found = Recorded(made, status)
+    if found.was_interrupted:
+        raise KeyboardInterrupt
+    return found
+
+
+def _frame(text: str) -> Frame | None:
+    """ "/home/me/train.py:12 in step" as it was recorded."""
+    place, _, function = text.partition(" in ")
+    file, _, line = place.rpartition(":")
+    try:
+        return Frame(file, int(line), function)
+    except ValueError:
+        return None

@@ -1,0 +1,137 @@
+"""From what a step found to the answer: one function for each kind of failure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernelscope.analysis.determinism import DeterminismResult, Suspect
+from kernelscope.events import Frame
+from kernelscope.shadowing.script_parent import ScriptAnswer
+from kernelscope.shadowing.text.how_wrong import how_wrong
+from kernelscope.shadowing.verdicts import kind_of
+from kernelscope.stages.records import Incident
+from kernelscope.text.amounts import counted
+from kernelscope.text.visible import one_line
+
+from .answer import COMPILER, PROGRAM, UNKNOWN, Answer
+from .compile_troubles import Trouble
+from .failures import compiler_failure
+from .recorded import Recorded
+
+DYNAMO = "Dynamo"  # shadow's name for it
+_STAGES = {"dynamo": "Dynamo, tracing the function", "kernel": "the compiler of the generated kernel"}
+_ADVICE = {  # by kind of trouble, and whether a line is known
+    ("nothing-compiled", True): "remove what breaks the graph there, or move it out of the compiled function",
+    ("nothing-compiled", False): "call what torch.compile returns, and check that nothing turns it off",
+    ("recompiles", True): "keep that value the same, make it a tensor, or raise "
+    "torch._dynamo.config.recompile_limit",
+    ("recompiles", False): "see kernelscope stages for the reasons",
+}
+_KNOWN_STAGES = ("dynamo", "kernel", "lowering")  # where a failure names what is at fault
+
+
+def of_own_failure(answer: Answer, run: Recorded, eager: Recorded) -> None:
+    answer.kind, answer.fault = ("crash" if eager.ending.kind == "crash" else "exception"), PROGRAM
+    same = one_line(run.failure) == one_line(eager.failure)
+    answer.what = eager.failure
+    answer.line = eager.failing_line or run.failing_line
+    answer.eager = "the same failure without the compiler" + ("" if same else f"; compiled: {run.failure}")
+    answer.next = ["fix the program: the compiler is not the cause"]
+
+
+def of_failure(answer: Answer, run: Recorded, eager: Recorded) -> Incident | None:
+    """The failure of the compiler, if it is one."""
+    answer.line = run.failing_line
+    answer.eager = (
+        f"without the compiler it fails differently: {eager.failure}"
+        if eager.failed
+        else "without the compiler the script finishes normally"
+    )
+    failure = compiler_failure(run)
+    crash = run.ending.crash
+    if failure is not None:
+        answer.kind, answer.fault = "crash-in-compile", COMPILER
+        answer.what = failure.reason
+        answer.where = _STAGES.get(failure.stage, failure.stage and f"step of the compiler: {failure.stage}")
+        answer.line = failure.origin[0] if failure.origin else answer.line
+    elif crash is not None:
+        answer.kind, answer.fault = "crash", UNKNOWN
+        answer.what = f"it {crash.ended}"
+        if crash.executing:
+            call = crash.executing[-1]
+            answer.what += ", inside a kernel"
+            answer.where = f"kernel {call.kernel_name} ({call.kind}), call {call.index}"
+    else:
+        answer.kind, answer.fault = "exception", UNKNOWN
+        answer.what = f"only when it is compiled: {run.failure}"
+    return failure
+
+
+def names_its_cause(failure: Incident | None) -> bool:
+    """Whether a failure of the compiler says which operator, line or kernel it is about."""
+    return failure is not None and failure.stage in _KNOWN_STAGES
+
+
+def of_culprit(answer: Answer, found: ScriptAnswer, run: Recorded) -> None:
+    culprit: dict[str, Any] = found.form["culprit"]
+    kind = kind_of(culprit["verdict"])
+    name, numbers = str(culprit["kernel_name"]), dict(culprit["numbers"])
+    failed = run.failure if run.failed else ""
+    is_nan = run.nan is not None and numbers.get("compiled") == "nan"
+    answer.kind, answer.fault = ("nan" if is_nan else "wrong-numbers"), COMPILER
+    subject = "a kernel" if kind.subject == "kernel" else f"a {kind.subject} of the compiler"
+    if kind.subject == "function":
+        subject = "a compiled function"
+    answer.what = f"{subject} {kind.sentence} ({culprit['verdict']})"
+    launch = f", launch {culprit['index']}" if culprit["index"] >= 0 else ""
+    answer.where = f"{kind.subject} {name} ({culprit['kind']}){launch}"
+    answer.how_wrong = how_wrong(numbers) or one_line(str(culprit["reason"]))
+    origin = [Frame(each["file"], each["line"], each["function"]) for each in culprit["origin"]]
+    answer.line = origin[0] if origin else run.line_of_node(str(culprit["node"])) or answer.line
+    if failed:
+        answer.notes.append(f"the script itself fails when it is compiled: {failed}")
+
+
+def known_step(found: ScriptAnswer) -> str:
+    """The compiler's step that shadow has named; empty where it is still to be found."""
+    culprit = found.form["culprit"]
+    is_named = kind_of(culprit["verdict"]).is_step or (culprit["kind"] == "function" and culprit["buffer"])
+    return str(culprit["kernel_name"]) if is_named else ""
+
+
+def of_nan(answer: Answer, run: Recorded, *, is_conclusive: bool) -> None:
+    finding = run.nan
+    assert finding is not None
+    answer.kind, answer.fault = "nan", PROGRAM if is_conclusive else UNKNOWN
+    answer.what = finding.message.partition("\n")[0]
+    answer.line = run.line_of_call(finding.call)
+    answer.where = f"kernel {finding.kernel}, call {finding.call}" if finding.kernel else ""
+    if is_conclusive:
+        answer.eager = "eager makes the same NaN from the same inputs: the compiler is not the cause"
+
+
+def of_variation(answer: Answer, found: DeterminismResult) -> None:
+    first: Suspect | None = next(iter((*found.kernels, *found.unconfirmed)), None)
+    answer.kind, answer.fault = "varies", UNKNOWN
+    answer.what = f"in {found.runs} runs from the same state"
+    if first is None:
+        answer.how_wrong = found.unexplained or str(found.divergence).partition("\n")[0]
+        return
+    answer.line = first.origin
+    answer.where = f"kernel {first.kernel_name} ({first.kind}), call {first.index}, {first.argument}"
+    answer.how_wrong = (
+        f"same inputs, different outputs in {first.differed} of {counted(first.repeats, 'repeat')}"
+    )
+    if first.replays:
+        answer.how_wrong += f"; alone, {first.replays_differed} of {first.replays} launches differ"
+    if first.kind in ("op", "extern"):
+        answer.fault = PROGRAM
+        answer.eager = "it is an operator that eager calls too: the compiler is not the cause"
+
+
+def of_trouble(answer: Answer, trouble: Trouble) -> None:
+    answer.kind, answer.fault, answer.what = trouble.kind, PROGRAM, trouble.what
+    answer.line = trouble.line
+    answer.reason = trouble.reason
+    answer.notes.clear()  # they say the same
+    answer.next = [_ADVICE[trouble.kind, trouble.line is not None]]
