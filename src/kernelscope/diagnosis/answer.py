@@ -19,7 +19,7 @@ KINDS = {
     "nan": "a kernel makes NaN",
     "varies": "results vary from run to run",
     "nothing-compiled": "nothing is compiled",
-    "recompiles": "a function is compiled again and again",
+    "recompiles": "a function is compiled repeatedly",
     "condition": "the script fails as described",
     NOTHING: "nothing is wrong",
     "unknown": "no answer",

@@ -12,13 +12,20 @@ from kernelscope.text.widths import shortened
 
 from .answer import COMPILER, KINDS, NOTHING, PROGRAM, Answer
 
-_LONGEST = 150  # characters of one fact: two lines of a terminal
+_LONGEST = 125  # characters of one fact: two lines of a terminal
 _FAULTS = {COMPILER: " (a bug of the compiler)", PROGRAM: " (not a bug of the compiler)"}
 _NOTES = 2
+_FEW = 2  # lines of a workaround
 
 
 def answer_lines(answer: Answer) -> Iterator[str]:
     """At most about fifteen lines."""
+    yield from answer_facts(answer)
+    yield from _rest(answer)
+
+
+def answer_facts(answer: Answer) -> Iterator[str]:
+    """What is wrong, where and how wrong."""
     yield _cut(_headline(answer))
     if answer.line is not None:
         code = source_line(answer.line)
@@ -30,17 +37,25 @@ def answer_lines(answer: Answer) -> Iterator[str]:
         ("eager", answer.eager),
         ("cause", answer.cause),
         ("smallest", answer.smallest),
-        ("workaround", "; ".join(answer.workaround)),
+        ("workaround", _workaround(answer)),
+    ):
+        if text:
+            yield _fact(name, text)
+
+
+def _rest(answer: Answer) -> Iterator[str]:
+    """How far that goes, how it was found, and what to do."""
+    for name, text in (
         ("checked", "; ".join(answer.checked) if not answer.is_wrong else ""),
         ("not checked", "; ".join(answer.unchecked)),
     ):
         if text:
-            yield _fact(name, text, _LONGEST * (3 if name in ("checked", "not checked") else 1))
+            yield _fact(name, text, 2 * _LONGEST)
     yield from (_fact("note", note) for note in answer.notes[:_NOTES])
     yield _fact("found by", _steps(answer))
-    yield _fact("folder", f"{answer.folder}: {', '.join(answer.files)}", 300)
+    yield _fact("folder", f"{answer.folder}: {', '.join(answer.files)}", 190)
     for i, each in enumerate(answer.next[:2]):
-        yield _fact("" if i else "next", each, 300)
+        yield _fact("" if i else "next", each, 190)
 
 
 def _headline(answer: Answer) -> str:
@@ -48,6 +63,11 @@ def _headline(answer: Answer) -> str:
         return "nothing is wrong, as far as it was checked"
     stopped = f" ({answer.stopped} before the end)" if answer.stopped else ""
     return f"{KINDS[answer.kind]}{_FAULTS.get(answer.fault, '')}: {answer.what}{stopped}"
+
+
+def _workaround(answer: Answer) -> str:
+    lines = answer.workaround
+    return "; ".join(lines) if len(lines) <= _FEW else f"{len(lines)} lines of Python in answer.json"
 
 
 def _steps(answer: Answer) -> str:
@@ -65,4 +85,4 @@ def _fact(name: str, text: str, longest: int = _LONGEST) -> str:
 
 
 def _cut(text: str) -> str:
-    return shortened(one_line(text), _LONGEST + 50)
+    return shortened(one_line(text), _LONGEST + 75)

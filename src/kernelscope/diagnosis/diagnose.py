@@ -95,6 +95,8 @@ class Diagnosis:
                 answer.unchecked.append("whether results vary from run to run")
             else:
                 answer.checked.append("no recorded kernel made a NaN")
+                if found.status:
+                    answer.kind, answer.what = "unknown", found.form.get("problem") or found.problem
                 self._search_variation()
 
     def _record(self) -> Recorded:
@@ -136,6 +138,8 @@ class Diagnosis:
             verdicts.of_own_failure(answer, run, eager)
             return
         failure = verdicts.of_failure(answer, run, eager)
+        crash = run.ending.crash
+        self._left.call = crash.executing[-1].index if crash is not None and crash.executing else None
         if failure is None and run.ending.kind != "crash":
             found = self._shadow()
             if found.form["culprit"] is not None:

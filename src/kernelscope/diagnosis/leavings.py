@@ -15,7 +15,7 @@ from kernelscope.repro.one_call import call_script
 from kernelscope.store.stored_run import StoredRun, load
 
 from .answer import PROGRAM, Answer
-from .answer_text import answer_lines
+from .answer_text import answer_facts, answer_lines
 from .compiler_search import REDUCED
 from .next_steps import add_next_steps
 from .question import Question
@@ -80,13 +80,19 @@ class Leavings:
         target = self._folder / "issue"
         reduced = self._folder / REDUCED if self.has_reduced else None
         call = None if reduced is not None else self.call
+        facts = list(answer_facts(answer))
+        program = self._question.script if reduced is None else None
         try:
-            answer.notes += write_issue(run, target, call=call, graph=None, imports=[], reduced=reduced)
+            write_issue(
+                run, target, call=call, graph=None, imports=[], reduced=reduced, facts=facts, program=program
+            )
         except RunError as error:
             if call is None:
                 raise
             answer.notes.append(f"the bug report has no script of call {call}: {error}")
-            answer.notes += write_issue(run, target, call=None, graph=None, imports=[], reduced=None)
+            write_issue(
+                run, target, call=None, graph=None, imports=[], reduced=None, facts=facts, program=program
+            )
         return ISSUE
 
     def _script(self, run: StoredRun) -> str:

@@ -9,7 +9,7 @@ from .question import Question
 def add_next_steps(answer: Answer, question: Question) -> None:
     """Where the search itself has not said more."""
     if answer.stopped:
-        answer.next.append(question.typed("why") + " once more: a search is not continued")
+        answer.next.append(f"to start the search again: {question.typed('why')}")
     elif answer.kind == NOTHING:
         answer.next.append(
             f"if you see a failure that this does not: {question.typed('why', '--predicate FILE:FUNCTION')}"

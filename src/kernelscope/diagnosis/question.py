@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from kernelscope.bisection.script_search import Request
 
@@ -22,6 +23,11 @@ class Question:
     @property
     def command(self) -> list[str]:
         return [sys.executable, *self.words]
+
+    @property
+    def script(self) -> Path | None:
+        """Its file; None for a module."""
+        return None if self.words[0] == "-m" else Path(self.words[0])
 
     def typed(self, command: str, *options: str) -> str:
         """What a user types for one step."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from kernelscope.events import Finding, Frame
+from kernelscope.processes.signals import Terminated
 from kernelscope.startup.recorded_child import watch
 from kernelscope.store import folder
 from kernelscope.store.flight.ending import Ending, ending_of
@@ -43,8 +45,12 @@ class Recorded:
         return self.ending.kind in _FAILED
 
     @property
-    def was_interrupted(self) -> bool:
-        return self.ending.kind == "interrupted"
+    def interruption(self) -> KeyboardInterrupt | None:
+        """Ctrl-C, or a signal that was meant for this process and that `watch` has passed on."""
+        if self.status - 128 in (signal.SIGTERM, signal.SIGHUP):
+            return Terminated(self.status - 128)
+        was_ended = self.status - 128 == signal.SIGINT or self.ending.kind == "interrupted"
+        return KeyboardInterrupt() if was_ended else None
 
     @cached_property
     def calls(self) -> int:
@@ -70,7 +76,7 @@ class Recorded:
         """The user's line at which it failed: of the exception, or of the kernel that was executing."""
         crash = self.ending.crash
         if crash is not None and crash.executing:
-            return crash.executing[-1].origin
+            return own(crash.executing[-1].origin)
         for run in self.runs:
             at = str(run.metadata.get("exception_at", ""))
             if at:
@@ -80,7 +86,7 @@ class Recorded:
     def line_of_call(self, index: int) -> Frame | None:
         for run in self.runs:
             if 0 <= index < len(run):
-                return run.select(first=index, limit=1)[0].origin
+                return own(run.select(first=index, limit=1)[0].origin)
         return None
 
     def line_of_node(self, node: str) -> Frame | None:
@@ -90,7 +96,7 @@ class Recorded:
                 for launch in graph.provenance:
                     for each in launch.nodes:
                         if node in (each.name, *each.pre_grad) and each.frames:
-                            return each.frames[0]
+                            return own(each.frames[0])
         return None
 
 
@@ -101,9 +107,14 @@ def record(
     made = folder.create(folder.named(path))
     status = watch(command, made, options, aside=True, environ=environ)
     found = Recorded(made, status)
-    if found.was_interrupted:
-        raise KeyboardInterrupt
+    if (ended := found.interruption) is not None:
+        raise ended
     return found
+
+
+def own(frame: Frame | None) -> Frame | None:
+    """A line of a run that this process has just made: its file may be opened, also if the run has no end."""
+    return None if frame is None else Frame(frame.file, frame.line, frame.function)
 
 
 def _frame(text: str) -> Frame | None:

@@ -16,7 +16,7 @@ from kernelscope.text.visible import one_line
 from .answer import COMPILER, PROGRAM, UNKNOWN, Answer
 from .compile_troubles import Trouble
 from .failures import compiler_failure
-from .recorded import Recorded
+from .recorded import Recorded, own
 
 DYNAMO = "Dynamo"  # shadow's name for it
 _STAGES = {"dynamo": "Dynamo, tracing the function", "kernel": "the compiler of the generated kernel"}
@@ -53,7 +53,7 @@ def of_failure(answer: Answer, run: Recorded, eager: Recorded) -> Incident | Non
         answer.kind, answer.fault = "crash-in-compile", COMPILER
         answer.what = failure.reason
         answer.where = _STAGES.get(failure.stage, failure.stage and f"step of the compiler: {failure.stage}")
-        answer.line = failure.origin[0] if failure.origin else answer.line
+        answer.line = own(failure.origin[0]) if failure.origin else answer.line
     elif crash is not None:
         answer.kind, answer.fault = "crash", UNKNOWN
         answer.what = f"it {crash.ended}"
@@ -85,6 +85,8 @@ def of_culprit(answer: Answer, found: ScriptAnswer, run: Recorded) -> None:
     answer.what = f"{subject} {kind.sentence} ({culprit['verdict']})"
     launch = f", launch {culprit['index']}" if culprit["index"] >= 0 else ""
     answer.where = f"{kind.subject} {name} ({culprit['kind']}){launch}"
+    if step := known_step(found):
+        answer.where = f"step of the compiler: {step}"
     answer.how_wrong = how_wrong(numbers) or one_line(str(culprit["reason"]))
     origin = [Frame(each["file"], each["line"], each["function"]) for each in culprit["origin"]]
     answer.line = origin[0] if origin else run.line_of_node(str(culprit["node"])) or answer.line

@@ -6,6 +6,7 @@ import json
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,20 @@ from .issue_text import Shown, findings_of, report
 from .one_call import call_script
 from .one_graph import graph_script
 
+_MOST_LINES = 200  # of a user's script that is quoted as it is
 _MOST_BYTES, _MOST_RESULT = 1 << 32, 1 << 24  # of a reduced script with its tensors; of result.json
 
 
 def write_issue(
     run: StoredRun, target: Path, *, call: int | None, graph: str | None, imports: list[str],
-    reduced: Path | None, trust: bool = False, runs: bool = True,
+    reduced: Path | None, trust: bool = False, runs: bool = True, facts: Sequence[str] = (),
+    program: Path | None = None,
 ) -> list[str]:  # fmt: skip
     """Write the report into a new folder, and return notes about what it lacks.
 
     It has a script of the given call and graph; without those, of the first call with a finding. Scripts of
-    a run that was made by somebody else are run only with `trust`.
+    a run that was made by somebody else are run only with `trust`. `facts` is what is known besides, the most
+    important line first; `program` is quoted if there is no smaller script.
     """
     if target.exists():
         raise RunError(f"{target} already exists and is not overwritten; choose another with -o")
@@ -63,9 +67,23 @@ def write_issue(
                 write_bytes(target / name, read_regular(reduced / name, _MOST_BYTES))
         shown.append(_run(target / "reduced.py", result, runs=runs))
     shown += [_run(files.write(script, target), {}, runs=runs) for script in scripts]
-    text = report(run, _call(run, call), shown, notes)
+    if not shown and program is not None and (quoted := _quoted(program, target)) is not None:
+        shown.append(quoted)
+    text = report(run, _call(run, call), shown, notes, facts)
     write_text(target / "issue.md", text, errors="backslashreplace")
     return notes if shown or findings_of(run) else [*notes, *what_would_tell_more(run)]
+
+
+def _quoted(program: Path, target: Path) -> Shown | None:
+    """The user's own script, if it is short."""
+    try:
+        text = program.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
+    if text.count("\n") > _MOST_LINES:
+        return None
+    write_text(target / program.name, text)
+    return Shown(program.name, text, files=[program.name])
 
 
 def what_would_tell_more(run: StoredRun) -> list[str]:

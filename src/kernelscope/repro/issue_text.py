@@ -38,10 +38,16 @@ def findings_of(run: StoredRun) -> list[Finding]:
     return run.findings if len(run) <= _MOST_WALKED else run.noted_findings()
 
 
-def report(run: StoredRun, call: KernelCall | None, shown: Sequence[Shown], notes: Sequence[str] = ()) -> str:
+def report(
+    run: StoredRun,
+    call: KernelCall | None,
+    shown: Sequence[Shown],
+    notes: Sequence[str] = (),
+    facts: Sequence[str] = (),
+) -> str:
     parts = [
-        f"# {_title(run, call, shown)}",
-        *_verdict(run, call, shown),
+        f"# {in_line(facts[0]) if facts else _title(run, call, shown)}",
+        *_verdict(run, call, shown, facts),
         *notes,
         *[line for each in shown for line in _script(each)],
         *_expected(shown),
@@ -65,8 +71,10 @@ def _title(run: StoredRun, call: KernelCall | None, shown: Sequence[Shown]) -> s
     return f"A run of {counted(len(run), 'kernel call')}"
 
 
-def _verdict(run: StoredRun, call: KernelCall | None, shown: Sequence[Shown]) -> list[str]:
-    lines = []
+def _verdict(
+    run: StoredRun, call: KernelCall | None, shown: Sequence[Shown], facts: Sequence[str]
+) -> list[str]:
+    lines = [fenced("\n".join(facts))] if facts else []
     crash = crash_in(run.path)
     if crash is not None:
         lines.append(f"The program crashed:\n\n{fenced(crash.text())}")

@@ -1,0 +1,75 @@
+"""The first screen of `kernelscope why`, and its exit status."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from tests.support.sample_runs import write_sample
+
+from kernelscope.diagnosis.answer import KINDS, NOTHING, Answer
+from kernelscope.diagnosis.answer_text import answer_facts, answer_lines
+from kernelscope.diagnosis.steps import Step
+from kernelscope.events import Frame
+from kernelscope.processes.time_limit import TimeIsUp, limited
+from kernelscope.repro.issue_text import report
+from kernelscope.store.stored_run import load
+from kernelscope.text.widths import wrapped
+
+
+def full(kind: str) -> Answer:
+    """With every fact, each as long as it gets."""
+    long = "a word or two of it " * 20
+    return Answer(
+        kind, "compiler", long, Frame("/home/me/train.py", 12, "step"), long, "", long, long, long, long,
+        ("config.a = 1",), [long], [long], [long] * 9, [long] * 9, [Step("run", "kernelscope run", 3.0)],
+        "kscope-runs/train-why-1", ["report.html", "issue/issue.md"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_screen_whatever_is_known(kind: str) -> None:
+    lines = list(answer_lines(full(kind)))
+    assert len(lines) <= 15
+    assert sum(len(list(wrapped(line, 80))) for line in lines) <= 40  # no fact fills the screen alone
+    assert lines[0].startswith(KINDS[kind])
+
+
+def test_a_clean_bill_says_what_was_checked_and_what_was_not() -> None:
+    answer = Answer(checked=["three kernels"], unchecked=["the optimizer"])
+    text = "\n".join(answer_lines(answer))
+    assert text.startswith("nothing is wrong, as far as it was checked")
+    assert "three kernels" in text
+    assert "the optimizer" in text
+
+
+def test_the_exit_status() -> None:
+    assert Answer().status == 0
+    assert Answer(stopped="interrupted").status == 2
+    assert Answer("unknown").status == 2
+    for kind in KINDS.keys() - {NOTHING, "unknown"}:
+        assert Answer(kind).status == 1
+        assert Answer(kind, stopped="interrupted").status == 1
+
+
+def test_hidden_characters_stay_visible() -> None:
+    text = "\n".join(answer_lines(Answer("crash", what="a\x1b[2Jb\nc")))
+    assert "\x1b" not in text
+    assert r"a\x1b[2Jb\nc" in text
+
+
+def test_the_facts_are_in_the_bug_report(tmp_path: Path) -> None:
+    path = tmp_path / "sample.kscope"
+    write_sample(path)
+    answer = Answer("crash", "compiler", "it was killed by SIGSEGV", where="kernel k (cpp), call 3")
+    text = report(load(path), None, [], facts=list(answer_facts(answer)))
+    assert text.startswith("# `the process crashes (a bug of the compiler): it was killed by SIGSEGV`")
+    assert "kernel k (cpp), call 3" in text
+
+
+def test_a_time_limit() -> None:
+    with pytest.raises(TimeIsUp), limited(0.05):
+        time.sleep(60)
+    with limited(0):
+        pass
