@@ -14,14 +14,16 @@ from .answer import COMPILER, KINDS, NOTHING, PROGRAM, Answer
 
 _LONGEST = 125  # characters of one fact: two lines of a terminal
 _FAULTS = {COMPILER: " (a bug of the compiler)", PROGRAM: " (not a bug of the compiler)"}
-_NOTES = 2
+_MOST_LINES, _NOTES = 15, 2
 _FEW = 2  # lines of a workaround
 
 
 def answer_lines(answer: Answer) -> Iterator[str]:
-    """At most about fifteen lines."""
-    yield from answer_facts(answer)
-    yield from _rest(answer)
+    """At most fifteen lines; notes have what is left of them."""
+    lines = [*answer_facts(answer), *_limits(answer)]
+    ending = list(_ending(answer))
+    notes = answer.notes[: max(0, min(_NOTES, _MOST_LINES - len(lines) - len(ending)))]
+    yield from (*lines, *(_fact("note", note) for note in notes), *ending)
 
 
 def answer_facts(answer: Answer) -> Iterator[str]:
@@ -43,15 +45,16 @@ def answer_facts(answer: Answer) -> Iterator[str]:
             yield _fact(name, text)
 
 
-def _rest(answer: Answer) -> Iterator[str]:
-    """How far that goes, how it was found, and what to do."""
-    for name, text in (
-        ("checked", "; ".join(answer.checked) if not answer.is_wrong else ""),
-        ("not checked", "; ".join(answer.unchecked)),
-    ):
-        if text:
-            yield _fact(name, text, 2 * _LONGEST)
-    yield from (_fact("note", note) for note in answer.notes[:_NOTES])
+def _limits(answer: Answer) -> Iterator[str]:
+    """How far the answer goes."""
+    if answer.checked and not answer.is_wrong:
+        yield _fact("checked", "; ".join(answer.checked), 2 * _LONGEST)
+    if answer.unchecked:
+        yield _fact("not checked", "; ".join(answer.unchecked), 2 * _LONGEST)
+
+
+def _ending(answer: Answer) -> Iterator[str]:
+    """How it was found, and what to do."""
     yield _fact("found by", _steps(answer))
     yield _fact("folder", f"{answer.folder}: {', '.join(answer.files)}", 190)
     for i, each in enumerate(answer.next[:2]):

@@ -50,7 +50,14 @@ class Diagnosis:
             unfinished = self._steps.done[-1].name if self._steps.done else "run"
             answer.unchecked.append(f"{unfinished} was not finished: {answer.stopped}")
             if answer.kind == NOTHING:
-                answer.kind, answer.what = "unknown", f"no answer yet: {answer.stopped} during {unfinished}"
+                answer.kind, answer.what = "unknown", f"{answer.stopped} during {unfinished}"
+        except RunError as error:  # a step could not be taken; what the others found stays
+            if not self._steps.done or self._left.run is None:
+                raise
+            failed = f"{self._steps.done[-1].name} could not be finished: {error}"
+            answer.unchecked.append(failed)
+            if answer.kind == NOTHING:
+                answer.kind, answer.what = "unknown", failed
         with output_to(self._folder / OUTPUT):
             self._left.write(answer)
         return answer

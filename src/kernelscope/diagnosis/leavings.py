@@ -70,6 +70,8 @@ class Leavings:
             answer.files.append(self._steps.take(name, f"kernelscope {name} {what}", make, str))
         except (RunError, OSError) as error:
             answer.notes.append(f"there is no {name}: {error}")
+        except Exception as error:  # what was found in minutes must not be lost
+            answer.notes.append(f"there is no {name}: kernelscope itself failed: {error!r:.200}")
 
     def _page(self, runs: list[StoredRun]) -> str:
         other = runs[1] if len(runs) > 1 else None

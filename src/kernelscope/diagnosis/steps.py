@@ -10,7 +10,7 @@ from typing import TypeVar
 from .progress import Progress
 
 _T = TypeVar("_T")
-_PURPOSES = {
+PURPOSES = {
     "run": "recording the script",
     "eager": "running it without the compiler",
     "shadow": "comparing each kernel with eager",
@@ -20,6 +20,7 @@ _PURPOSES = {
     "stop": "running it up to the first NaN, to save the inputs",
     "issue": "writing the bug report",
     "report": "writing the page",
+    "repro": "writing a script of that call",
 }
 
 
@@ -44,7 +45,7 @@ class Steps:
         """Run `action`; `found` says in a few words what came of it."""
         step = Step(name, command)
         self.done.append(step)
-        self._progress.begin(f"{name}: {_PURPOSES[name]}")
+        self._progress.begin(f"{name}: {PURPOSES[name]}")
         began = time.monotonic()
         try:
             result = action()

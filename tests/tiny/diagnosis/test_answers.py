@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import re
 import time
 from pathlib import Path
 
 import pytest
 from tests.support.sample_runs import write_sample
 
+from kernelscope import diagnosis
 from kernelscope.diagnosis.answer import KINDS, NOTHING, Answer
 from kernelscope.diagnosis.answer_text import answer_facts, answer_lines
-from kernelscope.diagnosis.steps import Step
+from kernelscope.diagnosis.leavings import PAGE, Leavings
+from kernelscope.diagnosis.progress import Progress
+from kernelscope.diagnosis.question import Question
+from kernelscope.diagnosis.recorded import Recorded
+from kernelscope.diagnosis.steps import PURPOSES, Step, Steps
 from kernelscope.events import Frame
 from kernelscope.processes.time_limit import TimeIsUp, limited
 from kernelscope.repro.issue_text import report
@@ -66,6 +73,24 @@ def test_the_facts_are_in_the_bug_report(tmp_path: Path) -> None:
     text = report(load(path), None, [], facts=list(answer_facts(answer)))
     assert text.startswith("# `the process crashes (a bug of the compiler): it was killed by SIGSEGV`")
     assert "kernel k (cpp), call 3" in text
+
+
+def test_a_file_that_cannot_be_made_does_not_lose_the_answer(tmp_path: Path) -> None:
+    write_sample(tmp_path / "sample.kscope")
+    leavings = Leavings(tmp_path, Steps(Progress(io.StringIO())), Question(["train.py"], "train"))
+    leavings.run = Recorded(tmp_path / "sample.kscope", 0)
+    (tmp_path / PAGE).mkdir()  # in the way of the page
+    answer = Answer("nan", "program", "made 8 NaN")
+    leavings.write(answer)
+    assert "made 8 NaN" in (tmp_path / "answer.txt").read_text()
+    assert any(note.startswith("there is no report: ") for note in answer.notes)
+
+
+def test_every_step_has_a_purpose() -> None:
+    source = "".join(p.read_text() for p in Path(diagnosis.__file__).parent.glob("*.py"))
+    taken = set(re.findall(r"(?:take\(\s*|_add\(answer, )\"(\w+)\"", source))
+    assert {"run", "eager", "shadow", "repro", "issue"} <= taken
+    assert taken <= PURPOSES.keys()
 
 
 def test_a_time_limit() -> None:
