@@ -27,6 +27,12 @@ from .steps import Steps
 
 _RUNS = 3  # as the command `determinism` has it
 OUTPUT = "output.txt"
+_NEVER_CHECKED = (
+    "code that is not compiled",
+    "compiled functions as a whole after their first execution",
+    "other inputs",
+    "speed",
+)
 
 
 class Diagnosis:
@@ -208,6 +214,7 @@ class Diagnosis:
             self._left.call = None if first is None else first.index
         else:
             answer.checked.append(f"{_RUNS} runs from the same state are identical, call by call")
+            answer.unchecked += _NEVER_CHECKED
 
     def _search_by_condition(self, run: Recorded) -> None:
         answer, question = self.answer, self._question

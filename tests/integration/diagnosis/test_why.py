@@ -59,7 +59,8 @@ CASES = [
          ("run", "eager", "shadow", "report", "issue"), ("issue/issue.md",), only=(2, 13)),
     Case("own_mistake", "exception", PROGRAM, 8, ("mat1 and mat2 shapes", "the same failure without"),
          ("run", "eager", "report")),
-    Case("right", "nothing", "", 0, ("nothing is wrong, as far as it was checked", "against eager", "3 runs"),
+    Case("right", "nothing", "", 0, ("nothing is wrong, as far as it was checked", "against eager", "3 runs",
+          "not checked code that is not compiled"),
          ("run", "shadow", "determinism", "report"), status=0),
 ]  # fmt: skip
 QUICK = ("nothing_compiled", "own_mistake")  # a few seconds each
