@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kernelscope.events import Frame
+from kernelscope.events import ABOUT_NOTHING, Frame
 from kernelscope.stages.records import Incident
-from kernelscope.startup.run_story import why_nothing_ran
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.text.amounts import counted
 
@@ -63,7 +62,8 @@ def _nothing(runs: Sequence[StoredRun], breaks: Sequence[Incident]) -> Trouble |
     if breaks:
         what = "Dynamo left the whole function to Python because of a graph break"
         return Trouble("nothing-compiled", what, line, _plain(breaks[0].reason))
-    why = why_nothing_ran(list(runs))[0].removeprefix("no compiled code ran").removeprefix(": ")
+    told = [f.message for run in runs for f in run.noted_findings() if f.kind in ABOUT_NOTHING]
+    why = told[0].removeprefix("no compiled code ran: ") if told else ""
     return Trouble("nothing-compiled", why or "torch.compile was not used", line)
 
 
