@@ -154,12 +154,15 @@ class CapturedFingerprints:
             return self.fingerprinter.slot(self._number, 0)
         device = self._log.device
         stream = torch._C._cuda_getCurrentRawStream(device.index) if device.type == "cuda" else None
-        first = self.fingerprinter.reserve_on_device(self._log, self._salts, stream, self._numels)
+        reservation = self.fingerprinter.reservation()
+        first = self.fingerprinter.reserve_on_device(
+            self._log, self._salts, stream, self._numels, reservation
+        )
         with quiet():
             if stream is not None:
                 self.rows.written_on(stream)
             self.rows.copy_to(self._log, first, len(self._salts))
-        self.fingerprinter.enqueued(self._log, first, len(self._salts))
+        self.fingerprinter.enqueued(self._log, first, len(self._salts), reservation)
         slot = self.fingerprinter.slot(self._number, first)
         if self.fingerprinter.kinds != ("bits",):
             for row, dtype in enumerate(self._dtypes):

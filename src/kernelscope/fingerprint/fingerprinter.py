@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias, get_args
 
 import torch
@@ -19,11 +18,11 @@ from .cuda import stats as cuda_stats
 from .definition import MASK64
 from .host_log import HostLog
 from .log import DeviceLog, Rows, mixed
+from .reserved_rows import DEVICE_SHIFT, ReservedRows, Slot
 from .stats import ROW_LENGTH, Stats, StatsRow, StatsRows
 from .torch_bits import missing_memory, quiet, reason_against, salt, why_not
 from .user_functions import HashFailure, call, name_of
 
-Slot: TypeAlias = int
 Level = Literal["hash", "stats"]
 Kind: TypeAlias = str | Callable[[torch.Tensor], object]
 
@@ -32,8 +31,7 @@ __all__ = ["Fingerprinter", "HashFailure", "NotFingerprintable", "Slot", "why_no
 KNOWN_KINDS = ("bits", "norm")
 
 # A slot is the row in its log, with the log's number above it: 0 is the host's.
-_DEVICE_SHIFT = 40
-_ROW_MASK = (1 << _DEVICE_SHIFT) - 1
+_ROW_MASK = (1 << DEVICE_SHIFT) - 1
 _NO_ROW = (0.0,) * ROW_LENGTH
 _NOT_READ = "its graph raised an exception, or the recording was closed, before this tensor was read"
 
@@ -42,7 +40,7 @@ class NotFingerprintable(TypeError):
     """The tensor has no bytes of its own to read; the message says why."""
 
 
-class Fingerprinter:
+class Fingerprinter(ReservedRows):
     """Fingerprints tensors into logs on their own devices, and reads them back later.
 
     At level "stats" the statistics of each tensor are kept as well, whatever the kinds are.
@@ -54,6 +52,7 @@ class Fingerprinter:
     """
 
     def __init__(self, kinds: Sequence[Kind] = ("bits",), *, level: Level = "hash") -> None:
+        super().__init__()
         if isinstance(kinds, str):
             kinds = (kinds,)
         for kind in kinds:
@@ -73,16 +72,10 @@ class Fingerprinter:
         self.slow_because = self._why_slow()  # values of CPU tensors; empty when they are not slow
         self._callables = {i: kind for i, kind in enumerate(self.kinds) if not isinstance(kind, str)}
         self.fallback_count = 0  # tensors that only the torch engine could fingerprint
-        self._lock = threading.Lock()
-        self.host_log = HostLog()
-        self._devices: list[DeviceLog] = []
         self._log_of: dict[torch.device, tuple[int, DeviceLog]] = {}
         self.sees_shapes = bool(self._callables)
         # What did not go to a log, by slot and place in `kinds`: results of callables, and failures.
         self._values: dict[tuple[Slot, int], object] = {}
-        self._doubted: set[Slot] = set()
-        self._unwritten: dict[int, int] = {}  # rows of the host's log that were reserved: the first, how many
-        self.under_way: dict[Slot, int] = {}  # the same on devices, where a graph call has planned them
 
     def _why_slow(self) -> str:
         if not self.takes_stats and not self._bits:
@@ -132,11 +125,12 @@ class Fingerprinter:
         salts = [salt(t.dtype, t.nbytes) for t in tensors]
         numels = [torch_stats.numel(t) for t in tensors] if self.takes_stats else ()
         stream = torch._C._cuda_getCurrentRawStream(device.index) if device.type == "cuda" else None
-        first = self.reserve_on_device(log, salts, stream, numels)
+        reservation = self.reservation()
+        first = self.reserve_on_device(log, salts, stream, numels, reservation)
         try:
             self.enqueue(log, first, tensors)
         finally:  # also when that failed: nothing is copied to the host while rows are still to be written
-            self.enqueued(log, first)
+            self.enqueued(log, first, reservation=reservation)
         slots = [self.slot(number, row) for row in range(first, first + len(tensors))]
         if self._norm:
             for slot, tensor in zip(slots, tensors, strict=True):
@@ -161,11 +155,6 @@ class Fingerprinter:
                         torch_bits.sum_into(tensor, log.sum_entry(row))
                         if self.takes_stats and torch_stats.has_numbers(tensor.dtype):
                             torch_stats.stats_into(tensor, log.stats_entry(row))
-
-    def enqueued(self, log: DeviceLog, first: int, rows: int = 1) -> None:
-        """Note that everything that writes into these rows, which were reserved together, is enqueued."""
-        with self._lock:
-            log.written(first, rows)
 
     def _take_on_host(self, tensor: torch.Tensor) -> Slot:
         if self.takes_stats:
@@ -220,50 +209,6 @@ class Fingerprinter:
     def fail(self, slot: Slot, why: str) -> None:
         """Note that nothing was written into this slot, and why."""
         self._values[slot, 0] = HashFailure(str(self.kinds[0]), why)
-
-    def doubt(self, slots: Iterable[Slot]) -> None:
-        """Note that some of these slots may never be written; reading them shows which."""
-        with self._lock:  # the writer's thread goes through them
-            self._doubted.update(slots)
-
-    def doubt_unwritten(self) -> None:
-        """Note that graph calls which are executing now may not write their slots before these are read."""
-        with self._lock:
-            for first, rows in [*self._unwritten.items(), *self.under_way.copy().items()]:
-                self._doubted.update(range(first, first + rows))
-
-    def slot(self, number: int, row: int) -> Slot:
-        return (number << _DEVICE_SHIFT) + row
-
-    def reserve_on_host(self, rows: int, numels: Sequence[int] = ()) -> int:
-        """Rows that are going to be written to until `written_on_host`."""
-        with self._lock:
-            first = self.host_log.reserve(rows, numels)
-            self._unwritten[first] = rows
-            return first
-
-    def written_on_host(self, first: int) -> None:
-        with self._lock:
-            self._unwritten.pop(first, None)
-
-    def reserve_on_device(
-        self, log: DeviceLog, salts: Sequence[int], stream: int | None, numels: Sequence[int] = ()
-    ) -> int:
-        """Rows that this stream is going to write to; a device other than a GPU has none."""
-        with self._lock:
-            if stream is not None:
-                log.drain(stream)
-            row = log.reserve(salts, numels)
-            if stream is not None:
-                log.let_stream_write(row, len(salts), stream)
-            return row
-
-    def ready(self, number: int) -> Slot:
-        """Slots of this log before this one can be read without waiting for the device."""
-        with self._lock:
-            if not number:
-                return min(self._unwritten, default=self.host_log.rows)
-            return self.slot(number, self._devices[number - 1].ready())
 
     def forget(self, slot: Slot) -> None:
         """Slots of this log before this one are on disk, and will not be read any more."""
@@ -320,7 +265,7 @@ class Fingerprinter:
         return found if isinstance(found, array) else mixed(*found), stats
 
     def _log_and_row(self, slot: Slot) -> tuple[HostLog | DeviceLog, int]:
-        number, row = slot >> _DEVICE_SHIFT, slot & _ROW_MASK
+        number, row = slot >> DEVICE_SHIFT, slot & _ROW_MASK
         logs: list[HostLog | DeviceLog] = [self.host_log, *self._devices]
         if slot < 0 or number >= len(logs) or row >= logs[number].rows:
             raise IndexError(f"no fingerprint was taken into slot {slot}")

@@ -36,20 +36,24 @@ class HostLog:
 
     def append(self, bits: int, stats: Sequence[float] | None = None, numel: int = NO_NUMBERS) -> int:
         """The row that these are in; a log has statistics in every row or in none."""
-        self._bits.append(bits)
         if stats:
-            self._stats.extend(stats)
-            self._numels.append(numel)
+            self._put_statistics(array("d", stats), [numel])
+        self._bits.append(bits)
         return self.rows - 1
 
     def reserve(self, rows: int, numels: Sequence[int] = ()) -> int:
         """Room for as many neighbouring rows; they begin as zero. `numels` are for statistics."""
         first = self.rows
-        self._bits.frombytes(bytes(8 * rows))
         if numels:
-            self._stats.frombytes(bytes(8 * rows * ROW_LENGTH))
-            self._numels.extend(numels)
+            self._put_statistics(array("d", bytes(8 * rows * ROW_LENGTH)), numels)
+        self._bits.frombytes(bytes(8 * rows))
         return first
+
+    def _put_statistics(self, values: array[float], numels: Sequence[int]) -> None:
+        """Behind all rows; before the bits, which count them: what Ctrl-C leaves here is then replaced."""
+        at = len(self._bits)
+        self._stats[at * ROW_LENGTH :] = values
+        self._numels[at:] = array("q", numels)
 
     def set_stats(self, row: int, stats: Sequence[float]) -> None:
         values = array("d", stats)

@@ -84,16 +84,18 @@ class HostPlan(PlannedRows):
         return carefully
 
     def begin(self) -> tuple[tuple[Any, ...], Slot]:
-        first = self._fingerprinter.reserve_on_host(self.rows, self._numels)
-        return (first,), first
+        reservation = self._fingerprinter.reservation()
+        first = self._fingerprinter.reserve_on_host(self.rows, self._numels, reservation)
+        return (first, reservation, first), first
 
     def ended(self, execution: tuple[Any, ...], *, broken_off: bool) -> None:
         super().ended(execution, broken_off=broken_off)
-        self._fingerprinter.written_on_host(execution[0])
+        first, reservation, _ = execution
+        self._fingerprinter.written_on_host(first, reservation)
 
     @staticmethod
     def _flush(todo: list[tuple[int, _Take]]) -> Flush:
-        def flush(execution: tuple[int], *addresses: int) -> None:
+        def flush(execution: tuple[Any, ...], *addresses: int) -> None:
             first = execution[0]
             for (row, take), address in zip(todo, addresses, strict=True):
                 take(first + row, address)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import threading
 from array import array
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 import torch
 
@@ -63,6 +64,28 @@ def mixed(sums: array[int], salts: array[int]) -> array[int]:
     return array("q", words.tobytes())
 
 
+Given: TypeAlias = tuple[Any, int, int]  # the log of a device (None: the host's), the first row, how many
+
+
+class Reservation:
+    """The rows of one execution. When nothing refers to it any more, they are given back.
+
+    Ctrl-C may come between any two steps of Python: also after rows were reserved, and before anything but
+    the log knows of them. The log would wait for these until the recording closes.
+    """
+
+    __slots__ = ("_back", "rows")
+
+    def __init__(self, back: deque[Given]) -> None:
+        self._back = back
+        self.rows: Given | None = None  # until all that writes to them is over or enqueued
+
+    def __del__(self) -> None:
+        rows: Given | None = getattr(self, "rows", None)  # Ctrl-C may come before there are any
+        if rows is not None:
+            self._back.append(rows)  # no more than that: any lock may be held at this moment
+
+
 class DeviceLog:
     """Fingerprints of one device's tensors. The owner holds its lock around every method."""
 
@@ -87,26 +110,38 @@ class DeviceLog:
         self._coming: tuple[int, list[torch.cuda.Event]] | None = None  # what `_ready` will be, and when
         self._next_drain = 0.0
 
-    def reserve(self, salts: Sequence[int], numels: Sequence[int] = ()) -> int:
+    def reserve(
+        self, salts: Sequence[int], numels: Sequence[int] = (), reservation: Reservation | None = None
+    ) -> int:
         """Room for as many neighbouring rows, which begin as zero; `numels` are for statistics.
 
         More than `rows_at_once` lie in several pieces of memory, see `pieces`.
         """
-        left = -self.rows % CHUNK_ROWS
-        if left < len(salts):
+        left, count = -self.rows % CHUNK_ROWS, len(salts)
+        if left < count:
             self._skip(left)
         first = self.rows
-        for start in range(0, len(salts), CHUNK_ROWS):
+        for start in range(0, count, CHUNK_ROWS):
             if not self.rows % CHUNK_ROWS:
                 self._add_chunk()
-            some = salts[start : start + CHUNK_ROWS]
-            self._salts[-1].extend(some)
-            self._numels[-1].extend(numels[start : start + CHUNK_ROWS])
-            self.rows += len(some)
+            self._add_rows(salts[start : start + CHUNK_ROWS], numels[start : start + CHUNK_ROWS])
+        # Nothing is called between these two, so that no signal comes between.
         self._unfinished += 1
+        if reservation is not None:
+            reservation.rows = self, first, count
         return first
 
+    def _add_rows(self, salts: Sequence[int], numels: Sequence[int]) -> None:
+        """What an exception, such as Ctrl-C, left behind the last row is replaced."""
+        at, count = self.rows % CHUNK_ROWS, len(salts)
+        self._salts[-1][at:] = array("Q", salts)
+        self._numels[-1][at:] = array("q", numels)
+        self.rows += count
+
     def _add_chunk(self) -> None:
+        number = self.rows // CHUNK_ROWS
+        for lists in (self._sums, self._stats or [], self._salts, self._numels):
+            del lists[number:]  # of a chunk that Ctrl-C kept from being added
         self._sums.append(self._new_chunk(CHUNK_ROWS, torch.int64))
         if self._stats is not None:
             self._stats.append(self._new_chunk(CHUNK_ROWS * ROW_LENGTH, torch.float64))
@@ -116,10 +151,7 @@ class DeviceLog:
     def _skip(self, rows: int) -> None:
         if not rows:
             return
-        self._salts[-1].extend([0] * rows)
-        if self._stats is not None:
-            self._numels[-1].extend([NO_NUMBERS] * rows)
-        self.rows += rows
+        self._add_rows([0] * rows, [] if self._stats is None else [NO_NUMBERS] * rows)
 
     def _new_chunk(self, length: int, dtype: torch.dtype) -> Chunk:
         idle = self._idle.get(dtype)
@@ -220,8 +252,10 @@ class DeviceLog:
         values = self._stats[row // CHUNK_ROWS].values
         return values.narrow(0, row % CHUNK_ROWS * ROW_LENGTH, count * ROW_LENGTH)
 
-    def written(self, row: int, count: int = 1) -> None:
+    def written(self, row: int, count: int = 1, reservation: Reservation | None = None) -> None:
         """Note that the values of so many rows that were reserved together are on their way."""
+        if reservation is not None:
+            reservation.rows = None
         self._unfinished -= 1
         for chunk in self._chunks_of(row, count):
             chunk.writes += 1

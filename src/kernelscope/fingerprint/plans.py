@@ -211,22 +211,24 @@ class _CudaPlan(PlannedRows):
             self._table.record_stream(current)  # a plan may be let go of while its kernels are queued
             self._streams.add(stream)
         log = self._log
-        row = self._fingerprinter.reserve_on_device(log, self._salts, stream, self._numels)
+        reservation = self._fingerprinter.reservation()
+        row = self._fingerprinter.reserve_on_device(log, self._salts, stream, self._numels, reservation)
         slot = self._fingerprinter.slot(self._number, row)
         self._fingerprinter.under_way[slot] = self.rows
         execution: tuple[Any, ...] = (log.address(row), stream, log.chunk(row))
         if self._records is not None:
             room = self._room(stream)
             execution += (log.stats_address(row), room.address, log.stats_chunk(row), room)
-        return (*execution, slot), slot
+        return (*execution, reservation, slot), slot
 
     def ended(self, execution: tuple[Any, ...], *, broken_off: bool) -> None:
         super().ended(execution, broken_off=broken_off)
         if self.end is not None:
             self.end(execution)
-        *_, first = execution
+        *_, reservation, first = execution
+        row = first - self._fingerprinter.slot(self._number, 0)
+        self._fingerprinter.enqueued(self._log, row, reservation=reservation)
         self._fingerprinter.under_way.pop(first, None)
-        self._fingerprinter.enqueued(self._log, first - self._fingerprinter.slot(self._number, 0))
 
     def _room(self, stream: int) -> _Room:
         assert self._records is not None
