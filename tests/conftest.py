@@ -28,6 +28,14 @@ if "KERNELSCOPE_TESTS_STATE" not in os.environ:
 os.environ["XDG_STATE_HOME"] = os.environ["KERNELSCOPE_TESTS_STATE"]
 ENVIRONMENT = dict(os.environ)  # before tests set variables
 
+if importlib.util.find_spec("hypothesis"):  # a machine for tests/gpu may lack it
+    from hypothesis import HealthCheck
+    from hypothesis import settings as hypothesis_settings
+
+    # Seconds on the clock say how busy the machine is, not whether the code is right.
+    hypothesis_settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    hypothesis_settings.load_profile("busy")
+
 # (module, class, methods): what a probe may patch. A module that is not loaded yet is left alone.
 PATCH_TARGETS = [
     ("torch._inductor.output_code", "CompiledFxGraph", ("__call__", "post_compile")),
