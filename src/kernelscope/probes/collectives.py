@@ -45,4 +45,5 @@ def role_in_place(func: OpOverload, name: str) -> Role:
 def is_over(launch: Launch) -> bool:
     """Whether the work that a collective in place returned has ended; on a GPU, also for the host."""
     result = launch.result[-1] if isinstance(launch.result, tuple | list) else launch.result
-    return bool(torch.distributed.Work.unbox(result).is_completed())
+    work = torch.distributed.Work.unbox(result)
+    return work is None or bool(work.is_completed())  # none: it is on the program's own stream

@@ -230,7 +230,7 @@ def test_saved_tensors_are_as_they_were_although_the_host_does_not_wait(tmp_path
         double(x)
         torch.cuda.synchronize()
         x.fill_(1)
-        torch.cuda._sleep(200_000_000)  # about 0.1 s
+        torch.cuda._sleep(2_000_000_000)  # about 1 s
         start = torch.cuda.Event()
         start.record()
         for _ in range(10):

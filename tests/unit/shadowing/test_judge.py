@@ -318,3 +318,21 @@ def test_exact_rounding_beside_ties_is_not_a_bias(dtype: torch.dtype) -> None:
     assert not decide(made, wide, eager).is_wrong
     off = (made.double() * (1 + 4 * torch.finfo(dtype).eps)).to(dtype)
     assert decide(off, wide, eager).is_wrong
+
+
+def test_what_is_all_rounding_has_no_direction() -> None:
+    """The gradient of a key's bias is zero: what is left of it are roundings, whose direction is chance."""
+    torch.manual_seed(0)
+    wide = torch.randn(32, dtype=torch.float64) * 1e-21
+    noise = torch.randn(32, dtype=torch.float64)
+    eager = (noise * 4e-13).float()
+    along = (wide.sign() * 6e-13).float()  # as far off as others, all in one direction
+
+    def jittered() -> torch.Tensor:
+        return wide + torch.randn(32, dtype=torch.float64) * 4e-13
+
+    verdict = judge(along, eager, lambda: wide, jittered, 1e-3)
+    assert verdict.numbers["max_error_over_eager"] < 3
+    assert not verdict.is_wrong, verdict.reason
+    far = along * 100
+    assert judge(far, eager, lambda: wide, jittered, 1e-3).is_wrong

@@ -195,10 +195,13 @@ class _Floats:
         worst, where = float(error.max()), int(error.argmax())
         n = max(int(counted.sum()), 1)
         scales = torch.where(counted & scale.isfinite(), scale, torch.zeros_like(scale))
-        rms = math.sqrt(found.squares / n) / max(float(scales.square().mean().sqrt()), self.least)
+        usual_error = float(scales.square().mean().sqrt())
+        rms = math.sqrt(found.squares / n) / max(usual_error, self.least)
         power = max(found.reference_squares, 1e-300)
         floor = self.limits.gain_floor * self.eps / math.sqrt(n)
         gain = abs(found.along) / power / max(max(gains) / power, floor)
+        if math.sqrt(found.reference_squares / n) < usual_error:
+            gain = 0.0  # all of it is rounding (the gradient of a key's bias), so that it has no direction
         verdict.numbers |= {"error_in_roundings": worst, "rms_in_roundings": rms, "gain_in_roundings": gain}
         element_limit, rms_limit, gain_limit = self.limits.wrong
         if worst > element_limit:

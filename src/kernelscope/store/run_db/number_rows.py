@@ -8,7 +8,6 @@ from __future__ import annotations
 import sqlite3
 from array import array
 from collections.abc import Sequence
-from typing import Any
 
 from kernelscope.store.flight.native_noter import DECIMAL_WIDTH, LIBRARY
 
@@ -20,18 +19,18 @@ PLACES = (
     "INSERT INTO temp.places WITH RECURSIVE counted (n) AS "
     f"(SELECT 0 UNION ALL SELECT n + 1 FROM counted WHERE n < {_AT_ONCE - 1}) SELECT n FROM counted",
 )
-FIRST = "?3 + place"  # in place of a number: the first of them, and its neighbours
+FIRST = ":first + place"  # in place of a number: the first of them, and its neighbours
 
 
 def number(column: int, width: int) -> str:
     """The SQL of a row's number, of so many in each row."""
     at = f"place * {width * DECIMAL_WIDTH} + {column * DECIMAL_WIDTH + 1}"
-    return f"CAST(substr(?1, {at}, {DECIMAL_WIDTH}) AS INTEGER)"
+    return f"CAST(substr(:texts, {at}, {DECIMAL_WIDTH}) AS INTEGER)"
 
 
 def text_of(start: int, length: int, width: int) -> str:
     """The SQL of a part of the text; NULL where it is empty. Two numbers of each row say where it is."""
-    part = f"substr(?4, {number(start, width)} + 1, {number(length, width)})"
+    part = f"substr(:text, {number(start, width)} + 1, {number(length, width)})"
     return f"nullif(CAST({part} AS TEXT), '')"
 
 
@@ -54,15 +53,15 @@ def insert(
 ) -> bool:
     """Insert a row for each `width` numbers (signed, 64 bits); False where there is no compiler.
 
-    `values` are SQL: see `number` and `FIRST`, which counts from `first`; `?4` is the text.
+    `values` are SQL: see `number` and `FIRST`, which counts from `first`; `:text` is the text.
     """
     library = LIBRARY.get()
     if library is None:
         return False
     texts, size = library.decimals(numbers), width * DECIMAL_WIDTH
-    sql = f"INSERT OR REPLACE INTO {into} SELECT {', '.join(values)} FROM temp.places WHERE place < ?2"
+    sql = f"INSERT OR REPLACE INTO {into} SELECT {', '.join(values)} FROM temp.places WHERE place < :rows"
     for start in range(0, len(texts), _AT_ONCE * size):
         some = texts[start : start + _AT_ONCE * size]
-        given: tuple[Any, ...] = (some, len(some) // size, first + start // size, text)
-        db.execute(sql, given[: 4 if "?4" in sql else 3 if "?3" in sql else 2])
+        rows = len(some) // size
+        db.execute(sql, {"texts": some, "rows": rows, "first": first + start // size, "text": text})
     return True
