@@ -18,8 +18,13 @@ def arguments_of(
 
     `kwargs` takes what has the name of one of our own options.
     """
-    if not given and not isinstance(args, tuple | list):
+    if not isinstance(args, tuple | list):
         raise TypeError(f"args is a tuple of arguments, not a {type(args).__name__}")
+    if given and args:
+        raise TypeError(
+            "the arguments are given twice, one by one and as args=(…); give them once. "
+            'A parameter of the function that is called args goes into kwargs={"args": …}'
+        )
     both = {**(kwargs or {}), **named}
     return call_form(fn, given, both) if given else (tuple(args), both)
 
@@ -29,14 +34,15 @@ def call_form(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """What `fn` is called with, for `f(fn, x, y, k=1)`, `f(fn, (x, y), k=1)` and `f(fn, (x, y), {"k": 1})`.
 
-    One tuple is the arguments, unless only the tuple itself fits the function's parameters.
+    One tuple or list is the arguments, unless only it itself fits the function's parameters; where both fit,
+    `((x, y),)` gives the function a tuple. Named tuples and sizes are values.
     """
-    if len(given) == 2 and isinstance(given[0], tuple | list) and isinstance(given[1], dict):
+    if len(given) == 2 and type(given[0]) in (tuple, list) and isinstance(given[1], dict):
         if _fits(fn, given[0], {**given[1], **named}) or not _fits(fn, given, named):
             return tuple(given[0]), {**given[1], **named}
     elif (
         len(given) == 1
-        and isinstance(given[0], tuple | list)
+        and type(given[0]) in (tuple, list)
         and (_fits(fn, given[0], named) or not _fits(fn, given, named))
     ):
         return tuple(given[0]), dict(named)

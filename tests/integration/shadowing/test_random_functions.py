@@ -164,3 +164,15 @@ def test_what_is_drawn_again_in_a_backward_is_not_an_alarm() -> None:
     assert not result.failures, result.details()
     assert result.counts.regions == 1
     assert result.counts.arbitrary == 0
+
+
+def test_dropouts_that_aten_draws_one_after_the_other() -> None:
+    """An operator with several results may be one of which a kernel is given none."""
+
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(F.dropout(x, 0.5) + 1, 0.2)
+
+    with torch._inductor.config.patch(fallback_random=True):
+        result = kernelscope.check_correctness(twice, torch.randn(12, 30, requires_grad=True))
+    assert not result.failures, str(result)
+    assert result.status != 1, str(result)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -72,3 +72,15 @@ def test_one_convention_everywhere(ours: Callable[..., Any]) -> None:
     assert [each.kind.name for each in parameters[:2]] == ["POSITIONAL_OR_KEYWORD", "VAR_POSITIONAL"]
     assert parameters[-1].kind.name == "VAR_KEYWORD"
     assert all(each.kind.name == "KEYWORD_ONLY" for each in parameters[2:-1])
+
+
+def test_a_named_tuple_is_a_value_and_arguments_are_given_once() -> None:
+    class Pair(NamedTuple):
+        left: int
+        right: int
+
+    pair = Pair(1, 2)
+    assert call_form(Model(), (pair,), {}) == ((pair,), {})
+    assert call_form(Model(), (((1, 2),),), {}) == (((1, 2),), {})
+    with pytest.raises(TypeError, match="given twice"):
+        arguments_of(Model(), (1,), (2,), None, {})

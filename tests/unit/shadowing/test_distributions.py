@@ -65,3 +65,30 @@ def test_a_single_run_is_improbable() -> None:
     assert "eager" in improbable(seeded(lambda: torch.rand(64)), torch.rand(64) + 2, EPS)
     assert "at most" in improbable(seeded(lambda: torch.rand(500) < 0.1), torch.rand(500) < 0.6, EPS)
     assert improbable(seeded(lambda: torch.rand(4)), torch.rand(4) + 2, EPS) == ""  # too few to tell
+
+
+def test_what_is_rare_is_not_improbable() -> None:
+    """Half of the rows have an outcome that is drawn once in many runs: a few runs may have none of it."""
+    shares = torch.zeros(4096, 2)
+    shares[:2048] = torch.tensor([1 - 3.4e-6, 3.4e-6])
+    shares[2048:, 1] = 1
+
+    def eager() -> torch.Tensor:
+        return torch.multinomial(shares, 1)
+
+    usual = torch.cat([torch.zeros(2048, 1), torch.ones(2048, 1)]).long()
+    for rare in (1, 2, 3):
+        made = usual.clone()
+        made[:rare] = 1
+        assert improbable(seeded(eager), made, EPS) == ""
+    made = usual.clone()
+    made[:100] = 1
+    assert "of its numbers are at most 0" in improbable(seeded(eager), made, EPS)
+
+
+def test_what_happens_to_a_whole_run_seldom_is_not_improbable() -> None:
+    def eager() -> torch.Tensor:
+        return torch.rand(100).gt(0.5) & (torch.rand(()) > 0.02)
+
+    dropped = torch.zeros(100, dtype=torch.bool)
+    assert improbable(seeded(eager), dropped, EPS) == ""

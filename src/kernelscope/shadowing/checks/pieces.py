@@ -146,14 +146,18 @@ def made_up(
     nodes: Sequence[Node], which: int, symbols: Mapping[str, Any], *, offload: bool
 ) -> dict[Node, Any]:
     """In place of values that are not known: one of three, none of which a result may depend on."""
-    found = {}
-    for node in nodes:
-        fake = value_of(node)
+
+    def value(fake: Any) -> Any:
+        if isinstance(fake, tuple | list):  # of an operator with several results
+            return type(fake)(map(value, fake))
+        if not isinstance(fake, torch.Tensor):
+            return fake
         device = "cpu" if offload else fake.device
         made = torch.empty(concrete_shape(fake, symbols), dtype=fake.dtype, device=device)
         is_number = made.is_floating_point() or made.is_complex()
-        found[node] = made.fill_((math.nan, 0.5, -2.0)[which] if is_number else which)
-    return found
+        return made.fill_((math.nan, 0.5, -2.0)[which] if is_number else which)
+
+    return {node: value(value_of(node)) for node in nodes}
 
 
 def differ(one: Any, other: Any) -> bool:

@@ -18,6 +18,7 @@ _NUMBERS = 1 << 16  # in all runs together
 _RUNS = (32, 600)  # at least, at most
 _SECONDS = 0.4  # of one side; fewer runs at least if it takes longer
 _FEWEST = 16
+_SECONDS_AGAIN = 3.0  # where a single run looks wrong
 _ELEMENTS = 4096  # of one run are looked at
 _BOUNDS = 48
 _FAR = 7.0  # standard errors
@@ -45,8 +46,14 @@ def improbable(eager: Draw, made: torch.Tensor, eps: float) -> str:
     ours, theirs = _runs(eager, 0), _seen(made)[None]
     if ours.shape[1] != theirs.shape[1]:
         return f"it has {theirs.shape[1]} numbers, and in eager {ours.shape[1]}"
-    if ours.shape[1] < 16:
-        return ""  # too few to tell
+    if ours.shape[1] < 16 or not _why_improbable(ours, theirs, eps):
+        return ""  # of few numbers nothing can be told
+    # What is rare may be in this run and in none of a few others.
+    more = _runs(eager, 1_000_000, at_least=_RUNS[1], seconds=_SECONDS_AGAIN)
+    return _why_improbable(torch.cat([ours, more]), theirs, eps)
+
+
+def _why_improbable(ours: torch.Tensor, theirs: torch.Tensor, eps: float) -> str:
     near = _tolerance(ours, eps)
     for beyond, words in _beyond(ours, theirs, near):
         if beyond.float().mean() > 0.3:
@@ -58,12 +65,12 @@ def improbable(eager: Draw, made: torch.Tensor, eps: float) -> str:
     return ""
 
 
-def _runs(draw: Draw, first: int) -> torch.Tensor:
+def _runs(draw: Draw, first: int, at_least: int = _RUNS[0], seconds: float = _SECONDS) -> torch.Tensor:
     """One row for each run."""
     begin = time.thread_time()
     rows = [_seen(draw(first))]
-    many = min(max(_NUMBERS // max(len(rows[0]), 1), _RUNS[0]), _RUNS[1])
-    while len(rows) < many and (len(rows) < _FEWEST or time.thread_time() - begin < _SECONDS):
+    many = min(max(_NUMBERS // max(len(rows[0]), 1), at_least), _RUNS[1])
+    while len(rows) < many and (len(rows) < _FEWEST or time.thread_time() - begin < seconds):
         rows.append(_seen(draw(first + len(rows))))
     return torch.stack(rows)
 
@@ -123,19 +130,24 @@ def _bounds(ours: torch.Tensor) -> list[float]:
 def _share_below(ours: torch.Tensor, theirs: torch.Tensor, bound: float, near: float) -> str:
     share = (ours <= bound).double().mean(1)
     more, less = ((theirs <= bound + way * near).double().mean(1) for way in (1, -1))
-    if float(_standard(share, more)) <= _FAR and float(_standard(less, share)) <= _FAR:
+    one_number = 1 / ours.shape[1]
+    if all(float(_standard(*pair, one_number)) <= _FAR for pair in ((share, more), (less, share))):
         return ""
     other = more if float(share.mean()) > float(more.mean()) else less
-    percent = [f"{100 * float(each.mean()):.3g} %" for each in (other, share)]
+    percent = [f"{100 * float(each.mean()):.6g} %" for each in (other, share)]
     return f"{percent[0]} of its numbers are at most {bound:.4g}, and {percent[1]} of eager's"
 
 
-def _standard(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """By how many standard errors the mean of one is above that of the other; a side may be a single run."""
+def _standard(one: torch.Tensor, other: torch.Tensor, step: float = 0.0) -> torch.Tensor:
+    """By how many standard errors the mean of one is above that of the other; a side may be a single run.
+
+    Where one number is a `step`, rare ones make an error of at least that, though no run has any.
+    """
     spread = one.var() if len(one) > 1 else other.var()
     others = other.var() if len(other) > 1 else one.var()
     error = (spread / len(one) + others / len(other)).sqrt()
-    return (one.mean() - other.mean()) / error.clamp(min=1e-6)
+    least = step / min(len(one), len(other)) ** 0.5
+    return (one.mean() - other.mean()) / error.clamp(min=max(least, 1e-6))
 
 
 def _moments(ours: torch.Tensor, theirs: torch.Tensor, near: float) -> Iterator[str]:
