@@ -13,7 +13,7 @@ from pathlib import Path
 from kernelscope.analysis.determinism import DeterminismResult, accuse, compare_runs
 from kernelscope.config import RUN
 from kernelscope.errors import RunError
-from kernelscope.startup.recorded_child import watch
+from kernelscope.startup.recorded_child import exact_status, watch
 from kernelscope.store import folder
 from kernelscope.store.stored_run import StoredRun, load
 from kernelscope.text.file_names import file_name
@@ -81,7 +81,9 @@ class ScriptRuns:
             status = watch(words, path, options, aside=True, environ=cache | environ)
         if status:
             script = shlex.join(self._command[1:])
-            raise RunError(f"{script} {how_it_ended(status)}; each run must finish normally")
+            raise RunError(
+                f"{script} {how_it_ended(exact_status(path, status))}; each run must finish normally"
+            )
 
 
 def _loaded(path: Path) -> StoredRun:

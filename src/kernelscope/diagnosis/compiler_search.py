@@ -11,10 +11,11 @@ from kernelscope.private_files import make_folder
 from kernelscope.reduction.script_parent import Search, open_folder
 from kernelscope.text.amounts import counted
 
-from .answer import COMPILER, PROGRAM, Answer
+from .answer import COMPILER, UNKNOWN, Answer
 from .progress import Progress, TrialsLine
 from .question import Question
 from .steps import Steps
+from .verdicts import fails_in_eager
 
 _REPEATS, _TIMEOUT = 1, 300  # as the command `reduce` has them
 REDUCED = "reduced"
@@ -44,9 +45,10 @@ def add_cause(answer: Answer, found: BisectResult) -> None:
         others = [str(cause) for axis, cause in found.causes.items() if axis != found.cause.axis]
         answer.cause += "".join(f"; {other}" for other in others[:1])
     elif found.problem:
-        answer.notes.append(f"bisect: {found.problem}")
-        if "backend='eager' too" in found.problem:
-            answer.fault = PROGRAM
+        if fails_in_eager(found) and answer.fault == UNKNOWN and answer.eager:
+            answer.cause = "Dynamo: it fails with backend='eager' too, and not without torch.compile"
+        else:
+            answer.notes.append(f"bisect: {found.problem}")
     else:
         answer.notes.append("bisect: it fails with each part of the compiler switched off")
     answer.workaround = found.workaround

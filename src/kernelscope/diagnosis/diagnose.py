@@ -14,7 +14,7 @@ from kernelscope.store.folder import SUFFIX
 from kernelscope.text.amounts import counted
 
 from . import verdicts
-from .answer import COMPILER, NOTHING, Answer
+from .answer import NOTHING, Answer
 from .compile_troubles import compiling_of
 from .compiler_search import add_cause, add_smallest, bisect, reduce
 from .failures import compiler_failure, is_same_failure
@@ -27,10 +27,11 @@ from .steps import Steps
 
 _RUNS = 3  # as the command `determinism` has it
 OUTPUT = "output.txt"
-_NEVER_CHECKED = (
+NEVER_CHECKED = (
     "code that is not compiled",
     "compiled functions as a whole after their first execution",
     "other inputs",
+    "kernels from Inductor's cache of compiled code, which are used as an earlier compiler made them",
     "speed",
 )
 
@@ -98,7 +99,7 @@ class Diagnosis:
                 verdicts.of_trouble(answer, compiling.trouble)
                 answer.unchecked.append("whether results are right: no compiled code ran")
                 return
-            found = self._shadow()
+            found = self._shadow(run)
             if found.form["culprit"] is not None:
                 self._search_culprit(run, found)
             elif run.nan is not None:
@@ -109,7 +110,7 @@ class Diagnosis:
             else:
                 answer.checked.append("no recorded kernel made a NaN")
                 if found.status:
-                    answer.kind, answer.what = "unknown", found.form.get("problem") or found.problem
+                    answer.kind, answer.what = "unknown", verdicts.shadow_problem(found, run)
                 self._search_variation()
 
     def _record(self) -> Recorded:
@@ -124,7 +125,7 @@ class Diagnosis:
             lambda r: r.ending.headline,
         )
 
-    def _shadow(self) -> ScriptAnswer:
+    def _shadow(self, run: Recorded) -> ScriptAnswer:
         question, answer = self._question, self.answer
         found = self._steps.take(
             "shadow",
@@ -139,7 +140,7 @@ class Diagnosis:
                 f"against eager: {counted(form['buffers'], 'buffer')} of compiled kernels, "
                 f"{counted(form['regions'], 'compiled function')}"
             )
-        answer.unchecked += [str(each) for each in (form.get("problem"),) if each]
+        answer.unchecked += [each for each in (verdicts.shadow_problem(found, run),) if each]
         if missed := len(form.get("unchecked", ())):
             answer.unchecked.append(f"{counted(missed, 'buffer')}, which shadow could not compare")
         return found
@@ -154,7 +155,7 @@ class Diagnosis:
         crash = run.ending.crash
         self._left.call = crash.executing[-1].index if crash is not None and crash.executing else None
         if failure is None and run.ending.kind != "crash":
-            found = self._shadow()
+            found = self._shadow(run)
             if found.form["culprit"] is not None:
                 self._search_culprit(run, found)
                 return
@@ -214,12 +215,12 @@ class Diagnosis:
             self._left.call = None if first is None else first.index
         else:
             answer.checked.append(f"{_RUNS} runs from the same state are identical, call by call")
-            answer.unchecked += _NEVER_CHECKED
+            answer.unchecked += NEVER_CHECKED
 
     def _search_by_condition(self, run: Recorded) -> None:
         answer, question = self.answer, self._question
         assert question.condition is not None
-        found = self._shadow() if run.ending.kind != "crash" and not compiler_failure(run) else None
+        found = self._shadow(run) if run.ending.kind != "crash" and not compiler_failure(run) else None
         culprit = found is not None and found.form["culprit"] is not None
         if culprit:
             assert found is not None
@@ -227,15 +228,31 @@ class Diagnosis:
         else:
             answer.line = run.failing_line
         if question.quick:
-            answer.unchecked.append("the condition: --quick leaves out bisect")
+            answer.unchecked.append("the condition: --quick leaves out bisect, which tests it")
+            if not culprit:
+                self._take_condition_from(run, found)
             return
         result = bisect(question, "", self._folder, self._steps, self._progress)
         if result.failed and not culprit:
-            answer.kind, answer.fault = "condition", COMPILER
-            answer.what = f"the condition holds only when the program is compiled: {result.failure}"
+            verdicts.of_condition(answer, result, found)
         elif not result.failed:
             answer.kind = answer.kind if culprit else "unknown"
             answer.what = answer.what or result.problem
         add_cause(answer, result)
         if culprit:
             self._left.has_reduced = add_smallest(answer, reduce(question, self._folder, self._steps))
+
+    def _take_condition_from(self, run: Recorded, found: ScriptAnswer | None) -> None:
+        """As far as the run itself shows whether it holds."""
+        answer, condition = self.answer, self._question.condition
+        assert condition is not None
+        if condition.check == "exception" and run.failed and condition.what in run.whole_failure:
+            eager = self._eager()
+            if is_same_failure(run, eager):
+                verdicts.of_own_failure(answer, run, eager)
+            else:
+                verdicts.of_failure(answer, run, eager)
+        elif condition.check == "nan" and run.nan is not None:
+            self._search_nan(run, is_conclusive=found is not None and found.status == 0)
+        else:
+            verdicts.of_untested_condition(answer, run)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from kernelscope.stages.records import Incident
 from kernelscope.trials.failure_signature import without_numbers
 
@@ -21,15 +23,21 @@ def compiler_failure(run: Recorded) -> Incident | None:
 
 
 def is_same_failure(compiled: Recorded, eager: Recorded) -> bool:
-    """Whether both failed at the same line, or with the same message."""
-    if not (compiled.failed and eager.failed):
+    """Whether both end with the same status, and with the same exception if there is one.
+
+    The compiler may wrap an exception: then its text names the type, and has the message or the same line.
+    """
+    if not (compiled.failed and eager.failed) or compiled.ending.status != eager.ending.status:
         return False
-    if _lines(compiled) & _lines(eager):
-        return True
     if without_numbers(compiled.failure) == without_numbers(eager.failure):
         return True
-    message = eager.failure.partition(": ")[2]
-    return len(message) >= _FEWEST and message in compiled.ending.exception
+    kind, _, message = (part.strip() for part in eager.failure.partition(":"))
+    said = compiled.ending.exception
+    if not said or not eager.ending.exception or said.partition(":")[0] == kind:
+        return False
+    if not re.search(rf"(?<!\w){re.escape(kind)}(?!\w)", said):
+        return False
+    return bool(_lines(compiled) & _lines(eager)) or (len(message) >= _FEWEST and message in said)
 
 
 def _lines(run: Recorded) -> set[tuple[str, int]]:

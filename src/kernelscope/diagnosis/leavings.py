@@ -10,7 +10,7 @@ from kernelscope.errors import RunError
 from kernelscope.private_files import write_text
 from kernelscope.report.file import MOST_CALLS, data, page_of, write
 from kernelscope.repro import files
-from kernelscope.repro.issue import write_issue
+from kernelscope.repro.issue import NOT_REPRODUCED, write_issue
 from kernelscope.repro.one_call import call_script
 from kernelscope.store.stored_run import StoredRun, load
 
@@ -23,6 +23,10 @@ from .recorded import Recorded
 from .steps import Steps
 
 PAGE, ISSUE, SHADOW = "report.html", "issue/issue.md", "shadow.txt"
+_LOOK_AT_IMPORTS = (
+    "do not send reduced.py: it did not reproduce with stock torch; look at what the script imports, "
+    "which may change the compiler"
+)
 
 
 class Leavings:
@@ -83,18 +87,21 @@ class Leavings:
         reduced = self._folder / REDUCED if self.has_reduced else None
         call = None if reduced is not None else self.call
         facts = list(answer_facts(answer))
-        program = self._question.script if reduced is None else None
+        program = self._question.script
         try:
-            write_issue(
+            notes = write_issue(
                 run, target, call=call, graph=None, imports=[], reduced=reduced, facts=facts, program=program
             )
         except RunError as error:
             if call is None:
                 raise
             answer.notes.append(f"the bug report has no script of call {call}: {error}")
-            write_issue(
+            notes = write_issue(
                 run, target, call=None, graph=None, imports=[], reduced=None, facts=facts, program=program
             )
+        if NOT_REPRODUCED in notes:
+            answer.notes.insert(0, NOT_REPRODUCED)
+            answer.next = [_LOOK_AT_IMPORTS]
         return ISSUE
 
     def _script(self, run: StoredRun) -> str:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from .answer import NOTHING, Answer
+from pathlib import Path
+
+from .answer import COMPILER, NOTHING, Answer
 from .question import Question
+
+_STOPPED, _PAGE = "stopped.kscope", "report.html"
 
 
 def add_next_steps(answer: Answer, question: Question) -> None:
@@ -14,13 +18,17 @@ def add_next_steps(answer: Answer, question: Question) -> None:
         answer.next.append(
             f"if you see a failure that this does not: {question.typed('why', '--predicate FILE:FUNCTION')}"
         )
-    elif answer.kind == "nan":
-        answer.next.append(f"look at the inputs: kernelscope show {answer.folder}/stopped.kscope --crash")
-    elif answer.kind == "varies":
+    elif answer.kind == "nan" and (Path(answer.folder) / _STOPPED).is_dir():
+        answer.next.append(f"look at the inputs: kernelscope show {answer.folder}/{_STOPPED} --crash")
+    elif answer.kind == "nan" and answer.fault != COMPILER:
+        answer.next.append(f"to save the inputs: {question.typed('run', '--stop-on nan')}")
+    elif answer.kind == "varies" and _PAGE in answer.files:
         answer.next.append("open report.html: it compares the two runs, call by call")
     elif not answer.next:
         answer.next.append(
             "read issue/issue.md, then send it to https://github.com/pytorch/pytorch/issues"
             if any(name.startswith("issue") for name in answer.files)
-            else "open report.html"
+            else f"open {_PAGE}"
+            if _PAGE in answer.files
+            else f"read answer.txt in {answer.folder}"
         )

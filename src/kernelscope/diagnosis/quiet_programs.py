@@ -1,4 +1,4 @@
-"""The program runs several times; what it prints after the first time goes to a file."""
+"""The program runs several times; after the first time it prints to a file, and has no input."""
 
 from __future__ import annotations
 
@@ -13,19 +13,33 @@ from kernelscope.private_files import open_private
 
 @contextmanager
 def output_to(path: Path) -> Iterator[None]:
-    """What this process and its children write to standard output and error goes there instead."""
-    kept = [os.dup(number) for number in (1, 2)]
+    """What this process and its children write to standard output and error goes there instead.
+
+    Their standard input is empty: the first run has read what there was, and the next must not wait for more.
+    """
+    kept = {number: os.dup(number) for number in (0, 1, 2) if _is_open(number)}
     try:
         with open_private(path, "ab") as file:
             _flush()
             for number in (1, 2):
                 os.dup2(file.fileno(), number)
+        with open(os.devnull, "rb") as nothing:
+            os.dup2(nothing.fileno(), 0)
         yield
     finally:
         _flush()
-        for number, before in zip((1, 2), kept, strict=True):
+        for number, before in kept.items():
             os.dup2(before, number)
             os.close(before)
+
+
+def _is_open(number: int) -> bool:
+    """Standard input may be closed."""
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
 
 
 def _flush() -> None:

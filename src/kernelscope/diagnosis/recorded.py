@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kernelscope.events import Finding, Frame
 from kernelscope.processes.signals import Terminated
-from kernelscope.startup.recorded_child import watch
+from kernelscope.startup.recorded_child import exact_status, watch
 from kernelscope.store import folder
 from kernelscope.store.flight.ending import Ending, ending_of
 from kernelscope.store.stored_run import StoredRun
@@ -27,7 +27,8 @@ class Recorded:
     """What `kernelscope run` left."""
 
     path: Path
-    status: int
+    status: int  # below zero: a signal
+    heard: tuple[int, ...] = ()  # signals that were meant for this process
 
     @cached_property
     def runs(self) -> list[StoredRun]:
@@ -46,10 +47,15 @@ class Recorded:
 
     @property
     def interruption(self) -> KeyboardInterrupt | None:
-        """Ctrl-C, or a signal that was meant for this process and that `watch` has passed on."""
-        if self.status - 128 in (signal.SIGTERM, signal.SIGHUP):
-            return Terminated(self.status - 128)
-        was_ended = self.status - 128 == signal.SIGINT or self.ending.kind == "interrupted"
+        """Ctrl-C, or a signal that was meant for this process and that `watch` has passed on.
+
+        A program may handle it and exit with any status.
+        """
+        came = {-self.status, *(self.heard if self.status else ())}
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if number in came:
+                return Terminated(number)
+        was_ended = signal.SIGINT in came or self.ending.kind == "interrupted"
         return KeyboardInterrupt() if was_ended else None
 
     @cached_property
@@ -70,6 +76,10 @@ class Recorded:
     def failure(self) -> str:
         """In one line: the exception, or how the process ended."""
         return self.ending.exception.partition("\n")[0] or self.ending.headline.removeprefix("the program ")
+
+    @property
+    def whole_failure(self) -> str:
+        return self.ending.exception or self.failure
 
     @cached_property
     def failing_line(self) -> Frame | None:
@@ -105,8 +115,9 @@ def record(
 ) -> Recorded:
     """Run and record it; an interruption of the program is one of the search."""
     made = folder.create(folder.named(path))
-    status = watch(command, made, options, aside=True, environ=environ)
-    found = Recorded(made, status)
+    heard: list[int] = []
+    status = watch(command, made, options, aside=True, environ=environ, heard=heard)
+    found = Recorded(made, exact_status(made, status), tuple(heard))
     if (ended := found.interruption) is not None:
         raise ended
     return found

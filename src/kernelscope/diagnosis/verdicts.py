@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernelscope.analysis.determinism import DeterminismResult, Suspect
+from kernelscope.bisection.result import BisectResult
 from kernelscope.events import Frame
 from kernelscope.shadowing.script_parent import ScriptAnswer
 from kernelscope.shadowing.text.how_wrong import how_wrong
@@ -12,6 +13,7 @@ from kernelscope.shadowing.verdicts import kind_of
 from kernelscope.stages.records import Incident
 from kernelscope.text.amounts import counted
 from kernelscope.text.visible import one_line
+from kernelscope.trials.failure_signature import without_numbers
 
 from .answer import COMPILER, PROGRAM, UNKNOWN, Answer
 from .compile_troubles import Trouble
@@ -137,3 +139,40 @@ def of_trouble(answer: Answer, trouble: Trouble) -> None:
     answer.reason = trouble.reason
     answer.notes.clear()  # they say the same
     answer.next = [_ADVICE[trouble.kind, trouble.line is not None]]
+
+
+def shadow_problem(found: ScriptAnswer, run: Recorded) -> str:
+    """Why shadow is inconclusive: above all, a script that fails in another way than the first time."""
+    said = found.problem.removeprefix("the script failed: ").removeprefix("the script ").partition("\n")[0]
+    first = run.ending.exception and without_numbers(run.failure)
+    is_known = run.failed and (not first or first in without_numbers(said))
+    if said and not is_known:
+        return f"the script failed when it was run again: {said}"
+    return str(found.form.get("problem") or "")
+
+
+def fails_in_eager(found: BisectResult) -> bool:
+    return "backend='eager' too" in found.problem
+
+
+def of_condition(answer: Answer, result: BisectResult, found: ScriptAnswer | None) -> None:
+    """Of a condition that holds, where shadow has found nothing."""
+    answer.kind = "condition"
+    if not fails_in_eager(result):
+        answer.fault = COMPILER
+        answer.what = f"the condition holds only when the program is compiled: {result.failure}"
+        return
+    is_right = found is not None and found.status == 0
+    answer.fault = PROGRAM if is_right else UNKNOWN
+    answer.what = "the condition holds with backend='eager' too, where no kernel is compiled"
+    answer.what += f": {result.failure}" if result.failure else ""
+    answer.next = [
+        "check that the condition is false for a program that is right; then search in the program"
+    ]
+
+
+def of_untested_condition(answer: Answer, run: Recorded) -> None:
+    answer.kind, answer.fault = "unknown", ""
+    how = f"ends with {run.failure}" if run.failed else "finishes normally"
+    answer.what = f"the condition was not tested, because of --quick; the script {how}"
+    answer.next = ["leave out --quick: bisect then tests the condition"]

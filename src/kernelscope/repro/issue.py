@@ -25,6 +25,10 @@ from .issue_text import Shown, findings_of, report
 from .one_call import call_script
 from .one_graph import graph_script
 
+NOT_REPRODUCED = (
+    "The reduced script did not reproduce the failure with stock torch: something that the program imports "
+    "may change the compiler."
+)
 _MOST_LINES = 200  # of a user's script that is quoted as it is
 _MOST_BYTES, _MOST_RESULT = 1 << 32, 1 << 24  # of a reduced script with its tensors; of result.json
 
@@ -66,8 +70,13 @@ def write_issue(
             if (reduced / name).exists():
                 write_bytes(target / name, read_regular(reduced / name, _MOST_BYTES))
         shown.append(_run(target / "reduced.py", result, runs=runs))
+        notes += [NOT_REPRODUCED] if shown[0].did_not_reproduce else []
     shown += [_run(files.write(script, target), {}, runs=runs) for script in scripts]
-    if not shown and program is not None and (quoted := _quoted(program, target)) is not None:
+    if (
+        all(each.did_not_reproduce for each in shown)
+        and program is not None
+        and (quoted := _quoted(program, target)) is not None
+    ):
         shown.append(quoted)
     text = report(run, _call(run, call), shown, notes, facts)
     write_text(target / "issue.md", text, errors="backslashreplace")

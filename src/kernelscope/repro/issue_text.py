@@ -32,6 +32,11 @@ class Shown:
     files: Sequence[str] = ()
     reduced: dict[str, Any] = field(default_factory=dict)  # of a reduced one: result.json
 
+    @property
+    def did_not_reproduce(self) -> bool:
+        """A reduced script that was run, and passed or was inconclusive."""
+        return bool(self.reduced) and self.status in (0, 2)
+
 
 def findings_of(run: StoredRun) -> list[Finding]:
     """With those that follow from values, unless that would take long."""
@@ -109,7 +114,8 @@ def _script(shown: Shown) -> list[str]:
     own, _, rest = shown.text.partition(rule(SHARED))
     files = ", ".join(in_line(name) for name in shown.files)
     end = f"# … the rest, which compares the results, is in {shown.name}" if rest else ""
-    return [f"## To reproduce\n\nRun `python {shown.name}` (attached: {files}). Its own part:",
+    title = "The reduced graph, which did not fail alone" if shown.did_not_reproduce else "To reproduce"
+    return [f"## {title}\n\nRun `python {shown.name}` (attached: {files}). Its own part:",
             fenced(f"{own.strip()}\n{end}", "python")]  # fmt: skip
 
 

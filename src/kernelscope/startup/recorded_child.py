@@ -35,11 +35,12 @@ def watch(
     cwd: str = "",
     aside: bool = False,
     environ: Mapping[str, str | None] | None = None,
+    heard: list[int] | None = None,
 ) -> int:
     """Run it to its end and return its exit status, 128 + n for signal n as in a shell.
 
     With `aside` its output goes to stderr, and nothing is printed about it. `environ` overrides variables;
-    None unsets one.
+    None unsets one. Signals that came for this process are added to `heard`.
     """
     invocation = folder.Invocation(tuple(command), cwd or os.getcwd(), time.time_ns())
     try:
@@ -49,7 +50,7 @@ def watch(
     wanted = {**recorded_environment(path, options, STARTUP), **(environ or {})}
     environment = {name: value for name, value in wanted.items() if value is not None}
     output = sys.stderr if aside else None
-    with _Forwarding() as signals:
+    with _Forwarding([] if heard is None else heard) as signals:
         try:
             # What we were given besides standard input and output, such as 3>log, is meant for the command.
             child = subprocess.Popen(
@@ -72,6 +73,12 @@ def watch(
     return status if status >= 0 else 128 - status
 
 
+def exact_status(path: Path, status: int) -> int:
+    """What `watch` has returned, but below zero for a signal, where that was written."""
+    invocation = folder.read_invocation(path)
+    return status if invocation is None or invocation.status is None else invocation.status
+
+
 _MEANT_FOR_THE_CHILD = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _FROM_THE_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
 
@@ -79,7 +86,8 @@ _FROM_THE_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
 class _Forwarding:
     """Signals that we are sent are the child's; those of the keyboard reach it anyway."""
 
-    def __init__(self) -> None:
+    def __init__(self, heard: list[int]) -> None:
+        self._heard = heard
         self._child: subprocess.Popen[bytes] | None = None
         self._early: list[int] = []  # came before there was a child
         self._before: dict[int, object] = {}
@@ -95,6 +103,7 @@ class _Forwarding:
             child.send_signal(self._early.pop(0))
 
     def _forward(self, number: int, frame: FrameType | None) -> None:
+        self._heard.append(number)
         if number in _FROM_THE_KEYBOARD and _has_keyboard():
             return
         if self._child is None:

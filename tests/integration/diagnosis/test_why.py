@@ -66,12 +66,12 @@ CASES = [
 QUICK = ("nothing_compiled", "own_mistake")  # a few seconds each
 
 
-def why(folder: Path, *words: str, status: int) -> subprocess.CompletedProcess[str]:
+def why(folder: Path, *words: str, status: int, said: str = "") -> subprocess.CompletedProcess[str]:
     """In a folder of its own, with a compile cache of its own: what it takes is not what a cache saves."""
     environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
     done = subprocess.run(
         [sys.executable, "-m", "kernelscope", "why", *words],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=3600, check=False,
+        cwd=folder, env=environment, input=said, capture_output=True, text=True, timeout=3600, check=False,
     )  # fmt: skip
     assert done.returncode == status, done.stdout + done.stderr
     return done
@@ -151,3 +151,18 @@ def test_two_conditions_are_refused(tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text("")
     done = why(tmp_path, "--check", "true", "--message", "x", "plain.py", status=2)
     assert "choose one kind of failure" in done.stderr
+
+
+def test_a_condition_that_was_not_tested_and_a_script_that_cannot_run_twice(tmp_path: Path) -> None:
+    (tmp_path / "reads.py").write_text("import sys\nprint('read', input())\n")
+    done = why(tmp_path, "--quick", "--predicate", "check.py:f", "reads.py", status=2, said="a line\n")
+    assert "read a line" in done.stderr
+    assert done.stdout.startswith("no answer: the condition was not tested, because of --quick")
+    assert "the script failed when it was run again: EOFError" in done.stdout
+
+
+def test_a_condition_that_the_run_itself_shows(tmp_path: Path) -> None:
+    (tmp_path / "leaves.py").write_text("import sys\nsys.exit(147)\n")
+    done = why(tmp_path, "--quick", "--fails-on", "exception", "leaves.py", status=1)
+    assert done.stdout.startswith("the program fails (not a bug of the compiler): ended with status 147")
+    assert "report.html" not in done.stdout  # nothing was recorded

@@ -17,6 +17,7 @@ from kernelscope.text.file_names import file_name
 
 DESCRIPTION = "Find out what is wrong with a script: a crash, NaN, wrong or varying results, or compiling."
 USAGE = SCRIPT_USAGE
+_LONGEST = 31_536_000  # seconds: a year
 EPILOG = """\
 examples:
   kernelscope why train.py --epochs 1           find out what is wrong, and write a bug report if it is a bug
@@ -41,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="function that gets the script's global names; a true result counts as failure")  # fmt: skip
     add = parser.add_argument_group("how to search").add_argument
     add("--quick", action="store_true", help="do not search for the part of the compiler (bisect, reduce)")
-    add("--timeout", type=float, default=0.0, metavar="SECONDS",
+    add("--timeout", type=_seconds, default=0.0, metavar="SECONDS",
         help="stop the search after so many seconds, and print what is known (default: none)")  # fmt: skip
     where = parser.add_argument_group("output")
     where.add_argument("-o", dest="output", metavar="NAME", help="folder to create; default SCRIPT-why-1")
@@ -56,8 +57,6 @@ def main(args: argparse.Namespace) -> int:
     from kernelscope.diagnosis.question import Question
 
     words = script_words(args.module, args.command, "why runs a Python script or -m module, not a command")
-    if args.timeout < 0:
-        raise RunError(f"--timeout {args.timeout}: must be at least 0")
     stem = stem_of(args.module, args.command)
     question = Question(words, stem, _condition(args, words), args.quick, args.timeout)
     path = (
@@ -70,6 +69,18 @@ def main(args: argparse.Namespace) -> int:
         answer = diagnosis.run()
     print(json.dumps(answer.to_json(), indent=2) if args.json else "\n".join(answer_lines(answer)))
     return diagnosis.status
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is not a number of seconds") from None
+    if not 0 <= number <= _LONGEST:  # not a number is neither
+        raise argparse.ArgumentTypeError(
+            f"{text:.40}: give a number of seconds from 0, which means no limit, to {_LONGEST}"
+        )
+    return number
 
 
 def _condition(args: argparse.Namespace, words: list[str]) -> Request | None:

@@ -175,5 +175,5 @@ def _ended(invocation: folder.Invocation | None, *, is_closed: bool = False) -> 
     unclosed = "" if is_closed else " without closing its recording"
     if invocation is None or invocation.status is None:
         return f"ended{unclosed or ' with an error'}"
-    ended = how_it_ended(invocation.status)
+    ended = how_it_ended(invocation.status, of_shell=not is_closed)  # nothing was closed: it was killed
     return ended if ended.startswith("was killed") else f"{ended}{unclosed}"
