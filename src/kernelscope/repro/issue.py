@@ -26,7 +26,7 @@ from .one_call import call_script
 from .one_graph import graph_script
 
 NOT_REPRODUCED = (
-    "The reduced script did not reproduce the failure with stock torch: something that the program imports "
+    "The reduced script did not reproduce with stock torch: something that the program imports "
     "may change the compiler."
 )
 _MOST_LINES = 200  # of a user's script that is quoted as it is
