@@ -87,7 +87,9 @@ def record(
 @contextmanager
 def _recorded(config: Config, path: Path | None) -> Iterator[Run]:
     check_gil()  # before there is a folder
-    recording = Recording(config, None if path is None else folder.create(folder.named(path)))
+    recording = Recording(
+        config, None if path is None else folder.create(folder.named(path)), says_why_empty=True
+    )
     recording.open()
     try:
         yield recording.run

@@ -29,8 +29,16 @@ from .planning import RecordingPlanner
 class Recording(LaunchRecorder):
     """Turns launches into the calls of one run, in memory or in a new folder on disk."""
 
-    def __init__(self, config: Config, path: Path | None = None, *, keeps_calls: bool = True) -> None:
+    def __init__(
+        self,
+        config: Config,
+        path: Path | None = None,
+        *,
+        keeps_calls: bool = True,
+        says_why_empty: bool = False,  # of use where a user reads the run
+    ) -> None:
         super().__init__(config, path, keeps_calls=keeps_calls)
+        self._says_why_empty = says_why_empty
         self.input_observers: list[InputObserver] = []
         self._counts_steps_itself = False
         self._graphs: dict[int, Graph] = {}  # as this run numbers them, by the process's number
@@ -98,9 +106,12 @@ class Recording(LaunchRecorder):
         if len(self.run):
             return
         nothing = self._kernels.nothing_matched()
-        if nothing is None and not self._graphs and not self.noted:  # otherwise something else is the reason
+        frames = PROBES.tried.frames[self._tried :]
+        wanted = self._says_why_empty and (bool(frames) or self.config.ops != "all")
+        # Where there are graphs or findings, something else is the reason.
+        if nothing is None and wanted and not self._graphs and not self.noted:
             try:
-                nothing = nothing_compiled(PROBES.tried.frames[self._tried :], self._were_compiled)
+                nothing = nothing_compiled(frames, self._were_compiled)
             except Exception:
                 nothing = own_fault("finding out why nothing compiled ran")
         if nothing is not None:

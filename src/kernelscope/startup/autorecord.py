@@ -133,7 +133,7 @@ def _recording(wanted: AutoRecord, given: argparse.Namespace) -> Recording:
 
     config = config_of(given)
     part = folder.claim_part(wanted.path, wanted.rank, os.getpid())
-    return Recording(config, part)
+    return Recording(config, part, says_why_empty=True)
 
 
 def _note_exceptions(recording: Recording) -> None:
