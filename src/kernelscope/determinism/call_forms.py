@@ -34,8 +34,9 @@ def call_form(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """What `fn` is called with, for `f(fn, x, y, k=1)`, `f(fn, (x, y), k=1)` and `f(fn, (x, y), {"k": 1})`.
 
-    One tuple or list is the arguments, unless only it itself fits the function's parameters; where both fit,
-    `((x, y),)` gives the function a tuple. Named tuples and sizes are values.
+    One tuple is the arguments, unless only it itself fits the function's parameters; where both fit,
+    `((x, y),)` gives the function a tuple. A list is the arguments only where it does not fit itself.
+    Named tuples and sizes are values.
     """
     if len(given) == 2 and type(given[0]) in (tuple, list) and isinstance(given[1], dict):
         if _fits(fn, given[0], {**given[1], **named}) or not _fits(fn, given, named):
@@ -43,7 +44,7 @@ def call_form(
     elif (
         len(given) == 1
         and type(given[0]) in (tuple, list)
-        and (_fits(fn, given[0], named) or not _fits(fn, given, named))
+        and ((type(given[0]) is tuple and _fits(fn, given[0], named)) or not _fits(fn, given, named))
     ):
         return tuple(given[0]), dict(named)
     return tuple(given), dict(named)

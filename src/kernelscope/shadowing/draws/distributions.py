@@ -65,9 +65,9 @@ def _why_improbable(ours: torch.Tensor, theirs: torch.Tensor, eps: float) -> str
     return ""
 
 
-def _runs(draw: Draw, first: int, at_least: int = _RUNS[0], seconds: float = _SECONDS) -> torch.Tensor:
+def _runs(draw: Draw, first: int, at_least: int = _RUNS[0], seconds: float = 0.0) -> torch.Tensor:
     """One row for each run."""
-    begin = time.thread_time()
+    begin, seconds = time.thread_time(), seconds or _SECONDS
     rows = [_seen(draw(first))]
     many = min(max(_NUMBERS // max(len(rows[0]), 1), at_least), _RUNS[1])
     while len(rows) < many and (len(rows) < _FEWEST or time.thread_time() - begin < seconds):
