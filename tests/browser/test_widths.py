@@ -181,8 +181,9 @@ def test_the_minimap_moves_what_is_in_view(page: Page, training: Recorded, writt
     page.mouse.up()
     expect(told).not_to_have_text(everything)
     half = told.inner_text()
-    share = [float(n) for n in re.findall(r"([\d.]+) s\b", half)]
-    assert share[0] < 0.6 * share[1]
+    units = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
+    part, whole = (float(n) * units[unit] for n, unit in re.findall(r"([\d.]+) (s|ms|µs)\b", half))
+    assert part < 0.6 * whole
     page.mouse.click(box["x"] + box["width"] - 40, box["y"] + 20)  # elsewhere: it is centred there
     expect(told).not_to_have_text(half)
     assert told.inner_text().partition(" of ")[0] == half.partition(" of ")[0]
