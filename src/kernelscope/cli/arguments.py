@@ -29,6 +29,16 @@ def add_json(parser: argparse.ArgumentParser, page: str = "cli") -> None:
     parser.add_argument("--json", action="store_true", help=f"print JSON (keys: docs/{page}.md)")
 
 
+def add_condition(group: argparse._ArgumentGroup, fails_on: str) -> None:
+    """Which failures of a script are searched for; `fails_on` explains the first option."""
+    add = group.add_argument
+    add("--fails-on", choices=["shadow", "exception", "nan"], help=fails_on)
+    add("--message", metavar="TEXT", help="count only exceptions whose message contains TEXT")
+    add("--check", metavar="COMMAND", help="run after the script; a non-zero exit status counts as failure")
+    add("--predicate", metavar="FILE:FUNCTION",
+        help="function that gets the script's global names; a true result counts as failure")  # fmt: skip
+
+
 def add_wide(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wide", action="store_true", help="on a terminal, print as much as into a pipe")
 

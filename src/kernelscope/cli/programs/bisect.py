@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from kernelscope.bisection.script_search import Request, bisect_script, folder_to_resume, next_folder
-from kernelscope.cli.arguments import SCRIPT_USAGE, add_json, add_script
+from kernelscope.cli.arguments import SCRIPT_USAGE, add_condition, add_json, add_script
 from kernelscope.errors import RunError
 from kernelscope.processes.program_words import script_words, stem_of
 from kernelscope.processes.signals import terminable
@@ -36,16 +36,12 @@ Exit status: 0 a cause was found, 1 no switch helps, 2 the script does not fail.
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("what counts as a failure").add_argument
-    add("--fails-on", choices=["shadow", "exception", "nan"],
-        help="shadow: a kernel's result differs from eager; exception: the script raises, exits with a "
-        "status, crashes or hangs; nan: a kernel makes a NaN; default: shadow, and exception where all "
-        "kernels are right")  # fmt: skip
-    add("--message", metavar="TEXT", help="count only exceptions whose message contains TEXT")
-    add("--check", metavar="COMMAND",
-        help="run after the script; a non-zero exit status counts as failure")  # fmt: skip
-    add("--predicate", metavar="FILE:FUNCTION",
-        help="function that gets the script's global names; a true result counts as failure")  # fmt: skip
+    add_condition(
+        parser.add_argument_group("what counts as a failure"),
+        "shadow: a kernel's result differs from eager; exception: the script raises, exits with a status, "
+        "crashes or hangs; nan: a kernel makes a NaN; default: shadow, and exception where all kernels "
+        "are right",
+    )
     add = parser.add_argument_group("how to search").add_argument
     add("--axis", action="append", default=[], metavar="AXIS",
         help=f"search only this axis; repeatable: {', '.join(AXES)}")  # fmt: skip

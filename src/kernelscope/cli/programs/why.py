@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from kernelscope.bisection.script_search import Request
-from kernelscope.cli.arguments import SCRIPT_USAGE, add_json, add_script
+from kernelscope.cli.arguments import SCRIPT_USAGE, add_condition, add_json, add_script
 from kernelscope.errors import RunError
 from kernelscope.processes.program_words import script_words, stem_of
 from kernelscope.store import folder
@@ -33,13 +33,8 @@ Exit status: 0 nothing is wrong, 1 something is wrong, 2 inconclusive, 130 inter
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("what counts as a failure (default: all that can be found)").add_argument
-    add("--fails-on", choices=["shadow", "exception", "nan"], help="only this, as for bisect")
-    add("--message", metavar="TEXT", help="only exceptions whose message contains TEXT")
-    add("--check", metavar="COMMAND",
-        help="run after the script; a non-zero exit status counts as failure")  # fmt: skip
-    add("--predicate", metavar="FILE:FUNCTION",
-        help="function that gets the script's global names; a true result counts as failure")  # fmt: skip
+    failure = parser.add_argument_group("what counts as a failure (default: all that can be found)")
+    add_condition(failure, "only this, as for bisect")
     add = parser.add_argument_group("how to search").add_argument
     add("--quick", action="store_true", help="do not search for the part of the compiler (bisect, reduce)")
     add("--timeout", type=_seconds, default=0.0, metavar="SECONDS",
