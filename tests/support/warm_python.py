@@ -6,12 +6,14 @@ when it is imported, or of `kernelscope run`, needs `subprocess`.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from typing import Any
 # Read when Python starts or torch is imported: a fork has those of its parent.
 _READ_EARLY = ("TORCH", "OMP_", "MKL_", "PYTHON", "KERNELSCOPE_")
 _READ_LATE = ("TORCHINDUCTOR_CACHE_DIR", "PYTHONPATH")
+_PATIENCE = 20.0  # seconds in which a process that was told to end ends
 
 _SERVER = """
 import json, os, runpy, sys
@@ -98,16 +101,33 @@ class WarmPython:
         try:
             status = int(self._asked(json.dumps(request)))
         except BaseException:  # the time of the test is over: the program must not outlive it
-            if self._process is not None:
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self.close()
+            self._kill()
             raise
         return subprocess.CompletedProcess(request["words"], status, out.read_text(), err.read_text())
 
     def close(self) -> None:
         if self._process is not None:
-            self._process.communicate()  # ends its input, and waits
-            self._process = None
+            assert self._process.stdin is not None
+            self._process.stdin.close()  # it ends when its input does
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_PATIENCE)
+            self._kill()
+
+    def _kill(self) -> None:
+        """Kills it with its programs. The next program gets a new one, even while this one still ends."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+        try:
+            process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            warnings.warn(f"process {process.pid} was killed, and has not ended", stacklevel=2)
 
     def _asked(self, question: str) -> str:
         if self._process is None:
