@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kernelscope.probes.compiler_steps.graph_copies import without_ordering
 from kernelscope.probes.contained import contained
 from kernelscope.probes.patching import Patch, PatchSet
 
@@ -55,7 +56,7 @@ class Lowerings(PatchSet):
 
 
 def _lowered(lowering: Any, path: str) -> LoweredGraph:
-    graph = LoweredGraph(path, lowering.orig_gm, {}, {}, {}, {})
+    graph = LoweredGraph(path, without_ordering(lowering.orig_gm), {}, {}, {}, {})
     try:
         known = {node.name: node for node in graph.module.graph.nodes}
         for name, buffer in lowering.name_to_buffer.items():

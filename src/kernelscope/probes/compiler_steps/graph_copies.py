@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import warnings
+from typing import Any
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 
 def text_of(gm: GraphModule) -> str:
@@ -22,7 +23,41 @@ def copied(gm: GraphModule) -> GraphModule:
         made = GraphModule(gm, copy.deepcopy(gm.graph))
         for name, inner in bodies_of(gm).items():
             setattr(made, name, copied(inner))
+        _open_ordered(made)
         return made
+
+
+def without_ordering(gm: GraphModule) -> GraphModule:
+    """The graph itself, unless Inductor has wrapped nodes of it only to keep them in order: then a copy."""
+    return copied(gm) if any(_is_ordered(node) for node in gm.graph.nodes) else gm
+
+
+def _is_ordered(node: Node) -> bool:
+    """Inductor's `control_deps`: an operator as a graph of its own, after others that it does not read."""
+    return node.op == "call_function" and getattr(node.target, "_name", "") == "control_deps"
+
+
+def _open_ordered(gm: GraphModule) -> None:
+    """Puts such an operator back in place, under its name. The nodes of a graph are in order anyway."""
+    for node in [node for node in gm.graph.nodes if _is_ordered(node)]:
+        inner = node.args[1]
+        assert isinstance(inner, Node)
+        body: GraphModule = getattr(gm, str(inner.target))
+        *others, output = body.graph.nodes
+        if not isinstance(output.args[0], Node):
+            continue
+        inputs = [n for n in others if n.op == "placeholder"]
+        put: dict[Node, Any] = dict(zip(inputs, node.args[2:], strict=True))
+        with gm.graph.inserting_before(node):
+            for each in others[len(inputs) :]:
+                put[each] = gm.graph.node_copy(each, put.__getitem__)
+        made, name = put[output.args[0]], node.name
+        made.meta = node.meta
+        node.replace_all_uses_with(made)
+        gm.graph.erase_node(node)
+        made.name = name
+        if not inner.users:
+            gm.graph.erase_node(inner)
 
 
 def bodies_of(gm: GraphModule) -> dict[str, GraphModule]:
