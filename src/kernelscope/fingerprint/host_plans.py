@@ -13,6 +13,8 @@ from kernelscope.fingerprint.cuda.engine import Layout
 
 from .cpu import bits as cpu_bits
 from .cpu import stats as cpu_stats
+from .cpu.in_wrappers import planned as cpu_planned
+from .cpu.library import BYTES_PER_THREAD, pack_layout
 from .definition import mix
 from .fingerprinter import Fingerprinter, Slot
 from .stats import NO_NUMBERS
@@ -52,9 +54,13 @@ class HostPlan(PlannedRows):
         self._fingerprinter = fingerprinter
         self.rows = len(salts)
         self._numels: list[int] = []  # with statistics: of each row
-        takes = [self._take(*about) for about in zip(tensors, layouts, salts, strict=True)]
+        about = list(zip(tensors, layouts, salts, strict=True))
+        takes = [self._take(*each) for each in about]
         self.end: Flush | None = None
         self.flushes = [self._flush([(row, takes[row]) for row in rows]) for rows in flushes]
+        self._pieces = [
+            [self._piece(place, row, *about[row]) for place, row in enumerate(rows)] for rows in flushes
+        ]
 
     def _take(self, spec: TensorSpec, layout: Layout, salted: int) -> _Take:
         log, is_flat = self._fingerprinter.host_log, layout.is_flat or layout.nbytes <= layout.itemsize
@@ -80,8 +86,29 @@ class HostPlan(PlannedRows):
             raise CannotPlan(f"a tensor has {len(spec.shape)} dimensions")
         return lambda row, address: log.set_bits(row, mix(sum_at(address) ^ salted))
 
+    def _piece(
+        self, place: int, row: int, spec: TensorSpec, layout: Layout, salted: int
+    ) -> cpu_planned.Piece:
+        code = cpu_stats.code_of(getattr(torch, spec.dtype)) if self._fingerprinter.has_stats else -1
+        is_flat = layout.is_flat or layout.nbytes <= layout.itemsize
+        dims = len(spec.shape)
+        packed = b"" if is_flat else pack_layout[dims](*spec.shape, *spec.stride)
+        is_large = layout.nbytes >= (BYTES_PER_THREAD if code >= 0 else 2 * BYTES_PER_THREAD)
+        return cpu_planned.Piece(
+            place, row, layout.nbytes, layout.itemsize, dims, code, packed, salted, is_large
+        )
+
     def quickly(self, flush: int, carefully: Flush, refused: Callable[[Any, int], None]) -> Flush:
-        return carefully
+        """All of it in one call of C++, which leaves what is out of the ordinary to `carefully`."""
+        library, bits = cpu_planned.LIBRARY.get(), cpu_bits.LIBRARY.get()
+        statistics = cpu_stats.LIBRARY.get() if self._fingerprinter.has_stats else None
+        pieces = self._pieces[flush]
+        if library is None or bits is None or len(pieces) > cpu_planned.MOST_TENSORS:
+            return carefully
+        functions = cpu_planned.Functions(
+            bits.address, bits.strided_address, statistics.address if statistics is not None else 0
+        )
+        return library.take(pieces, functions, self._fingerprinter.host_log, carefully)
 
     def begin(self) -> tuple[tuple[Any, ...], Slot]:
         reservation = self._fingerprinter.reservation()

@@ -7,7 +7,6 @@ arguments, and judged like one that was looked at.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,7 +15,8 @@ import torch
 
 from kernelscope.events import Call, Site, SteadySite, TensorSpec
 from kernelscope.fingerprint import Stats, fingerprint
-from kernelscope.fingerprint.cpu import nan_scan as host_scan
+from kernelscope.fingerprint.cpu.in_wrappers import nan_scan as host_scan
+from kernelscope.fingerprint.cpu.in_wrappers.runs import Runs, runs_of
 from kernelscope.fingerprint.cuda import nan_scan as scan
 from kernelscope.fingerprint.fingerprinter import Fingerprinter
 from kernelscope.fingerprint.torch_bits import quiet
@@ -135,14 +135,14 @@ class HostScanPlan:
     def _flush(self, numbers: Sequence[int]) -> Callable[..., None]:
         tensors = self._readings.tensors
         scans = [
-            (place, _nbytes(tensors[n]), scan.kind_of(getattr(torch, tensors[n].dtype)) or 0)
+            (place, runs, scan.kind_of(getattr(torch, tensors[n].dtype)) or 0)
             for place, n in enumerate(numbers)
-            if n in self._scanned and _nbytes(tensors[n])
+            if n in self._scanned and (runs := _runs(tensors[n])).nbytes
         ]
         copies = [
-            (place, _nbytes(tensors[n]), self._room_for(n).data_ptr())
+            (place, runs, self._room_for(n).data_ptr())
             for place, n in enumerate(numbers)
-            if n in self._copied and _nbytes(tensors[n])
+            if n in self._copied and (runs := _runs(tensors[n])).nbytes
         ]
         site = next((self._scanned[n][0] for n in numbers if n in self._scanned), -1)
         steady = self._readings.steady_sites.get(site)
@@ -168,9 +168,8 @@ class HostScanPlan:
         rooms = self._copies.setdefault(site, {})
         if i not in rooms:
             with BUS.mute(), quiet(), torch.inference_mode(False):
-                rooms[i] = torch.empty(
-                    _nbytes(self._readings.tensors[number]), dtype=torch.uint8, device="cpu"
-                )
+                extent = _runs(self._readings.tensors[number]).extent
+                rooms[i] = torch.zeros(extent, dtype=torch.uint8, device="cpu")
         return rooms[i]
 
     def _found(
@@ -240,15 +239,14 @@ def _dtype(site: Site, i: int) -> torch.dtype:
     return found
 
 
-def _nbytes(spec: TensorSpec) -> int:
-    return math.prod(spec.shape) * int(getattr(torch, spec.dtype).itemsize)
+def _runs(spec: TensorSpec) -> Runs:
+    return runs_of(spec.shape, spec.stride, getattr(torch, spec.dtype).itemsize)
 
 
 def _can_be_scanned(spec: TensorSpec) -> bool:
     """What is copied may be of any dtype; what has neither NaN nor infinities is not scanned."""
     dtype = getattr(torch, spec.dtype)
-    known = scan.kind_of(dtype) is not None or not scan.has_such(dtype)
-    return spec.device == "cpu" and known and scan.fills_its_memory(spec.shape, spec.stride)
+    return spec.device == "cpu" and (scan.kind_of(dtype) is not None or not scan.has_such(dtype))
 
 
 def _as_described(tensor: torch.Tensor, spec: TensorSpec | None) -> torch.Tensor:
@@ -261,5 +259,6 @@ def _as_described(tensor: torch.Tensor, spec: TensorSpec | None) -> torch.Tensor
 
 
 def _bytes_of(tensor: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
-    flat = torch.as_strided(tensor, (math.prod(spec.shape),), (1,), int(tensor.storage_offset()))
-    return flat.view(torch.uint8)
+    """Of all its memory, with the gaps between its elements."""
+    count = _runs(spec).extent // tensor.itemsize
+    return torch.as_strided(tensor, (count,), (1,), int(tensor.storage_offset())).view(torch.uint8)

@@ -113,3 +113,26 @@ def test_no_calls_are_kept(function: Callable[..., object], monkeypatch: pytest.
     assert len(recording.run) == 0
     assert recording.fingerprinter is not None
     assert recording.fingerprinter.host_log.rows < 100
+
+
+def test_parts_of_a_larger_tensor_are_watched_as_planned(planned: list[int]) -> None:
+    """What `cat` is made of is written part by part, with gaps between the rows of a part."""
+    torch._dynamo.reset()
+    w = torch.eye(8)
+
+    @torch.compile
+    def parts(x: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
+        buffer[:, 2:6].mul_(2)  # written over in place, also with gaps
+        return torch.cat([(x - 3).mm(w), torch.log(x).mm(w), buffer.sin()], dim=1)
+
+    bad = GOOD.clone()
+    bad[2, 3] = -1.0
+
+    parts(GOOD, torch.zeros(4, 8))
+    at_first = first_hit(lambda x, _: parts(x, torch.ones(4, 8)), [bad], "nan").hit
+    later = first_hit(lambda x, _: parts(x, torch.ones(4, 8)), [GOOD, GOOD, bad], "nan").hit
+    assert len(planned) == 2
+    assert (later.kernel, later.arg, later.found) == (at_first.kernel, at_first.arg, at_first.found)
+    assert later.remarks == at_first.remarks
+    assert {n: t.shape for n, t in later.inputs.items()} == {n: t.shape for n, t in at_first.inputs.items()}
+    assert all(torch.equal(t, bad) for t in later.inputs.values() if t.shape == bad.shape and (t < 0).any())

@@ -12,7 +12,7 @@ import torch
 from kernelscope.fingerprint.definition import MASK64, POSITION, mix
 from kernelscope.native.load import OnDemand
 
-from .library import BYTES_PER_THREAD, MAX_DIMS, CpuLibrary, pack_layout
+from .library import BYTES_PER_THREAD, MAX_DIMS, CpuLibrary, address_of, pack_layout
 
 _data_address = torch._C._data_address  # type: ignore[attr-defined]
 
@@ -28,6 +28,8 @@ class BitsLibrary(CpuLibrary):
         self._strided_small, self._strided_large = self._functions(
             "kernelscope_sum_strided", [address, size, number, ctypes.c_char_p, number]
         )
+
+        self.address, self.strided_address = (address_of(f) for f in (self._sum_small, self._strided_small))
 
     def accumulate(self, tensor: torch.Tensor) -> int | None:
         nbytes: int = tensor.nbytes

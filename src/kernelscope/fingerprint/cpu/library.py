@@ -23,6 +23,11 @@ def threads_for(nbytes: int) -> int:
     return min(torch.get_num_threads(), nbytes // BYTES_PER_THREAD)
 
 
+def address_of(function: Any) -> int:
+    """Of a function of a library, for C++ that is to call it."""
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
 class CpuLibrary:
     """One loaded library."""
 

@@ -18,7 +18,7 @@ from kernelscope.fingerprint.definition import DTYPE_CODES, MASK64, POSITION, mi
 from kernelscope.fingerprint.stats import NUMBERLESS, ROW_LENGTH
 from kernelscope.native.load import OnDemand
 
-from .library import BYTES_PER_THREAD, MAX_DIMS, CpuLibrary, pack_layout
+from .library import BYTES_PER_THREAD, MAX_DIMS, CpuLibrary, address_of, pack_layout
 
 _CODES = {
     dtype: DTYPE_CODES[name] for dtype, name in torch_bits.DTYPE_NAMES.items() if name not in NUMBERLESS
@@ -37,6 +37,7 @@ class StatsLibrary(CpuLibrary):
         address, size, number, memory = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int, ctypes.c_char_p
         arguments = [address, size, size, number, memory, number, number, memory]
         self._small, self._large = self._functions("kernelscope_stats", arguments)
+        self.address = address_of(self._small)
 
     def accumulate(self, tensor: torch.Tensor) -> tuple[int, Row] | None:
         code = _CODES.get(tensor.dtype)
@@ -79,6 +80,11 @@ class StatsLibrary(CpuLibrary):
         low, high, mean, std, *rest = row
         right = (low, high, mean) == (0, 99, 49.5) and math.isclose(std, math.sqrt((count**2 - 1) / 12))
         return total == expected and right and rest == [4950, 0, 0, 0, 1]
+
+
+def code_of(dtype: torch.dtype) -> int:
+    """By which the library knows this dtype; -1 where it has no numbers."""
+    return _CODES.get(dtype, -1)
 
 
 LIBRARY = OnDemand(StatsLibrary)

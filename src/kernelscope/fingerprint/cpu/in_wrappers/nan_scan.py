@@ -14,12 +14,14 @@ import torch
 
 from kernelscope.native.load import OnDemand, python_module
 
+from .runs import Runs, runs_of
+
 _MODULE = "kernelscope_nan_scan"  # as the C++ says
 _F32 = 0
 NAN, POS_INF, NEG_INF = 1, 2, 4
 
-Scan = tuple[int, int, int]  # place of the tensor, its bytes, its kind (as the GPU's scan has them)
-Copy = tuple[int, int, int]  # place of the tensor, its bytes, the address that they are copied to
+Scan = tuple[int, Runs, int]  # place of the tensor, its memory, its kind (as the GPU's scan has them)
+Copy = tuple[int, Runs, int]  # place of the tensor, its memory, the address that it is copied to, gaps kept
 
 
 class NanScanLibrary:
@@ -51,8 +53,8 @@ class NanScanLibrary:
         self._module.use_threads(1 if self._forked else torch.get_num_threads())
         modes = torch._C._len_torch_function_stack
         made: Callable[..., None] = self._module.Look(
-            tuple((*scan, 0) for scan in scans),
-            tuple((place, nbytes, 0, address) for place, nbytes, address in copies),
+            tuple((place, runs.nbytes, kind, 0, runs.levels) for place, runs, kind in scans),
+            tuple((place, runs.nbytes, 0, address, runs.levels) for place, runs, address in copies),
             wanted,
             modes,
             carefully,
@@ -63,19 +65,20 @@ class NanScanLibrary:
     def computes(self) -> bool:
         """Whether it finds what there is, and copies."""
         hits: list[Any] = []
+        every_second = runs_of([2, 2], [2, 4], 4)
         for value, is_there in ((math.nan, True), (math.inf, True), (-math.inf, False), (3e38, False)):
-            given = bytearray(struct.pack("3f", 1.0, value, 0.0))
-            memory, into = _Memory(given), _Memory(bytearray(12))
+            given = bytearray(struct.pack("8f", 1.0, math.nan, value, math.nan, 0.0, 0.0, 2.0, math.nan))
+            memory, into = _Memory(given), _Memory(bytearray(len(given)))
             hits.clear()
             look = self.look(
-                [(0, 12, _F32)],
-                [(0, 12, into.data_ptr())],
+                [(0, every_second, _F32)],
+                [(0, every_second, into.data_ptr())],
                 NAN | POS_INF,
                 lambda *tensors: None,
                 lambda *tensors: hits.append(tensors),
             )
             look("execution", memory)
-            if bool(hits) != is_there or into.content != given:
+            if bool(hits) != is_there or into.content != struct.pack("8f", 1, 0, value, 0, 0, 0, 2, 0):
                 return False
         return True
 

@@ -4,29 +4,37 @@
 // ordinary goes to `carefully`, a Python function that is given the same: a mode that would see our calls, or a
 // tensor without memory. `found` is called when there is something, with the execution and the tensors.
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "given_tensors.h"
 
 #include <structmember.h>
 
-#include <new>
-#include <vector>
-
-#include "words.h"
+#include "../words.h"
 
 namespace {
 
-constexpr Py_ssize_t kMostTensors = 64;
 constexpr u64 kLong = 256 << 10;  // bytes: from here on the GIL is given up, and threads share the work
 int threads_now = 1;
 
 enum { NAN_SEEN = 1, POS_INF_SEEN = 2, NEG_INF_SEEN = 4 };
 
+struct Level {
+    u64 count, step;  // step: in bytes
+};
+
 struct Piece {
-    Py_ssize_t place;  // among the tensors
-    u64 bytes;
-    int kind;   // of a copy: unused
-    char* into; // of a scan: unused
+    Py_ssize_t place;           // among the tensors
+    u64 bytes;                  // of one run, which is contiguous
+    int kind;                   // of a copy: unused
+    char* into;                 // of a scan: unused
+    std::vector<Level> levels;  // around the run, the innermost one last
+    u64 all;                    // bytes of all runs together
+
+    // body(offset) for each run.
+    template <class Body>
+    void for_each_run(const Body& body, size_t level = 0, u64 offset = 0) const {
+        if (level == levels.size()) return body(offset);
+        for (u64 i = 0; i < levels[level].count; i++) for_each_run(body, level + 1, offset + i * levels[level].step);
+    }
 };
 
 struct Look {
@@ -36,8 +44,6 @@ struct Look {
     PyObject *modes, *carefully, *found;
     int wanted;
 };
-
-PyObject* data_ptr_name;
 
 template <class Word, Word EXPONENT, bool HAS_INFINITY>
 int seen_in(const char* at, u64 bytes, int threads) {
@@ -78,24 +84,10 @@ int seen_as(int kind, const char* at, u64 bytes, int threads) {  // kinds as nan
     return NAN_SEEN | POS_INF_SEEN | NEG_INF_SEEN;  // the caller looks itself
 }
 
-bool number_of(PyObject* given, long long* found) {
-    *found = given ? PyLong_AsLongLong(given) : -1;
-    return given && !(*found == -1 && PyErr_Occurred());
-}
-
-bool addresses_of(Look* self, const std::vector<Piece>& pieces, PyObject* const* tensors, Py_ssize_t count,
-                  const char** addresses) {
-    for (const Piece& piece : pieces) {
-        if (piece.place >= count) return false;
-        if (addresses[piece.place]) continue;
-        PyObject* address = PyObject_CallMethodNoArgs(tensors[piece.place], data_ptr_name);
-        long long number;
-        const bool has_one = number_of(address, &number);
-        Py_XDECREF(address);
-        if (!has_one || !number) return false;
-        addresses[piece.place] = reinterpret_cast<const char*>(number);
-    }
-    return true;
+int seen_in_runs(const Piece& piece, const char* at, int threads) {
+    int seen = 0;
+    piece.for_each_run([&](u64 offset) { seen |= seen_as(piece.kind, at + offset, piece.bytes, threads); });
+    return seen;
 }
 
 PyObject* look(PyObject* object, PyObject* const* args, size_t nargsf, PyObject* names) {
@@ -103,25 +95,22 @@ PyObject* look(PyObject* object, PyObject* const* args, size_t nargsf, PyObject*
     const Py_ssize_t count = PyVectorcall_NARGS(nargsf) - 1;
     const char* addresses[kMostTensors] = {};
     const size_t plain = nargsf & ~PY_VECTORCALL_ARGUMENTS_OFFSET;
-    PyObject* depth = PyObject_CallNoArgs(self->modes);
-    long long modes = 1;
-    const bool known = number_of(depth, &modes);
-    Py_XDECREF(depth);
-    if (!known || modes || names || count < 0 || count > kMostTensors ||
-        !addresses_of(self, *self->copies, args + 1, count, addresses) ||
-        !addresses_of(self, *self->scans, args + 1, count, addresses)) {
-        PyErr_Clear();
-        return PyObject_Vectorcall(self->carefully, args, plain, names);
+    if (is_seen(self->modes) || names || count < 0 || count > kMostTensors ||
+        !addresses_of(*self->copies, args + 1, count, addresses) ||
+        !addresses_of(*self->scans, args + 1, count, addresses))
+        return is_interrupted() ? nullptr : PyObject_Vectorcall(self->carefully, args, plain, names);
+    for (const Piece& piece : *self->copies) {
+        const char* from = addresses[piece.place];
+        piece.for_each_run([&](u64 offset) { std::memcpy(piece.into + offset, from + offset, piece.bytes); });
     }
-    for (const Piece& piece : *self->copies) std::memcpy(piece.into, addresses[piece.place], piece.bytes);
     int seen = 0;
     for (const Piece& piece : *self->scans) {
-        if (piece.bytes < kLong) {
-            seen |= seen_as(piece.kind, addresses[piece.place], piece.bytes, 1);
+        if (piece.all < kLong) {
+            seen |= seen_in_runs(piece, addresses[piece.place], 1);
         } else {
             int here;
             Py_BEGIN_ALLOW_THREADS
-            here = seen_as(piece.kind, addresses[piece.place], piece.bytes, threads_now);
+            here = seen_in_runs(piece, addresses[piece.place], piece.bytes < kLong ? 1 : threads_now);
             Py_END_ALLOW_THREADS
             seen |= here;
         }
@@ -134,9 +123,17 @@ bool read_pieces(PyObject* given, std::vector<Piece>* into) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given); i++) {
         Piece piece{};
         unsigned long long bytes, address;
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(given, i), "nKiK", &piece.place, &bytes, &piece.kind, &address))
+        PyObject* levels;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(given, i), "nKiKO!", &piece.place, &bytes, &piece.kind, &address,
+                              &PyTuple_Type, &levels))
             return false;
-        piece.bytes = bytes, piece.into = reinterpret_cast<char*>(address);
+        piece.bytes = piece.all = bytes, piece.into = reinterpret_cast<char*>(address);
+        for (Py_ssize_t d = 0; d < PyTuple_GET_SIZE(levels); d++) {
+            unsigned long long count, step;
+            if (!PyArg_ParseTuple(PyTuple_GET_ITEM(levels, d), "KK", &count, &step)) return false;
+            piece.levels.push_back({count, step});
+            piece.all *= count;
+        }
         into->push_back(piece);
     }
     return true;
@@ -169,7 +166,7 @@ int clear(PyObject* object) {  // they are called until the end
     return 0;
 }
 
-// Look(scans, copies, wanted, modes, carefully, found); a scan or copy: place, bytes, kind, where to
+// Look(scans, copies, wanted, modes, carefully, found); a scan or copy: place, bytes, kind, where to, levels
 PyObject* make(PyTypeObject* type, PyObject* args, PyObject*) {
     PyObject *scans, *copies, *modes, *carefully, *found;
     int wanted;
