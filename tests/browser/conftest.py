@@ -28,6 +28,9 @@ FLAGS = (
 )  # fmt: skip
 
 
+expect.set_options(timeout=30_000)  # a page that is slow on a busy machine is not wrong
+
+
 def chromium() -> str:
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
     assert found, "there is no Chromium here, and these tests need a real one: `make browser` installs it"

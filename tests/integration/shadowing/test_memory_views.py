@@ -159,6 +159,25 @@ def test_a_copy_that_is_written_to_in_place_is_not_its_source() -> None:
     assert_clean(result)
 
 
+def test_a_buffer_that_is_computed_only_as_a_view_and_then_written_to() -> None:
+    """Lowering keeps the permuted form of what `select` was written into, and writes to its diagonal."""
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x.clone()
+        y[1:, ::2] += x[:-1, ::2]
+        y.t()[0].mul_(3)
+        y.diagonal().add_(1)
+        return y, y.t().contiguous()
+
+    result = kernelscope.check_correctness(function, torch.randn(6, 6))
+    assert result.status == 0, str(result)
+    assert_clean(result)
+    torch._dynamo.reset()
+    with wrong_element(0, 8) as planted:
+        wrong = kernelscope.check_correctness(function, torch.randn(6, 6))
+    assert planted.kernel in {c.kernel_name for c in wrong.culprits}, str(wrong)
+
+
 def test_a_part_that_the_same_kernel_writes_over() -> None:
     """The kernel fills both parts of the joined buffer, then doubles a diagonal of the whole."""
 

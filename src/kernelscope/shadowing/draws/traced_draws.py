@@ -29,7 +29,7 @@ from kernelscope.shadowing.steps.difference import Difference
 from kernelscope.shadowing.steps.tape import Tape, drawing_as_compiled
 from kernelscope.shadowing.steps.traced_graphs import WithoutEffects, run_traced
 
-from .distributions import difference
+from .distributions import described, difference
 
 _MAY_DRAW = re.compile(
     "drop|rand|bernoulli|multinomial|normal|uniform|expon|poisson|rrelu|gumbel|geometric|cauchy|gamma"
@@ -88,7 +88,7 @@ class _Keeps(WithoutEffects):
     def run_node(self, n: Node) -> Any:
         if n.name in self._drawing:
             args, kwargs = self.fetch_args_kwargs_from_env(n)
-            key = _name(n), str(tree_map(_described, (args, kwargs)))
+            key = _name(n), str(tree_map(described, (args, kwargs)))
             if key not in self._calls:
                 run: Any = partial(getattr(self, n.op), n.target)
                 self._calls[key] = _Call(n.name, _name(n), run, *_apart((args, kwargs)))
@@ -159,10 +159,6 @@ def _apart(value: Any) -> Any:
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
     yield from (part for part in tree_leaves(value) if isinstance(part, torch.Tensor))
-
-
-def _described(value: Any) -> str:
-    return f"{value.dtype} {value.dim()}" if isinstance(value, torch.Tensor) else f"{value}"
 
 
 def _name(node: Node) -> str:

@@ -23,6 +23,7 @@ class InPlace:
     writers: dict[Node, list[Node]] = field(default_factory=dict)  # by base, in the order of the graph
     variables: dict[Node, str] = field(default_factory=dict)  # the wrapper's name of a base
     views: dict[str, Node] = field(default_factory=dict)  # by variable that is a view: the base it writes to
+    forms: dict[str, Node] = field(default_factory=dict)  # by variable of a base: the view of it that it has
     lines: dict[Node, list[int]] = field(default_factory=dict)  # of the wrapper, that write to it
     place: dict[Node, int] = field(default_factory=dict)  # in the graph
     results: dict[Node, Node] = field(default_factory=dict)  # by writer that returns what it wrote to: that
@@ -30,6 +31,10 @@ class InPlace:
     def base_in(self, variable: str) -> Node | None:
         found = next((base for base, name in self.variables.items() if name == variable), None)
         return found or self.views.get(variable)
+
+    def node_in(self, variable: str, base: Node) -> Node:
+        """Whose value the variable of a base has: of one that is computed only in another form, a view."""
+        return self.forms.get(variable, base)
 
     def is_made_at(self, base: Node, line: int) -> bool:
         """Whether the launch there computes the base, rather than changing it."""
@@ -134,8 +139,11 @@ def find_variables(
         holders = [name for name, node in nodes.items() if node is base]
         if base.op == "placeholder":
             name = given.get(base, str(base.target))
-        elif views and names == views:
+        elif views and names == views and (base in made or any(each in lines for each in holders)):
             name = holders[-1] if holders else ""
+        elif len(names) == 1 and names == views:  # the base itself is in no variable
+            name = names.pop()
+            found.forms[name] = nodes[name]
         else:
             name = names.pop() if len(names) == 1 else ""
         if name:

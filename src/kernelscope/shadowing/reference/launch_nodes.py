@@ -36,7 +36,8 @@ class Output:
     held: Node | None = None  # which node's value the buffer then has, where that is not `node`
     is_guess: bool = False  # that it holds this node's value
     is_copy: bool = False  # of a buffer that may have this node's value already
-    writers: tuple[Node, ...] = ()  # in the middle of the graph: these change what `node` is
+    base: Node | None = None  # written in the middle of the graph: `node`, or what that is a view of
+    writers: tuple[Node, ...] = ()  # these change what it is
 
 
 @dataclass(slots=True)
@@ -136,7 +137,8 @@ class _Search:
         state, text, nodes = self._state, self._text, self._nodes
         if (base := state.in_place.base_in(name)) is not None:
             whole = state.in_place.variables[base]  # the name may be that of a view
-            self._add_base(Output(whole, argument, base, index, held=base))
+            node = state.in_place.node_in(whole, base)
+            self._add_base(Output(whole, argument, node, index, held=node, base=base), base)
             return
         is_part = (whole := state.whole_of(name)) != ""
         if is_part and state.in_place.base_in(whole) is not None and whole in self._written():
@@ -163,16 +165,16 @@ class _Search:
     def _written(self) -> set[str]:
         return {arg.wrapper_name for arg in self._launch.site.args if arg.role in ("out", "inout")}
 
-    def _add_base(self, output: Output) -> None:
+    def _add_base(self, output: Output, base: Node) -> None:
         """A buffer that is written in the middle of the graph: by this launch up to a known version."""
         in_place = self._state.in_place
-        span = in_place.versions(output.node, self._line)
-        if span is None or self._line not in in_place.lines.get(output.node, ()):
+        span = in_place.versions(base, self._line)
+        if span is None or self._line not in in_place.lines.get(base, ()):
             self._nodes.pieces.append(output.name)
             reason = "several launches write to it, and which node each one computes is unknown"
             self._nodes.unchecked.append((output.argument, reason))
         else:
-            writers = in_place.writers[output.node][slice(*span)]
+            writers = in_place.writers[base][slice(*span)]
             self._found.setdefault(output.name, replace(output, writers=tuple(writers)))
 
     def _add_returned(self, target: str) -> None:
@@ -283,7 +285,8 @@ class _Search:
             return [], [output.node], []
         if not in_place.writers:
             return walk([output.node], stops, overwritten)
-        is_made = not output.writers or in_place.is_made_at(output.node, self._line)
+        base = output.base or output.node
+        is_made = not output.writers or in_place.is_made_at(base, self._line)
         wanted = [*([output.node] if is_made else ()), *output.writers]
         return walk_in_place(wanted, stops, overwritten, in_place, self._line)
 

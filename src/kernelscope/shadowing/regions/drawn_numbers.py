@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_map
 
 from kernelscope.probes.compiler_steps.decompositions import (
     decomposition_of,
@@ -22,7 +23,7 @@ from kernelscope.probes.compiler_steps.decompositions import (
     functional_of,
 )
 from kernelscope.shadowing.draws.compiled_draws import Drawn, Draws
-from kernelscope.shadowing.draws.distributions import improbable
+from kernelscope.shadowing.draws.distributions import described, improbable
 from kernelscope.shadowing.generator_state import seeded
 from kernelscope.shadowing.reference.node_kinds import aten
 from kernelscope.shadowing.reference.random_numbers import inductor_randint, inductor_random
@@ -46,6 +47,7 @@ class CompiledDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._count = 0
         self._is_known = True
         self._judges = judges
+        self._judged: set[tuple[Any, str]] = set()
         self.wrong: dict[str, str] = {}  # by operator: why eager would not draw what it drew
 
     @property
@@ -98,11 +100,18 @@ class CompiledDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._is_known = False
             return made
         with _disable_current_modes():
-            if self._judges and isinstance(made, torch.Tensor):
+            if self._judges and isinstance(made, torch.Tensor) and self._is_new(plain, args, kwargs):
                 self.wrong |= _wrong_draw(plain, by_part[None], args, kwargs)
             for part, value in wanted.items():
                 value.copy_(by_part[part])
         return made
+
+    def _is_new(self, plain: Any, args: Any, kwargs: Any) -> bool:
+        """Of draws that are alike, the first one is judged: each takes half a second."""
+        key = plain, str(tree_map(described, (args, kwargs)))
+        is_new = key not in self._judged
+        self._judged.add(key)
+        return is_new
 
     def _numbers(self, plain: Any, made: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
         kind, index = kind_of_draw(plain), self._count
