@@ -137,8 +137,8 @@ class _Search:
         state, text, nodes = self._state, self._text, self._nodes
         if (base := state.in_place.base_in(name)) is not None:
             whole = state.in_place.variables[base]  # the name may be that of a view
-            node = state.in_place.node_in(whole, base)
-            self._add_base(Output(whole, argument, node, index, held=node, base=base), base)
+            form = state.in_place.node_in(whole, base)
+            self._add_base(Output(whole, argument, form, index, held=form, base=base), base)
             return
         is_part = (whole := state.whole_of(name)) != ""
         if is_part and state.in_place.base_in(whole) is not None and whole in self._written():
