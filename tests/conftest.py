@@ -43,6 +43,9 @@ PATCH_TARGETS = [
     ("torch._inductor.codecache", "CppWrapperCodeCache", ("load_pybinding_async",)),
     ("torch._inductor.codecache", "AotCodeCompiler", ("compile",)),
     ("torch.export.pt2_archive._package", "AOTICompiledModel", ("__call__",)),
+    *(("torch._C._aoti", f"AOTIModelContainerRunner{device}", ("run",)) for device in ("Cpu", "Cuda")),
+    ("torch._C._aoti", "AOTIModelPackageLoader", ("run", "boxed_run")),
+    ("torch._precompile", "PrecompiledModule", ("__call__",)),
     ("torch._dynamo.convert_frame", "CatchErrorsWrapper", ("__call__",)),
     ("torch._inductor.async_compile", "AsyncCompile", ("cpp_pybinding", "wait")),
     ("torch._inductor.graph", "GraphLowering", ("codegen", "save_output_code", "_compile_to_module")),
@@ -101,6 +104,7 @@ PATCHED_FUNCTIONS = [
     ("torch.autograd.profiler", ("_run_on_profiler_start", "_run_on_profiler_stop")),
     ("torch._inductor.compile_fx", ("compile_fx", "_recursive_pre_grad_passes")),
     ("torch._inductor.graph", ("make_fallback",)),
+    ("torch._precompile", ("_make_inlined_forward",)),
     ("kernelscope.gcu.cache", ("is_fresh",)),
     *(
         (f"torch._inductor.{module}", ("set_kernel_post_grad_provenance_tracing",))

@@ -19,6 +19,7 @@ from kernelscope.probes.eager.optimizer_steps import OptimizerSteps
 from kernelscope.probes.eager.profilers import Profilers
 from kernelscope.probes.gcu.graphs import GcuGraphs
 from kernelscope.probes.python_wrappers.compiled_graphs import CompiledGraphs
+from kernelscope.probes.python_wrappers.precompiled import PrecompiledArtifacts
 from kernelscope.probes.triton.user_kernels import UserTriton
 
 from .bus import BUS
@@ -44,6 +45,7 @@ class Probes:
             CudaGraphs(),
             self._compiled_graphs,
             cpp_wrappers,
+            PrecompiledArtifacts(self._compiled_graphs),
             UserTriton(),
             GcuGraphs(),
             OptimizerSteps(),

@@ -22,6 +22,7 @@ from kernelscope.probes.patching import Patch, PatchSet
 from .instrumented_code import instrument
 from .launch_log import BEGIN, Entry, launch_log, why_no_log
 from .launch_replay import PastLaunches
+from .runners import runner_patches
 from .shim_signatures import Descriptions
 
 _JIT = "torch._inductor.codecache:CppWrapperCodeCache.load_pybinding_async"
@@ -63,6 +64,10 @@ class _Printed:
 PRINTED = _Printed()
 
 
+class _Inside(threading.local):
+    model = False  # whether this thread runs a model of AOTInductor
+
+
 class CppWrappers(PatchSet):
     """The probe."""
 
@@ -71,7 +76,9 @@ class CppWrappers(PatchSet):
             Patch(_JIT, self._around_load),
             Patch(_AOT, around_compile),
             Patch(_PACKAGE, self._around_package),
+            *runner_patches(self._around_run),
         )
+        self._here = _Inside()
         self._points: dict[Any, LaunchPoint] = {}
         self._graphs: dict[int, Graph] = {}  # of packages, by id of what is known of them
         self._ids = itertools.count(2_000_000)  # apart from others'
@@ -105,11 +112,30 @@ class CppWrappers(PatchSet):
         def call(model: Any, *args: Any, **kwargs: Any) -> Any:
             if BUS.here.muted or not BUS.listeners:
                 return original(model, *args, **kwargs)
-            unseen = f"an AOTInductor model ran, and {_FOREIGN}"
-            with self.listening(caller_frames(limit=100), unseen, _inputs(model, args, kwargs)):
+            with self._running_model(_inputs(model, args, kwargs)):
                 return original(model, *args, **kwargs)
 
         return call
+
+    def _around_run(self, original: Any) -> Any:
+        def run(runner: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            if BUS.here.muted or not BUS.listeners or self._here.model:
+                return original(runner, inputs, *args, **kwargs)
+            with self._running_model(_copies(inputs)):
+                return original(runner, inputs, *args, **kwargs)
+
+        return run
+
+    @contextmanager
+    def _running_model(self, inputs: Sequence[Any]) -> Iterator[None]:
+        self._here.model = True  # its callable runs a loader, and that a runner: it is recorded once
+        try:
+            with self.listening(
+                caller_frames(limit=100), f"an AOTInductor model ran, and {_FOREIGN}", inputs
+            ):
+                yield
+        finally:
+            self._here.model = False
 
     @contextmanager
     def listening(self, origin: tuple[Frame, ...], unseen: str, inputs: Sequence[Any] = ()) -> Iterator[None]:
@@ -199,8 +225,16 @@ def _inputs(model: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
         leaves = pytree.tree_leaves((args, reorder_kwargs(kwargs, spec)))
     except (ValueError, TypeError, KeyError, RuntimeError):
         return []  # not what the package takes: it will raise
-    with BUS.mute(), torch.no_grad():
-        return [each.detach().clone() for each in leaves if isinstance(each, torch.Tensor)]
+    return _copies(leaves)
+
+
+def _copies(values: Any) -> list[torch.Tensor]:
+    try:
+        with BUS.mute(), torch.no_grad():
+            return [each.detach().clone() for each in values if isinstance(each, torch.Tensor)]
+    except Exception:
+        BUS.finding(own_fault("copying the inputs of an AOTInductor model"))
+        return []
 
 
 def around_compile(original: Any) -> Any:

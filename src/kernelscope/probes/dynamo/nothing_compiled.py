@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import torch
@@ -58,7 +59,17 @@ def _why_no_frame(were_compiled: int) -> str:
             f"{counted(were_compiled, 'function')} compiled before the recording opened, and no kernel of "
             f"theirs ran in it; open it around the calls. If their backend makes none, {_SEE_OPERATORS}"
         )
-    return f"nothing that torch.compile returned was called while it was recorded; {_SEE_OPERATORS}"
+    return (
+        f"nothing that torch.compile returned was called while it was recorded{_scripts()}; {_SEE_OPERATORS}"
+    )
+
+
+def _scripts() -> str:
+    """TorchScript passes for compiled code."""
+    unit = getattr(sys.modules.get("torch.jit._state"), "_python_cu", None)
+    if unit is None or not unit.get_functions():
+        return ""
+    return " (torch.compile does not compile TorchScript, which torch.jit makes)"
 
 
 def _why_not_executed(made: Sequence[TriedFrame]) -> str:

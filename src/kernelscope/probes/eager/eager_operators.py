@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kernelscope.events import Kind, Producer
 from kernelscope.fingerprint.fingerprinter import why_not
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.collectives import is_in_place
@@ -39,7 +40,7 @@ _TARGETS = (
 
 
 class _Installed(threading.local):
-    mode: _OperatorMode | None = None
+    mode: OperatorMode | None = None
     users = 0
 
 
@@ -55,7 +56,7 @@ class EagerOperators:
         if here.mode is None:
             for target in _TARGETS:
                 resolve(target)
-            mode = _OperatorMode()
+            mode = OperatorMode()
             _python_dispatch._push_mode(mode)
             here.mode = mode
 
@@ -89,11 +90,17 @@ def _take_off(mode: TorchDispatchMode) -> None:
         _python_dispatch._push_mode(other)
 
 
-class _OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its __init_subclass__
+class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its __init_subclass__
+    """Each operator that reaches it is a call of this kind and producer."""
+
     supports_higher_order_operators = True
 
-    def __init__(self) -> None:
+    def __init__(
+        self, kind: Kind = "op", producer: Producer = "eager", *, inside_graphs: bool = False
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._made_by = kind, producer
+        self._inside_graphs = inside_graphs
         self._points: dict[Any, LaunchPoint] = {}
 
     @classmethod
@@ -103,7 +110,9 @@ class _OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         here = BUS.here
-        if here.muted or here.in_graph or not BUS.listeners or _guards.TracingContext.try_get() is not None:
+        if here.muted or not BUS.listeners or _guards.TracingContext.try_get() is not None:
+            return func(*args, **kwargs)
+        if here.in_graph and not self._inside_graphs:
             return func(*args, **kwargs)
         if any(issubclass(t, FakeTensor) for t in types) or _under_fake_mode():
             return BUS.pass_by("fake", func, args, kwargs)
@@ -134,7 +143,7 @@ class _OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its 
         point = self._points.get(key)
         if point is None:
             _, described = operator_args(func, args, kwargs)
-            kernel = BUS.kernel(operator_name(func), "op", "eager")
+            kernel = BUS.kernel(operator_name(func), *self._made_by)
             site = BUS.site(kernel, described, caller_frames())
             is_opaque = getattr(func, "namespace", "") != "aten" and not is_in_place(func)
             point = self._points[key] = operator_point(site, func, is_static=False, is_opaque=is_opaque)

@@ -21,6 +21,7 @@ from kernelscope.probes.origins import LineMap, caller_frames, compiled_user_cod
 from kernelscope.probes.own_work import own_fault, unseen
 from kernelscope.probes.patching import Patch, PatchSet
 
+from .fx_wrappers import FxWrapped
 from .hooked_wrapper import HookedWrapper, read_with_births
 from .shaped_wrapper import ShapedWrapper
 from .wrapper_launches import WrapperLaunches
@@ -29,7 +30,7 @@ _CALL = "torch._inductor.output_code:CompiledFxGraph.__call__"
 _POST_COMPILE = "torch._inductor.output_code:CompiledFxGraph.post_compile"
 _CPP_WRAPPER = "CppWrapperCodeCache.load_pybinding"
 _OPTIMIZERS = os.path.join(os.path.dirname(torch.__file__), "optim", "")
-_Wrapper = HookedWrapper | CppWrapped
+_Wrapper = HookedWrapper | CppWrapped | FxWrapped
 _OF_GRAPH_CALL = ("graph_call", "execution", "plan", "in_graph", "backward", "launch", "wrapper")
 _of_graph_call = itemgetter(*_OF_GRAPH_CALL)  # of a thread's state: what another graph call must not change
 _Known = tuple[Any, Graph | None, _Wrapper | ShapedWrapper | None]  # a weak reference to it, and what it runs
@@ -40,7 +41,7 @@ class CompiledGraphs(PatchSet):
 
     def __init__(self, cpp_wrappers: CppWrappers) -> None:
         self._cpp_wrappers = cpp_wrappers
-        super().__init__(Patch(_CALL, self._around_call), Patch(_POST_COMPILE, self._around_post_compile))
+        super().__init__(Patch(_CALL, self.calling), Patch(_POST_COMPILE, self._around_post_compile))
         # By id of the module's namespace, which the value keeps.
         self._hooked: dict[int, HookedWrapper | ShapedWrapper] = {}
         self._graphs: dict[int, _Known] = {}  # by id of the CompiledFxGraph
@@ -80,7 +81,8 @@ class CompiledGraphs(PatchSet):
         """In a forked child: the thread that held it is gone."""
         self._lock = threading.Lock()
 
-    def _around_call(self, original: Any) -> Any:
+    def calling(self, original: Any) -> Any:
+        """The function that calls a compiled graph as `original` does, and records the graph call."""
         here = BUS.here
 
         def call(compiled: Any, inputs: Any) -> Any:
@@ -105,7 +107,7 @@ class CompiledGraphs(PatchSet):
                     stream = current_stream(current_device()) if wrapper.is_cuda else 0
                     here.graph_call = BUS.graph_call(graph, BUS.phase(), stream, inputs)
                     here.launch = None  # its caller is recorded with the graph call
-                if isinstance(wrapper, CppWrapped):
+                if isinstance(wrapper, CppWrapped | FxWrapped):
                     with wrapper.running():
                         result = original(compiled, inputs)
                 else:
@@ -182,6 +184,9 @@ class CompiledGraphs(PatchSet):
             return None, None
 
     def _hook(self, compiled: Any) -> tuple[Graph | None, _Wrapper | ShapedWrapper | None]:
+        if not hasattr(compiled, "source_code"):  # an FX graph instead of generated text
+            fx = FxWrapped(optimizes=_is_optimizer(compiled), is_cuda="cuda" in compiled.device_types)
+            return self._graph(compiled, ""), fx
         if _CPP_WRAPPER in compiled.source_code:
             return self._hook_cpp_wrapper(compiled)
         namespace = _namespace_of(compiled)
@@ -206,7 +211,7 @@ class CompiledGraphs(PatchSet):
             name=name,
             compile_id=self._compile_ids.get(id(compiled), ""),
             cache_key=compiled._fx_graph_cache_key or "",
-            source=compiled.source_code,
+            source=getattr(compiled, "source_code", ""),
             path=path,
         )
 

@@ -1,0 +1,103 @@
+"""Artifacts of `torch.compiler.precompile`: generated modules that run without a compiled graph."""
+
+from __future__ import annotations
+
+import importlib.util
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from kernelscope.events import Finding
+from kernelscope.probes.bus import BUS
+from kernelscope.probes.contained import contained
+from kernelscope.probes.patching import Patch, PatchSet
+
+from .compiled_graphs import CompiledGraphs
+
+_HOME = "torch._precompile"
+_INNER = "_inner_call"  # the global that holds Inductor's own `call`; the functions around it look it up
+_TOO_EARLY = (
+    "an artifact of torch.compiler.precompile ran that was loaded before this recording began, so its "
+    "launches are not recorded; call torch.compiler.precompile.load inside the recording"
+)
+_NO_CALL = (
+    "an artifact of torch.compiler.precompile has no Inductor code of a known form, so its launches are not "
+    'recorded; ops="all" (on the command line --ops all) records its operators'
+)
+
+
+class ArtifactGraph:
+    """What the probe of compiled graphs needs to know of the graph inside an artifact."""
+
+    def __init__(self, namespace: dict[str, Any], source: str, call: Callable[[Any], Any]) -> None:
+        self.source_code = source
+        self.current_callable = getattr(call, "__func__", call)
+        self.call = call
+        self.namespace = namespace
+        self.fx_kwargs = {"is_inference": True}
+        self.cache_linemap: list[Any] = []
+        self.device_types = {"cuda"} if "empty_strided_cuda((" in source else set()
+        self._fx_graph_cache_key = ""
+
+
+class PrecompiledArtifacts(PatchSet):
+    """The probe: while a recording is open, an artifact's graph is called the way compiled graphs are."""
+
+    def __init__(self, graphs: CompiledGraphs) -> None:
+        super().__init__()
+        self._graphs = graphs
+        self._artifacts: list[ArtifactGraph] = []
+        # By `forward` of each artifact that was seen while it was loaded: torch does not keep the text.
+        self._sources: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self._followed: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def install(self) -> None:
+        if not self.patches and importlib.util.find_spec(_HOME) is not None:
+            self.patches = [
+                Patch(f"{_HOME}:_make_inlined_forward", self._around_load),
+                Patch(f"{_HOME}:PrecompiledModule.__call__", self._around_call),
+            ]
+        super().install()
+
+    def remove(self) -> None:
+        for artifact in self._artifacts:
+            artifact.namespace[_INNER] = artifact.call
+        self._artifacts.clear()
+        self._followed = weakref.WeakSet()
+        super().remove()
+
+    def _around_load(self, original: Any) -> Any:
+        def load(python_code: str, *args: Any, **kwargs: Any) -> Any:
+            forward = original(python_code, *args, **kwargs)
+            self._sources[forward] = python_code
+            return forward
+
+        return load
+
+    def _follow(self, forward: Any) -> None:
+        self._followed.add(forward)
+        namespace = forward.__globals__
+        if namespace.get("BACKEND") == "eager":
+            return
+        source = self._sources.get(forward)
+        if source is None:
+            BUS.finding(Finding("unseen-graph", _TOO_EARLY))
+            return
+        call = namespace.get(_INNER)
+        if call is None:
+            BUS.finding(Finding("unseen-graph", _NO_CALL))
+            return
+        artifact = ArtifactGraph(namespace, source, call)
+        run = self._graphs.calling(lambda graph, inputs: graph.call(inputs))
+        self._artifacts.append(artifact)
+        namespace[_INNER] = lambda inputs: run(artifact, inputs)
+
+    def _around_call(self, original: Any) -> Any:
+        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+            forward = getattr(module, "_loaded_forward", None)
+            if forward is not None and forward not in self._followed and BUS.listeners:
+                with contained("reading an artifact of torch.compiler.precompile"):
+                    self._follow(forward)
+            return original(module, *args, **kwargs)
+
+        return call
