@@ -116,6 +116,8 @@ def _marks_and_samples(
 
 def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor:
     """The same elements, those that are neighbours in memory last: a transposed matrix as it lies."""
+    if tensor.is_contiguous():
+        return tensor
     strides = tensor.stride()
     order = sorted(range(tensor.dim()), key=lambda i: strides[i], reverse=True)
     return tensor if order == list(range(tensor.dim())) else tensor.permute(order)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import sys
 from typing import Any
@@ -102,12 +103,17 @@ def draws_from_generator(target: Any, args: Any, kwargs: Any) -> bool:
 
 def is_view(node: Node) -> bool:
     """Computes nothing."""
-    if node.target is operator.getitem:
+    return _makes_views(node.target)
+
+
+@functools.cache
+def _makes_views(target: Any) -> bool:
+    if target is operator.getitem:
         return True
-    schema = getattr(node.target, "_schema", None)
+    schema = getattr(target, "_schema", None)
     if schema is None or schema.is_mutable:
         return False
-    return any(a.alias_info is not None for a in schema.arguments) or node.target in _RESHAPES
+    return any(a.alias_info is not None for a in schema.arguments) or target in _RESHAPES
 
 
 def makes_whole_numbers(node: Node) -> bool:

@@ -57,11 +57,16 @@ class Place:
 
 def place_of(tensor: Any) -> Place | None:
     """None: this has no memory that could be looked at in another way (a sparse tensor, lazy zeros)."""
-    if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided or tensor._is_zerotensor():
+    if not _has_place(tensor):
         return None
     shape, stride, offset = tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
     flags = tensor.is_conj(), tensor.is_neg()
     return Place(BUS.storages.of(tensor).id, tensor.dtype, shape, stride, offset, *flags)
+
+
+def _has_place(tensor: Any) -> bool:
+    is_strided = isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided
+    return is_strided and not tensor._is_zerotensor()
 
 
 def overlap(a: Place, b: Place) -> bool:
@@ -109,7 +114,7 @@ class Memories:
         """A tensor that lies in this memory."""
         if self._by_number is None:
             tensors = (*self._arguments, *self._alive.values())
-            self._by_number = {place.memory: each for each in tensors if (place := place_of(each))}
+            self._by_number = {BUS.storages.of(each).id: each for each in tensors if _has_place(each)}
         return self._by_number.get(number)
 
     def named(self, name: str) -> torch.Tensor | None:
