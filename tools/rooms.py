@@ -62,6 +62,7 @@ FLOORS = [
     "diagnosis",
     "tui",
     "doctor",
+    "integrations",
     "pytest_plugin",
     "cli",
     "__main__",
@@ -160,7 +161,7 @@ def is_private(name: str) -> bool:
 def private_names(tree: ast.AST) -> Iterator[str]:
     """Private names that a file defines: functions, classes, variables, attributes of self."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
         elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
             yield node.id if isinstance(node, ast.Name) else node.attr

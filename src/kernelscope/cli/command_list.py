@@ -29,6 +29,7 @@ COMMANDS = {
     "repro": ("cli.runs.repro", "write a script that runs and checks one recorded call or graph"),
     "reduce": ("cli.programs.reduce", "write a script with the smallest graph that still fails the same way"),
     "issue": ("cli.runs.issue", "write a bug report in Markdown from a run"),
+    "mcp": ("cli.setup.mcp", "serve these commands to coding assistants (Model Context Protocol)"),
     "doctor": ("cli.setup.doctor", "check what works on this machine, and suggest fixes"),
     "choreo": ("gcu.command_line", "check, build, run and format Choreo programs"),
     "completion": ("cli.setup.completion", "print shell completion for bash, zsh or fish"),

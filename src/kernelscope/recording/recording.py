@@ -224,6 +224,11 @@ class Recording(LaunchRecorder):
         if self.config.stages:
             self.sink.compiled(record)
 
+    def number_steps(self, first: int) -> None:
+        """The step that begins now has this number; from then on only `step()` counts."""
+        self._counts_steps_itself, self._steps = True, first
+        self.mark("step", str(first))
+
     def step(self, *, by_user: bool = False) -> None:
         if by_user and not self._counts_steps_itself:
             self._counts_steps_itself, self._steps = True, 0

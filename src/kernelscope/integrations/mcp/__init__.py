@@ -1,0 +1,1 @@
+"""The commands as tools of the Model Context Protocol, for coding assistants."""

@@ -1,0 +1,157 @@
+"""Records chosen steps of a training loop: what the callbacks of all trainers share.
+
+Between two ranges of steps no recording is open, so a step outside of them costs one comparison.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernelscope.config import Config, rank_from_environment, strict_from_environment, strings
+from kernelscope.errors import reason
+from kernelscope.store import folder
+from kernelscope.values.conditions import parse_watch
+
+if TYPE_CHECKING:
+    from kernelscope.recording import Recording
+
+Steps = tuple[int, int] | Iterable[int]
+
+
+class StepRecorder:
+    """Opens a recording at the first of some steps that follow each other, and closes it after the last.
+
+    steps   (3, 6) records steps 3, 4 and 5, as in `record()`; a range, list or set names each step
+    path    runs are PATH-1, PATH-2, …: one for each range of steps, with a part for each rank
+    stop_on conditions as for `values.watch`, such as "nan": the step raises `WatchHit` at the kernel
+    """
+
+    def __init__(
+        self,
+        steps: Steps,
+        *,
+        values: str = "hash",
+        path: str | os.PathLike[str] = "kscope-runs/training",
+        stop_on: str | Sequence[str] = (),
+        stages: bool = True,
+        time: bool = False,
+    ) -> None:
+        self.steps = step_numbers(steps)
+        self.config = Config(
+            values=values,  # type: ignore[arg-type]  # checked by Config
+            strict=strict_from_environment(),
+            stages=stages,
+            time=time,
+        )
+        self.stop_on = strings(stop_on)
+        for condition in self.stop_on:
+            parse_watch(condition)
+        self.stem = Path(path)
+        self.paths: list[Path] = []  # of the runs that were made, in this process
+        self._open: Recording | None = None
+        self._around: ExitStack | None = None
+        self._step = -1  # that is being recorded
+
+    @property
+    def is_recording(self) -> bool:
+        return self._open is not None
+
+    def begin(self, step: int) -> None:
+        """A step begins. What fails here is reported, and the program goes on unrecorded."""
+        if step == self._step:  # the next part of a step with gradient accumulation
+            return
+        if step not in self.steps:
+            self.close()
+            return
+        try:
+            if self._open is None or step != self._step + 1:
+                self.close()
+                self._start(step)
+        except Exception as error:
+            self._give_up(error)
+            return
+        self._step = step
+
+    def end(self, step: int) -> None:
+        """A step has ended, with the update of the parameters."""
+        if self._open is None or step != self._step:
+            return
+        if step + 1 in self.steps:
+            self._open.step(by_user=True)
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """End the recording that is open, if any."""
+        around, self._open, self._around, self._step = self._around, None, None, -1
+        if around is not None:
+            atexit.unregister(self.close)
+            try:
+                around.close()
+            except Exception as error:
+                self._give_up(error)
+
+    def _start(self, step: int) -> None:
+        from kernelscope.probes.probe_list import check_gil
+        from kernelscope.recording import Recording
+
+        check_gil()
+        part = self._folder()
+        recording = Recording(self.config, part, says_why_empty=True)
+        with ExitStack() as stack:
+            stack.callback(recording.close)
+            recording.open()
+            recording.number_steps(step)
+            if self.stop_on:
+                from kernelscope.values import watch
+
+                stack.enter_context(watch(*self.stop_on))
+            self._around = stack.pop_all()
+        self._open = recording
+        self.paths.append(part)
+        atexit.register(self.close)
+
+    def _folder(self) -> Path:
+        """A new run; ranks share one, and each has its part in it."""
+        home, stem = self.stem.parent, self.stem.name.removesuffix(folder.SUFFIX)
+        world = rank_from_environment()
+        if world.world_size == 1:
+            return folder.create_numbered(home, stem, folder.SUFFIX)
+        number = _agreed(max(folder.numbered(home, stem, folder.SUFFIX), default=0) + 1)
+        return folder.claim_part(home / f"{stem}-{number}{folder.SUFFIX}", world.rank, os.getpid())
+
+    def _give_up(self, error: Exception) -> None:
+        print(f"kernelscope: not recording: {reason(error)}", file=sys.stderr)
+        self.steps = frozenset()
+        self.close()
+
+
+def step_numbers(steps: Steps) -> frozenset[int]:
+    """A pair is the first step and the one after the last; anything else names each step."""
+    if isinstance(steps, tuple) and len(steps) == 2:
+        steps = range(*steps)
+    found = frozenset(steps)
+    if not found or not all(isinstance(step, int) and step >= 0 for step in found):
+        raise ValueError(
+            f"steps={steps!r}: give the first step and the one after the last, (3, 6), or a list of steps"
+        )
+    return found
+
+
+def _agreed(number: int) -> int:
+    """The largest that any rank proposes: each looks at the same folder, but not at the same moment."""
+    import torch
+    from torch import distributed
+
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return number
+    on_gpu: Any = "cuda" if "nccl" in distributed.get_backend() else "cpu"
+    proposed = torch.tensor([number], device=on_gpu)
+    distributed.all_reduce(proposed, distributed.ReduceOp.MAX)
+    return int(proposed.item())
