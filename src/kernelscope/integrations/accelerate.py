@@ -47,6 +47,10 @@ class RecordedSteps:
             self.recorder.close()
             raise
 
+    def close(self) -> None:
+        """The training has ended, though more steps were chosen."""
+        self.recorder.close()
+
     def state_dict(self) -> dict[str, int]:
         return {"step": self.step}
 

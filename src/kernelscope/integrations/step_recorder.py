@@ -72,18 +72,20 @@ class StepRecorder:
         try:
             if self._open is None or step != self._step + 1:
                 self.close()
-                self._start(step)
+                self._start()
         except Exception as error:
             self._give_up(error)
             return
         self._step = step
+        assert self._open is not None
+        self._open.begin_step(step)
 
     def end(self, step: int) -> None:
         """A step has ended, with the update of the parameters."""
         if self._open is None or step != self._step:
             return
         if step + 1 in self.steps:
-            self._open.step(by_user=True)
+            self._open.end_step()
         else:
             self.close()
 
@@ -97,7 +99,7 @@ class StepRecorder:
             except Exception as error:
                 self._give_up(error)
 
-    def _start(self, step: int) -> None:
+    def _start(self) -> None:
         from kernelscope.probes.probe_list import check_gil
         from kernelscope.recording import Recording
 
@@ -107,7 +109,6 @@ class StepRecorder:
         with ExitStack() as stack:
             stack.callback(recording.close)
             recording.open()
-            recording.number_steps(step)
             if self.stop_on:
                 from kernelscope.values import watch
 

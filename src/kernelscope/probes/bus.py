@@ -20,16 +20,21 @@ NOT_WRITTEN = "not written"
 _UNSEEN_CAPTURE = Capture()  # began before the first recording opened
 
 
+def _is_in_backward() -> bool:
+    return torch._C._current_autograd_node() is not None
+
+
 class Bus(FanOut):
     """The one way from probes to recordings: probes emit here, and each open recording listens."""
 
     def phase(self) -> Phase:
         here = self.here
-        if here.optimizer:
+        # An optimizer may call a closure with forward and backward: LBFGS does, and so does Lightning.
+        if here.optimizer and (here.in_graph or not (torch.is_grad_enabled() or _is_in_backward())):
             return "optimizer"
         if here.in_graph:
             return "backward" if here.backward else "forward"
-        if torch._C._current_autograd_node() is not None:
+        if _is_in_backward():
             return "backward"
         return "forward" if torch.is_grad_enabled() else "other"
 

@@ -224,10 +224,16 @@ class Recording(LaunchRecorder):
         if self.config.stages:
             self.sink.compiled(record)
 
-    def number_steps(self, first: int) -> None:
-        """The step that begins now has this number; from then on only `step()` counts."""
-        self._counts_steps_itself, self._steps = True, first
-        self.mark("step", str(first))
+    def begin_step(self, number: int) -> None:
+        """A step with this number begins, as a trainer counts; `optimizer.step()` does not count any more."""
+        self._counts_steps_itself, self._steps = True, number
+        self.mark("step", str(number))
+        if not self.sink.has_failed:
+            self._pause(False)
+
+    def end_step(self) -> None:
+        """What follows belongs to no step, such as an evaluation, and is not recorded."""
+        self._pause(True)
 
     def step(self, *, by_user: bool = False) -> None:
         if by_user and not self._counts_steps_itself:

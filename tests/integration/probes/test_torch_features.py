@@ -424,3 +424,25 @@ def test_profiler_ranges_stay_the_users_own() -> None:
         during = program()
     assert during.count("mine") == bare.count("mine") == 1
     assert ("record_function", "mine") in [(m.kind, m.text) for m in run.marks]
+
+
+def test_closure_of_an_optimizer_is_not_its_own_work() -> None:
+    model = torch.compile(torch.nn.Linear(4, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.randn(2, 4)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    with kernelscope.record(ops="all") as run:
+        optimizer.step(closure)  # type: ignore[arg-type]
+    for direction in ("forward", "backward"):
+        inside = {call.phase for call in run if call.graph is not None and call.graph.direction == direction}
+        assert inside == {direction}
+    eager = [(call.kernel_name, call.phase) for call in run if call.graph is None]
+    assert next(phase for name, phase in eager if "mean" in name) == "forward"
+    assert next(phase for name, phase in eager if "pow" in name) == "forward"
+    assert eager[-1][1] == "optimizer"

@@ -96,7 +96,9 @@ class CompiledGraphs(PatchSet):
                     mine.update(zip(_OF_GRAPH_CALL, before, strict=True))
             graph, wrapper = self._enter(compiled, inputs)
             optimizes = wrapper is not None and wrapper.optimizes and not here.optimizer
-            here.optimizer += optimizes
+            # Forward and backward that an optimizer calls as its closure are no part of its own work.
+            outside = here.optimizer if graph is not None and graph.direction != "inference" else 0
+            here.optimizer += optimizes - outside
             mine.update(
                 graph_call=-1, execution=None, plan=None, wrapper=wrapper, in_graph=mine["in_graph"] + 1,
                 backward=graph is not None and graph.direction == "backward",
@@ -125,7 +127,7 @@ class CompiledGraphs(PatchSet):
                 if plan is not None:
                     plan.ended(mine["execution"], broken_off=broken_off)
                 mine.update(zip(_OF_GRAPH_CALL, before, strict=True))
-                here.optimizer -= optimizes
+                here.optimizer += outside - optimizes
                 if ended >= 0:
                     BUS.graph_call_ended(ended)
                 if wrapper is not None:

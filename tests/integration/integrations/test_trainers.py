@@ -1,0 +1,215 @@
+"""Callbacks of trainers: exactly the chosen steps are recorded, and nothing else changes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.conftest import installed
+from tests.integration.integrations import tiny_training as tiny
+
+import kernelscope
+from kernelscope.integrations.step_recorder import StepRecorder, step_numbers
+from kernelscope.recording.open_recordings import OPEN
+from kernelscope.store import folder
+
+ROOT = Path(__file__).parents[3]
+
+
+def steps_of(path: Path) -> list[int]:
+    return sorted({call.step for call in kernelscope.load(path).calls})
+
+
+class Watcher:
+    """Called in each step by a trainer: what of kernelscope is hooked into torch at that moment."""
+
+    def __init__(self) -> None:
+        self.seen: dict[int, bool] = {}
+
+    def look(self, step: int) -> None:
+        target = "torch._inductor.output_code.CompiledFxGraph.__call__"
+        method: Any = installed().methods.get(target)
+        ours = method is not None and "kernelscope" in str(getattr(method, "__globals__", {}).get("__name__"))
+        self.seen[step] = bool(OPEN) or ours
+
+
+def test_steps_are_a_pair_or_a_list() -> None:
+    assert step_numbers((3, 6)) == {3, 4, 5}
+    assert step_numbers([3, 6]) == step_numbers({3, 6}) == {3, 6}
+    assert step_numbers(range(2)) == {0, 1}
+    for wrong in ((6, 3), [], [-1], ["3"]):
+        with pytest.raises(ValueError, match="give the first step"):
+            step_numbers(wrong)  # type: ignore[arg-type]
+
+
+def test_ranges_have_a_run_each(tmp_path: Path) -> None:
+    recorder = StepRecorder([1, 2, 5], path=tmp_path / "runs" / "x", stages=False)
+    double = torch.compile(lambda x: x * 2)
+    for step in range(7):
+        recorder.begin(step)
+        double(torch.ones(4))
+        recorder.end(step)
+        double(torch.ones(4))  # between two steps: an evaluation, say
+        assert recorder.is_recording == (step == 1)
+    assert [path.name for path in recorder.paths] == ["x-1.kscope", "x-2.kscope"]
+    assert [steps_of(path) for path in recorder.paths] == [[1, 2], [5]]
+    assert [len(kernelscope.load(path)) for path in recorder.paths] == [2, 1]
+
+
+def test_failure_to_record_does_not_reach_the_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    recorder = StepRecorder((0, 2), path=tmp_path / "file" / "x")
+    recorder.begin(0)
+    recorder.end(0)
+    recorder.begin(1)
+    assert not recorder.paths
+    assert capsys.readouterr().err.count("kernelscope: not recording:") == 1
+
+
+def test_transformers(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate", reason="Trainer needs it: pip install 'kernelscope[transformers]'")
+    from transformers import TrainerCallback
+
+    from kernelscope.integrations.transformers import KernelscopeCallback
+
+    class Looks(TrainerCallback):  # type: ignore[misc]
+        def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            watcher.look(state.global_step)
+
+    bare, watcher = tiny.fit_transformers(tmp_path / "bare"), Watcher()
+    callback = KernelscopeCallback(steps=(3, 6), path=tmp_path / "runs" / "hf")
+    recorded = tiny.fit_transformers(tmp_path / "recorded", [callback, Looks()])
+    assert tiny.same_parameters(bare, recorded)
+    [path] = callback.recorder.paths
+    assert steps_of(path) == [3, 4, 5]
+    assert {step for step, is_open in watcher.seen.items() if is_open} == {3, 4, 5}
+    assert set(watcher.seen) == set(range(10))
+    assert {call.phase for call in kernelscope.load(path).calls} == {"forward", "backward"}
+    marks = [mark.text for mark in kernelscope.load(path).marks if mark.kind == "step"]
+    assert marks == ["3", "4", "5"]
+
+
+def test_transformers_resume_and_accumulation(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate", reason="Trainer needs it: pip install 'kernelscope[transformers]'")
+    from kernelscope.integrations.transformers import KernelscopeCallback
+
+    first, second = (KernelscopeCallback(steps=(3, 8), path=tmp_path / "runs" / "hf") for _ in range(2))
+    tiny.fit_transformers(tmp_path / "model", [first], steps=5, save_strategy="steps", save_steps=5)
+    tiny.fit_transformers(tmp_path / "model", [second], resume=True)
+    assert [steps_of(path) for path in first.recorder.paths] == [[3, 4]]
+    assert [steps_of(path) for path in second.recorder.paths] == [[5, 6, 7]]
+    assert second.recorder.paths[0].name == "hf-2.kscope"
+    whole = KernelscopeCallback(steps=[2], path=tmp_path / "runs" / "accumulated")
+    tiny.fit_transformers(tmp_path / "other", [whole], steps=4, gradient_accumulation_steps=2)
+    forward = [call for call in kernelscope.load(whole.recorder.paths[0]).calls if call.phase == "forward"]
+    assert {call.step for call in forward} == {2}
+    assert len({call.graph_call for call in forward}) == 2  # both batches of the step
+
+
+def test_lightning(tmp_path: Path) -> None:
+    pytest.importorskip("lightning", reason="pip install 'kernelscope[lightning]'")
+    from lightning.pytorch import Callback
+
+    from kernelscope.integrations.lightning import KernelscopeCallback
+
+    class Looks(Callback):  # type: ignore[misc]
+        def on_before_optimizer_step(self, trainer: Any, *_: Any) -> None:
+            watcher.look(trainer.global_step)
+
+    bare, watcher = tiny.fit_lightning(tmp_path), Watcher()
+    callback = KernelscopeCallback(steps=(3, 6), path=tmp_path / "runs" / "pl")
+    recorded = tiny.fit_lightning(tmp_path, [callback, Looks()])
+    assert tiny.same_parameters(bare, recorded)
+    assert [steps_of(path) for path in callback.recorder.paths] == [[3, 4, 5]]
+    assert {step for step, is_open in watcher.seen.items() if is_open} == {3, 4, 5}
+    assert set(watcher.seen) == set(range(10))
+
+
+def test_lightning_resume_and_accumulation(tmp_path: Path) -> None:
+    pytest.importorskip("lightning", reason="pip install 'kernelscope[lightning]'")
+    from kernelscope.integrations.lightning import KernelscopeCallback
+
+    first, second = (KernelscopeCallback(steps=(3, 8), path=tmp_path / "runs" / "pl") for _ in range(2))
+    model = tiny.fit_lightning(tmp_path, [first], steps=5)
+    model.trainer_for_tests.save_checkpoint(tmp_path / "five.ckpt")
+    tiny.fit_lightning(tmp_path, [second], resume=str(tmp_path / "five.ckpt"))
+    assert [steps_of(path) for path in first.recorder.paths] == [[3, 4]]
+    assert [steps_of(path) for path in second.recorder.paths] == [[5, 6, 7]]
+    whole = KernelscopeCallback(steps=[2], path=tmp_path / "runs" / "accumulated")
+    tiny.fit_lightning(tmp_path, [whole], steps=4, accumulate_grad_batches=2)
+    forward = [call for call in kernelscope.load(whole.recorder.paths[0]).calls if call.phase == "forward"]
+    assert len({call.graph_call for call in forward}) == 2
+
+
+def test_lightning_closes_after_an_exception(tmp_path: Path) -> None:
+    pytest.importorskip("lightning", reason="pip install 'kernelscope[lightning]'")
+    from lightning.pytorch import Callback
+
+    from kernelscope.integrations.lightning import KernelscopeCallback
+
+    class Fails(Callback):  # type: ignore[misc]
+        def on_before_optimizer_step(self, trainer: Any, *_: Any) -> None:
+            raise RuntimeError("out of luck")
+
+    callback = KernelscopeCallback(steps=(0, 2), path=tmp_path / "runs" / "pl")
+    with pytest.raises(RuntimeError, match="out of luck"):
+        tiny.fit_lightning(tmp_path, [callback, Fails()])
+    assert not OPEN
+    assert steps_of(callback.recorder.paths[0]) == [0]
+
+
+def test_accelerate(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate", reason="pip install 'kernelscope[accelerate]'")
+    from kernelscope.integrations.accelerate import RecordedSteps
+
+    made: list[RecordedSteps] = []
+
+    def recorded_with(accelerator: Any) -> RecordedSteps:
+        made.append(RecordedSteps(accelerator, steps=(3, 6), path=tmp_path / "runs" / "acc"))
+        return made[-1]
+
+    assert tiny.same_parameters(tiny.fit_accelerate(), tiny.fit_accelerate(recorded_with))
+    assert [steps_of(path) for path in made[0].recorder.paths] == [[3, 4, 5]]
+    tiny.fit_accelerate(recorded_with, batches=5, save=tmp_path / "state")
+    tiny.fit_accelerate(recorded_with, batches=5, state=tmp_path / "state")
+    assert [steps_of(path) for each in made[1:] for path in each.recorder.paths] == [[3, 4], [5]]
+    tiny.fit_accelerate(recorded_with, accumulate=2)
+    assert made[-1].step == 5
+    assert steps_of(made[-1].recorder.paths[0]) == [3, 4]
+
+
+RANKS = """
+import sys
+from pathlib import Path
+from tests.integration.integrations import tiny_training as tiny
+from kernelscope.integrations.{trainer} import KernelscopeCallback
+callback = KernelscopeCallback(steps=(3, 6), path=Path(sys.argv[1]) / "ranks")
+tiny.fit_{trainer}(Path(sys.argv[1]) / "model", [callback]{more})
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("trainer", "more"),
+    [("transformers", ", ddp_backend='gloo'"), ("lightning", ", devices=2, strategy='ddp'")],
+)
+def test_two_ranks(trainer: str, more: str, tmp_path: Path) -> None:
+    for package in ("accelerate", trainer):
+        pytest.importorskip(package, reason=f"pip install 'kernelscope[{trainer}]'")
+    script = tmp_path / "ranks.py"
+    script.write_text(RANKS.format(trainer=trainer, more=more))
+    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", str(script)]
+    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*words, str(tmp_path)], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    [run] = tmp_path.glob("ranks-*.kscope")
+    parts = folder.parts(run)
+    assert [part.name for part in parts] == ["rank-0", "rank-1"]
+    assert [steps_of(part) for part in parts] == [[3, 4, 5], [3, 4, 5]]
