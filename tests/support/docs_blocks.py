@@ -20,6 +20,8 @@ STARTS = re.compile(r"kernelscope (why|run|shadow|determinism|bisect|reduce)\b|^
 REFUSED = {"kernelscope stages --kernel 'triton_*'": "no kernel matches 'triton_*'"}
 # Executed by tests/integration/docs/test_guide.py, which knows what each block must do.
 ELSEWHERE = {"guide.md": ("python",)}
+# Executed by tests/integration/integrations/test_pages.py, where these packages are installed.
+INTEGRATIONS = {"trainers.md": ("transformers", "accelerate", "lightning")}
 # Each kernel of the first goes through g++; what the second runs, shadow.md runs too.
 SLOW = ("gcu.md", "questions/differs-from-eager.md")
 
@@ -52,8 +54,12 @@ def _without_comment(line: str) -> str:
 def blocks_of(page: str) -> Iterator[Block]:
     """Those with a language: what has none is a picture or the output of something."""
     for block in all_blocks(page):
-        if block.language in ("python", "sh") and block.language not in ELSEWHERE.get(page, ()):
+        if block.language in ("python", "sh") and block.language not in _elsewhere(page):
             yield block
+
+
+def _elsewhere(page: str) -> tuple[str, ...]:
+    return ("python",) if page in INTEGRATIONS else ELSEWHERE.get(page, ())
 
 
 def all_blocks(page: str) -> Iterator[Block]:

@@ -45,12 +45,10 @@ def fit_transformers(
     return model
 
 
-def fit_lightning(
-    folder: Path, callbacks: Any = (), *, steps: int = STEPS, resume: str | None = None, **options: Any
-) -> Any:
-    from lightning.pytorch import LightningModule, Trainer
+def lightning_module() -> Any:
+    from lightning.pytorch import LightningModule
 
-    class Module(LightningModule):
+    class Module(LightningModule):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.net = Net()
@@ -61,8 +59,16 @@ def fit_lightning(
         def configure_optimizers(self) -> Any:
             return torch.optim.AdamW(self.parameters(), lr=1e-2)
 
+    return Module()
+
+
+def fit_lightning(
+    folder: Path, callbacks: Any = (), *, steps: int = STEPS, resume: str | None = None, **options: Any
+) -> Any:
+    from lightning.pytorch import Trainer
+
     torch.manual_seed(0)
-    model = Module()
+    model = lightning_module()
     given: dict[str, Any] = {
         "max_steps": steps, "accelerator": "cpu", "devices": 1, "logger": False,
         "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False,
