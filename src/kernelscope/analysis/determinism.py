@@ -26,6 +26,7 @@ from kernelscope.model.run import Run
 from kernelscope.text.frames import frame_form
 
 from .tensor_errors import Errors, largest
+from .varying_programs import ADVICE, program_difference
 
 _MOST = 2000  # pairs that are looked into
 
@@ -83,6 +84,7 @@ class DeterminismResult:
     unconfirmed: tuple[Suspect, ...] = ()  # they differed, but not alone, or could not be replayed
     divergence: Divergence = field(default_factory=Divergence)  # the first one
     unexplained: str = ""  # the results differ, but no recorded call does
+    by_the_program: str = ""  # what the program itself did differently, where no kernel is at fault
     notes: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
@@ -98,6 +100,7 @@ class DeterminismResult:
             "kernels": [each.to_json() for each in self.kernels],
             "unconfirmed": [each.to_json() for each in self.unconfirmed],
             "unexplained": self.unexplained or None,
+            "by_the_program": self.by_the_program or None,
             "notes": list(self.notes),
         }
 
@@ -109,7 +112,7 @@ def compare_runs(runs: Sequence[Run]) -> DeterminismResult:
     """Every repeat against the first run. Suspects are not yet replayed: see `accuse`."""
     if len(runs) < 2:
         raise RunError(f"{len(runs)} runs: at least two are needed to see a difference")
-    first, seen, divergence = runs[0], _Seen(len(runs) - 1), Divergence()
+    first, seen, divergence, by_itself = runs[0], _Seen(len(runs) - 1), Divergence(), ""
     notes: dict[str, None] = {}
     for repeat in runs[1:]:
         check_runs(first, repeat)
@@ -118,11 +121,13 @@ def compare_runs(runs: Sequence[Run]) -> DeterminismResult:
         search = Search(first, repeat, alignment)
         found = _that_matters(search.divergence(), notes)
         if found and (not divergence or found.index < divergence.index):
-            divergence = found
+            divergence, by_itself = found, program_difference(found, search.of_a, search.of_b)
         seen.look(search, alignment)
+    suspects = seen.suspects()
     return DeterminismResult(
-        len(runs), len(first), unconfirmed=seen.suspects(), divergence=divergence, notes=tuple(notes)
-    )
+        len(runs), len(first), unconfirmed=suspects, divergence=divergence, notes=tuple(notes),
+        by_the_program="" if suspects else by_itself,
+    )  # fmt: skip
 
 
 def accuse(result: DeterminismResult, replays: Mapping[int, Any]) -> DeterminismResult:
@@ -208,7 +213,10 @@ def _lines(result: DeterminismResult) -> Iterator[str]:
         yield from _about(suspect)
     if result.divergence and not (result.kernels or result.unconfirmed):
         yield from lines(result.divergence)
-        if result.divergence.verdict == INPUTS_DIFFER:
+        if result.by_the_program:
+            yield f"  no kernel is at fault: the program differs by itself: {result.by_the_program}"
+            yield f"  {ADVICE}"
+        elif result.divergence.verdict == INPUTS_DIFFER:
             yield "  no kernel is at fault; start the runs from the same state (seeds, order of data)"
     elif result.divergence:
         s = result.divergence.spread

@@ -13,7 +13,7 @@ from kernelscope.text.amounts import counted
 
 from .answer import COMPILER, UNKNOWN, Answer
 from .progress import Progress, TrialsLine
-from .question import Question
+from .question import Question, condition_words
 from .steps import Steps
 from .verdicts import fails_in_eager
 
@@ -26,11 +26,9 @@ def bisect(question: Question, check: str, folder: Path, steps: Steps, progress:
     request = question.bisection(check)
     home = folder / "bisect"
     make_folder(home)
-    option = {"check": "--check", "predicate": "--predicate"}.get(request.check)
-    words = [option, request.what] if option else ["--fails-on", request.check]
     return steps.take(
         "bisect",
-        question.typed("bisect", *words),
+        question.typed("bisect", *condition_words(request)),
         lambda: bisect_script(request, home.absolute(), TrialsLine(progress)),
         lambda found: str(found.cause) if found.cause is not None else found.problem or "no switch helps",
     )

@@ -82,7 +82,7 @@ class Diagnosis:
         question, answer = self._question, self.answer
         self._progress.counts = False  # the program prints
         run = self._left.run = self._steps.take(
-            "run", question.typed("run", "--values stats"), self._record, lambda r: r.ending.headline
+            "run", question.typed("run", "--values", "stats"), self._record, lambda r: r.ending.headline
         )
         self._progress.counts = True
         with output_to(self._folder / OUTPUT):
@@ -188,7 +188,7 @@ class Diagnosis:
         question = self._question
         stopped = self._steps.take(
             "stop",
-            question.typed("run", "--stop-on nan"),
+            question.typed("run", "--stop-on", "nan"),
             lambda: record(question.command, self._folder / "stopped", STOPPING),
             lambda r: r.ending.headline,
         )
@@ -203,7 +203,7 @@ class Diagnosis:
                 "determinism",
                 question.typed("determinism"),
                 lambda: runs.check(_RUNS, str(home), question.stem, fresh=False),
-                lambda pair: str(pair[0]).partition("\n")[0],
+                lambda pair: pair[0].by_the_program or str(pair[0]).partition("\n")[0],
             )
         except RunError as error:
             answer.unchecked.append(f"whether results vary from run to run: {error}")

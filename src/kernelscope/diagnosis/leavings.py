@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kernelscope.errors import RunError
@@ -18,7 +18,7 @@ from .answer import PROGRAM, Answer
 from .answer_text import answer_facts, answer_lines
 from .compiler_search import REDUCED
 from .next_steps import add_next_steps
-from .question import Question
+from .question import Question, on_run
 from .recorded import Recorded
 from .steps import Steps
 
@@ -47,11 +47,14 @@ class Leavings:
             answer.files.append(f"{REDUCED}/reduced.py")
         runs = self._runs()
         if runs:
-            self._add(answer, "report", lambda: self._page(runs))
+            other = ["--diff", runs[1].path] if len(runs) > 1 else []
+            self._add(answer, "report", [runs[0].path, *other], lambda: self._page(runs))
             if answer.is_wrong and answer.fault != PROGRAM and not answer.stopped:
-                self._add(answer, "issue", lambda: self._issue(runs[0], answer))
+                self._add(answer, "issue", self._about(runs[0]), lambda: self._issue(runs[0], answer))
             elif self.call is not None or self.stopped is not None:
-                self._add(answer, "repro", lambda: self._script(runs[0]))
+                call = self._single_call()
+                words = [runs[0].path, "--call", "N" if call is None else call]
+                self._add(answer, "repro", words, lambda: self._script(runs[0]))
         if self.shadow_text:
             write_text(self._folder / SHADOW, self.shadow_text + "\n")
             answer.files.append(SHADOW)
@@ -68,10 +71,15 @@ class Leavings:
             return self.stopped.runs[:1]
         return self.run.runs[:1] if self.run is not None else []
 
-    def _add(self, answer: Answer, name: str, make: Callable[[], str]) -> None:
-        what = str(self._folder)
+    def _about(self, run: StoredRun) -> list[object]:
+        """What a user types after `kernelscope issue` for the same."""
+        if self.has_reduced:
+            return [run.path, "--reduced", self._folder / REDUCED]
+        return [run.path, *(["--call", self.call] if self.call is not None else [])]
+
+    def _add(self, answer: Answer, name: str, words: Sequence[object], make: Callable[[], str]) -> None:
         try:
-            answer.files.append(self._steps.take(name, f"kernelscope {name} {what}", make, str))
+            answer.files.append(self._steps.take(name, on_run(name, *words), make, str))
         except (RunError, OSError) as error:
             answer.notes.append(f"there is no {name}: {error}")
         except Exception as error:  # what was found in minutes must not be lost
@@ -96,6 +104,7 @@ class Leavings:
             if call is None:
                 raise
             answer.notes.append(f"the bug report has no script of call {call}: {error}")
+            self._steps.done[-1].command = on_run("issue", run.path)
             notes = write_issue(
                 run, target, call=None, graph=None, imports=[], reduced=None, facts=facts, program=program
             )
@@ -106,10 +115,13 @@ class Leavings:
 
     def _script(self, run: StoredRun) -> str:
         """The call that makes NaN, or that varies, alone."""
-        call = self.call
-        if call is None and self.stopped is not None and self.stopped.nan is not None:
-            call = self.stopped.nan.call
+        call = self._single_call()
         if call is None or call < 0:
             raise RunError("the call was not recorded")
         path = files.write(call_script(run, call), self._folder / "repro")
         return str(path.relative_to(self._folder))
+
+    def _single_call(self) -> int | None:
+        if self.call is None and self.stopped is not None and self.stopped.nan is not None:
+            return self.stopped.nan.call
+        return self.call

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernelscope.analysis.determinism import DeterminismResult, Suspect
+from kernelscope.analysis.varying_programs import ADVICE
 from kernelscope.bisection.result import BisectResult
 from kernelscope.events import Frame
 from kernelscope.shadowing.script_parent import ScriptAnswer
@@ -118,6 +119,15 @@ def of_variation(answer: Answer, found: DeterminismResult) -> None:
     first: Suspect | None = next(iter((*found.kernels, *found.unconfirmed)), None)
     answer.kind, answer.fault = "varies", UNKNOWN
     answer.what = f"in {found.runs} runs from the same state"
+    if found.by_the_program:
+        answer.fault = PROGRAM
+        answer.what = f"the program differs by itself: {found.by_the_program}"
+        answer.line = found.divergence.origin
+        answer.where = f"first seen at {found.divergence.kernel_name}; no kernel is at fault"
+        source = found.divergence.source
+        answer.reason = source.text if source is not None else found.divergence.reason
+        answer.next = [ADVICE]
+        return
     if first is None:
         answer.how_wrong = found.unexplained or str(found.divergence).partition("\n")[0]
         return

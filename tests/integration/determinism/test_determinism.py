@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import time
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -187,6 +190,40 @@ def test_inputs_that_differ_are_nobodys_fault() -> None:
     assert not result.kernels
     assert result.divergence.verdict == "inputs-differ"
     assert "no kernel is at fault" in str(result)
+
+
+COUNTS = count(1)
+
+
+def compiled_with_the_time(x: torch.Tensor) -> torch.Tensor:
+    now = time.perf_counter()
+    return torch.compile(lambda y: y * now + 1)(x)
+
+
+def unseeded() -> torch.Generator:
+    made = torch.Generator()
+    made.seed()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("fn", "says"),
+    [
+        (lambda x: x * time.perf_counter_ns(), "it passes another number each time"),
+        (lambda x: x + torch.randn(4, generator=unseeded()), "a generator whose seed differs each time"),
+        (lambda x: x + torch.full((4,), time.time()), "it passes another number each time"),
+        (lambda x: x + torch.tensor(list(os.urandom(4))), "it makes its input from"),
+        (lambda x: [x.sin() for _ in range(next(COUNTS))], "it makes other calls each time"),
+        pytest.param(compiled_with_the_time, "a number of its own", marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
+def test_a_program_that_differs_by_itself_is_told_so(fn: Callable[[torch.Tensor], Any], says: str) -> None:
+    result = kernelscope.check_determinism(fn, torch.ones(4), recompile=says.startswith("a number"))
+    assert result
+    assert not result.kernels
+    assert says in result.by_the_program, str(result)
+    assert f"no kernel is at fault: the program differs by itself: {result.by_the_program}" in str(result)
+    assert result.to_json()["by_the_program"] == result.by_the_program
 
 
 @pytest.mark.parametrize(

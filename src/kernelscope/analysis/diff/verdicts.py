@@ -25,7 +25,9 @@ def judge(a: KernelCall, b: KernelCall, of_a: Reader, of_b: Reader) -> Verdict:
         return DIFFERENT_CONFIG, other, None
     numbers = {a.arg_names[i]: value for i, value in scalars(a).items()}
     if draws(a.kernel_name, numbers):
-        return INPUTS_DIFFER, "it draws random numbers, and the state of the generator differed", _GENERATOR
+        is_given = a.kernel_name.endswith("generator") or "generator" in a.arg_names
+        drawn = "it draws random numbers, and the state of the generator differed"
+        return INPUTS_DIFFER, drawn, _OWN_GENERATOR if is_given else _GENERATOR
     return (
         NONDETERMINISTIC,
         "the same kernel with the same inputs, scalars, settings and flags wrote different values",
@@ -34,6 +36,9 @@ def judge(a: KernelCall, b: KernelCall, of_a: Reader, of_b: Reader) -> Verdict:
 
 
 _GENERATOR = Source("generator", "the state of the random number generator; seed it: torch.manual_seed(0)")
+_OWN_GENERATOR = Source(
+    "generator", "the state of the program's own generator; seed it: generator.manual_seed(0)"
+)
 
 
 def other_kernel(a: KernelCall, b: KernelCall, of_a: Reader, of_b: Reader) -> str | None:
