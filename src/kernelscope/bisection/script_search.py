@@ -10,7 +10,7 @@ from kernelscope.private_files import make_folder
 from kernelscope.store import folder
 from kernelscope.text.file_names import file_name
 from kernelscope.text.secrets import hidden_words
-from kernelscope.trials.journal import BISECT, FILE, Journal
+from kernelscope.trials.journal import BISECT, FILE, Journal, refuse_foreign
 from kernelscope.trials.outcome import Outcome
 from kernelscope.trials.progress_line import ProgressLine
 from kernelscope.trials.runner import SoughtFailure, TrialRunner
@@ -89,10 +89,12 @@ def folder_to_resume(given: str, home: Path, stem: str) -> Path:
         path = Path(given)
         if not (path / FILE).is_file():
             raise RunError(f"{path} is not the folder of a bisection: it has no {FILE}")
+        refuse_foreign(path / FILE)
         return path
     found = folder.numbered(home, _name(stem))
     if not found:
         raise RunError(f"{home} has no bisection of {stem} to resume")
+    refuse_foreign(found[max(found)] / FILE)
     return found[max(found)]
 
 

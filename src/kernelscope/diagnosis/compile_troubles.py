@@ -22,6 +22,7 @@ class Trouble:
     what: str
     line: Frame | None = None
     reason: str = ""
+    advice: str = ""  # where there is better advice than the usual
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,9 @@ def _nothing(runs: Sequence[StoredRun], breaks: Sequence[Incident]) -> Trouble |
             if any(stage.name == _TRACED for stage in run.stages.stages_of_frame(frame)):
                 return None  # another backend than Inductor has it
     if not runs:
-        return Trouble("nothing-compiled", "nothing was recorded: no process imported torch")
+        what = "nothing was recorded: no process imported torch"
+        advice = "give the script that imports torch, with the arguments with which it gets there"
+        return Trouble("nothing-compiled", what, advice=advice)
     failures = [each for run in runs for each in run.stages.failures]
     first = next((each for each in (*breaks, *failures) if each.origin), None)
     line = first.origin[0] if first is not None else None

@@ -21,7 +21,7 @@ from .failures import compiler_failure, is_same_failure
 from .leavings import Leavings
 from .progress import Progress
 from .question import Question
-from .quiet_programs import output_to
+from .quiet_programs import last_line, output_to
 from .recorded import EAGER, RECORDING, STOPPING, Recorded, record
 from .steps import Steps
 
@@ -94,6 +94,9 @@ class Diagnosis:
             if run.failed:
                 self._search_failure(run)
                 return
+            if run.has_left_early:  # in the other steps, too, before they can report
+                verdicts.of_early_leaving(answer, run)
+                return
             answer.checked.append("the script finishes normally")
             if compiling.trouble is not None and compiling.trouble.kind == "nothing-compiled":
                 verdicts.of_trouble(answer, compiling.trouble)
@@ -149,7 +152,7 @@ class Diagnosis:
         answer = self.answer
         eager = self._eager()
         if is_same_failure(run, eager):
-            verdicts.of_own_failure(answer, run, eager)
+            verdicts.of_own_failure(answer, run, eager, last_line(self._folder / OUTPUT))
             return
         failure = verdicts.of_failure(answer, run, eager)
         crash = run.ending.crash
@@ -249,7 +252,7 @@ class Diagnosis:
         if condition.check == "exception" and run.failed and condition.what in run.whole_failure:
             eager = self._eager()
             if is_same_failure(run, eager):
-                verdicts.of_own_failure(answer, run, eager)
+                verdicts.of_own_failure(answer, run, eager, last_line(self._folder / OUTPUT))
             else:
                 verdicts.of_failure(answer, run, eager)
         elif condition.check == "nan" and run.nan is not None:

@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kernelscope.private_files import open_private
+from kernelscope.text.secrets import Secrets
+
+_LONGEST = 4096  # bytes
 
 
 @contextmanager
@@ -31,6 +34,18 @@ def output_to(path: Path) -> Iterator[None]:
         for number, before in kept.items():
             os.dup2(before, number)
             os.close(before)
+
+
+def last_line(path: Path) -> str:
+    """The last line that a program has printed there, without secrets."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _LONGEST))
+            text = file.read(_LONGEST).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return Secrets().hidden_message(lines[-1]) if lines else ""
 
 
 def _is_open(number: int) -> bool:

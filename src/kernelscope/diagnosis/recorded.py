@@ -43,7 +43,15 @@ class Recorded:
 
     @property
     def failed(self) -> bool:
-        return self.ending.kind in _FAILED
+        return self.ending.kind in _FAILED and not self.has_left_early
+
+    @property
+    def has_left_early(self) -> bool:
+        """Whether it ended with os._exit(0), or the like: not a failure. How a child ended is not known."""
+        crash = self.ending.crash
+        if crash is None or crash.executing or crash.exception:
+            return False
+        return self.ending.status == 0 and crash.path == self.path
 
     @property
     def interruption(self) -> KeyboardInterrupt | None:

@@ -33,12 +33,15 @@ _ADVICE = {  # by kind of trouble, and whether a line is known
 _KNOWN_STAGES = ("dynamo", "kernel", "lowering")  # where a failure names what is at fault
 
 
-def of_own_failure(answer: Answer, run: Recorded, eager: Recorded) -> None:
+def of_own_failure(answer: Answer, run: Recorded, eager: Recorded, printed: str) -> None:
+    """`printed` is its last line of output, which is all that a program without an exception says."""
     answer.kind, answer.fault = ("crash" if eager.ending.kind == "crash" else "exception"), PROGRAM
     same = one_line(run.failure) == one_line(eager.failure)
     answer.what = eager.failure
     answer.line = eager.failing_line or run.failing_line
     answer.eager = "the same failure without the compiler" + ("" if same else f"; compiled: {run.failure}")
+    if printed and not eager.ending.exception and eager.ending.kind == "status":
+        answer.reason = f"the last line that it printed: {printed}"
     answer.next = ["fix the program: the compiler is not the cause"]
 
 
@@ -143,12 +146,24 @@ def of_variation(answer: Answer, found: DeterminismResult) -> None:
         answer.eager = "it is an operator that eager calls too: the compiler is not the cause"
 
 
+def of_early_leaving(answer: Answer, run: Recorded) -> None:
+    """Of a script that ends its own process: only what was recorded until then is known."""
+    if run.nan is not None:
+        of_nan(answer, run, is_conclusive=False)
+    else:
+        answer.kind = "unknown"
+        answer.what = "the script ends its process with os._exit(0), before results can be compared"
+        answer.checked.append("no recorded kernel made a NaN")
+    answer.unchecked.append("whether results are right, and whether they vary from run to run")
+    answer.next.append("let the script end by its last line or by sys.exit, and ask again")
+
+
 def of_trouble(answer: Answer, trouble: Trouble) -> None:
     answer.kind, answer.fault, answer.what = trouble.kind, PROGRAM, trouble.what
     answer.line = trouble.line
     answer.reason = trouble.reason
     answer.notes.clear()  # they say the same
-    answer.next = [_ADVICE[trouble.kind, trouble.line is not None]]
+    answer.next = [trouble.advice or _ADVICE[trouble.kind, trouble.line is not None]]
 
 
 def shadow_problem(found: ScriptAnswer, run: Recorded) -> str:

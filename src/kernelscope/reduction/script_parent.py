@@ -17,7 +17,7 @@ from kernelscope.private_files import make_folder
 from kernelscope.processes.process_trees import end_tree, has_ended
 from kernelscope.processes.signals import held_back, terminable
 from kernelscope.text.process_ends import how_it_ended
-from kernelscope.trials.journal import FILE, REDUCE, Journal, append, reopen, running_trial
+from kernelscope.trials.journal import FILE, REDUCE, Journal, append, refuse_foreign, reopen, running_trial
 from kernelscope.trials.outcome import KILLED, TIMED_OUT, Outcome
 
 _RESULTS = ("result.json", "reduced.py", "reduced.safetensors")
@@ -32,6 +32,8 @@ def open_folder(folder: Path, *, resume: bool) -> None:
         raise RunError(f"{folder} already exists: add --resume to continue it, or choose another with -o")
     if resume and not journal.exists():
         raise RunError(f"{journal} does not exist: nothing to resume")
+    if resume:
+        refuse_foreign(journal)
     try:
         make_folder(folder, exist_ok=True)
     except OSError as error:

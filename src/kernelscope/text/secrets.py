@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kernelscope.config import all_variables
@@ -73,10 +73,8 @@ _AUTHORIZATION = re.compile(
     r"(?=[\w.~+/=-]*\d)[\w.~+/=-]{16,}"
 )
 # name=value, "name": "value", --name value; a value in quotes may have spaces.
-_NAMED = re.compile(
-    r"(?P<name>[A-Za-z_][\w.-]{1,60})(?P<is>[\"']?\s*(?:=|:)\s*|[\"']?\s*=>\s*)"
-    r"(?!//)(?P<value>\"[^\"\n]*\"|'[^'\n]*'|[^\s,;&'\"(){}\[\]<>]+)"
-)
+_NAMED = re.compile(r"(?P<name>[A-Za-z_][\w.-]{1,60})(?P<is>[\"']?\s*(?:=|:)\s*|[\"']?\s*=>\s*)(?!//)")
+_VALUE = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'|[^\s,;&'\"(){}\[\]<>]+")
 _NAMES = re.compile(
     r"(?i)key|token|secret|passw|passphrase|pwd|auth|credential|cookie|jwt|sas|dsn|webhook|sig"
 )
@@ -137,7 +135,7 @@ class Secrets:
         """A message or a word of a command without secrets, also those that have a name in it."""
         text = self.hidden(text)
         if ("=" in text or ":" in text) and _NAMES.search(text):
-            text = _NAMED.sub(_without_value, text)
+            text = "".join(_without_values(text))
         return _AUTHORIZATION.sub(rf"\1\2{SECRET}", text) if " " in text else text
 
     def hidden_form(self, value: Any, name: str = "") -> Any:
@@ -163,14 +161,26 @@ class Secrets:
         return kept, sum(a != b for a, b in zip(kept, words, strict=True))
 
 
-def _without_value(found: re.Match[str]) -> str:
-    value = found["value"]
-    if not is_secret_name(found["name"]) or not _is_value(value) or value.startswith((SECRET, "//")):
-        return found[0]
+def _without_values(text: str) -> Iterator[str]:
+    """The value of another name is searched too: "error: token=X"."""
+    place = 0
+    while (found := _NAMED.search(text, place)) is not None:
+        yield text[place : found.end()]
+        place = found.end()
+        value = _VALUE.match(text, place) if is_secret_name(found["name"]) else None
+        if value is not None:
+            yield _hidden_value(found["is"], value[0])
+            place = value.end()
+    yield text[place:]
+
+
+def _hidden_value(sign: str, value: str) -> str:
+    if not _is_value(value) or value.startswith((SECRET, "//")):
+        return value
     quote = value[0] if value[0] in "\"'" else ""
-    if not quote and not _looks_random(value) and found["is"].strip("\"' ") == ":":
-        return found[0]  # prose, or an annotation: "the token: str"
-    return f"{found['name']}{found['is']}{quote}{SECRET}{quote}"
+    if not quote and not _looks_random(value) and sign.strip("\"' ") == ":":
+        return value  # prose, or an annotation: "the token: str"
+    return f"{quote}{SECRET}{quote}"
 
 
 def _looks_random(text: str) -> bool:

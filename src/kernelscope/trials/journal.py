@@ -14,11 +14,14 @@ from typing import Any
 
 from kernelscope.errors import RunError
 from kernelscope.private_files import open_private
+from kernelscope.store.safety.origin import is_signed, signed_text
+from kernelscope.store.safety.regular_files import read_regular
 
 from .outcome import KILLED, Outcome
 
 FILE = "journal.jsonl"
 BISECT, REDUCE = {"kernelscope-bisect": 2}, {"kernelscope-reduce": 1}  # command, version of its format
+_SIGNATURE, _MOST_BYTES = "signature", 1 << 30
 Trial = str | Mapping[str, Any]  # what identifies a trial: any JSON
 
 
@@ -36,7 +39,7 @@ class Journal:
         if path is not None and path.exists():
             self._read(path, head)
         else:
-            self._append(head)
+            self._append(head if path is None else {**head, _SIGNATURE: signed_text(_signed(path, head))})
 
     def take(self, trial: Trial) -> Outcome | None:
         """The next outcome that the interrupted search had of a trial: a flaky one has several."""
@@ -105,6 +108,29 @@ class Journal:
         self._earlier.setdefault(key, []).append(outcome)
         self._last[key] = outcome
         self.count += 1
+
+
+def refuse_foreign(path: Path) -> None:
+    """RunError for the journal of a search that this user did not begin, in this folder.
+
+    To continue a search is to execute what its folder holds: compiled kernels, settings of the compiler.
+    """
+    try:
+        first = json.loads(read_regular(path, _MOST_BYTES).partition(b"\n")[0])
+        signature = first.pop(_SIGNATURE, None)
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
+        raise RunError(f"{path} cannot be read: it is not the journal of a search") from None
+    if not is_signed(_signed(path, first), signature):
+        raise RunError(
+            f"{path.parent} was not made by you, or not in this place, and what it holds would be executed; "
+            "start a new search, without --resume"
+        )
+
+
+def _signed(path: Path, head: Mapping[str, Any]) -> str:
+    """What a search was about, and where: a copy that was changed is another folder."""
+    home = path.parent.resolve()
+    return json.dumps([head, str(home), home.stat().st_ino], sort_keys=True)
 
 
 def _key(trial: Trial) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -21,7 +22,7 @@ from kernelscope.diagnosis.diagnose import NEVER_CHECKED
 from kernelscope.diagnosis.failures import is_same_failure
 from kernelscope.diagnosis.next_steps import add_next_steps
 from kernelscope.diagnosis.question import Question
-from kernelscope.diagnosis.quiet_programs import output_to
+from kernelscope.diagnosis.quiet_programs import last_line, output_to
 from kernelscope.diagnosis.recorded import Recorded, record
 from kernelscope.repro.issue_text import Shown, report
 from kernelscope.shadowing.script_parent import ScriptAnswer
@@ -43,6 +44,35 @@ def recorded(path: Path, status: int, exception: str = "", line: int = 12) -> Re
     writer.close()
     folder.write_invocation(path, folder.Invocation(("python", "train.py"), "/", 1, 2, status))
     return Recorded(path, status)
+
+
+def test_a_script_that_ends_its_own_process_has_not_crashed(tmp_path: Path) -> None:
+    write_sample(tmp_path / "live.kscope", close=False)
+    path = shutil.copytree(tmp_path / "live.kscope", tmp_path / "run.kscope")  # as nobody writes to it
+    folder.write_invocation(path, folder.Invocation(("python", "train.py"), "/", 1, 2, 0))
+    run = Recorded(path, 0)
+    assert run.ending.kind == "crash"
+    assert run.has_left_early
+    assert not run.failed
+    answer = Answer()
+    verdicts.of_early_leaving(answer, run)
+    assert answer.status in (1, 2)
+    assert "sys.exit" in answer.next[-1]
+    folder.write_invocation(path, folder.Invocation(("python", "train.py"), "/", 1, 2, -11))
+    assert Recorded(path, -11).failed
+
+
+def test_a_program_that_exits_with_a_status_is_quoted(tmp_path: Path) -> None:
+    (tmp_path / "output.txt").write_bytes(b"reading\n\xff no data: token=abcdefgh12345678\x1b[2J\n\n")
+    printed = last_line(tmp_path / "output.txt")
+    assert "no data" in printed
+    assert "abcdefgh12345678" not in printed
+    answer = Answer()
+    runs = recorded(tmp_path / "a.kscope", 3), recorded(tmp_path / "b.kscope", 3)
+    verdicts.of_own_failure(answer, *runs, printed)
+    assert answer.reason.startswith("the last line that it printed: ")
+    assert "\x1b" not in "\n".join(answer_lines(answer))
+    assert last_line(tmp_path / "missing") == ""
 
 
 @pytest.mark.parametrize(

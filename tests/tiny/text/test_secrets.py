@@ -125,6 +125,17 @@ def test_code_stays_code() -> None:
     assert Secrets({}).hidden_message("the token: str is not a key") == "the token: str is not a key"
 
 
+@pytest.mark.parametrize("before", ["", "error: ", "no data: url=", "a:b:c:", '{"x": {"y": ', "retry=3:"])
+def test_a_secret_behind_another_name(before: str) -> None:
+    told = Secrets({}).hidden_message(f"{before}token=abcdefgh12345678, and so on")
+    assert told == f"{before}token={SECRET}, and so on"
+
+
+def test_names_in_a_long_text_are_found_in_time() -> None:
+    text = "ab:" * 200_000 + "token=abcdefgh12345678"
+    assert Secrets({}).hidden_message(text).endswith(f"token={SECRET}")
+
+
 @pytest.mark.parametrize(
     "text",
     [
