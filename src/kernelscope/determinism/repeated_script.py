@@ -28,7 +28,6 @@ def main(words: list[str]) -> int:
     generators, modules, cwd = Generators(), set(sys.modules), os.getcwd()
     for number in range(runs):
         generators.put_back()
-        os.chdir(cwd)
         recording = Recording(config, folder.create(folder.named(home / f"run-{number}")))
         recording.open()
         try:
@@ -38,6 +37,7 @@ def main(words: list[str]) -> int:
             traceback.print_exc()
             status = 1
         finally:
+            os.chdir(cwd)  # the script may be in another folder, which it may have removed
             recording.close()
         if status:
             if number:

@@ -52,10 +52,7 @@ class Diagnosis:
             with terminable(), limited(self._question.seconds):
                 self._search()
         except KeyboardInterrupt as ended:
-            self.interruption = ended
-            answer.stopped = str(ended) or "interrupted"
-            unfinished = self._steps.done[-1].name if self._steps.done else "run"
-            answer.unchecked.append(f"{unfinished} was not finished: {answer.stopped}")
+            unfinished = self._stop(ended)
             if answer.kind == NOTHING:
                 answer.kind, answer.what = "unknown", f"{answer.stopped} during {unfinished}"
         except RunError as error:  # a step could not be taken; what the others found stays
@@ -65,9 +62,21 @@ class Diagnosis:
             answer.unchecked.append(failed)
             if answer.kind == NOTHING:
                 answer.kind, answer.what = "unknown", failed
-        with output_to(self._folder / OUTPUT):
-            self._left.write(answer)
+        try:
+            with output_to(self._folder / OUTPUT), terminable():
+                self._left.make(answer)
+        except KeyboardInterrupt as ended:  # what was found in minutes must not be lost
+            self._stop(ended)
+        self._left.keep(answer)
         return answer
+
+    def _stop(self, ended: KeyboardInterrupt) -> str:
+        """Note the interruption; returns the step that it ended."""
+        self.interruption = ended
+        self.answer.stopped = str(ended) or "interrupted"
+        unfinished = self._steps.done[-1].name if self._steps.done else "run"
+        self.answer.unchecked.append(f"{unfinished} was not finished: {self.answer.stopped}")
+        return unfinished
 
     @property
     def status(self) -> int:
@@ -112,6 +121,9 @@ class Diagnosis:
                 answer.unchecked.append("whether results vary from run to run")
             else:
                 answer.checked.append("no recorded kernel made a NaN")
+                if verdicts.is_unseen(found, run):
+                    verdicts.of_unseen_kernels(answer, run)
+                    return
                 if found.status:
                     answer.kind, answer.what = "unknown", verdicts.shadow_problem(found, run)
                 self._search_variation()

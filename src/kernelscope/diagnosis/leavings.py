@@ -41,7 +41,7 @@ class Leavings:
         self.shadow_text = ""
         self.has_reduced = False
 
-    def write(self, answer: Answer) -> None:
+    def make(self, answer: Answer) -> None:
         """What can be made of what was found; what cannot be is noted."""
         if self.has_reduced:
             answer.files.append(f"{REDUCED}/reduced.py")
@@ -55,6 +55,9 @@ class Leavings:
                 call = self._single_call()
                 words = [runs[0].path, "--call", "N" if call is None else call]
                 self._add(answer, "repro", words, lambda: self._script(runs[0]))
+
+    def keep(self, answer: Answer) -> None:
+        """Write the answer itself, whatever else there is."""
         if self.shadow_text:
             write_text(self._folder / SHADOW, self.shadow_text + "\n")
             answer.files.append(SHADOW)
@@ -64,12 +67,13 @@ class Leavings:
         write_text(self._folder / "answer.json", json.dumps(answer.to_json(), indent=2))
 
     def _runs(self) -> list[StoredRun]:
-        """What the page shows: the run, or the two that differ."""
+        """What the page shows: the run (its first process that made calls), or the two that differ."""
         if self.varying is not None:
             return [load(path) for path in self.varying]
         if self.stopped is not None and self.stopped.runs:
             return self.stopped.runs[:1]
-        return self.run.runs[:1] if self.run is not None else []
+        runs = self.run.runs if self.run is not None else []
+        return [run for run in runs if len(run)][:1] or runs[:1]
 
     def _about(self, run: StoredRun) -> list[object]:
         """What a user types after `kernelscope issue` for the same."""

@@ -176,6 +176,29 @@ def shadow_problem(found: ScriptAnswer, run: Recorded) -> str:
     return str(found.form.get("problem") or "")
 
 
+def is_unseen(found: ScriptAnswer, run: Recorded) -> bool:
+    """Whether the first run launched kernels, and shadow saw none."""
+    seen = found.form.get("launches") or found.form.get("regions")
+    return not seen and not found.problem and run.calls > 0
+
+
+def of_unseen_kernels(answer: Answer, run: Recorded) -> None:
+    answer.kind = "unknown"
+    answer.unchecked = ["whether results are right, and whether they vary from run to run"]
+    if len(run.runs) > 1:
+        answer.what = (
+            "compiled code ran only in processes that the script starts; results are compared with eager, "
+            "and from run to run, only in the script's own process"
+        )
+        answer.next = ["let the script do that work in its own process, with 0 workers, and ask again"]
+        return
+    answer.what = (
+        f"the first run made {counted(run.calls, 'call')} of kernels, and when the script was run again "
+        "shadow saw none; later runs have no standard input"
+    )
+    answer.next = ["let the script do the same each time: read a file, not standard input; keep no state"]
+
+
 def fails_in_eager(found: BisectResult) -> bool:
     return "backend='eager' too" in found.problem
 

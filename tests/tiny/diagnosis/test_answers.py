@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import time
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 from tests.support.sample_runs import write_sample
 
 from kernelscope import diagnosis
+from kernelscope.diagnosis import leavings as leavings_module
 from kernelscope.diagnosis.answer import KINDS, NOTHING, Answer
 from kernelscope.diagnosis.answer_text import answer_facts, answer_lines
+from kernelscope.diagnosis.diagnose import Diagnosis
 from kernelscope.diagnosis.leavings import PAGE, Leavings
 from kernelscope.diagnosis.progress import Progress
 from kernelscope.diagnosis.question import Question
@@ -81,7 +84,8 @@ def test_a_file_that_cannot_be_made_does_not_lose_the_answer(tmp_path: Path) -> 
     leavings.run = Recorded(tmp_path / "sample.kscope", 0)
     (tmp_path / PAGE).mkdir()  # in the way of the page
     answer = Answer("nan", "program", "made 8 NaN")
-    leavings.write(answer)
+    leavings.make(answer)
+    leavings.keep(answer)
     assert "made 8 NaN" in (tmp_path / "answer.txt").read_text()
     assert any(note.startswith("there is no report: ") for note in answer.notes)
 
@@ -98,3 +102,27 @@ def test_a_time_limit() -> None:
         time.sleep(60)
     with limited(0):
         pass
+
+
+@pytest.mark.parametrize("step", ["report", "issue"])
+def test_an_interruption_while_files_are_made_does_not_lose_the_answer(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    write_sample(tmp_path / "sample.kscope")
+    monkeypatch.setattr(leavings_module, {"report": "write", "issue": "write_issue"}[step], interrupted)
+    diagnosed = Diagnosis(Question(["train.py"], "train"), tmp_path, Progress(io.StringIO()))
+
+    def search() -> None:
+        diagnosed._left.run = Recorded(tmp_path / "sample.kscope", 0)
+        diagnosed.answer.kind, diagnosed.answer.fault, diagnosed.answer.what = "crash", "compiler", "a fault"
+
+    monkeypatch.setattr(diagnosed, "_search", search)
+    answer = diagnosed.run()
+    assert diagnosed.status == 130
+    kept = json.loads((tmp_path / "answer.json").read_text())
+    assert (kept["kind"], kept["stopped"]) == ("crash", "interrupted")
+    assert f"{step} was not finished: interrupted" in answer.unchecked
+    assert "to start the search again" in (tmp_path / "answer.txt").read_text()

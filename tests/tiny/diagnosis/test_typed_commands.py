@@ -60,18 +60,20 @@ def test_commands_about_the_run_work_where_they_are_typed(
     """The folder has spaces and letters that are not ASCII; the run may be the part of one process."""
     monkeypatch.chdir(tmp_path)
     made = Path("what's wr\u00f6ng")
-    write_sample(made / "run.kscope")
+    write_sample(made / "run.kscope" / "child-42")
     steps = Steps(Progress(io.StringIO()))
     leavings = Leavings(made, steps, Question(["train.py"], "train"))
     leavings.run = Recorded(made / "run.kscope", 0)
-    leavings.write(Answer("crash", "compiler", "it was killed by SIGSEGV"))
+    answer = Answer("crash", "compiler", "it was killed by SIGSEGV")
+    leavings.make(answer)
+    leavings.keep(answer)
     assert [step.name for step in steps.done] == ["report", "issue"]
     for step in steps.done:
         words = shlex.split(step.command)
         assert words[0] == "kernelscope"
         more = ["--no-run"] if step.name == "issue" else []
         assert main([*words[1:], *more]) == 0, step.command
-    assert (tmp_path / "run.html").is_file()
+    assert (tmp_path / "child-42.html").is_file()
     assert (tmp_path / "issue" / "issue.md").is_file()
 
 

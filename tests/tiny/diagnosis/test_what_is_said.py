@@ -62,6 +62,22 @@ def test_a_script_that_ends_its_own_process_has_not_crashed(tmp_path: Path) -> N
     assert Recorded(path, -11).failed
 
 
+def test_kernels_that_no_later_step_sees_are_not_judged(tmp_path: Path) -> None:
+    nothing = ScriptAnswer({"launches": 0, "regions": 0, "culprit": None}, "", "", 2)
+    path = tmp_path / "run.kscope"
+    write_sample(path)
+    alone = Recorded(path, 0)
+    assert verdicts.is_unseen(nothing, alone)
+    assert not verdicts.is_unseen(ScriptAnswer({"launches": 3, "regions": 1}, "", "", 0), alone)
+    answer = Answer()
+    verdicts.of_unseen_kernels(answer, alone)
+    assert answer.status == 2
+    assert "later runs have no standard input" in answer.what
+    write_sample(path / "child-42")
+    verdicts.of_unseen_kernels(answer, Recorded(path, 0))
+    assert "processes that the script starts" in answer.what
+
+
 def test_a_program_that_exits_with_a_status_is_quoted(tmp_path: Path) -> None:
     (tmp_path / "output.txt").write_bytes(b"reading\n\xff no data: token=abcdefgh12345678\x1b[2J\n\n")
     printed = last_line(tmp_path / "output.txt")
