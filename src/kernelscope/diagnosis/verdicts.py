@@ -196,7 +196,7 @@ def of_unseen_kernels(answer: Answer, run: Recorded) -> None:
         f"the first run made {counted(run.calls, 'call')} of kernels, and when the script was run again "
         "shadow saw none; later runs have no standard input"
     )
-    answer.next = ["let the script do the same each time: read a file, not standard input; keep no state"]
+    answer.next = ["make each run alike: let the script read a file, not standard input, and keep no state"]
 
 
 def fails_in_eager(found: BisectResult) -> bool:
