@@ -48,11 +48,13 @@ _HOMES = {
     "check_correctness": ".shadowing.api",
     "Reduction": ".reduction",
     "load": ".store.stored_run",
+    "load_ipython_extension": ".integrations.notebook",
     "record": ".recording",
     "reduce": ".reduction",
     "replace": ".shadowing.replacement",
     "shadow": ".shadowing.api",
     "step": ".recording",
+    "unload_ipython_extension": ".integrations.notebook",
 }
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""For pytest: assertions that name the kernel. Import them, or use the fixtures of the same names.
+"""For pytest: assertions that name the kernel, a fixture that records, and --kernelscope for failing tests.
 
 Example:
     from kernelscope.pytest_plugin import assert_deterministic
@@ -9,10 +9,19 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import shutil
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from .model.run import Run
+
+_MARK = "kernelscope(**options): options of kernelscope.record() for this test"
+_MOST_FINDINGS = 5
 
 
 def assert_deterministic(
@@ -54,3 +63,99 @@ def _assert_deterministic() -> Callable[..., None]:
 @pytest.fixture(name="assert_matches_eager")
 def _assert_matches_eager() -> Callable[..., None]:
     return assert_matches_eager
+
+
+@pytest.fixture
+def kernelscope_run(request: pytest.FixtureRequest) -> Iterator[Run]:
+    """The kernels that the test launches, with hashes; the marker `kernelscope` takes other options."""
+    from . import record
+
+    with record(**_options_of(request.node)) as run:
+        yield run
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("kernelscope")
+    group.addoption(
+        "--kernelscope", action="store_true", help="record each test, and keep the runs of failing ones"
+    )
+    group.addoption("--kernelscope-dir", metavar="DIR", help="where to keep them; default: ./kscope-runs")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", _MARK)
+    if config.getoption("--kernelscope"):
+        home = config.getoption("--kernelscope-dir") or config.invocation_params.dir / "kscope-runs"
+        config.pluginmanager.register(_RecordedTests(Path(home).absolute()), "kernelscope-recorded-tests")
+
+
+def _options_of(item: Any) -> dict[str, Any]:
+    marker = item.get_closest_marker("kernelscope")
+    return {"values": "hash"} | (dict(marker.kwargs) if marker is not None else {})
+
+
+class _RecordedTests:
+    """Records the call of each test on disk; of a test that passes, the run is removed."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._path: Path | None = None  # of the test that runs now
+        self._problem = ""
+
+    @pytest.hookimpl(hookwrapper=True, trylast=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, None]:
+        self._path, self._problem = None, ""
+        with ExitStack() as recorded:
+            try:
+                recording = self._recording(item)
+                recorded.callback(recording.close)
+                recording.open()
+            except Exception as error:  # a disk that is full must not fail a test
+                self._problem = f"this test was not recorded: {error}"
+            yield
+
+    def _recording(self, item: pytest.Item) -> Any:
+        from kernelscope.config import Config, strings
+        from kernelscope.recording import Recording
+        from kernelscope.store import folder
+
+        given = {"stages": True} | _options_of(item)
+        texts = {name: strings(given[name]) for name in ("kernel", "kind") if name in given}
+        config = Config(**given | texts)
+        self._path = folder.create_next(self._home, item.name)
+        return Recording(config, self._path, says_why_empty=True)
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: Any) -> Generator[None, Any, None]:
+        outcome = yield
+        report = outcome.get_result()
+        if report.when != "call":
+            return
+        path, self._path = self._path, None
+        if report.failed and (path is not None or self._problem):
+            report.sections.append(("kernelscope", self._problem or _told(path)))
+            if path is not None:
+                noted = ("kernelscope_run", str(path))
+                report.user_properties.append(noted)
+                item.user_properties.append(noted)  # what junitxml writes comes from here
+        elif path is not None:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _told(path: Path | None) -> str:
+    """What the run of a failing test shows, and how to see more."""
+    from kernelscope.text.amounts import counted
+
+    from . import load
+
+    if path is None or not path.is_dir():
+        return "no run was written"
+    try:
+        run = load(path)
+        findings = [f"  {finding}" for finding in run.findings[:_MOST_FINDINGS]]
+        last = f"; the last one is {run.calls[-1].kernel_name}" if len(run) else ""
+        lines = [f"{counted(len(run), 'kernel call')} recorded{last}", *findings]
+        run.close()
+    except Exception as error:
+        lines = [f"the run cannot be read: {error}"]
+    return "\n".join([*lines, f"kernelscope show {path}"])

@@ -12,6 +12,7 @@ import pytest
 import torch
 from _pytest.outcomes import Failed
 
+import kernelscope
 from kernelscope.pytest_plugin import assert_deterministic, assert_matches_eager
 
 
@@ -39,20 +40,63 @@ def test_the_failure_names_the_kernel() -> None:
     assert f"{__file__}:" in said
 
 
-def test_as_a_plugin(tmp_path: Path) -> None:
-    (tmp_path / "test_it.py").write_text(
-        "import torch\n"
-        "def test_one(assert_deterministic, assert_matches_eager):\n"
-        "    assert callable(assert_matches_eager)\n"
-        "    assert_deterministic(torch.sin, torch.ones(3))\n"
-    )
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]
+USES = """
+import pytest, torch
+
+@torch.compile
+def half(x):
+    return x.sin() / 2
+
+def test_assertions(assert_deterministic, assert_matches_eager):
+    assert callable(assert_matches_eager)
+    assert_deterministic(torch.sin, torch.ones(3))
+
+@pytest.mark.kernelscope(values="stats")
+def test_fixture(kernelscope_run):
+    half(torch.ones(3))
+    [call] = kernelscope_run.calls
+    assert call.post_stats
+
+def test_passes():
+    half(torch.ones(3))
+
+def test_fails():
+    half(torch.ones(3))
+    assert 1 == 2
+"""
+
+
+def child_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
     if not entry_points(group="pytest11", name="kernelscope"):  # not installed, only on the path
         words += ["-p", "kernelscope.pytest_plugin"]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3] / "src")}
-    child = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert child.returncode == 0, child.stdout
-    assert "1 passed" in child.stdout
+    words += ["test_it.py", *options]
+    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def test_as_a_plugin(tmp_path: Path) -> None:
+    """Assertions and the fixture; with --kernelscope the run of a failing test stays."""
+    (tmp_path / "test_it.py").write_text(USES)
+    child = child_pytest(tmp_path, "--kernelscope", "--strict-markers", "--junitxml=results.xml")
+    assert child.returncode == 1, child.stdout
+    assert "1 failed, 3 passed" in child.stdout
+    [path] = (tmp_path / "kscope-runs").iterdir()
+    assert path.name == "test_fails-1.kscope"
+    [call] = kernelscope.load(path).calls
+    assert call.kernel_name == "cpp_fused_div_sin_0"
+    assert call.post_hashes
+    assert "1 kernel call recorded; the last one is cpp_fused_div_sin_0" in child.stdout
+    assert f"kernelscope show {path}" in child.stdout
+    assert f'<property name="kernelscope_run" value="{path}"' in (tmp_path / "results.xml").read_text()
+
+
+def test_recording_that_fails_does_not_fail_a_test(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text("def test_fails():\n    assert 0\n\ndef test_passes():\n    pass\n")
+    (tmp_path / "file").write_text("")
+    child = child_pytest(tmp_path, "--kernelscope", "--kernelscope-dir=file/below")
+    assert "1 failed, 1 passed" in child.stdout
+    assert "this test was not recorded: " in child.stdout
 
 
 def test_what_cannot_be_judged_is_a_failure() -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernelscope.cli.arguments import add_call_filter, add_part, add_run_name, call_filter, load_run
 from kernelscope.errors import RunError
 from kernelscope.store import folder
+
+if TYPE_CHECKING:
+    from kernelscope.store.stored_run import StoredRun
 
 DESCRIPTION = "Write a run, or some of its calls, in the format of another tool."
 EPILOG = """\
@@ -17,9 +21,19 @@ examples:
   kernelscope export --json -o - | jq '.calls[0].kernel_name'
   kernelscope export --dot -o flow.dot          which kernel feeds which: dot -Tsvg flow.dot
   kernelscope export --perfetto --step 3        export one step only
+  kernelscope export --tensorboard -o logs      statistics and histograms of each kernel, for TensorBoard
+  kernelscope export --mlflow                   run, page, findings and statistics, to MLflow
+  kernelscope export --wandb -o here            … to an offline run of Weights & Biases
 
 Runs of any length can be exported. The default output is in this folder, named after the run.
 """
+
+
+_TRACKERS = {
+    "mlflow": "artifacts and metrics of MLflow; -o is a tracking URI (default: as MLflow is set)",
+    "wandb": "an offline run of Weights & Biases, in -o DIR (default: here)",
+    "tensorboard": "event files in -o DIR (default: NAME.tensorboard)",
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +46,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         ("dot", "a graph of kernels and the data flow between them"),
     ):
         formats.add_argument(f"--{name}", dest="form", action="store_const", const=name, help=what)
+    for name, what in _TRACKERS.items():
+        formats.add_argument(f"--{name}", dest="tracker", action="store_const", const=name, help=what)
     parser.add_argument("-o", dest="output", metavar="FILE", help="output file; - is standard output")
     parser.add_argument("--no-flows", action="store_true", help="with --perfetto: no arrows; half the size")
     add_part(parser)
@@ -44,6 +60,9 @@ def main(args: argparse.Namespace) -> int:
     if args.no_flows and args.form != "perfetto":
         raise RunError("--no-flows needs --perfetto: it leaves out the arrows of a trace")
     run = load_run(args)
+    if args.tracker is not None:
+        print(_track(run, args.tracker, args.output))
+        return 0
     path = Path(args.output or run.path.name.removesuffix(folder.SUFFIX) + FORMS[args.form][1])
     calls = export(run, args.form, path, wanted=call_filter(args), flows=not args.no_flows)
     if args.output != "-":
@@ -53,3 +72,22 @@ def main(args: argparse.Namespace) -> int:
                 print("the run has no times, so each call is a mark at its launch; record with --time")
             print("open it in https://ui.perfetto.dev or chrome://tracing; both read it on your machine only")
     return 0
+
+
+def _track(run: StoredRun, tracker: str, output: str | None) -> str:
+    """Log to a tracker; what was made, in words."""
+    name = run.path.name.removesuffix(folder.SUFFIX)
+    if output == "-":
+        raise RunError(f"--{tracker} writes no standard output; give -o another value")
+    if tracker == "mlflow":
+        from kernelscope.integrations import mlflow
+
+        return f"run {mlflow.log_run(run, tracking_uri=output)} of MLflow"
+    if tracker == "wandb":
+        from kernelscope.integrations import wandb
+
+        return f"upload it with: wandb sync {wandb.log_run(run, directory=output)}"
+    from kernelscope.integrations import tensorboard
+
+    target = output or f"{name}.tensorboard"
+    return f"{tensorboard.log_run(run, target):,} values in {target}; see them: tensorboard --logdir {target}"
