@@ -164,6 +164,7 @@ def test_what_is_drawn_again_in_a_backward_is_not_an_alarm() -> None:
     assert not result.failures, result.details()
     assert result.counts.regions == 1
     assert result.counts.arbitrary == 0
+    assert "Not checked" not in str(result)
 
 
 def test_dropouts_that_aten_draws_one_after_the_other() -> None:

@@ -27,7 +27,7 @@ from kernelscope.shadowing.reference.launch_nodes import (
     given_values,
     not_given,
 )
-from kernelscope.shadowing.reference.node_kinds import SEEDS, whole_of
+from kernelscope.shadowing.reference.node_kinds import SEEDS, saves_generator, whole_of
 from kernelscope.shadowing.reference.places import Memories, place_of
 from kernelscope.shadowing.reference.rounding import coarsest_eps, keeps_signs_of_zeros, reduction_size
 from kernelscope.shadowing.result import ShadowResult
@@ -306,9 +306,14 @@ class LaunchCheck:
 
 
 def _note_draw(state: GraphCallState, node: Node, made: Any) -> None:
-    if node.target is SEEDS:
-        note_seeds(state.name, made)
-        return
     whole, nodes = whole_of(node), list(state.lowered.module.graph.nodes)
     part = node.args[1] if whole is not node and isinstance(node.args[1], int) else None
-    note_drawn(state.name, whole.target, nodes.index(whole), part, made)
+    operator: Any = whole.target
+    if saves_generator(whole):
+        if part != 1:
+            return  # the state
+        operator, part = whole.args[0], None
+    if operator is SEEDS:
+        note_seeds(state.name, made)
+    else:
+        note_drawn(state.name, operator, nodes.index(whole), part, made)

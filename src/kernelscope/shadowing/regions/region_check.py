@@ -21,6 +21,7 @@ from kernelscope.shadowing.draws.compiled_draws import Draws, noted_draws
 from kernelscope.shadowing.program_state import without_function_modes
 from kernelscope.shadowing.reference.node_kinds import can_be_left_out, effect_of, why_not_again
 from kernelscope.shadowing.result import ShadowResult
+from kernelscope.shadowing.steps.traced_graphs import without_recomputing
 
 from .blame import blame
 from .comparison import References, compare_aliases, compare_layouts, compare_values
@@ -29,7 +30,7 @@ from .eager_run import Differentiated, Eager, alone, parts_of, random_states
 from .function_run import UserFunction, frame_of, when_returned
 from .gradients import Backward, edges_of, watch_backward
 from .padding import may_be_padded, padded
-from .region import Difference, KnownWrong, Region, without_recomputing
+from .region import Difference, KnownWrong, Region
 from .region_culprit import VERDICT, culprit_of_region
 
 DYNAMO = "Dynamo"

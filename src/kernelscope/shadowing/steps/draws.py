@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from kernelscope.shadowing.generator_state import seeded
 from kernelscope.shadowing.reference.graph_walk import concrete_shape
 from kernelscope.shadowing.reference.node_kinds import (
     RANDINT,
@@ -22,6 +23,7 @@ from kernelscope.shadowing.reference.node_kinds import (
     aten,
     draws_from_generator,
     is_given,
+    saves_generator,
     value_of,
 )
 
@@ -51,6 +53,9 @@ def pair(old: GraphModule, new: GraphModule, symbols: Mapping[str, Any]) -> tupl
         if len(ours) != len(theirs):
             continue
         for one, other in zip(ours, theirs, strict=True):
+            if saves_generator(one) or saves_generator(other):
+                _draw_saved((one, other), drawn, len(drawn[0]))
+                continue
             value = _value(one, kind, symbols, generator)
             if value is not None and _shape(one, symbols) == _shape(other, symbols):
                 drawn[0][one.name], drawn[1][other.name] = value, value.to(value_of(other).dtype)
@@ -59,6 +64,18 @@ def pair(old: GraphModule, new: GraphModule, symbols: Mapping[str, Any]) -> tupl
         for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
             drawn[0][one.name] = drawn[1][other.name] = Seeded(number)
     return drawn
+
+
+def _draw_saved(nodes: tuple[Node, Node], drawn: tuple[Drawn, Drawn], seed: int) -> None:
+    """Numbers with the state of the generator that they come from: a later node draws them again from it."""
+    saving: Node = next(node for node in nodes if saves_generator(node))
+    operator: Any = saving.target
+    if any(isinstance(part, Node) for part in saving.args):
+        return
+    with seeded(seed):
+        state, value = operator(*saving.args, **saving.kwargs)
+    for node, found in zip(nodes, drawn, strict=True):
+        found[node.name] = (state, value) if saves_generator(node) else value
 
 
 def draws_inside(target: Any, args: Any, kwargs: Any) -> bool:
@@ -75,8 +92,13 @@ def seeded_nodes(graph: GraphModule) -> list[Node]:
 
 def draws_unknown(node: Node) -> bool:
     """Whether it draws random numbers from a state of its own."""
-    is_hidden = "rng_state" in str(getattr(node.target, "_name", ""))
+    is_hidden = "rng_state" in str(getattr(node.target, "_name", "")) and not _draws_again(node)
     return is_hidden or is_given(node) or node.target is aten.bernoulli.p
+
+
+def _draws_again(node: Node) -> bool:
+    """With a state that it is given: of the forward graph, where that has saved one."""
+    return getattr(node.target, "_name", "") == "run_with_rng_state"
 
 
 def draws(graph: GraphModule) -> bool:
@@ -88,6 +110,8 @@ def drawing_nodes(graph: GraphModule) -> list[Node]:
 
 
 def _kind(node: Node) -> str:
+    if saves_generator(node):
+        return "seeds" if node.args[0] is SEEDS else kind_of_draw(node.args[0])
     if node.target is SEEDS:
         return "seeds"
     if node.target is RANDOM:

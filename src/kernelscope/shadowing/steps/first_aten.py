@@ -32,7 +32,7 @@ from .difference import Compared, Made, compare
 from .draws import draws
 from .side import Side
 from .tape import Tape, drawing_as_compiled
-from .traced_graphs import TracedRun, run_traced, snapshot_of
+from .traced_graphs import TracedRun, run_traced, snapshot_of, without_recomputing
 
 
 class FirstAten:
@@ -46,7 +46,8 @@ class FirstAten:
         inputs: Mapping[str, Any],
         sizes: Mapping[str, Any],
     ) -> None:
-        self.graph, self.traced, self._aten, self._inputs = graph, traced, aten, inputs
+        self.graph = without_recomputing(graph)
+        self.traced, self._aten, self._inputs = traced, aten, inputs
         self.snapshot: Snapshot = snapshot_of(traced_inputs(aten, traced, inputs, sizes), traced)
         self._described = described_inputs(aten)
         self.made: dict[str, Made] = {}  # what eager gives, by output of the ATen graph

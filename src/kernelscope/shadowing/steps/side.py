@@ -58,9 +58,8 @@ class Side:
         for base in self.writes.writers:
             if base.op == "placeholder":
                 self.outputs[f"input {base.name}"] = base
-        unknown = {
-            n for n in self.nodes if n not in self.given and whole_of(n) not in seeds and draws_unknown(n)
-        }
+        known_draws = {*self.given, *seeds}
+        unknown = {n for n in self.nodes if whole_of(n) not in known_draws and draws_unknown(n)}
         for name in self.tensors if unknown else ():
             if drawing := next((n for n in self.order([name]) if n in unknown), None):
                 self.left_out[name] = f"it depends on random numbers that {drawing.target} draws"
