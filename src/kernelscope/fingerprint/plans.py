@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import torch
@@ -118,6 +119,8 @@ def _guarded(
     modes = torch._C._len_torch_function_stack
 
     def guarded(execution: Any, *tensors: torch.Tensor) -> None:
+        if execution is None:  # no rows could be reserved, which has been reported
+            return
         try:
             if modes():  # the user's, which see data_ptr() as well
                 with torch._C.DisableTorchFunction():
@@ -134,8 +137,9 @@ def _guarded(
             else:
                 flush(execution, *addresses)
         except Exception as error:
-            _give_up(fingerprinter, execution, rows, str(error))
             failed()
+            with suppress(Exception):  # at least that was reported
+                _give_up(fingerprinter, execution, rows, str(error))
 
     def refused(execution: Any, error: int) -> None:
         _give_up(fingerprinter, execution, rows, f"the driver did not launch its kernel (CUDA error {error})")

@@ -11,7 +11,7 @@ import torch
 from kernelscope.events import Arg, Graph, Phase, Site, SteadySite
 
 from .describe import describe, returned_tensors
-from .fan_out import FanOut
+from .fan_out import FanOut, report
 from .launch import Capture, Launch, LaunchPoint, Template
 from .listener import Listener
 from .own_work import own_fault, torch_function_modes, unseen
@@ -66,12 +66,15 @@ class Bus(FanOut):
         finally:
             here.muted -= point.is_leaf
             here.launch = launch.outer
-            if point.is_over is not None and launch.error is None:
-                self._goes_on(launch)
-            elif torch_function_modes():
-                unseen(self._end, launch)
-            else:
-                self._end(launch)
+            try:
+                if point.is_over is not None and launch.error is None:
+                    self._goes_on(launch)
+                elif torch_function_modes():
+                    unseen(self._end, launch)
+                else:
+                    self._end(launch)
+            except Exception:
+                self.finding(own_fault(f"recording {point.site.kernel.name}"))
             launch.error = None  # with its traceback it would be a cycle that keeps the arguments alive
         return launch.result
 
@@ -140,7 +143,7 @@ class Bus(FanOut):
             try:
                 launch.calls[listener] = listener.before(launch)
             except Exception:
-                listener.finding(own_fault(f"recording {point.site.kernel.name}"))
+                report(listener, own_fault(f"recording {point.site.kernel.name}"))
         return launch
 
     def _look_at_tensors(self, launch: Launch, point: LaunchPoint, flat: Any) -> None:
@@ -173,7 +176,7 @@ class Bus(FanOut):
             try:
                 listener.after(launch, call)
             except Exception:
-                listener.finding(own_fault(f"recording {launch.site.kernel.name}"))
+                report(listener, own_fault(f"recording {launch.site.kernel.name}"))
         if launch.captured is not None and launch.captured is self.capture and launch.error is None:
             self.capture.templates.append(Template(launch))
 

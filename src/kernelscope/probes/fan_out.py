@@ -7,7 +7,7 @@ import itertools
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from typing import Any
 
@@ -100,7 +100,7 @@ class FanOut:
             try:
                 self.after_detach(listener)
             except Exception:
-                listener.finding(own_fault("releasing CUDA graphs, which may still take fingerprints"))
+                report(listener, own_fault("releasing CUDA graphs, which may still take fingerprints"))
 
     def forget(self) -> None:
         """In a forked child: it has no listeners, and the weak references are its own copies."""
@@ -177,22 +177,24 @@ class FanOut:
             try:
                 kept = listener.capturing()
             except Exception:
-                listener.finding(own_fault("preparing for a CUDA graph"))
+                report(listener, own_fault("preparing for a CUDA graph"))
             else:
                 if kept is not None:
                     capture.kept[listener] = kept
 
     def note_failed(self, graph_call: int, line: int, error: BaseException) -> None:
         """A compiled graph raised; if a noted launch did, its note is the last and has that line."""
-        for listener in self.listeners:
-            listener.note_failed(graph_call, line, error)
+        self._tell("recording that a graph raised", lambda each: each.note_failed(graph_call, line, error))
 
     def graph_call(self, graph: Graph, phase: Phase, stream: int, inputs: Sequence[Any] = ()) -> int:
         """A compiled graph starts to execute, with these inputs."""
         call = GraphCall(next(self._graph_calls), graph, threading.get_ident(), stream, phase)
         self._graph_calls_begun = call.index + 1
         for listener in self.listeners:
-            listener.graph_call(call, inputs)
+            try:
+                listener.graph_call(call, inputs)
+            except Exception:
+                report(listener, own_fault("recording a graph call"))
         return call.index
 
     def graph_call_ended(self, graph_call: int) -> None:
@@ -200,7 +202,7 @@ class FanOut:
             try:
                 listener.graph_call_ended(graph_call)
             except Exception:
-                listener.finding(own_fault("recording the end of a graph call"))
+                report(listener, own_fault("recording the end of a graph call"))
 
     def replayed(self, capture: Capture) -> None:
         """A CUDA graph was replayed: each launch of its capture has been enqueued once more."""
@@ -215,25 +217,34 @@ class FanOut:
             try:
                 listener.replayed(capture, stream, self.here.graph_call)
             except Exception:
-                listener.finding(own_fault("recording the replay of a CUDA graph"))
+                report(listener, own_fault("recording the replay of a CUDA graph"))
         capture.replays += 1
 
     def finding(self, finding: Finding) -> None:
         for listener in self.listeners:
-            listener.finding(finding)
+            report(listener, finding)
+
+    def note_raised(self) -> None:
+        """Called by wrappers while an error of ours is handled that a note, or its end, has raised."""
+        self.finding(own_fault("noting a launch"))
 
     def compiled(self, record: Record) -> None:
         """The compiler did something."""
-        for listener in self.listeners:
-            listener.compiled(record)
+        self._tell("recording what the compiler did", lambda each: each.compiled(record))
 
     def mark(self, kind: str, text: str) -> None:
-        for listener in self.listeners:
-            listener.mark(kind, text)
+        self._tell("recording a mark", lambda each: each.mark(kind, text))
 
     def step(self) -> None:
+        self._tell("counting a step", lambda each: each.step())
+
+    def _tell(self, doing: str, tell: Callable[[Listener], None]) -> None:
+        """Each recording; what one of them raises is its own finding, and never reaches the program."""
         for listener in self.listeners:
-            listener.step()
+            try:
+                tell(listener)
+            except Exception:
+                report(listener, own_fault(doing))
 
     def pass_by(self, what: str, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run an operator that launches nothing; bystanders list it."""
@@ -256,6 +267,11 @@ class FanOut:
             except Exception:
                 self.finding(own_fault(f"looking at {func}"))
         return answers
+
+
+def report(listener: Listener, finding: Finding) -> None:
+    with suppress(Exception):  # it cannot be told of its own failure to listen
+        listener.finding(finding)
 
 
 def _all_of(notes: Sequence[Callable[[CompactCall], Any]]) -> Callable[[CompactCall], Any]:

@@ -50,7 +50,7 @@ class GraphPlan(Protocol):
     def flushes(self) -> Sequence[Callable[..., None]]: ...
 
     def begin(self, graph_call: int) -> Any:
-        """What the flushes of this graph call are given."""
+        """What the flushes of this graph call are given; None where this raised: they then do nothing."""
 
     def ended(self, execution: Any, *, broken_off: bool) -> None:
         """All of its flushes have been called; or it raised, and some never will be."""

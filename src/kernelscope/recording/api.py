@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kernelscope.config import Config, strict_from_environment, strings
 from kernelscope.model.run import Run
+from kernelscope.probes.contained import contained
 from kernelscope.probes.probe_list import check_gil
 from kernelscope.store import folder
 
@@ -100,7 +101,8 @@ def _recorded(config: Config, path: Path | None) -> Iterator[Run]:
 def step() -> None:
     """Mark the end of a step in every open recording; from then on `optimizer.step()` does not count."""
     for recording in list(OPEN):
-        recording.step(by_user=True)
+        with contained("counting a step"):
+            recording.step(by_user=True)
 
 
 # Dynamo reads this mark. Without it, it would trace the loop above into a compiled training step, and

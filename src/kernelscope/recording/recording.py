@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -82,25 +83,39 @@ class Recording(LaunchRecorder):
     def close(self) -> None:
         if not self.is_open:  # a forked child has closed its copy already
             return
-        BUS.give_up(self)
+        with self._contained("ending the collectives that still go on"):
+            BUS.give_up(self)
         self.is_open = False
         OPEN.remove(self)
-        self._state.note_settings()
+        with self._contained("reading the compiler's settings"):
+            self._state.note_settings()
         if self.config.stages:
-            STAGE_SETTINGS.release()
-            PROBES.release_stages()
+            with self._contained("restoring the compiler's settings"):
+                STAGE_SETTINGS.release()
+                PROBES.release_stages()
         BUS.detach(self)
         if not wait_for_others(self._busy):
             self.finding(STILL_BUSY)
-        try:
+        with self._contained("finding out why nothing was recorded"):
             self._say_why_nothing()
+        try:
+            PROBES.release(operators=self.config.ops == "all")  # says where it is closed on a wrong thread
         finally:
-            PROBES.release(operators=self.config.ops == "all")
-        if self._times is not None:
-            self._times.stop()
-        if self.replayer is not None:
-            self.sink.set_metadata("replays", [asdict(replay) for replay in self.replayer.replays.values()])
-        self.sink.close()
+            with self._contained("measuring the last times"):
+                if self._times is not None:
+                    self._times.stop()
+            if self.replayer is not None:
+                replays = [asdict(replay) for replay in self.replayer.replays.values()]
+                self.sink.set_metadata("replays", replays)
+            self.sink.close()
+
+    @contextmanager
+    def _contained(self, doing: str) -> Iterator[None]:
+        """One part of closing: where it fails, that is a finding, and the other parts follow."""
+        try:
+            yield
+        except Exception:
+            self.finding(own_fault(doing))
 
     def _say_why_nothing(self) -> None:
         if len(self.run):

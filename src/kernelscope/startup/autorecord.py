@@ -141,10 +141,14 @@ def _note_exceptions(recording: Recording) -> None:
     before, pid, writer = sys.excepthook, os.getpid(), _writer(recording)
 
     def excepthook(kind: Any, error: Any, trace: Any) -> None:
-        if os.getpid() == pid:
-            writer.set_metadata("exception", f"{kind.__name__}: {error}"[:2000])
-            writer.set_metadata("exception_at", _place(trace)[:500])
-        before(kind, error, trace)
+        try:
+            if os.getpid() == pid:
+                writer.set_metadata("exception", f"{kind.__name__}: {error}"[:2000])
+                writer.set_metadata("exception_at", _place(trace)[:500])
+        except Exception as own:  # such as a __str__ that raises
+            print(f"kernelscope: the exception was not recorded: {type(own).__name__}", file=sys.stderr)
+        finally:
+            before(kind, error, trace)
 
     sys.excepthook = excepthook
 

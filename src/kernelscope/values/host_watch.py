@@ -147,11 +147,11 @@ class HostScanPlan:
         site = next((self._scanned[n][0] for n in numbers if n in self._scanned), -1)
         steady = self._readings.steady_sites.get(site)
 
-        def found(execution: tuple[int], *given: torch.Tensor) -> None:
-            if steady is not None:
+        def found(execution: tuple[int] | None, *given: torch.Tensor) -> None:
+            if steady is not None and execution is not None:
                 self._found(steady, [self._scanned[n][1] for n in numbers], execution[0], given)
 
-        def carefully(execution: tuple[int], *given: torch.Tensor) -> None:
+        def carefully(execution: tuple[int] | None, *given: torch.Tensor) -> None:
             try:
                 with BUS.mute(), quiet():
                     for place, n in enumerate(numbers):

@@ -14,6 +14,7 @@ import torch
 
 from kernelscope.events import Finding, Frame, Graph
 from kernelscope.probes.bus import BUS
+from kernelscope.probes.contained import contained
 from kernelscope.probes.launch import LaunchPoint
 from kernelscope.probes.origins import caller_frames
 from kernelscope.probes.own_work import own_fault
@@ -140,15 +141,22 @@ class CppWrappers(PatchSet):
     @contextmanager
     def listening(self, origin: tuple[Frame, ...], unseen: str, inputs: Sequence[Any] = ()) -> Iterator[None]:
         """Log the launches of wrappers on this thread; recordings get them when the block ends."""
-        log = launch_log()
+        try:
+            log = launch_log()
+            if log is None:
+                why = f"launches in C++ wrappers are not recorded: {why_no_log()}"
+                BUS.finding(Finding("unseen-graph", why))
+            else:
+                wants_values = any(listener.wants_values for listener in BUS.listeners)
+                log.print_names(PRINTED.globs)
+                log.connect()
+                sys.stdout.flush()  # names may be printed from C
+        except Exception:
+            BUS.finding(own_fault("preparing to log the launches of C++ wrappers, which are not recorded"))
+            log = None
         if log is None:
-            BUS.finding(Finding("unseen-graph", f"launches in C++ wrappers are not recorded: {why_no_log()}"))
             yield
             return
-        wants_values = any(listener.wants_values for listener in BUS.listeners)
-        log.print_names(PRINTED.globs)
-        log.connect()
-        sys.stdout.flush()  # names may be printed from C
         entries: deque[Entry] = deque()
         has_returned = False
         try:
@@ -157,13 +165,15 @@ class CppWrappers(PatchSet):
                     yield
                     has_returned = True
                 finally:
-                    entries.extend(log.take())
+                    with contained("reading the log of C++ wrappers"):
+                        entries.extend(log.take())
         finally:  # also where the program failed: what happened before is recorded
-            if has_returned and not entries:
-                BUS.finding(Finding("unseen-graph", unseen))
-            self._replay(
-                entries, PastLaunches(self._points, wants_values=wants_values, origin=origin), inputs
-            )
+            with contained("recording the launches of C++ wrappers"):
+                if has_returned and not entries:
+                    BUS.finding(Finding("unseen-graph", unseen))
+                self._replay(
+                    entries, PastLaunches(self._points, wants_values=wants_values, origin=origin), inputs
+                )
 
     def _replay(self, entries: deque[Entry], past: PastLaunches, inputs: Sequence[Any]) -> None:
         here = BUS.here

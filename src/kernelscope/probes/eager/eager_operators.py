@@ -15,6 +15,7 @@ from kernelscope.events import Kind, Producer
 from kernelscope.fingerprint.fingerprinter import why_not
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.collectives import is_in_place
+from kernelscope.probes.contained import contained
 from kernelscope.probes.describe import flatten, geometry
 from kernelscope.probes.launch import LaunchPoint
 from kernelscope.probes.operators import (
@@ -114,21 +115,23 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its _
             return func(*args, **kwargs)
         if here.in_graph and not self._inside_graphs:
             return func(*args, **kwargs)
-        if any(issubclass(t, FakeTensor) for t in types) or _under_fake_mode():
-            return BUS.pass_by("fake", func, args, kwargs)
-        if types and all(t is torch.Tensor or t is torch.nn.Parameter for t in types):
-            return func(*args, **kwargs)  # autograd detaches what it saves, and asks with plain tensors
-        if types:
+        try:
+            what = _what_is(func, types)
+        except Exception:
+            BUS.finding(own_fault(f"looking at {func}"))
+            what = "not a kernel"
+        if what == "not a kernel":
+            return func(*args, **kwargs)
+        if what == "subclass":
             BUS.unwrapped(func, types, args, kwargs)
             return NotImplemented  # the subclass unwraps itself, and what it runs comes here again
-        if getattr(func, "namespace", "") in _NOT_KERNELS:
-            return func(*args, **kwargs)
-        if is_view(func):
-            return BUS.pass_by("view", func, args, kwargs)
-        if is_birth(func):
+        if what in ("fake", "view"):
+            return BUS.pass_by(what, func, args, kwargs)
+        if what == "birth":
             result = BUS.pass_by("birth", func, args, kwargs)
-            if isinstance(result, torch.Tensor) and why_not(result) is None:
-                BUS.storages.born(result)
+            with contained(f"looking at the memory that {func} allocated"):
+                if isinstance(result, torch.Tensor) and why_not(result) is None:
+                    BUS.storages.born(result)
             return result
         try:
             flat, point = unseen(self._point, func, args, kwargs)
@@ -148,6 +151,21 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its _
             is_opaque = getattr(func, "namespace", "") != "aten" and not is_in_place(func)
             point = self._points[key] = operator_point(site, func, is_static=False, is_opaque=is_opaque)
         return flat, point
+
+
+def _what_is(func: Any, types: Any) -> str:
+    """What an operator outside of compiled graphs is to a recording."""
+    if any(issubclass(t, FakeTensor) for t in types) or _under_fake_mode():
+        return "fake"
+    if types and all(t is torch.Tensor or t is torch.nn.Parameter for t in types):
+        return "not a kernel"  # autograd detaches what it saves, and asks with plain tensors
+    if types:
+        return "subclass"
+    if getattr(func, "namespace", "") in _NOT_KERNELS:
+        return "not a kernel"
+    if is_view(func):
+        return "view"
+    return "birth" if is_birth(func) else "launch"
 
 
 def _key(value: Any) -> Any:

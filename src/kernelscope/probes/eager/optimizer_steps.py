@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernelscope.probes.bus import BUS
+from kernelscope.probes.contained import contained
 from kernelscope.probes.patching import Patch, PatchSet
 
 _RANGE = "torch.autograd.profiler:record_function"
@@ -26,10 +27,11 @@ class OptimizerSteps(PatchSet):
 
     def _around_enter(self, original: Any) -> Any:
         def enter(profiler_range: Any) -> Any:
-            if not BUS.here.muted:
-                if profiler_range.name.startswith(_STEP):
-                    BUS.here.optimizer += 1
-                BUS.mark("record_function", profiler_range.name)
+            with contained("noting the beginning of a profiler range"):
+                if not BUS.here.muted:
+                    if profiler_range.name.startswith(_STEP):
+                        BUS.here.optimizer += 1
+                    BUS.mark("record_function", profiler_range.name)
             return original(profiler_range)
 
         return enter
@@ -39,11 +41,16 @@ class OptimizerSteps(PatchSet):
             try:
                 return original(profiler_range, *error)
             finally:
-                if not BUS.here.muted:
-                    BUS.mark("record_function end", profiler_range.name)
-                if profiler_range.name.startswith(_STEP) and BUS.here.optimizer:
-                    BUS.here.optimizer -= 1
-                    if not BUS.here.optimizer and error[:1] == (None,):
-                        BUS.step()
+                with contained("noting the end of a profiler range"):
+                    self._left(profiler_range.name, *error)
 
         return leave
+
+    @staticmethod
+    def _left(name: str, *error: Any) -> None:
+        if not BUS.here.muted:
+            BUS.mark("record_function end", name)
+        if name.startswith(_STEP) and BUS.here.optimizer:
+            BUS.here.optimizer -= 1
+            if not BUS.here.optimizer and error[:1] == (None,):
+                BUS.step()

@@ -9,6 +9,7 @@ import torch
 
 from kernelscope.events import RANGE_PREFIX
 from kernelscope.probes.bus import BUS
+from kernelscope.probes.contained import contained
 from kernelscope.probes.patching import Patch, PatchSet
 
 _HOME = "torch.autograd.profiler"
@@ -37,7 +38,8 @@ class Profilers(PatchSet):
     def _around(self, original: Any, is_start: bool) -> Any:
         def told() -> Any:
             if not BUS.here.muted:  # our own, or one that times candidates
-                BUS.profiled(is_start)
+                with contained("noting that a profiler started or stopped"):
+                    BUS.profiled(is_start)
             return original()
 
         return told

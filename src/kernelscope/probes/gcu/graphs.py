@@ -17,6 +17,7 @@ import torch
 from kernelscope.events import Arg, Direction, Frame, Graph, Site
 from kernelscope.probes import operators
 from kernelscope.probes.bus import BUS
+from kernelscope.probes.contained import contained
 from kernelscope.probes.describe import describe, flatten
 from kernelscope.probes.launch import LaunchPoint
 from kernelscope.probes.origins import LineMap, caller_frames, is_users
@@ -66,8 +67,9 @@ class GcuGraphs(PatchSet):
             before = here.graph_call, here.in_graph, here.backward
             here.in_graph += 1
             here.backward = compiled.direction == "backward"
-            here.graph_call = BUS.graph_call(self._graph(compiled), BUS.phase(), 0, args)
-            self._callers.setdefault(id(compiled), caller_frames(limit=100))
+            with contained("recording a graph call"):
+                here.graph_call = BUS.graph_call(self._graph(compiled), BUS.phase(), 0, args)
+                self._callers.setdefault(id(compiled), caller_frames(limit=100))
             try:
                 return original(compiled, args)
             finally:

@@ -15,6 +15,7 @@ import torch
 
 from kernelscope.events import Direction, Finding, Frame, Graph
 from kernelscope.probes.bus import BUS
+from kernelscope.probes.contained import contained
 from kernelscope.probes.cpp_wrappers.instrumented_graphs import CppWrapped, CppWrappers
 from kernelscope.probes.cuda_graphs.captured_graphs import current_device, current_stream
 from kernelscope.probes.origins import LineMap, caller_frames, compiled_user_code
@@ -94,7 +95,11 @@ class CompiledGraphs(PatchSet):
                     return original(compiled, inputs)
                 finally:
                     mine.update(zip(_OF_GRAPH_CALL, before, strict=True))
-            graph, wrapper = self._enter(compiled, inputs)
+            try:
+                graph, wrapper = self._enter(compiled, inputs)
+            except Exception:
+                BUS.finding(own_fault("entering a compiled graph, whose launches are not recorded"))
+                graph = wrapper = None
             optimizes = wrapper is not None and wrapper.optimizes and not here.optimizer
             # Forward and backward that an optimizer calls as its closure are no part of its own work.
             outside = here.optimizer if graph is not None and graph.direction != "inference" else 0
@@ -106,34 +111,52 @@ class CompiledGraphs(PatchSet):
             broken_off = False
             try:
                 if graph is not None and wrapper is not None:
-                    stream = current_stream(current_device()) if wrapper.is_cuda else 0
-                    here.graph_call = BUS.graph_call(graph, BUS.phase(), stream, inputs)
-                    here.launch = None  # its caller is recorded with the graph call
+                    self._begin(graph, wrapper, inputs)
                 if isinstance(wrapper, CppWrapped | FxWrapped):
                     with wrapper.running():
                         result = original(compiled, inputs)
                 else:
                     result = original(compiled, inputs)
-                if graph is not None and optimizes:
-                    self._count_step(graph)
                 return result
             except BaseException as error:
                 broken_off = True
                 if wrapper is not None:
-                    BUS.note_failed(here.graph_call, wrapper.line_in(error), error)
+                    with contained("recording that a graph raised"):
+                        BUS.note_failed(here.graph_call, wrapper.line_in(error), error)
                 raise
             finally:
-                ended, plan = mine["graph_call"], mine["plan"]
-                if plan is not None:
-                    plan.ended(mine["execution"], broken_off=broken_off)
+                ended, plan, execution = mine["graph_call"], mine["plan"], mine["execution"]
                 mine.update(zip(_OF_GRAPH_CALL, before, strict=True))
                 here.optimizer += outside - optimizes
-                if ended >= 0:
-                    BUS.graph_call_ended(ended)
-                if wrapper is not None:
-                    self._leave(wrapper, ended)
+                try:  # each on its own: the others follow where one of them fails
+                    if plan is not None:
+                        plan.ended(execution, broken_off=broken_off)
+                except Exception:
+                    BUS.finding(own_fault("ending a planned graph call"))
+                try:
+                    if graph is not None and optimizes and not broken_off:
+                        self._count_step(graph)
+                    if ended >= 0:
+                        BUS.graph_call_ended(ended)
+                except Exception:
+                    BUS.finding(own_fault("recording the end of a graph call"))
+                try:
+                    if wrapper is not None:
+                        self._leave(wrapper, ended)
+                except Exception:
+                    BUS.finding(own_fault("leaving a compiled graph"))
 
         return call
+
+    @staticmethod
+    def _begin(graph: Graph, wrapper: _Wrapper, inputs: Any) -> None:
+        here = BUS.here
+        try:
+            stream = current_stream(current_device()) if wrapper.is_cuda else 0
+            here.graph_call = BUS.graph_call(graph, BUS.phase(), stream, inputs)
+            here.launch = None  # its caller is recorded with the graph call
+        except Exception:
+            BUS.finding(own_fault("recording a graph call"))
 
     def _around_post_compile(self, original: Any) -> Any:
         from torch._guards import CompileContext
@@ -156,10 +179,10 @@ class CompiledGraphs(PatchSet):
             _, graph, shaped = known
             wrapper = unseen(shaped.of, inputs) if isinstance(shaped, ShapedWrapper) else shaped
             if wrapper is not None:
-                BUS.executing += 1
                 if wrapper.settled is not BUS.wanted:
                     _follow(wrapper)
                     unseen(wrapper.look_at, inputs)
+                BUS.executing += 1
             return graph, wrapper
 
     def _leave(self, wrapper: _Wrapper, graph_call: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from kernelscope.generated_code.syntax import uncollected
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.listener import GraphPlan, GraphReadings, Planner
+from kernelscope.probes.own_work import own_fault
 
 from .hooked_source import Codes, Hook
 from .planned_source import BEGIN, FLUSH, PlannedLaunch, PlannedSource, Read, Unplannable, When, plan_source
@@ -116,7 +117,10 @@ def _beginner(plan: GraphPlan) -> Any:
     def begin(graph_call: int) -> Any:
         """What the flushes of this execution are given; the functions of a partitioned graph share it."""
         if graph_call >= 0 and here.execution is None:
-            here.execution, here.plan = plan.begin(graph_call), plan
+            try:
+                here.execution, here.plan = plan.begin(graph_call), plan
+            except Exception:
+                BUS.finding(own_fault("beginning a planned graph call, whose values are not taken"))
         return here.execution
 
     return begin

@@ -93,10 +93,10 @@ class _Notes(ast.NodeTransformer):
             return node
         noted = note(callsite.steady)
         if not self._ends:
-            return [*at(in_a_graph(noted), node), node]
+            return [*at(in_a_graph(contained(noted)), node), node]
         # Also outside of a graph: the function that the variable held before was called already.
-        end = f"if {GRAPH_CALL} >= 0 and {END}: {END}()"
-        return [*at(in_a_graph(f"{END} = {noted}"), node), node, *at(end, node)]
+        end = f"if {GRAPH_CALL} >= 0 and {END}:\n {contained(f'{END}()')}"
+        return [*at(in_a_graph(contained(f"{END} = {noted}", f"{END} = ")), node), node, *at(end, node)]
 
 
 class Hook:
@@ -127,9 +127,14 @@ def note(steady: str) -> str:
     return f"{BUS!r}.note({COMPACT_CALL!r}.pack({steady!r}, {GRAPH_CALL}, {TIME!r}.monotonic_ns()))"
 
 
+def contained(statement: str, instead: str = "") -> str:
+    """The same, with its errors reported and not raised into the program; costs nothing unless it raises."""
+    return f"try: {statement}\n except Exception: {instead}{BUS!r}.note_raised()"
+
+
 def in_a_graph(*statements: str) -> str:
     """These, unless the wrapper is run for another purpose than the program's own."""
-    return f"if {GRAPH_CALL} >= 0: " + "; ".join(statements)
+    return f"if {GRAPH_CALL} >= 0:\n " + "\n ".join(statements)
 
 
 def at(text: str, statement: ast.stmt) -> list[ast.stmt]:

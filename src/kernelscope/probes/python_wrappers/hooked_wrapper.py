@@ -18,6 +18,7 @@ from kernelscope.generated_code.syntax import uncollected
 from kernelscope.generated_code.wrapper import Wrapper
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.listener import Planner
+from kernelscope.probes.own_work import own_fault
 
 from . import hooked_source
 from .graph_plans import PreparedPlan, prepare
@@ -120,7 +121,7 @@ class HookedWrapper:
             planner is self._planner and (plan is None or not self._depends_on_aliasing(plan))
         ):
             return
-        aliases = _aliases(inputs)
+        aliases = self._aliases_now(inputs)
         if plan is None:
             self._aliases = aliases
         elif aliases is None or aliases != self._aliases:
@@ -128,6 +129,14 @@ class HookedWrapper:
             self._use(self._in_full)
         elif plan.writes_inputs:
             BUS.storages.touch(inputs)
+
+    @staticmethod
+    def _aliases_now(inputs: Any) -> _Aliases | None:
+        try:
+            return _aliases(inputs)
+        except Exception:
+            BUS.finding(own_fault("looking at the inputs of a graph"))
+            return None
 
     def _depends_on_aliasing(self, plan: PreparedPlan) -> bool:
         """Whether a plan would be wrong if inputs shared memory in another way."""

@@ -17,7 +17,7 @@ from kernelscope.generated_code.calls import PREFIX, hook_name
 from kernelscope.generated_code.syntax import last_name, walk
 from kernelscope.generated_code.wrapper import program_functions
 
-from .hooked_source import GRAPH_CALL, HERE, Codes, at, compiled, in_a_graph, note
+from .hooked_source import GRAPH_CALL, HERE, Codes, at, compiled, contained, in_a_graph, note
 
 _TOGETHER = 8  # as many as one kernel reads together
 _POOL = "alloc_from_pool("
@@ -148,7 +148,7 @@ class _Writer:
         if launch is not None:
             self._pending += launch.before
             if self._can_wait(launch):
-                yield from at(in_a_graph(note(launch.steady)), statement)
+                yield from at(in_a_graph(contained(note(launch.steady))), statement)
             else:
                 yield from self._flush(statement, launch)
             yield statement
@@ -225,6 +225,6 @@ class _Writer:
             self.planned.flushes.append(tuple(read.number for read in self._pending))
             self._pending = []
         if launch is not None:
-            lines.append(note(launch.steady))
+            lines.append(contained(note(launch.steady)))
         if lines:
             yield from at(in_a_graph(*lines), place)

@@ -109,13 +109,13 @@ class WrapperLaunches:
     def _generated(self, callsite: Callsite, text: GeneratedKernel, target: Any) -> Callable[..., Any]:
         if text.maker == "cpp_pybinding":
             kernel = self._kernel(text, "cpp")
-            return self._positional(callsite, kernel, cpp_arguments(text.source), lambda: target)
+            return self._positional(callsite, kernel, cpp_arguments(text.source), target)
         owner = lookup(callsite.path.rpartition(".")[0], self._namespace)
         if text.maker == "triton":
             return self._triton(callsite, text, owner, None)
         if hasattr(owner, "picked_kernel"):
             return self._multi_kernel(callsite, owner)
-        return self._positional(callsite, self._kernel(text, text.maker), (), lambda: target)
+        return self._positional(callsite, self._kernel(text, text.maker), (), target)
 
     def _multi_kernel(self, callsite: Callsite, multi_kernel: Any) -> Callable[..., Any]:
         launches: dict[int, Callable[..., Any]] = {}
@@ -135,9 +135,8 @@ class WrapperLaunches:
         kernel = self._kernel(replace(text, name=owner.fn.__name__), "triton", producer)
         names, extra = triton_arguments(owner, text.source), launcher_arguments(owner)
         seal = _seal_triton(owner, [*(name for name, _ in names), *extra])
-        return self._positional(
-            callsite, kernel, names, (lambda: run) if run else (lambda: owner.run), seal, len(extra)
-        )
+        target, method = (owner, "run") if run is None else (run, "")
+        return self._positional(callsite, kernel, names, target, seal, len(extra), method)
 
     def _kernel(self, text: GeneratedKernel, kind: str, producer: str = "inductor") -> Kernel:
         return BUS.kernel(text.name, kind, producer, text.source)
@@ -176,12 +175,16 @@ class WrapperLaunches:
         callsite: Callsite,
         kernel: Kernel,
         names: Sequence[tuple[str, Role]],
-        func: Callable[[], Any],
+        func: Any,
         seal: Callable[[Site, Launch], Site] | None = None,
         extra: int = 0,
+        method: str = "",
     ) -> Callable[..., Any]:
-        """A generated kernel: flat arguments, outputs among them; the last `extra` are for its launcher."""
-        here, is_static, sizes = BUS.here, self.is_static, self._sizes
+        """A generated kernel: flat arguments, outputs among them; the last `extra` are for its launcher.
+
+        With a `method`, the function is whatever the object has under that name at each launch.
+        """
+        is_static, sizes = self.is_static, self._sizes
         points: dict[Any, LaunchPoint] = {}
 
         def point_for(args: tuple[Any, ...]) -> LaunchPoint:
@@ -193,33 +196,46 @@ class WrapperLaunches:
                 site, is_static=is_static, is_leaf=True, is_opaque=opaque, is_wrappers=True, seal=seal
             )
 
-        def launch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, LaunchPoint | None]:
-            if here.muted or not BUS.listeners:
-                return func()(*args, **kwargs), None
+        def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, LaunchPoint]:
             key = None if is_static else tuple(shape_key(a) for a in args)
             flat = args[: len(args) - extra] if extra else args
-            point = points.get(key) or _new_point(points, key, kernel, point_for, flat)
-            if point is None:
-                return func()(*args, **kwargs), None
-            return BUS.run(point, flat, func(), args, kwargs), point
+            return flat, points.get(key) or points.setdefault(key, point_for(flat))
 
-        return self._once_steady(callsite, launch)
+        return self._once_steady(callsite, kernel.name, func, look, method)
 
     def _once_steady(
         self,
         callsite: Callsite,
-        run: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, LaunchPoint | None]],
+        name: str,
+        target: Any,
+        look: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, LaunchPoint]],
+        method: str = "",
     ) -> Callable[..., Any]:
-        """The first launch is recorded in full; after it a note is enough, unless values are wanted."""
-        is_plain, hook, seen = not _interprets(), callsite.hook, self._seen
+        """The first launch is recorded in full; after it a note is enough, unless values are wanted.
+
+        Where `look` cannot describe the arguments, the launch is not recorded, and a finding reports it.
+        """
+        is_plain, hook, seen, here = not _interprets(), callsite.hook, self._seen, BUS.here
         self._hooks.add(hook)
         self.count += 1
 
         def launch(*args: Any, **kwargs: Any) -> Any:
-            result, point = run(args, kwargs)
-            if point is not None and point.steady is not None and hook not in seen:
-                is_notable = point.is_leaf and not point.scalars and is_plain
-                seen[hook] = _try_to_see(callsite, point, result, args, kwargs) if is_notable else None
+            func = getattr(target, method) if method else target
+            if here.muted or not BUS.listeners:
+                return func(*args, **kwargs)
+            try:
+                flat, point = look(args, kwargs)
+            except Exception:
+                BUS.finding(own_fault(f"describing {name}"))
+                return func(*args, **kwargs)
+            result = BUS.run(point, flat, func, args, kwargs)
+            try:
+                if point.steady is not None and hook not in seen:
+                    is_notable = point.is_leaf and not point.scalars and is_plain
+                    seen[hook] = _seen(callsite, point, result, args, kwargs) if is_notable else None
+            except Exception:
+                seen[hook] = None  # its launches are recorded in full each time
+                BUS.finding(own_fault(f"describing {name}"))
             return result
 
         return launch
@@ -228,7 +244,7 @@ class WrapperLaunches:
         self, callsite: Callsite, described_by: Any, func: Callable[..., Any]
     ) -> Callable[..., Any]:
         """Anything that is not generated: ATen, custom operators, higher-order operators."""
-        here, is_static, sizes = BUS.here, self.is_static, self._sizes
+        is_static, sizes = self.is_static, self._sizes
         points: dict[Any, LaunchPoint] = {}
         name = callsite.path if callsite.path.startswith("extern_kernels.") else operator_name(described_by)
         kernel = BUS.kernel(name, "extern", "inductor")
@@ -252,26 +268,12 @@ class WrapperLaunches:
                 is_wrappers=True,
             )
 
-        def launch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, LaunchPoint | None]:
-            if here.muted or not BUS.listeners:
-                return func(*args, **kwargs), None
+        def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, LaunchPoint]:
             flat = flatten(args, kwargs)
             key = None if is_static else tuple(shape_key(a) for a in flat)
-            point = points.get(key) or _new_point(points, key, kernel, point_for, args, kwargs)
-            if point is None:
-                return func(*args, **kwargs), None
-            return BUS.run(point, flat, func, args, kwargs), point
+            return flat, points.get(key) or points.setdefault(key, point_for(args, kwargs))
 
-        return self._once_steady(callsite, launch)
-
-
-def _try_to_see(callsite: Callsite, point: LaunchPoint, *launched: Any) -> SeenLaunch | None:
-    """None where it cannot be described: its launches are then recorded in full each time."""
-    try:
-        return _seen(callsite, point, *launched)
-    except Exception:
-        BUS.finding(own_fault(f"describing {point.site.kernel.name}"))
-        return None
+        return self._once_steady(callsite, kernel.name, func, look)
 
 
 def _seen(
@@ -292,17 +294,6 @@ def _interprets() -> bool:
     return triton is not None and bool(triton.knobs.runtime.interpret)
 
 
-def _new_point(
-    points: dict[Any, LaunchPoint], key: Any, kernel: Kernel, make: Callable[..., LaunchPoint], *given: Any
-) -> LaunchPoint | None:
-    """None where the arguments cannot be described: the launch is not recorded, and a finding reports it."""
-    try:
-        return points.setdefault(key, make(*given))
-    except Exception:
-        BUS.finding(own_fault(f"describing {kernel.name}"))
-        return None
-
-
 def _method(name: str) -> Callable[..., Any]:
     return lambda tensor, *args, **kwargs: getattr(tensor, name)(*args, **kwargs)
 
@@ -313,10 +304,13 @@ def _birth(target: Callable[..., Any], path: str) -> Callable[..., Any]:
 
     def allocate(*args: Any, **kwargs: Any) -> Any:
         tensor = target(*args, **kwargs)
-        if is_pool:
-            unseen(storages.born_in_pool, tensor)
-        else:
-            unseen(storages.born, tensor, here.graph_call)
+        try:
+            if is_pool:
+                unseen(storages.born_in_pool, tensor)
+            else:
+                unseen(storages.born, tensor, here.graph_call)
+        except Exception:
+            BUS.finding(own_fault("looking at memory that a graph allocated"))
         return tensor
 
     return allocate
