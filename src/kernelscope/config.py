@@ -152,7 +152,7 @@ def wants_printer(environ: Mapping[str, str] = os.environ) -> bool:
     return environ.get(PRINTER, "").strip() not in ("", "0") and not environ.get(RUN)
 
 
-RUN, OPTIONS = "KERNELSCOPE_RUN", "KERNELSCOPE_OPTIONS"
+RUN, OPTIONS, SWITCH = "KERNELSCOPE_RUN", "KERNELSCOPE_OPTIONS", "KERNELSCOPE_SWITCH"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +162,7 @@ class AutoRecord:
     path: Path
     rank: int | None
     options: str = ""  # as for `kernelscope run`
+    switch: Path | None = None  # a file: nothing is recorded unless it exists
 
 
 def autorecord_from_environment(environ: Mapping[str, str] = os.environ) -> AutoRecord | None:
@@ -172,7 +173,9 @@ def autorecord_from_environment(environ: Mapping[str, str] = os.environ) -> Auto
     named = path.rstrip("/") or path
     named = named if named.endswith(".kscope") else f"{named}.kscope"
     rank = rank_from_environment(environ).rank if has_rank else None
-    return AutoRecord(Path(named).absolute(), rank, environ.get(OPTIONS, ""))
+    switch = environ.get(SWITCH, "")
+    file = Path(switch).absolute() if switch else None
+    return AutoRecord(Path(named).absolute(), rank, environ.get(OPTIONS, ""), file)
 
 
 def settle_run(path: Path) -> None:

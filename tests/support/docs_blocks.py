@@ -21,7 +21,11 @@ REFUSED = {"kernelscope stages --kernel 'triton_*'": "no kernel matches 'triton_
 # Executed by tests/integration/docs/test_guide.py, which knows what each block must do.
 ELSEWHERE = {"guide.md": ("python",)}
 # Executed by tests/integration/integrations/test_pages.py, where these packages are installed.
-INTEGRATIONS = {"trainers.md": ("transformers", "accelerate", "lightning"), "pytest.md": ()}
+INTEGRATIONS = {
+    "trainers.md": ("transformers", "accelerate", "lightning"),
+    "pytest.md": (),
+    "trackers.md": ("mlflow", "wandb", "tensorboard"),
+}
 # Each kernel of the first goes through g++; what the second runs, shadow.md runs too.
 SLOW = ("gcu.md", "questions/differs-from-eager.md")
 

@@ -243,12 +243,16 @@ class Recording(LaunchRecorder):
         """A step with this number begins, as a trainer counts; `optimizer.step()` does not count any more."""
         self._counts_steps_itself, self._steps = True, number
         self.mark("step", str(number))
-        if not self.sink.has_failed:
-            self._pause(False)
+        self.pause(False)
 
     def end_step(self) -> None:
         """What follows belongs to no step, such as an evaluation, and is not recorded."""
-        self._pause(True)
+        self.pause(True)
+
+    def pause(self, is_paused: bool) -> None:
+        """Record nothing for a while, or go on; a disk that failed stays paused."""
+        if is_paused or not self.sink.has_failed:
+            self._pause(is_paused)
 
     def step(self, *, by_user: bool = False) -> None:
         if by_user and not self._counts_steps_itself:

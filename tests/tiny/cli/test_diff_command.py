@@ -97,3 +97,22 @@ def test_determinism_says_what_is_wrong(
     ):
         assert main(["determinism", *words]) == 2
         assert says in capsys.readouterr().err
+
+
+def test_what_fails_is_chosen(here: Path, capsys: Capture) -> None:
+    """good and fault differ in a value, good and short only in a call."""
+    statuses = {
+        (other, what): main(["diff", "good", other, "--fail-on", what])
+        for other in ("fault", "short", "same")
+        for what in ("values", "kernels", "nothing")
+    }
+    out = capsys.readouterr().out
+    assert {key for key, status in statuses.items() if status} == {
+        ("fault", "values"), ("fault", "kernels"), ("short", "kernels")
+    }  # fmt: skip
+    assert set(statuses.values()) == {0, 1}
+    assert "--fail-on values: no value differs where both runs have a call, so the exit status is 0" in out
+    assert main(["diff", "good", "fault", "--fail-on", "nothing", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["values_differ"]
+    assert not told["fails"]

@@ -15,11 +15,14 @@ examples:
   kernelscope diff train-1 train-2          find the first divergence of two runs
   kernelscope diff                          compare the two newest runs here
   kernelscope diff train-1 train-2 --save   run both again, save that call's tensors, and compare the numbers
+  kernelscope diff --fail-on values a b     in CI: other kernels are fine as long as values are equal
   kernelscope diff --json a b | jq .divergence.kernel_name
 
 The runs need hashes: kernelscope run --values hash script.py.
-Exit status: 0 the runs agree, 1 they differ, 2 they could not be compared.
+Exit status: 0 the runs agree, 1 they differ (see --fail-on), 2 they could not be compared.
 """
+FAIL_ON = ("values", "kernels", "nothing")
+_WHY_NOT = {"values": "no value differs where both runs have a call", "nothing": "differences are only shown"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +32,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--save", action="store_true", help="run both commands again and compare the tensors of that call"
     )
+    parser.add_argument("--fail-on", choices=FAIL_ON, default="kernels", metavar="WHAT",
+        help="exit with 1 if kernels or values differ (kernels, the default), only if values do (values), "
+        "or never (nothing)")  # fmt: skip
     add_trust(parser)
     add_json(parser, "diff")
     add_wide(parser)
@@ -45,11 +51,14 @@ def main(args: argparse.Namespace) -> int:
         from kernelscope.determinism.rerun_saving import with_numbers
 
         found = with_numbers(found, (args.a, first), (args.b, second), trust=args.trust)
+    fails = {"kernels": bool(found), "values": found.values_differ, "nothing": False}[args.fail_on]
     if args.json:
-        plain.dump(found.to_json())
+        plain.dump(found.to_json() | {"values_differ": found.values_differ, "fails": fails})
     else:
         print(found)
-    return int(bool(found))
+        if found and not fails:
+            print(f"--fail-on {args.fail_on}: {_WHY_NOT[args.fail_on]}, so the exit status is 0")
+    return int(fails)
 
 
 def _paths(a: str | None, b: str | None) -> tuple[Path, Path]:
