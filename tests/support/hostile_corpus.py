@@ -248,6 +248,17 @@ def _names_of_files(scene: Scene) -> None:
         db.execute("UPDATE provenance SET kernel = '../../../elsewhere/canary'")
 
 
+def _bytes_for_texts(scene: Scene) -> None:
+    scene.sample()
+    with scene.database() as db:
+        for table, sql in db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall():
+            for column in [part.split()[0] for part in sql.partition("(")[2].split(",") if " TEXT" in part]:
+                if (table, column) not in KEPT_VALUES:
+                    db.execute(
+                        f"UPDATE OR IGNORE {table} SET {column} = ?", (TERMINAL.encode() + b"\xff\xfe",)
+                    )
+
+
 DEEP = "[" * 100_000 + "]" * 100_000
 WRONG_JSON = {"deep JSON": DEEP, "not JSON": "{", "a large number": "[1e999, 99999999999999999999]"}
 _OUTSIDE = ("run.db", "flight", "command.json", "story.json", "run.db-wal", "run.db-journal", "run.db-shm")
@@ -281,6 +292,12 @@ ATTACKS: dict[str, Callable[[Scene], None]] = {
     "a table turned into a view": _schema(
         "ALTER TABLE kernels RENAME TO old", "CREATE VIEW kernels AS SELECT * FROM old"
     ),
+    "a generated column": _schema("ALTER TABLE findings ADD COLUMN extra AS (printf('%1000000s', 'x'))"),
+    "an index of its own": _schema("CREATE INDEX extra ON calls (abs(id))"),
+    "statistics of its own": _schema("ANALYZE", "UPDATE sqlite_stat1 SET stat = '1 1 unordered'"),
+    "a virtual table": _schema("CREATE VIRTUAL TABLE extra USING fts5(x)"),
+    "bytes instead of texts": _bytes_for_texts,
+    "a long text of control characters": _cells("kernels", "source", TERMINAL * (1 << 14)),
     "a journal that names another file": _super_journal,
     "a deep command.json": _command_json(DEEP),
     "a long command.json": _command_json(b'{"command": ["' + b"x" * (17 << 20) + b'"]}'),

@@ -5,15 +5,18 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import zlib
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from kernelscope.errors import RunError
 from kernelscope.events import RANGE_PREFIX, Call, Frame, range_name
 from kernelscope.model.run import Run
+from kernelscope.store.packing import LEAST_LARGE, MOST_TIMES
 from kernelscope.store.stored_run import StoredRun
 
 _RANGE = re.compile(rf"{RANGE_PREFIX}(\d{{1,18}}) (.*)", re.DOTALL)
@@ -76,14 +79,27 @@ def read_profile(path: Path, run: Run) -> Profile:
 def _read(path: Path) -> dict[str, Any]:
     try:
         data = path.read_bytes()
-        document = json.loads(gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data)
+        document = json.loads(_unpacked(path, data) if data.startswith(b"\x1f\x8b") else data)
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (ValueError, EOFError, RecursionError) as error:
+    except (ValueError, EOFError, RecursionError, zlib.error) as error:
         raise RunError(f"{path} is not a trace: it is not JSON ({error!s:.80})") from None
     if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
         raise RunError(f"{path} is not a trace of torch.profiler: it has no traceEvents")
     return document
+
+
+def _unpacked(path: Path, data: bytes) -> bytes:
+    """A file from another person may unpack to more than the memory."""
+    most = max(LEAST_LARGE, MOST_TIMES * len(data))
+    with gzip.open(BytesIO(data)) as file:
+        text = file.read(most + 1)
+    if len(text) > most:
+        raise RunError(
+            f"{path} unpacks to more than {MOST_TIMES} times its size, which no trace does; if you trust it, "
+            "unpack it with gunzip"
+        )
+    return text
 
 
 def _ranges(events: list[Any]) -> Iterator[ProfiledCall]:

@@ -18,6 +18,7 @@ _FORMATS = (
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 _HIDDEN = re.compile(rf"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f{_FORMATS}]|\r(?!\n)")
+_LONE_RETURN = re.compile(r"\r(?!\n)")
 _BYTES = re.compile("[\udc80-\udcff]+")  # of a file's name that is not UTF-8, or not in this locale
 _BREAKS = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
@@ -26,7 +27,9 @@ def visible(text: str) -> str:
     """`text` without anything that a terminal obeys or hides; lines and tabs stay."""
     if _BYTES.search(text):
         text = _BYTES.sub(_visible_bytes, text)
-    return _HIDDEN.sub(_escaped, text)
+    if _HIDDEN.search(text) is None:
+        return text
+    return _LONE_RETURN.sub(r"\\r", text).translate(_SHOWN)  # a stranger's text may be long, and all hidden
 
 
 def one_line(text: str) -> str:
@@ -58,6 +61,18 @@ def _escaped(found: re.Match[str]) -> str:
         return f"\\u{code:04x}"
     high, low = divmod(code - 0x10000, 0x400)
     return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
+
+
+class _Shown(dict[int, str | int]):
+    """What is written for each character, as far as one was met."""
+
+    def __missing__(self, code: int) -> str | int:
+        found = None if chr(code) == "\r" else _HIDDEN.match(chr(code))  # what is left of them ends a line
+        self[code] = shown = code if found is None else _escaped(found)
+        return shown
+
+
+_SHOWN = _Shown()
 
 
 def _visible_bytes(found: re.Match[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -37,7 +38,12 @@ COMMANDS = (
     ["export", "--dot", "-o", "out.dot"], ["repro", "--call", "0", "-o", "out-repro"],
     ["repro", "--call", "0", "--run", "-o", "out-run"], ["repro", "--graph", "0", "--run", "-o", "out-graph"],
     ["issue", "-o", "out-issue"], ["issue", "--call", "0", "-o", "out-issue-call"],
-    ["issue", "--call", "0", "--no-run", "-o", "out-issue-text"], ["diff"], ["diff", "--save"],
+    ["issue", "--call", "0", "--no-run", "-o", "out-issue-text"], ["diff"], ["diff", "--json"],
+    ["diff", "--save"], ["show", "--changed", "--wide"], ["show", "--call", "0", "--wide"],
+    ["stages", "--kernel", "*", "--json"], ["stages", "--graph", "0", "--stage", "output_code"],
+    ["query", "SELECT * FROM findings"], ["query", "SELECT * FROM stages"], ["query", "SELECT * FROM info"],
+    ["query", "SELECT * FROM kernels"], ["query", "SELECT * FROM provenance, incidents, compilations"],
+    ["query", "SELECT char(27) || '[2J', x'1b5b324a', zeroblob(3)"],
 )  # fmt: skip
 NAMED_TWICE = ("diff",)
 HERE = ("ls",)  # looks into a folder
@@ -235,6 +241,34 @@ def test_nothing_of_a_key_is_in_a_run(scene: Scene) -> None:
     with scene.database() as db:
         [(origin,)] = db.execute("SELECT value FROM info WHERE key = 'origin'").fetchall()
     assert set(json.loads(origin)) == {"user", "signature"}
+
+
+def trace(path: Path, events: object, packed: bool = False) -> Path:
+    data = json.dumps({"traceEvents": events}).encode() if not isinstance(events, bytes) else events
+    path.write_bytes(gzip.compress(data) if packed else data)
+    return path
+
+
+HOSTILE = "kernelscope 0 \x1b]0;owned\x07\u202e\nkernelscope: forged line"
+TRACES: dict[str, tuple[object, bool]] = {
+    "names": ([{"ph": "X", "cat": "cpu_op", "name": HOSTILE, "ts": 1, "dur": 1, "tid": HOSTILE}], False),
+    "numbers": ([{"ph": "X", "cat": "cpu_op", "name": "x", "ts": 1e308, "dur": "nan"}], True),
+    "depth": (b"[" * 1_000_000, False),
+    "a pack that fills the memory": (b" " * (65 << 20), True),
+    "a broken pack": (b"\x1f\x8b\x08\0\0\0\0\0\0\x03" + b"\xff" * 100, False),
+    "not events": ([1, None, {"ph": "X", "cat": []}], False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", TRACES)
+def test_a_hostile_trace_of_a_profiler(kind: str, scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.sample()
+    path = trace(scene.home / "trace.json", *TRACES[kind])
+    assert main(["show", str(scene.run), "--profile", str(path)]) == 2
+    out, err = capsys.readouterr()
+    assert err.startswith("kernelscope: ")
+    _check_text(kind, out + err)
+    assert "Traceback" not in err
 
 
 def test_what_python_prints(scene: Scene) -> None:
