@@ -17,6 +17,7 @@ from kernelscope.private_files import make_folder
 from kernelscope.processes.process_trees import end_tree, has_ended
 from kernelscope.processes.signals import held_back, terminable
 from kernelscope.text.process_ends import how_it_ended
+from kernelscope.text.terminal_size import fitted
 from kernelscope.trials.journal import FILE, REDUCE, Journal, append, refuse_foreign, reopen, running_trial
 from kernelscope.trials.outcome import KILLED, TIMED_OUT, Outcome
 
@@ -70,7 +71,8 @@ class Search:
                     return {"problem": problem}
                 append(self.journal, {"trial": trial[0], "outcome": outcome.to_json()})
                 how = outcome.what or outcome.kind
-                print(f"kernelscope: a trial {how}; continuing without it", file=sys.stderr)
+                told = f"kernelscope: a trial {how}; continuing without it"
+                print(fitted(told, sys.stderr), file=sys.stderr)
         return {"problem": f"{_MOST_CRASHES} trials crashed or hung; {self.journal} lists them"}
 
     def _search(self) -> Outcome:

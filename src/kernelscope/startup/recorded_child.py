@@ -18,6 +18,7 @@ from kernelscope.errors import RunError
 from kernelscope.processes.process_trees import end_tree
 from kernelscope.store import folder
 from kernelscope.store.flight.crash import crash_in
+from kernelscope.text.terminal_size import fitted
 
 from .progress import StatusRow, progress_text, terminal_columns
 from .run_story import story_of
@@ -46,7 +47,7 @@ def watch(
     try:
         folder.write_invocation(path, invocation)
     except OSError as error:  # a full disk must not stop the program
-        print(f"kernelscope: cannot write to {path}: {error.strerror}", file=sys.stderr)
+        _say(f"cannot write to {path}: {error.strerror}")
     wanted = {**recorded_environment(path, options, STARTUP), **(environ or {})}
     environment = {name: value for name, value in wanted.items() if value is not None}
     output = sys.stderr if aside else None
@@ -69,7 +70,7 @@ def watch(
         if not aside:
             _tell(path, status, as_json=as_json)
     except OSError as error:
-        print(f"kernelscope: cannot finish {path}: {error.strerror}", file=sys.stderr)
+        _say(f"cannot finish {path}: {error.strerror}")
     return status if status >= 0 else 128 - status
 
 
@@ -152,3 +153,7 @@ def _tell(path: Path, status: int, *, as_json: bool) -> None:
     told_by = story_of(path)
     if sys.stderr.isatty() or told_by.is_urgent:
         print(told_by.text(terminal_columns(sys.stderr)), file=sys.stderr)
+
+
+def _say(text: str) -> None:
+    print(fitted(f"kernelscope: {text}", sys.stderr), file=sys.stderr)

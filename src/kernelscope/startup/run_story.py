@@ -16,6 +16,7 @@ from kernelscope.text.visible import one_line
 from kernelscope.text.widths import shortened, wrapped
 
 _MOST_LINES = 5
+_NEXT = "  next: "
 _FEW = 5000  # calls whose values are looked through
 # What says that something is wrong with the program, worst first; other findings are about the recording.
 _WRONG = ("watch", "watch-late", "nan", "unowned-write", "undeclared-write", "never-written")
@@ -29,11 +30,12 @@ class Story:
     is_urgent: bool
 
     def text(self, width: int = 0) -> str:
-        """At most five lines of a terminal that is so wide; the last, a command, is never cut."""
-        *lines, last = [one_line(line) for line in self.lines]
+        """At most five lines of a terminal that is so wide; a command at the end is never cut."""
+        lines = [one_line(line) for line in self.lines]
         if not width:
-            return "\n".join([*lines, last])
-        spare = _MOST_LINES - 1 - len(lines)
+            return "\n".join(lines)
+        command = [lines.pop()] if lines[-1].startswith(_NEXT) else []
+        spare = _MOST_LINES - len(command) - len(lines)
         shown: list[str] = []
         for line in lines:
             pieces = list(wrapped(shortened(line, (spare + 1) * (width - 6)), width))
@@ -41,7 +43,7 @@ class Story:
                 pieces = [shortened(line, width)]
             spare -= len(pieces) - 1
             shown += pieces
-        return "\n".join([*shown, last])
+        return "\n".join([*shown, *command])
 
 
 def story_of(path: Path) -> Story:
@@ -79,7 +81,7 @@ def _story(path: Path) -> Story:
             next_command = f"kernelscope stages {word}"
     lines.append(_recorded(runs, calls))
     head, *rest = lines[: _MOST_LINES - 1]
-    shown = [f"kernelscope: {head}", *(f"  {line}" for line in rest), f"  next: {next_command}"]
+    shown = [f"kernelscope: {head}", *(f"  {line}" for line in rest), f"{_NEXT}{next_command}"]
     return Story(shown, ending.kind == "crash" and bool(ending.status or _executing(ending)))
 
 
