@@ -42,5 +42,5 @@ def test_no_line_is_wider(words: list[str], tmp_path: Path) -> None:
 
 
 def _last_of(line: str) -> str:
-    """What is left of a line that was written several times, as progress is; nothing that moves the cursor."""
+    """What is left of a line that was written several times, as progress is; no code of a terminal."""
     return re.sub(r"\x1b(\[[\d;]*[A-Za-z]|[78D])", "", re.split(r"\r|\x1b\[2K|\x1b\[K", line)[-1])
