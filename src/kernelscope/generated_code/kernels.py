@@ -15,6 +15,7 @@ class GeneratedKernel:
     maker: str  # cpp_pybinding, triton, …
     source: str
     line: int = 0  # of the definition
+    about: str = ""  # what else the maker is given that is not a text: Halide's description of the arguments
 
     @property
     def language(self) -> str:
@@ -38,7 +39,9 @@ def kernels_in(code: str | ast.Module) -> Iterator[GeneratedKernel]:
                 value=ast.Call(func=ast.Attribute(value=ast.Name(id="async_compile"), attr=maker), args=args),
             ):
                 texts = [a.value for a in args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
-                yield GeneratedKernel(name, maker, max(texts, key=len, default=""), statement.lineno)
+                about = next((ast.unparse(a) for a in args if isinstance(a, ast.Call)), "")
+                source = max(texts, key=len, default="")
+                yield GeneratedKernel(name, maker, source, statement.lineno, about)
 
 
 def cpp_wrapper_in(code: str) -> str:

@@ -19,11 +19,12 @@ from kernelscope.generated_code.wrapper import Wrapper
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.describe import flatten
 from kernelscope.probes.launch import Launch, LaunchPoint
+from kernelscope.probes.makers.addresses import given_tensors, launched_as_written, with_tensors
+from kernelscope.probes.makers.signatures import known_arguments, takes_addresses
 from kernelscope.probes.operators import operator_args, operator_name, operator_point
 from kernelscope.probes.origins import LineMap, is_users
 from kernelscope.probes.own_work import own_fault, unseen
 from kernelscope.probes.triton.kernel_signatures import (
-    cpp_arguments,
     is_users_own,
     launcher_arguments,
     triton_arguments,
@@ -107,15 +108,17 @@ class WrapperLaunches:
         return self._operator(callsite, target, target)
 
     def _generated(self, callsite: Callsite, text: GeneratedKernel, target: Any) -> Callable[..., Any]:
-        if text.maker == "cpp_pybinding":
-            kernel = self._kernel(text, "cpp")
-            return self._positional(callsite, kernel, cpp_arguments(text.source), target)
         owner = lookup(callsite.path.rpartition(".")[0], self._namespace)
         if text.maker == "triton":
             return self._triton(callsite, text, owner, None)
         if hasattr(owner, "picked_kernel"):
             return self._multi_kernel(callsite, owner)
-        return self._positional(callsite, self._kernel(text, text.maker), (), target)
+        names, kernel = known_arguments(text), self._kernel(text, text.language)
+        if not takes_addresses(text.maker):
+            return self._positional(callsite, kernel, names, target)
+        launched = launched_as_written(target)
+        recorded = self._positional(with_tensors(callsite), kernel, names, launched)
+        return given_tensors(callsite, recorded)
 
     def _multi_kernel(self, callsite: Callsite, multi_kernel: Any) -> Callable[..., Any]:
         launches: dict[int, Callable[..., Any]] = {}

@@ -25,9 +25,12 @@ _CPP_ACCUMULATES = (
 def cpp_arguments(source: str) -> tuple[tuple[str, Role], ...]:
     """Names and roles from the `extern "C"` signature of an Inductor C++ kernel."""
     found = _CPP_SIGNATURE.search(source)
-    if found is None:
-        return ()
-    params = [" ".join(p.split()) for p in found["params"].split(",")]
+    return cpp_parameters(found["params"], source) if found is not None else ()
+
+
+def cpp_parameters(text: str, source: str) -> tuple[tuple[str, Role], ...]:
+    """Names and roles of the parameters of a C function, whose body is in `source`."""
+    params = [" ".join(p.split()) for p in text.split(",")]
     return tuple(_cpp_argument(p, source) for p in params if p and p != "void")
 
 

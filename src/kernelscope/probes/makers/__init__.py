@@ -1,0 +1,1 @@
+"""Makers of generated kernels (`async_compile.maker(…)`): what each one tells about its arguments."""
