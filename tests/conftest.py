@@ -64,6 +64,7 @@ PATCH_TARGETS = [
         )
         for name in ("Benchmarker", "TritonBenchmarker", "InductorBenchmarker", "TorchProfilerBenchmarker")
     ),
+    ("torch.autograd.profiler", "profile", ("_prepare_trace",)),
     ("torch.autograd.profiler", "record_function", ("__enter__", "__exit__")),
     ("torch.utils._config_module", "ConfigModule", ("__setattr__",)),
     ("torch.cuda.graphs", "CUDAGraph", ("replay", "capture_begin", "capture_end")),
@@ -105,6 +106,7 @@ PATCHED_FUNCTIONS = [
     ("torch._inductor.compile_fx", ("compile_fx", "_recursive_pre_grad_passes")),
     ("torch._inductor.graph", ("make_fallback",)),
     ("torch._precompile", ("_make_inlined_forward",)),
+    ("torch._tensor_str", ("_str",)),
     ("kernelscope.gcu.cache", ("is_fresh",)),
     *(
         (f"torch._inductor.{module}", ("set_kernel_post_grad_provenance_tracing",))

@@ -35,6 +35,7 @@ class Config:
     recapture: bool = False  # drop torch.compile's CUDA graphs, so that they are captured under the recording
     stages: bool = False  # what the compiler does
     fresh: bool = False  # with stages: no graph from a cache
+    audit: bool = False  # hold what a profiler sees against the calls
 
     def __post_init__(self) -> None:
         _check("values", self.values, get_args(Values))

@@ -281,6 +281,8 @@ class Finding:
 
 
 RANGE_PREFIX = "kernelscope#"  # of a call in a profiler's trace
+OWN_RANGE = "kernelscope: own work"  # in it: what is not the program's
+CPP_RANGE = "kernelscope: C++ wrapper"  # around launches that are logged, and become calls afterwards
 _NOT_IN_RANGES = re.compile(r"[^\w.:<>()+,/ -]", re.ASCII)  # Kineto gives up a name with other characters
 
 

@@ -39,6 +39,7 @@ def add_recording_options(parser: argparse.ArgumentParser | argparse._ArgumentGr
         help="reread: hash every argument at every launch; poison: find unwritten outputs")  # fmt: skip
     add("--steps", type=step_range, metavar="3:5", help="record only these steps; 3:5 means 3 and 4")
     add("--time", action="store_true", help="measure how long each call takes")
+    add("--audit", action="store_true", help="check with a profiler which launches are inside recorded calls")
     add("--stop-at", type=int, metavar="CALL", help="end the program after this call")
     add("--max-tensors", type=byte_count, default=2_000_000_000, metavar="SIZE",
         help="most bytes of saved tensors, e.g. 2GB (default); beyond it the oldest are deleted")  # fmt: skip
@@ -148,6 +149,7 @@ def config_of(given: argparse.Namespace) -> Config:
         keep_last=given.keep_last,
         stages=given.stages,
         fresh=given.fresh,
+        audit=given.audit,
     )
 
 

@@ -13,6 +13,7 @@ COMMANDS = {
     "stages": ("cli.runs.stages", "print what the compiler did: graphs, passes, fusion, code, source lines"),
     "diff": ("cli.runs.diff", "find where two runs first differ, and why"),
     "determinism": ("cli.programs.determinism", "run a script several times and name the kernels that vary"),
+    "audit": ("cli.programs.audit", "check with a profiler that every launch is inside a recorded call"),
     "report": ("cli.runs.report", "write a run, or two runs and their diff, as one web page"),
     "view": ("cli.runs.view", "show a run of any length in your browser, even while it is being recorded"),
     "export": ("cli.runs.export", "write a run as a Perfetto trace, Parquet tables, JSON or Graphviz"),

@@ -19,6 +19,7 @@ Where does the time go?              kernelscope run --time train.py
 How do I report it as a bug?         kernelscope reduce train.py
                                      kernelscope issue
 Can I look at it in a browser?       kernelscope report
+Is everything recorded?              kernelscope audit train.py
 Does it work on this machine?        kernelscope doctor
 
 All commands: kernelscope --help. One of them: kernelscope COMMAND --help.

@@ -58,6 +58,7 @@ except Exception as error:
 from kernelscope.probes.probe_list import PROBES
 from kernelscope.compiler_control.forced_settings import STAGE_SETTINGS
 found["probes"] = PROBES.check()
+found["kineto"] = torch.profiler.kineto_available()
 found["stages"] = PROBES.acquire_stages() + STAGE_SETTINGS.acquire(fresh=True)
 STAGE_SETTINGS.release()
 PROBES.release_stages()
@@ -154,6 +155,15 @@ def probes() -> Iterator[Result]:
         )
     if not found["stages"]:
         yield Result("ok", "probe CompileStages", f"fits torch {found['torch']}")
+
+
+def audit() -> Iterator[Result]:
+    if _torch().get("kineto", True):
+        yield Result("ok", "audit", "kernelscope audit SCRIPT checks that every launch is recorded")
+    else:
+        yield Result(
+            "warn", "audit", "this torch has no profiler (Kineto)", "kernelscope audit will not work"
+        )
 
 
 def compiler() -> Iterator[Result]:
@@ -255,4 +265,4 @@ def variables() -> Iterator[Result]:
             yield Result("ok", f"{name}={given[name]}", "is read by this torch")
 
 
-CHECKS = (versions, machine, probes, compiler, gpu, folders, variables)
+CHECKS = (versions, machine, probes, audit, compiler, gpu, folders, variables)

@@ -18,6 +18,7 @@ from kernelscope.stages.records import Record
 from kernelscope.text.visible import visible
 
 from . import listing, tables
+from .audit import Audit
 from .call import KernelCall
 from .call_facts import CallFacts
 from .debug_notes import CallNotes
@@ -48,6 +49,10 @@ class Run(ABC):
         @property
         def compiled(self) -> list[Record]:
             """What the compiler did, with stages=True."""
+
+        @property
+        def audit(self) -> Audit | None:
+            """With audit=True, what of all that ran is inside these calls; known when it has closed."""
 
         @property
         def compiler_settings(self) -> dict[str, dict[str, Any]]:

@@ -14,6 +14,7 @@ from kernelscope.events import Arg, Role, Site
 from .collectives import is_async_collective, is_in_place, is_over, is_wait, role_in_place
 from .describe import describe, flat_names, flatten, plain, returned_tensors
 from .launch import Launch, LaunchPoint
+from .makers.replaced_operators import sealed_with_replacement
 
 
 def overload_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpOverload | None:
@@ -111,6 +112,7 @@ def operator_point(site: Site, func: Any, **known: Any) -> LaunchPoint:
         returns=not is_in_place(func),
         return_names=return_names(func),
         uninitialised_returns=uninitialised_returns(func),
+        seal=sealed_with_replacement(func),
         **known,
     )
 

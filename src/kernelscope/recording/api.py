@@ -33,6 +33,7 @@ def record(
     recapture: bool = False,
     stages: bool = False,
     fresh: bool = False,
+    audit: bool = False,
 ) -> AbstractContextManager[Run]:
     """Record every kernel call made inside the block.
 
@@ -54,6 +55,7 @@ def record(
     max_tensors, keep_last    of a run on disk: bytes of saved tensors, and how many steps stay
     stages  keep what the compiler did: every graph on its way down, passes, fusion, each kernel's origin
     fresh   with stages: compile every graph, ignoring compile caches
+    audit   run a profiler, and keep in `run.audit` which of all launches belong to a recorded call
 
     Example:
         with kernelscope.record(values="hash") as run:
@@ -77,6 +79,7 @@ def record(
         recapture=recapture,
         stages=stages,
         fresh=fresh,
+        audit=audit,
     )
     if path is None and (values == "save" or keep_last):
         raise ValueError(

@@ -20,6 +20,7 @@ from kernelscope.probes.own_work import own_fault, unseen
 from kernelscope.probes.probe_list import PROBES
 from kernelscope.stages.records import Record
 
+from .audit.audit_session import AuditSession
 from .busy_threads import STILL_BUSY, wait_for_others
 from .launch_recorder import LaunchRecorder
 from .observers import InputObserver
@@ -43,6 +44,7 @@ class Recording(LaunchRecorder):
         self.input_observers: list[InputObserver] = []
         self._counts_steps_itself = False
         self._graphs: dict[int, Graph] = {}  # as this run numbers them, by the process's number
+        self._audit = AuditSession(self.finding) if config.audit else None
         self._planner = RecordingPlanner(self.sink, lambda: (self.late, self.fingerprinter))
 
     def open(self) -> None:
@@ -71,6 +73,9 @@ class Recording(LaunchRecorder):
         self.sink.use_steady_sites()  # the last of the others may have closed in between
         if self.config.recapture:
             drop_tree_graphs(lambda graph: True)
+        if self._audit is not None:
+            with self._contained("starting the audit's profiler"):
+                self._audit.start()
 
     def _open_stages(self) -> None:
         # The settings last: a hook that raises leaves none of them forced.
@@ -83,6 +88,9 @@ class Recording(LaunchRecorder):
     def close(self) -> None:
         if not self.is_open:  # a forked child has closed its copy already
             return
+        if self._audit is not None:
+            with self._contained("ending the audit's profiler"):
+                self._audit.stop()
         with self._contained("ending the collectives that still go on"):
             BUS.give_up(self)
         self.is_open = False
@@ -107,7 +115,14 @@ class Recording(LaunchRecorder):
             if self.replayer is not None:
                 replays = [asdict(replay) for replay in self.replayer.replays.values()]
                 self.sink.set_metadata("replays", replays)
+            with self._contained("holding the profiler's events against the calls"):
+                self._keep_audit()
             self.sink.close()
+
+    def _keep_audit(self) -> None:
+        audit = self._audit.result(self.run) if self._audit is not None else None
+        if audit is not None:
+            self.sink.audited(audit)
 
     @contextmanager
     def _contained(self, doing: str) -> Iterator[None]:

@@ -14,6 +14,7 @@ from kernelscope.config import Config
 from kernelscope.events import COMPACT_CALL, Call, CompactCall, Finding, GraphCall, Mark, Replay, RunInfo
 from kernelscope.fingerprint.fingerprinter import Fingerprinter
 from kernelscope.fingerprint.torch_bits import quiet
+from kernelscope.model.audit import Audit
 from kernelscope.model.run import Run
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.cuda_graphs.captured_graphs import current_stream
@@ -149,6 +150,9 @@ class MemorySink:
     def set_metadata(self, key: str, value: Any) -> None:
         """A run in memory keeps no metadata: the recording has it."""
 
+    def audited(self, audit: Audit) -> None:
+        self.run.audit = audit
+
     def last_calls(self, graph_call: int, launches: int) -> list[Call] | None:
         """The calls of a graph call that has just ended; None if the run does not hold all of them."""
         if not self._keeps_calls:
@@ -204,6 +208,9 @@ class DiskSink:
         self.index_of = _index_in(self.run)
         self._looked_at = _LookedAt()
         self._compiling = UnderWay()
+
+    def audited(self, audit: Audit) -> None:
+        self.set_metadata("audit", audit.as_json())
 
     @property
     def has_failed(self) -> bool:

@@ -21,6 +21,7 @@ from kernelscope.events import (
     Site,
     SteadySite,
 )
+from kernelscope.model.audit import Audit
 from kernelscope.model.run import Run
 from kernelscope.stages.records import Record
 
@@ -50,6 +51,7 @@ class MemoryRun(Run):
         self.graph_calls: dict[int, GraphCall] = {}
         self.marks: list[Mark] = []
         self.compiled: list[Record] = []
+        self.audit: Audit | None = None
         self.compiler_settings: dict[str, dict[str, Any]] = {}
 
     @property

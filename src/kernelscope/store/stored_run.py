@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kernelscope.config import strings
 from kernelscope.errors import RunError
 from kernelscope.events import Call, Finding, Graph, GraphCall, Kernel, Mark, RunInfo, Site
+from kernelscope.model.audit import Audit
 from kernelscope.model.call import KernelCall
 from kernelscope.model.call_facts import CallFacts
 from kernelscope.model.kinds import view_of
@@ -233,6 +234,14 @@ class StoredRun(Run):
     def is_closed(self) -> bool:
         """Whether the recording finished; a crash leaves it open."""
         return "ended_ns" in self.metadata
+
+    @property
+    def audit(self) -> Audit | None:
+        found = self.metadata.get("audit")
+        try:
+            return None if found is None else Audit.from_json(found)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise RunError(f"{self.path} is damaged: its audit is not one") from None
 
     @property
     def is_cut_off(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -102,3 +103,26 @@ def test_the_page_lists_the_makers() -> None:
     cells = [line.split("|")[1] for line in text.strip().splitlines()[2:]]
     listed = {name.strip("` ") for cell in cells for name in cell.split(",")}
     assert listed == set(_READERS) | FROM_METADATA
+
+
+def test_an_operator_that_torch_replaces_by_another_kernel_says_so() -> None:
+    registry = pytest.importorskip("torch._native.registry")
+
+    def others(x: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(2 * x) * 2 - 1
+
+    before = set(registry._graphs)
+    registry.register_op_override("my_dsl", "aten", "tanh", "CPU", lambda x: x.numel() == 6, others)
+    (key,) = set(registry._graphs) - before
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of torch: it replaces a kernel
+            registry._register_overrides_from_graph(*key, registry._graphs[key])
+        with kernelscope.record(ops="all") as run:
+            torch.tanh(torch.zeros(6))
+            torch.tanh(torch.zeros(3))
+    finally:
+        registry.deregister_op_overrides(disable_dsl_names="my_dsl")
+        registry._graphs.pop(key)
+    told = [call.config for call in run if call.kernel_name == "aten.tanh.default"]
+    assert told == [{"replaced by": f"my_dsl ({__name__})"}, {}]

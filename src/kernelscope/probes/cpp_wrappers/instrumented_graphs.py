@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
-from kernelscope.events import Finding, Frame, Graph
+from kernelscope.events import CPP_RANGE, OWN_RANGE, Finding, Frame, Graph
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.contained import contained
+from kernelscope.probes.eager.profilers import range_if_profiled
 from kernelscope.probes.launch import LaunchPoint
 from kernelscope.probes.origins import caller_frames
 from kernelscope.probes.own_work import own_fault
@@ -160,7 +161,7 @@ class CppWrappers(PatchSet):
         entries: deque[Entry] = deque()
         has_returned = False
         try:
-            with log.listening(ROOM if wants_values else 0):
+            with log.listening(ROOM if wants_values else 0), range_if_profiled(CPP_RANGE):
                 try:
                     yield
                     has_returned = True
@@ -168,7 +169,7 @@ class CppWrappers(PatchSet):
                     with contained("reading the log of C++ wrappers"):
                         entries.extend(log.take())
         finally:  # also where the program failed: what happened before is recorded
-            with contained("recording the launches of C++ wrappers"):
+            with contained("recording the launches of C++ wrappers"), range_if_profiled(OWN_RANGE):
                 if has_returned and not entries:
                     BUS.finding(Finding("unseen-graph", unseen))
                 self._replay(
@@ -240,7 +241,7 @@ def _inputs(model: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
 
 def _copies(values: Any) -> list[torch.Tensor]:
     try:
-        with BUS.mute(), torch.no_grad():
+        with BUS.mute(), torch.no_grad(), range_if_profiled(OWN_RANGE):
             return [each.detach().clone() for each in values if isinstance(each, torch.Tensor)]
     except Exception:
         BUS.finding(own_fault("copying the inputs of an AOTInductor model"))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, NamedTuple
 
 import torch
 
@@ -45,6 +47,77 @@ class Profilers(PatchSet):
         return told
 
 
+class ProgramsOwnProfiler(PatchSet):
+    """While installed, `before` is called when the program is about to start a profiler."""
+
+    def __init__(self, before: Callable[[], None]) -> None:
+        self._before = before
+        # What it prepares before it starts ends the trace of another one.
+        super().__init__(
+            Patch(f"{_HOME}:profile._prepare_trace", self._giving_way),
+            Patch(f"{_HOME}:_run_on_profiler_start", self._giving_way),
+        )
+
+    def _giving_way(self, original: Any) -> Any:
+        def start(*args: Any) -> Any:
+            if not BUS.here.muted:
+                with contained("giving way to the program's own profiler"):
+                    self._before()
+            return original(*args)
+
+        return start
+
+
+class Printing(PatchSet):
+    """While installed, printing a tensor is a range: torch computes there with modes set aside."""
+
+    def __init__(self) -> None:
+        super().__init__(Patch("torch._tensor_str:_str", self._around))
+
+    def _around(self, original: Any) -> Any:
+        def text_of(*args: Any, **kwargs: Any) -> Any:
+            with range_if_profiled("the text of a tensor (print, repr)"):
+                return original(*args, **kwargs)
+
+        return text_of
+
+
+class TraceEvent(NamedTuple):
+    """An event of a profiler's trace; times in nanoseconds."""
+
+    name: str
+    thread: int
+    start: int
+    end: int
+    correlation: int
+    linked: int  # of an event on a device: the correlation of what launched it
+    on_device: bool
+
+
+def tracing() -> Any:
+    """A profiler of all threads and, where there is a GPU, of what it executes."""
+    from torch._C._profiler import _ExperimentalConfig
+    from torch.profiler import ProfilerActivity, profile
+
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
+    try:
+        config = _ExperimentalConfig(profile_all_threads=True)
+    except TypeError:  # this torch follows the thread that starts it, and autograd's
+        config = None
+    return profile(activities=activities, experimental_config=config)
+
+
+def kineto_events(profiler: Any) -> list[TraceEvent]:
+    """What a profiler that has been stopped has seen."""
+    return [
+        TraceEvent(
+            e.name(), e.start_thread_id(), e.start_ns(), e.start_ns() + e.duration_ns(), e.correlation_id(),
+            e.linked_correlation_id(), not str(e.device_type()).endswith("CPU"),
+        )
+        for e in profiler.profiler.kineto_results.events()
+    ]  # fmt: skip
+
+
 def profiler_is_running() -> bool:
     return bool(torch._C._autograd._profiler_enabled())
 
@@ -52,6 +125,11 @@ def profiler_is_running() -> bool:
 def unseen_range(name: str) -> Any:
     """A context: a range in the trace that is made without an operator, so that no mode sees it."""
     return torch._C._profiler._RecordFunctionFast(name)
+
+
+def range_if_profiled(name: str) -> Any:
+    """A range in the trace of the profiler that is running, if one is."""
+    return unseen_range(name) if BUS.profiler else nullcontext()
 
 
 def open_range(name: str) -> Any:

@@ -69,7 +69,8 @@ class PrecompiledArtifacts(PatchSet):
     def _around_load(self, original: Any) -> Any:
         def load(python_code: str, *args: Any, **kwargs: Any) -> Any:
             forward = original(python_code, *args, **kwargs)
-            self._sources[forward] = python_code
+            with contained("noting an artifact of torch.compiler.precompile"):
+                self._sources[forward] = python_code
             return forward
 
         return load

@@ -1,0 +1,140 @@
+"""Which of the profiler's events belong to recorded calls: the same for operators and for a GPU's kernels."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from kernelscope.events import CPP_RANGE, OWN_RANGE, RANGE_PREFIX
+from kernelscope.model.audit import Outside
+
+_COMPILED = "## Call CompiledFxGraph"
+_COMPILING = "(dynamo_timed)"
+_GRAPH_LAUNCH = "cudaGraphLaunch"
+
+
+class HostEvent(NamedTuple):
+    """A range or an operator on a thread of the host."""
+
+    name: str
+    thread: int
+    start: int  # nanoseconds
+    end: int
+    correlation: int = 0
+
+
+class DeviceEvent(NamedTuple):
+    """A kernel, copy or fill on a GPU."""
+
+    name: str
+    linked: int  # the correlation of the host event that launched it
+    duration: int
+
+
+class Found(NamedTuple):
+    launches: int
+    nanoseconds: int
+    outside: tuple[Outside, ...]
+    compiling: int
+
+
+class _Rest:
+    """What belongs to no call, by name."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str, bool], list[int]] = defaultdict(lambda: [0, 0])
+
+    def add(self, name: str, launcher: str, in_compiled: bool, nanoseconds: int) -> None:
+        entry = self._found[name, launcher, in_compiled]
+        entry[0] += 1
+        entry[1] += nanoseconds
+
+    def listed(self) -> tuple[Outside, ...]:
+        found = [
+            Outside(name, launcher, count, nanoseconds / 1e9, in_compiled)
+            for (name, launcher, in_compiled), (count, nanoseconds) in self._found.items()
+        ]
+        return tuple(sorted(found, key=lambda each: (not each.in_compiled_code, -each.seconds, each.name)))
+
+
+def is_call(name: str) -> bool:
+    return name.startswith(RANGE_PREFIX)
+
+
+def operators(events: Iterable[HostEvent], is_work: Callable[[str], bool]) -> Found:
+    """On a CPU: each call is a launch; so is each operator outside of calls that has no call inside of it."""
+    launches = nanoseconds = compiling = 0
+    rest = _Rest()
+    by_thread: dict[int, list[HostEvent]] = defaultdict(list)
+    for event in events:
+        by_thread[event.thread].append(event)
+    for mine in by_thread.values():
+        mine.sort(key=lambda event: (event.start, -event.end))
+        calls = sorted(event.start for event in mine if is_call(event.name))
+        around: list[HostEvent] = []
+        for event in mine:
+            while around and around[-1].end <= event.start:
+                around.pop()
+            names = [each.name for each in around]
+            if is_call(event.name):
+                if not any(map(is_call, names)):  # a custom operator's own launches are a part of it
+                    nanoseconds += event.end - event.start
+                launches += 1
+            elif is_work(event.name) and not any(is_call(n) or n in (OWN_RANGE, CPP_RANGE) for n in names):
+                holds_a_call = bisect_right(calls, event.end) > bisect_right(calls, event.start)
+                in_another = any(each.name != event.name and is_work(each.name) and not _holds(each, calls)
+                                 for each in around)  # fmt: skip
+                if holds_a_call or in_another:
+                    pass  # counted by what is inside of it, or as a part of what it is inside of
+                elif any(name.endswith(_COMPILING) for name in names):
+                    compiling += 1
+                else:
+                    in_compiled = any(name.startswith(_COMPILED) for name in names)
+                    rest.add(event.name, _last_annotation(names), in_compiled, event.end - event.start)
+            around.append(event)
+    return Found(launches, nanoseconds, rest.listed(), compiling)
+
+
+def _holds(event: HostEvent, calls: list[int]) -> bool:
+    return bisect_right(calls, event.end) > bisect_right(calls, event.start)
+
+
+def _last_annotation(names: list[str]) -> str:
+    """What an operator ran inside of, as far as a person gave it a name."""
+    return next((name for name in reversed(names) if "::" not in name and not name.startswith("##")), "")
+
+
+def on_device(host: Iterable[HostEvent], device: Iterable[DeviceEvent], replayed: Iterable[str]) -> Found:
+    """On a GPU: what it executed, by the host event that launched it; `replayed` are kernels' names."""
+    launched_by = {event.correlation: event for event in host}
+    by_thread: dict[int, list[HostEvent]] = defaultdict(list)
+    for event in launched_by.values():
+        by_thread[event.thread].append(event)
+    for mine in by_thread.values():
+        mine.sort(key=lambda event: (event.start, -event.end))
+    starts = {thread: [event.start for event in mine] for thread, mine in by_thread.items()}
+    in_replays = set(replayed)
+    launches = nanoseconds = compiling = 0
+    rest = _Rest()
+    for work in device:
+        launcher = launched_by.get(work.linked)
+        names = []
+        if launcher is not None:
+            mine = by_thread[launcher.thread]
+            place = bisect_right(starts[launcher.thread], launcher.start)
+            names = [each.name for each in mine[:place] if each.end >= launcher.start]
+        if any(map(is_call, names)) or (
+            launcher is not None and launcher.name.startswith(_GRAPH_LAUNCH) and work.name in in_replays
+        ):
+            launches += 1
+            nanoseconds += work.duration
+        elif OWN_RANGE in names:
+            pass
+        elif any(name.endswith(_COMPILING) for name in names):
+            compiling += 1
+        else:
+            by = next((name for name in reversed(names) if "::" in name), launcher.name if launcher else "")
+            rest.add(work.name, by, any(name.startswith(_COMPILED) for name in names), work.duration)
+    return Found(launches, nanoseconds, rest.listed(), compiling)

@@ -1,0 +1,96 @@
+"""The audit finds what runs outside of recorded calls, also where the recorder itself has a gap."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.profiler import profile
+
+import kernelscope
+from kernelscope.probes.python_wrappers import hooked_wrapper, wrapper_calls
+
+W = torch.ones(8, 4)
+
+
+def program(x: torch.Tensor) -> torch.Tensor:
+    return (x @ W).relu() * 2
+
+
+def test_everything_is_inside_a_call() -> None:
+    compiled = torch.compile(program)
+    with kernelscope.record(audit=True, ops="all") as run:
+        for _ in range(2):
+            compiled(torch.ones(4, 8)).sum()
+    audit = run.audit
+    assert audit is not None
+    assert (audit.missing, audit.outside, audit.incomplete) == (0, (), "")
+    assert audit.generated == audit.generated_seen == 4
+    assert audit.share_of_launches == audit.share_of_time == 1
+    assert audit.launches == len(run)
+    assert not run.findings
+
+
+def test_eager_operators_are_listed_where_they_are_not_recorded() -> None:
+    compiled = torch.compile(program)
+    with kernelscope.record(audit=True) as run:
+        compiled(torch.ones(4, 8)).sum()
+    audit = run.audit
+    assert audit is not None
+    assert {each.name for each in audit.outside} == {"aten::ones", "aten::sum"}
+    assert not audit.missing
+    assert 0 < audit.share_of_launches < 1
+    assert not run.findings
+
+
+def test_a_gap_of_the_recorder_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def blind(path: str, namespace: dict[str, Any], kernels: Mapping[str, Any]) -> bool:
+        is_extern = path.startswith("extern_kernels")
+        return not is_extern and wrapper_calls.is_launch(path, namespace, kernels)
+
+    monkeypatch.setattr(hooked_wrapper, "is_launch", blind)
+    monkeypatch.setattr(hooked_wrapper, "_TEXTS", {})
+    torch._dynamo.reset()
+    compiled = torch.compile(program)
+    with kernelscope.record(audit=True) as run:
+        compiled(torch.ones(4, 8))
+    audit = run.audit
+    assert audit is not None
+    assert audit.generated - audit.generated_seen == 1
+    assert ("aten::mm", True) in {(each.name, each.in_compiled_code) for each in audit.outside}
+    assert [f.kind for f in run.findings] == ["audit"]
+
+
+def test_the_programs_own_profiler_gets_its_trace(tmp_path: Path) -> None:
+    x = torch.ones(4, 8)
+    with kernelscope.record(audit=True, ops="all", path=tmp_path / "run") as run:
+        x.sin()
+        with profile() as own:
+            x.cos()
+    assert "aten::cos" in {event.name for event in own.events()}
+    assert run.audit is not None
+    assert "started a profiler" in run.audit.incomplete
+    assert [f.kind for f in run.findings] == ["audit"]
+    assert [call.kernel_name for call in run] == ["aten.sin.default", "aten.cos.default"]
+
+
+def test_command(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text("import torch\nprint('out', (torch.ones(3) + 1).sum().item())\n")
+    words = [sys.executable, "-m", "kernelscope", "audit", "--json"]
+    done = subprocess.run([*words, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (part,) = json.loads(done.stdout)["parts"]
+    assert part["audit"]["share_of_launches"] == 1
+    assert part["audit"]["launches"] == 4
+    words[-1:] = ["--ops", "graph"]
+    more = subprocess.run([*words, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert more.returncode == 0, more.stderr  # there is no compiled code that could be missing
+    assert "outside of recorded calls:" in more.stdout
+    assert "aten::add" in more.stdout
