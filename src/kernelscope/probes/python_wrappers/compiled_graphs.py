@@ -32,6 +32,7 @@ _POST_COMPILE = "torch._inductor.output_code:CompiledFxGraph.post_compile"
 _CPP_WRAPPER = "CppWrapperCodeCache.load_pybinding"
 _OPTIMIZERS = os.path.join(os.path.dirname(torch.__file__), "optim", "")
 _Wrapper = HookedWrapper | CppWrapped | FxWrapped
+_WITH_CONTEXT = (CppWrapped, FxWrapped)  # what they launch is seen while they are `running`
 _OF_GRAPH_CALL = ("graph_call", "execution", "plan", "in_graph", "backward", "launch", "wrapper")
 _of_graph_call = itemgetter(*_OF_GRAPH_CALL)  # of a thread's state: what another graph call must not change
 _Known = tuple[Any, Graph | None, _Wrapper | ShapedWrapper | None]  # a weak reference to it, and what it runs
@@ -112,7 +113,7 @@ class CompiledGraphs(PatchSet):
             try:
                 if graph is not None and wrapper is not None:
                     self._begin(graph, wrapper, inputs)
-                if isinstance(wrapper, CppWrapped | FxWrapped):
+                if isinstance(wrapper, _WITH_CONTEXT):
                     with wrapper.running():
                         result = original(compiled, inputs)
                 else:
