@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -40,6 +41,21 @@ def test_way_in(way: Way) -> None:
     assert bool(findings) == bool(way.finding), run.findings
     assert all(way.says in f.message for f in findings)
     assert len(run.findings) == len(findings), run.findings
+
+
+def test_generated_code_that_a_program_runs_by_itself_is_a_finding() -> None:
+    torch._dynamo.reset()
+    with kernelscope.record() as run:
+        torch.compile(lambda x: torch.relu(x) * 2 + 1)(torch.ones(4, 8))
+    (graph,) = run.graphs
+    assert not run.findings
+    with kernelscope.record() as run:
+        module: dict[str, Any] = {"__name__": "artifact"}
+        exec(compile(graph.source, "<artifact>", "exec"), module)
+        module["call"]([torch.ones(4, 8)])
+    (finding,) = run.findings
+    assert finding.kind == "unseen-graph"
+    assert __file__ in finding.message
 
 
 def test_the_page_shows_this_table() -> None:

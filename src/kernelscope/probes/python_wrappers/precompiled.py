@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 import weakref
 from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
 from typing import Any
+
+import torch
 
 from kernelscope.events import Finding
 from kernelscope.probes.bus import BUS
@@ -26,6 +31,17 @@ _NO_CALL = (
 )
 
 
+_BY_ITSELF = (
+    "code that Inductor generated is run as a module, by {by}, so its launches are not recorded; an artifact "
+    "of torch.compiler.precompile is recorded when torch.compiler.precompile.load loads it in the recording"
+)
+_TORCH = str(Path(torch.__file__).parent)
+
+
+def _is_run_by_torch(frame: FrameType | None) -> bool:
+    return frame is not None and frame.f_code.co_filename.startswith(_TORCH)
+
+
 class ArtifactGraph:
     """What the probe of compiled graphs needs to know of the graph inside an artifact."""
 
@@ -44,7 +60,7 @@ class PrecompiledArtifacts(PatchSet):
     """The probe: while a recording is open, an artifact's graph is called the way compiled graphs are."""
 
     def __init__(self, graphs: CompiledGraphs) -> None:
-        super().__init__()
+        super().__init__(Patch("torch._inductor.async_compile:AsyncCompile.wait", self._around_wait))
         self._graphs = graphs
         self._artifacts: list[ArtifactGraph] = []
         # By `forward` of each artifact that was seen while it was loaded: torch does not keep the text.
@@ -52,8 +68,8 @@ class PrecompiledArtifacts(PatchSet):
         self._followed: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def install(self) -> None:
-        if not self.patches and importlib.util.find_spec(_HOME) is not None:
-            self.patches = [
+        if len(self.patches) == 1 and importlib.util.find_spec(_HOME) is not None:
+            self.patches += [
                 Patch(f"{_HOME}:_make_inlined_forward", self._around_load),
                 Patch(f"{_HOME}:PrecompiledModule.__call__", self._around_call),
             ]
@@ -65,6 +81,19 @@ class PrecompiledArtifacts(PatchSet):
         self._artifacts.clear()
         self._followed = weakref.WeakSet()
         super().remove()
+
+    def _around_wait(self, original: Any) -> Any:
+        """The last line of a generated module before its functions."""
+
+        def wait(makers: Any, scope: Any) -> Any:
+            with contained("looking at who runs generated code"):
+                frame = sys._getframe(1)  # the generated module
+                if frame.f_globals is scope and not _is_run_by_torch(frame.f_back):
+                    by = "a program of its own" if frame.f_back is None else frame.f_back.f_code.co_filename
+                    BUS.finding(Finding("unseen-graph", _BY_ITSELF.format(by=by)))
+            return original(makers, scope)
+
+        return wait
 
     def _around_load(self, original: Any) -> Any:
         def load(python_code: str, *args: Any, **kwargs: Any) -> Any:
