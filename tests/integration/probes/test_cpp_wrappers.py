@@ -21,6 +21,7 @@ import torch._inductor.config as inductor
 import kernelscope
 from kernelscope.config import FILTERED, PRINTER
 from kernelscope.fingerprint import fingerprint
+from kernelscope.probes.bus import BUS
 from kernelscope.probes.cpp_wrappers.cpp_text import input_names
 from kernelscope.probes.cpp_wrappers.launch_log import _loaded_libraries
 from kernelscope.store.stored_run import load
@@ -193,13 +194,24 @@ def test_a_package_recorded_to_disk_shows_and_differs(model: Any, tmp_path: Path
 
 
 def test_what_runs_unheard_is_no_part_of_the_next_call(model: Any) -> None:
-    """Called past Python's own interface, the package has nobody to tell."""
+    with kernelscope.record(values="hash") as run:
+        model(X)
+        calls = len(run)
+        with BUS.mute():
+            model.loader.boxed_run([X])
+        model(X)
+    assert len(run) == 2 * calls
+
+
+def test_a_packages_loader_is_heard_without_its_callable(model: Any) -> None:
     with kernelscope.record(values="hash") as run:
         model(X)
         calls = len(run)
         model.loader.boxed_run([X])
-        model(X)
     assert len(run) == 2 * calls
+    first, second = run.calls[:calls], run.calls[calls:]
+    assert [c.kernel_name for c in first] == [c.kernel_name for c in second]
+    assert [c.post_hashes for c in first] == [c.post_hashes for c in second]
 
 
 def test_a_package_loaded_again(package: Path) -> None:
