@@ -9,12 +9,13 @@ VENV   := $(if $(TORCH),.venvs/py$(MINOR)-torch$(TORCH),.venv)
 BIN    := $(VENV)/bin
 
 SWEEP  ?=
+INTEGRATIONS := .venvs/integrations
 
 SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-tiny test-all test-matrix sweep environment lint format docs clean toolchain browser
+.PHONY: help demo test test-tiny test-all test-matrix test-integrations sweep environment lint format docs clean toolchain browser
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +34,10 @@ test-all: lint toolchain browser $(VENV)/.installed-models ## test, plus the slo
 
 test-matrix: $(VENV)/.installed-dev ## a short selection on every supported torch and each Python that is installed
 	$(BIN)/python -m tests.matrix --python $(PYTHON) --write-docs
+
+test-integrations: toolchain $(INTEGRATIONS)/.installed ## trainers, trackers, notebooks, agents: their packages, in an environment of its own
+	$(INTEGRATIONS)/bin/python -m pytest -m "slow or not slow" -n $(JOBS) --dist loadscope tests/integration/integrations \
+	  tests/integration/determinism/test_pytest_plugin.py tests/integration/cli/test_json_of_programs.py
 
 sweep: $(VENV)/.installed-dev toolchain ## torch's operator and module databases under shadow (hours); SWEEP="--device cuda --jobs 8"
 	$(BIN)/python -m tests.sweep --write-docs $(SWEEP)
@@ -120,6 +125,13 @@ $(VENV)/.installed-dev: $(VENV)/.installed-run
 # torch is named again, so that the torchvision that fits it is chosen.
 $(VENV)/.installed-models: $(VENV)/.installed-dev
 	$(BIN)/pip install -c $(VENV)/constraints.txt torch==$(or $(TORCH),$(PINNED)) -e '.[models]'
+	@touch $@
+
+# Packages of trainers and trackers bring many others: they get an environment of their own.
+$(INTEGRATIONS)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(INTEGRATIONS)
+	$(INTEGRATIONS)/bin/pip install -c constraints.txt torch==$(PINNED) 'triton; sys_platform == "linux"'
+	$(INTEGRATIONS)/bin/pip install -c constraints.txt -e '.[dev,integrations]'
 	@touch $@
 
 # Inductor and the gcu backend compile C++ that includes Python.h.
