@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -115,3 +118,38 @@ def kernelscope_function() -> object:
     space = {"__name__": "kernelscope.probes.test"}
     exec("def replay(self): ...", space)
     return space["replay"]
+
+
+def test_installing_brings_only_torch_numpy_and_safetensors() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert [re.split(r"[<>=]", each)[0] for each in project["dependencies"]] == [
+        "torch",
+        "numpy",
+        "safetensors",
+    ]
+
+
+INTEGRATIONS_ALONE = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Missing(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in PACKAGES:
+            raise ModuleNotFoundError(name)
+
+PACKAGES = {"mcp", "anyio", "IPython", "mlflow", "wandb", "tensorboard", "transformers", "lightning"}
+sys.meta_path.insert(0, Missing())
+from kernelscope.integrations import mlflow, notebook, packages, servers, tensorboard, tracked_run, wandb
+from kernelscope.integrations.mcp import server
+import kernelscope.pytest_plugin
+servers.load()
+print(sorted(sys.modules.keys() & {*PACKAGES, "torch"}))
+"""
+
+
+def test_integrations_load_without_their_packages() -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    words = [sys.executable, "-c", INTEGRATIONS_ALONE]
+    child = subprocess.run(words, env=environment, capture_output=True, text=True)
+    assert child.stdout == "[]\n", child.stderr
