@@ -130,8 +130,9 @@ $(VENV)/.installed-models: $(VENV)/.installed-dev
 # Packages of trainers and trackers bring many others: they get an environment of their own.
 $(INTEGRATIONS)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(INTEGRATIONS)
-	$(INTEGRATIONS)/bin/pip install -c constraints.txt torch==$(PINNED) 'triton; sys_platform == "linux"'
-	$(INTEGRATIONS)/bin/pip install -c constraints.txt -e '.[dev,integrations]'
+	grep -v '^pyarrow==' constraints.txt >$(INTEGRATIONS)/constraints.txt # mlflow wants an older one
+	$(INTEGRATIONS)/bin/pip install -c $(INTEGRATIONS)/constraints.txt torch==$(PINNED) 'triton; sys_platform == "linux"'
+	$(INTEGRATIONS)/bin/pip install -c $(INTEGRATIONS)/constraints.txt -e '.[dev,integrations]'
 	@touch $@
 
 # Inductor and the gcu backend compile C++ that includes Python.h.

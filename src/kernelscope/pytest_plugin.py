@@ -158,4 +158,4 @@ def _told(path: Path | None) -> str:
         run.close()
     except Exception as error:
         lines = [f"the run cannot be read: {error}"]
-    return "\n".join([*lines, f"kernelscope show {path}"])
+    return "\n".join([*lines, f"see it: kernelscope show {path}"])
