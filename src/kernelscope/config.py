@@ -118,6 +118,18 @@ def rank_from_environment(environ: Mapping[str, str] = os.environ) -> Rank:
     )
 
 
+def launch_from_environment(environ: Mapping[str, str] = os.environ) -> str:
+    """What the launcher gave to all ranks alike, and to no other launch at the same time."""
+    names = (
+        "TORCHELASTIC_RUN_ID",
+        "TORCHELASTIC_RESTART_COUNT",
+        "SLURM_JOB_ID",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+    )
+    return " ".join(environ.get(name, "-") for name in names)
+
+
 @dataclass(frozen=True, slots=True)
 class ValueSettings:
     """What is printed, saved and watched of the values inside compiled code."""

@@ -10,17 +10,27 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-from kernelscope.config import Config, rank_from_environment, strict_from_environment, strings
+from kernelscope.config import (
+    Config,
+    launch_from_environment,
+    rank_from_environment,
+    strict_from_environment,
+    strings,
+)
 from kernelscope.errors import reason
+from kernelscope.private_files import make_folder, write_text
 from kernelscope.store import folder
 from kernelscope.values.conditions import parse_watch
 
 if TYPE_CHECKING:
     from kernelscope.recording import Recording
 
+_LAUNCH = "launch.txt"  # in a run that ranks share: which launch they belong to
 Steps = tuple[int, int] | Iterable[int]
 
 
@@ -121,11 +131,10 @@ class StepRecorder:
     def _folder(self) -> Path:
         """A new run; ranks share one, and each has its part in it."""
         home, stem = self.stem.parent, self.stem.name.removesuffix(folder.SUFFIX)
-        world = rank_from_environment()
-        if world.world_size == 1:
+        rank, world_size = _place()
+        if world_size == 1:
             return folder.create_numbered(home, stem, folder.SUFFIX)
-        number = _agreed(max(folder.numbered(home, stem, folder.SUFFIX), default=0) + 1)
-        return folder.claim_part(home / f"{stem}-{number}{folder.SUFFIX}", world.rank, os.getpid())
+        return _part_of_rank(home, stem, rank)
 
     def _give_up(self, error: Exception) -> None:
         print(f"kernelscope: not recording: {reason(error)}", file=sys.stderr)
@@ -145,14 +154,46 @@ def step_numbers(steps: Steps) -> frozenset[int]:
     return found
 
 
-def _agreed(number: int) -> int:
-    """The largest that any rank proposes: each looks at the same folder, but not at the same moment."""
-    import torch
+def _place() -> tuple[int, int]:
+    """Rank and number of ranks, as the process group has them, or else the launcher."""
     from torch import distributed
 
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return number
-    on_gpu: Any = "cuda" if "nccl" in distributed.get_backend() else "cpu"
-    proposed = torch.tensor([number], device=on_gpu)
-    distributed.all_reduce(proposed, distributed.ReduceOp.MAX)
-    return int(proposed.item())
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    world = rank_from_environment()
+    return world.rank, world.world_size
+
+
+def _part_of_rank(home: Path, stem: str, rank: int) -> Path:
+    """The part of this rank in the first run of this launch that has none yet.
+
+    Ranks do not talk to each other for that: some may have no recorder, and would be waited for in vain.
+    """
+    launch = launch_from_environment()
+    for number in count(1):
+        path = home / f"{stem}-{number}{folder.SUFFIX}"
+        if not path.exists():
+            _make_shared(path, launch)
+        if not (path / f"rank-{rank}").exists() and _launch_of(path) == launch:
+            return folder.claim_part(path, rank, os.getpid())
+    raise AssertionError  # it counts for ever
+
+
+def _make_shared(path: Path, launch: str) -> None:
+    """Appears with its content at once; if another rank was faster, its folder stays."""
+    with TemporaryDirectory(prefix=".kernelscope-", dir=make_folder(path.parent, exist_ok=True)) as made:
+        own = Path(made) / path.name
+        make_folder(own)
+        write_text(own / _LAUNCH, launch)
+        try:
+            own.rename(path)
+        except OSError:
+            if not path.exists():
+                raise
+
+
+def _launch_of(path: Path) -> str:
+    try:
+        return (path / _LAUNCH).read_text(encoding="utf-8")
+    except OSError:
+        return ""

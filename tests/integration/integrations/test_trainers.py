@@ -61,6 +61,28 @@ def test_ranges_have_a_run_each(tmp_path: Path) -> None:
     assert [len(kernelscope.load(path)) for path in recorder.paths] == [2, 1]
 
 
+def test_ranks_share_a_run_without_talking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rank has its part in the run of its launch, also if the other ranks have no recorder."""
+    double = torch.compile(lambda x: x * 2)
+
+    def record(rank: int, port: str) -> list[str]:
+        for name, value in {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_PORT": port}.items():
+            monkeypatch.setenv(name, value)
+        recorder = StepRecorder([0, 2], path=tmp_path / "x", stages=False)
+        for step in range(3):
+            recorder.begin(step)
+            double(torch.ones(4))
+            recorder.end(step)
+        return [str(path.relative_to(tmp_path)) for path in recorder.paths]
+
+    assert record(0, "1") == ["x-1.kscope/rank-0", "x-2.kscope/rank-0"]
+    assert record(1, "1") == ["x-1.kscope/rank-1", "x-2.kscope/rank-1"]
+    assert record(0, "2") == ["x-3.kscope/rank-0", "x-4.kscope/rank-0"]  # rank 0 alone
+    assert record(1, "3") == ["x-5.kscope/rank-1", "x-6.kscope/rank-1"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"x-{n}.kscope" for n in range(1, 7)]
+    assert [steps_of(tmp_path / f"x-{n}.kscope" / "rank-1") for n in (1, 2)] == [[0], [2]]
+
+
 def test_failure_to_record_does_not_reach_the_program(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -186,30 +208,35 @@ def test_accelerate(tmp_path: Path) -> None:
 
 
 RANKS = """
-import sys
+import os, sys
 from pathlib import Path
 from tests.integration.integrations import tiny_training as tiny
 from kernelscope.integrations.{trainer} import KernelscopeCallback
 callback = KernelscopeCallback(steps=(3, 6), path=Path(sys.argv[1]) / "ranks")
-tiny.fit_{trainer}(Path(sys.argv[1]) / "model", [callback]{more})
+wanted = sys.argv[2] == "all" or os.environ["RANK"] == "0"
+tiny.fit_{trainer}(Path(sys.argv[1]) / "model", [callback] if wanted else []{more})
 """
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("trainer", "more"),
-    [("transformers", ", ddp_backend='gloo'"), ("lightning", ", devices=2, strategy='ddp'")],
+    ("trainer", "more", "which"),
+    [
+        ("transformers", ", ddp_backend='gloo'", "all"),
+        ("transformers", ", ddp_backend='gloo'", "first"),
+        ("lightning", ", devices=2, strategy='ddp'", "all"),
+    ],
 )
-def test_two_ranks(trainer: str, more: str, tmp_path: Path) -> None:
+def test_two_ranks(trainer: str, more: str, which: str, tmp_path: Path) -> None:
     for package in ("accelerate", trainer):
         pytest.importorskip(package, reason=f"pip install 'kernelscope[{trainer}]'")
     script = tmp_path / "ranks.py"
     script.write_text(RANKS.format(trainer=trainer, more=more))
     words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", str(script)]
     environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*words, str(tmp_path)], env=environment, capture_output=True, text=True)
+    done = subprocess.run([*words, str(tmp_path), which], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     [run] = tmp_path.glob("ranks-*.kscope")
     parts = folder.parts(run)
-    assert [part.name for part in parts] == ["rank-0", "rank-1"]
-    assert [steps_of(part) for part in parts] == [[3, 4, 5], [3, 4, 5]]
+    assert [part.name for part in parts] == ["rank-0", "rank-1"][: 2 if which == "all" else 1]
+    assert all(steps_of(part) == [3, 4, 5] for part in parts)
