@@ -24,7 +24,7 @@ SCRIPTS = ROOT / "tests" / "programs" / "failing_scripts"
         ("run", "right.py"), ("run", "crash_in_kernel.py"), ("shadow", "wrong_lowering.py"),
         ("shadow", "right.py"), ("determinism", "varies.py"), ("determinism", "right.py"),
         ("bisect", "wrong_pass.py"), ("reduce", "wrong_lowering.py"), ("why", "makes_nan.py"),
-        ("why", "own_mistake.py"),
+        ("why", "own_mistake.py"), ("audit", "right.py"),
     ],
 )  # fmt: skip
 def test_json_is_as_documented(command: str, script: str, tmp_path: Path) -> None:
