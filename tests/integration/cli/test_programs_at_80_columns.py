@@ -19,7 +19,7 @@ WITHOUT_TORCH = [
 WITH_TORCH = [
     ["doctor"], ["run", "makes_nan.py"], ["shadow", "wrong_lowering.py"], ["determinism", "varies.py"],
     ["bisect", "--no-workaround", "--axis", "kernel", "wrong_lowering.py"], ["reduce", "wrong_lowering.py"],
-    ["why", "own_mistake.py"],
+    ["why", "nothing_compiled.py"],
 ]  # fmt: skip
 
 
