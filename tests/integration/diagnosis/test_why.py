@@ -74,6 +74,33 @@ def test_an_interruption_leaves_what_is_there(tmp_path: Path) -> None:
     assert (tmp_path / "kscope-runs" / "sleeps-why-1" / "answer.json").is_file()
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("script", "step"),
+    [("right", "shadow"), ("right", "determinism"), ("wrong_pass", "reduce"), ("wrong_lowering", "bisect")],
+)  # fmt: skip
+def test_ctrl_c_in_each_step(script: str, step: str, tmp_path: Path) -> None:
+    """As the keyboard sends it: to all processes of the terminal. Nothing goes on running."""
+    shutil.copytree(SCRIPTS, tmp_path, dirs_exist_ok=True)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kernelscope", "why", "-o", "found", f"{script}.py"],
+        cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}, start_new_session=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    while f"kernelscope: {step}: " not in process.stderr.readline():
+        assert process.poll() is None
+    time.sleep(3)
+    os.killpg(process.pid, signal.SIGINT)
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == 130, said
+    assert f"{step} was not finished: interrupted" in " ".join(said.split())
+    assert answer_of(tmp_path / "found")["stopped"] == "interrupted"
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+
+
 def test_json_and_a_script_without_torch(tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text("print('no torch here')\n")
     done = why(tmp_path, "--json", "plain.py", status=1)
