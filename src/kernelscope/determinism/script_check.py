@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 from kernelscope.analysis.determinism import DeterminismResult, accuse, compare_runs
 from kernelscope.config import RUN
 from kernelscope.errors import RunError
+from kernelscope.processes.signals import Terminated
 from kernelscope.startup.recorded_child import exact_status, watch
 from kernelscope.store import folder
 from kernelscope.store.stored_run import StoredRun, load
@@ -77,13 +79,18 @@ class ScriptRuns:
         return [home / f"run-{n}{folder.SUFFIX}" for n in range(runs)]
 
     def _run(self, words: list[str], path: Path, options: str, environ: dict[str, str]) -> None:
+        heard: list[int] = []
         with _cache(self._recompile) as cache:
-            status = watch(words, path, options, aside=True, environ=cache | environ)
+            status = watch(words, path, options, aside=True, environ=cache | environ, heard=heard)
         if status:
+            exact = exact_status(path, status)
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                if number in heard:
+                    raise Terminated(number)
+            if -exact == signal.SIGINT:  # Ctrl-C was meant for the search
+                raise KeyboardInterrupt
             script = shlex.join(self._command[1:])
-            raise RunError(
-                f"{script} {how_it_ended(exact_status(path, status))}; each run must finish normally"
-            )
+            raise RunError(f"{script} {how_it_ended(exact)}; each run must finish normally")
 
 
 def _loaded(path: Path) -> StoredRun:
