@@ -17,6 +17,7 @@ import kernelscope
 from kernelscope.recording.open_recordings import OPEN
 from kernelscope.recording.sinks import DiskSink
 from kernelscope.store import recent_calls
+from kernelscope.store.run_db import used_slots
 from kernelscope.store.writer_thread import Writer
 from kernelscope.values import watch
 
@@ -119,8 +120,9 @@ def test_a_failed_writer_keeps_nothing(step: Step, tmp_path: Path, fail: Callabl
 def test_a_long_loop_keeps_no_more_the_longer_it_is(
     step: Step, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once what is kept for a moment is full: the newest notes of a watch, the newest texts of the writer."""
+    """Once what is kept for a moment is full: the newest notes of a watch, texts of the writer, and hashes."""
     monkeypatch.setattr(recent_calls, "_KEPT", 512)
+    monkeypatch.setattr(used_slots, "_NEWEST", 512)
     recorded = {
         "keep_last": lambda: kernelscope.record(values="hash", path=tmp_path / "run", keep_last=5),
         "to disk": lambda: kernelscope.record(values="hash", path=tmp_path / "run"),
