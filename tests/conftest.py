@@ -169,6 +169,10 @@ def hook_counts() -> dict[str, int]:
     return {
         "torch dispatch modes": torch._C._len_torch_dispatch_stack(),
         "torch function modes": torch._C._len_torch_function_stack(),
+        "torch function overrides off": int(not torch._C._is_torch_function_enabled()),
+        "gradients off": int(not torch.is_grad_enabled()),
+        "autocast on": int(torch.is_autocast_enabled("cpu")),
+        "deterministic": torch.get_deterministic_debug_mode(),
         "optimizer pre-hooks": len(getattr(optimizer, "_global_optimizer_pre_hooks", ())),
         "optimizer post-hooks": len(getattr(optimizer, "_global_optimizer_post_hooks", ())),
         "torch.__trace handlers": sum(map(made_by_us, trace_handlers)),

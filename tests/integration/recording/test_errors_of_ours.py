@@ -24,7 +24,10 @@ from kernelscope.values import watch
 
 OURS = str(Path(kernelscope.__file__).parent)
 # These contain the errors of others; what they do themselves is nothing that fails.
-GUARDS = {"contained", "own_fault", "report", "Bus.run", "FanOut.finding", "FanOut.note_raised"}
+GUARDS = {
+    *("contained", "own_fault", "report", "Bus.run", "FanOut.finding", "FanOut.note_raised"),
+    "quiet.__exit__",  # three assignments, which give torch's state back
+}
 # The boundaries between the program and us.
 ALWAYS = {
     "HostPlan.begin", "PlannedGraph.begin", "PlannedGraph.ended", "ReservedRows.reserve_on_host",
@@ -125,9 +128,16 @@ def functions_called(program: Program, way: str) -> Counter[CodeType]:
     return Counter({code: count for code, count in counts.items() if code.co_qualname not in GUARDS})
 
 
+def torch_state() -> list[Any]:
+    """What torch does with the next operator of this thread."""
+    keys = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+    modes = torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
+    return [torch._C._is_torch_function_enabled(), torch.is_grad_enabled(), *map(str, keys), *modes]
+
+
 def leaks(program: Program, way: str, code: CodeType, at: int) -> str:
     """What the program notices when the function raises at this call of it."""
-    calls = 0
+    calls, state = 0, torch_state()
 
     def fail(frame: FrameType) -> None:
         nonlocal calls
@@ -145,6 +155,8 @@ def leaks(program: Program, way: str, code: CodeType, at: int) -> str:
             return f"{code.co_qualname} at call {at}: {type(error).__name__}: {error}"
     if not all(map(torch.equal, results, program.expected)):
         return f"{code.co_qualname} at call {at}: the results are other ones"
+    if torch_state() != state:
+        return f"{code.co_qualname} at call {at}: torch's state is another one: {state}, now {torch_state()}"
     is_generator = code.co_name.startswith("<")  # resumed to be closed: Python itself reports that
     if (
         calls >= at
