@@ -59,7 +59,7 @@ def test_maker(module: MakerModule) -> None:
     namespace: dict[str, Any] = {"__name__": "generated", "async_compile": Makers()}
     namespace |= {"HalideMeta": dict, "HalideInputSpec": dict}
     exec(compile(module.text, "<generated>", "exec"), namespace)
-    namespace["async_compile"].wait(namespace)  # as generated modules do: with several threads there are futures
+    namespace["async_compile"].wait(namespace)  # as generated modules do: futures
     graph = ArtifactGraph(namespace, module.text, namespace["call"])
     x, y = torch.ones(4, 4), torch.ones(4, 4)
     with kernelscope.record(values="hash") as run:

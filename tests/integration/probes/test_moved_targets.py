@@ -21,7 +21,7 @@ from kernelscope.recording import Recording
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="triton is not installed")
 HAS_PRECOMPILE = importlib.util.find_spec("torch._precompile") is not None
-needs_precompile = pytest.mark.skipif(not HAS_PRECOMPILE, reason="this torch has no torch.compiler.precompile")
+needs_precompile = pytest.mark.skipif(not HAS_PRECOMPILE, reason="this torch cannot precompile")
 
 # (probe, target, settings of a recording that needs it)
 TARGETS = [
@@ -46,8 +46,10 @@ TARGETS = [
     ("EagerOperators", "torch.utils._python_dispatch:_pop_mode", {"ops": "all"}),
     ("EagerOperators", "torch._guards:TracingContext.try_get", {"ops": "all"}),
     *(
-        pytest.param("PrecompiledArtifacts", target, {}, marks=needs_precompile)
-        for target in ("torch._precompile:_make_inlined_forward", "torch._precompile:PrecompiledModule.__call__")
+        pytest.param("PrecompiledArtifacts", f"torch._precompile:{name}", {}, marks=needs_precompile)
+        for target in (
+            f"torch._precompile:{n}" for n in ("_make_inlined_forward", "PrecompiledModule.__call__")
+        )
     ),
     *(
         pytest.param("UserTriton", target, {}, marks=needs_triton)

@@ -120,7 +120,7 @@ def test_a_failed_writer_keeps_nothing(step: Step, tmp_path: Path, fail: Callabl
 def test_a_long_loop_keeps_no_more_the_longer_it_is(
     step: Step, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once what is kept for a moment is full: the newest notes of a watch, texts of the writer, and hashes."""
+    """Once what is kept for a moment is full: the newest notes of a watch, texts and hashes of the writer."""
     monkeypatch.setattr(recent_calls, "_KEPT", 512)
     monkeypatch.setattr(used_slots, "_NEWEST", 512)
     recorded = {
