@@ -47,9 +47,7 @@ TARGETS = [
     ("EagerOperators", "torch._guards:TracingContext.try_get", {"ops": "all"}),
     *(
         pytest.param("PrecompiledArtifacts", f"torch._precompile:{name}", {}, marks=needs_precompile)
-        for target in (
-            f"torch._precompile:{n}" for n in ("_make_inlined_forward", "PrecompiledModule.__call__")
-        )
+        for name in ("_make_inlined_forward", "PrecompiledModule.__call__")
     ),
     *(
         pytest.param("UserTriton", target, {}, marks=needs_triton)
