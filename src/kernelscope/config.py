@@ -127,7 +127,10 @@ def launch_from_environment(environ: Mapping[str, str] = os.environ) -> str:
         "MASTER_ADDR",
         "MASTER_PORT",
     )
-    return " ".join(environ.get(name, "-") for name in names)
+    told = [environ.get(name, "-") for name in names]
+    if all(word == "-" for word in told):  # multiprocessing starts the ranks, all from one process
+        told.append(f"parent {os.getppid()}")
+    return " ".join(told)
 
 
 @dataclass(frozen=True, slots=True)

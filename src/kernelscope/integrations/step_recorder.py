@@ -10,27 +10,23 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from kernelscope.config import (
     Config,
     launch_from_environment,
-    rank_from_environment,
     strict_from_environment,
     strings,
 )
 from kernelscope.errors import reason
-from kernelscope.private_files import make_folder, write_text
 from kernelscope.store import folder
+from kernelscope.store.ranks.shared_folder import numbered_part_of_rank
 from kernelscope.values.conditions import parse_watch
 
 if TYPE_CHECKING:
     from kernelscope.recording import Recording
 
-_LAUNCH = "launch.txt"  # in a run that ranks share: which launch they belong to
 Steps = tuple[int, int] | Iterable[int]
 
 
@@ -131,10 +127,12 @@ class StepRecorder:
     def _folder(self) -> Path:
         """A new run; ranks share one, and each has its part in it."""
         home, stem = self.stem.parent, self.stem.name.removesuffix(folder.SUFFIX)
-        rank, world_size = _place()
-        if world_size == 1:
+        from kernelscope.probes.distributed.process_groups import place
+
+        here = place()
+        if here.world_size == 1:
             return folder.create_numbered(home, stem, folder.SUFFIX)
-        return _part_of_rank(home, stem, rank)
+        return numbered_part_of_rank(home, stem, here.rank, launch_from_environment())
 
     def _give_up(self, error: Exception) -> None:
         print(f"kernelscope: not recording: {reason(error)}", file=sys.stderr)
@@ -152,48 +150,3 @@ def step_numbers(steps: Steps) -> frozenset[int]:
             f"steps={steps!r}: give the first step and the one after the last, (3, 6), or a list of steps"
         )
     return found
-
-
-def _place() -> tuple[int, int]:
-    """Rank and number of ranks, as the process group has them, or else the launcher."""
-    from torch import distributed
-
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
-    world = rank_from_environment()
-    return world.rank, world.world_size
-
-
-def _part_of_rank(home: Path, stem: str, rank: int) -> Path:
-    """The part of this rank in the first run of this launch that has none yet.
-
-    Ranks do not talk to each other for that: some may have no recorder, and would be waited for in vain.
-    """
-    launch = launch_from_environment()
-    for number in count(1):
-        path = home / f"{stem}-{number}{folder.SUFFIX}"
-        if not path.exists():
-            _make_shared(path, launch)
-        if not (path / f"rank-{rank}").exists() and _launch_of(path) == launch:
-            return folder.claim_part(path, rank, os.getpid())
-    raise AssertionError  # it counts for ever
-
-
-def _make_shared(path: Path, launch: str) -> None:
-    """Appears with its content at once; if another rank was faster, its folder stays."""
-    with TemporaryDirectory(prefix=".kernelscope-", dir=make_folder(path.parent, exist_ok=True)) as made:
-        own = Path(made) / path.name
-        make_folder(own)
-        write_text(own / _LAUNCH, launch)
-        try:
-            own.rename(path)
-        except OSError:
-            if not path.exists():
-                raise
-
-
-def _launch_of(path: Path) -> str:
-    try:
-        return (path / _LAUNCH).read_text(encoding="utf-8")
-    except OSError:
-        return ""

@@ -85,11 +85,11 @@ class Bus(FanOut):
                 listener.begun(call)
         self.under_way.append(launch)
 
-    def settle(self, flat: Sequence[Any] = ()) -> None:
-        """End the collectives whose work is done; on a GPU also those whose memory is about to be used."""
+    def settle(self, flat: Sequence[Any] = (), read: Sequence[Any] | None = None) -> None:
+        """End the collectives whose work is done, and those whose results are about to be used."""
         for launch in list(self.under_way):
             try:
-                is_over = _is_over(launch, flat)
+                is_over = _is_over(launch, flat, flat if read is None else read)
             except Exception:
                 self.finding(own_fault(f"asking whether {launch.site.kernel.name} has ended"))
                 is_over = True
@@ -120,7 +120,7 @@ class Bus(FanOut):
 
     def _begin(self, point: LaunchPoint, flat: Any, func: Any, args: Any, kwargs: Any) -> Launch:
         if self.under_way:
-            self.settle(flat)
+            self.settle(flat, self._read_by(point, flat))
         here, launch = self.here, Launch()
         launch.point, launch.flat, launch.func, launch.args, launch.kwargs = point, flat, func, args, kwargs
         launch.site = point.site
@@ -145,6 +145,13 @@ class Bus(FanOut):
             except Exception:
                 report(listener, own_fault(f"recording {point.site.kernel.name}"))
         return launch
+
+    def _read_by(self, point: LaunchPoint, flat: Any) -> list[Any]:
+        """What a launch reads; waiting for a work of gloo's may copy its result into place by an operator."""
+        tensors = ((i, flat[i]) for i in point.tensors)
+        return [
+            t for i, t in tensors if i not in point.written or self.storages.is_live(t, self.storages.of(t))
+        ]
 
     def _look_at_tensors(self, launch: Launch, point: LaunchPoint, flat: Any) -> None:
         """A recorded launch spends most of its time here, so one loop does all there is to do."""
@@ -231,15 +238,16 @@ class Bus(FanOut):
         return point.sealed[returns]
 
 
-def _is_over(launch: Launch, flat: Sequence[Any]) -> bool:
+def _is_over(launch: Launch, flat: Sequence[Any], read: Sequence[Any]) -> bool:
     assert launch.point.is_over is not None
     if launch.point.is_over(launch):
         return True
-    if launch.point.cuda_index < 0:
-        return False
-    # The program has made its stream wait for the work, so that what we enqueue comes after it too.
-    used = {t.untyped_storage()._cdata for t in flat if isinstance(t, torch.Tensor)}
-    return any(launch.flat[i].untyped_storage()._cdata in used for i in launch.point.tensors)
+    # The program has waited for the work before it uses what that wrote; some of gloo's never says that it
+    # is over. On a GPU its stream waits, so that what we enqueue comes after the work too.
+    on_gpu = launch.point.cuda_index >= 0
+    used = {t.untyped_storage()._cdata for t in (flat if on_gpu else read) if isinstance(t, torch.Tensor)}
+    held = launch.point.tensors if on_gpu else launch.point.written
+    return any(launch.flat[i].untyped_storage()._cdata in used for i in held)
 
 
 def _stream(point: LaunchPoint, kwargs: dict[str, Any]) -> tuple[int, bool]:

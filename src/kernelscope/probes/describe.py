@@ -166,11 +166,11 @@ def plain(value: Any) -> Any:
 
 
 def script_object_text(value: Any) -> str:
-    """A process group with its rank, or the name of a reduction; otherwise the class."""
+    """A process group, the same on each of its ranks; the name of a reduction; otherwise the class."""
     kind = str(value._type()).rpartition(".")[2]
     if kind == "ProcessGroup":
         group = torch.distributed.ProcessGroup.unbox(value)
-        return f"group {group.group_name}, rank {group.rank()} of {group.size()}"
+        return f"group {group.group_name} of {group.size()} ranks"
     if kind == "ReduceOp" and value._has_method("op"):
         number = int(value._get_method("op")())
         return _REDUCTIONS[number] if number < len(_REDUCTIONS) else f"reduction {number}"

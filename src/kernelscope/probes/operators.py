@@ -10,8 +10,14 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from kernelscope.events import Arg, Role, Site
+from kernelscope.probes.distributed.collectives import (
+    is_async_collective,
+    is_in_place,
+    is_over,
+    is_wait,
+    role_in_place,
+)
 
-from .collectives import is_async_collective, is_in_place, is_over, is_wait, role_in_place
 from .describe import describe, flat_names, flatten, plain, returned_tensors
 from .launch import Launch, LaunchPoint
 from .makers.replaced_operators import sealed_with_replacement

@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from kernelscope.config import Config, strict_from_environment, strings
+from kernelscope.config import Config, launch_from_environment, strict_from_environment, strings
 from kernelscope.model.run import Run
 from kernelscope.probes.contained import contained
+from kernelscope.probes.distributed.process_groups import place
 from kernelscope.probes.probe_list import check_gil
 from kernelscope.store import folder
+from kernelscope.store.ranks.shared_folder import part_of_rank
 
 from .open_recordings import OPEN
 from .recording import Recording
@@ -46,7 +48,8 @@ def record(
     verify  "reread" hashes every argument before and after every launch, even when nothing can have
             changed it, and so finds what generated kernels write without declaring it; "poison" fills
             outputs that hold nothing yet, and so finds those that a kernel declares and never writes
-    path    a new folder to record to, which survives a crash; without it the run is kept in memory
+    path    a new folder to record to, which survives a crash; without it the run is kept in memory. Ranks of
+            one launch share it, and each has its part in it
     steps   record only steps from the first up to, not including, the second: (3, 5)
     time    measure how long each call ran
     stop_at end the program once the call with this index is over
@@ -91,14 +94,20 @@ def record(
 @contextmanager
 def _recorded(config: Config, path: Path | None) -> Iterator[Run]:
     check_gil()  # before there is a folder
-    recording = Recording(
-        config, None if path is None else folder.create(folder.named(path)), says_why_empty=True
-    )
+    recording = Recording(config, None if path is None else _new_folder(path), says_why_empty=True)
     recording.open()
     try:
         yield recording.run
     finally:
         recording.close()
+
+
+def _new_folder(path: Path) -> Path:
+    """A new run; ranks of one launch share it, and each has its part in it."""
+    named, here = folder.named(path), place()
+    if here.world_size == 1:
+        return folder.create(named)
+    return part_of_rank(named, here.rank, launch_from_environment())
 
 
 def step() -> None:

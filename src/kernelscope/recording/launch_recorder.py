@@ -14,10 +14,10 @@ from kernelscope.probes.bus import BUS
 from kernelscope.probes.describe import plain
 from kernelscope.probes.launch import Capture, Launch
 from kernelscope.probes.listener import Kept, Listener
+from kernelscope.recording.again.call_replay import Replayer
 from kernelscope.recording.times.call_times import CallTimes
 from kernelscope.recording.times.profiler_ranges import ProfilerRanges
 
-from .call_replay import Replayer
 from .cuda_graphs import (
     CapturedCall,
     CapturedValues,
@@ -109,6 +109,8 @@ class LaunchRecorder(Listener):
             return None
         if self.values is not None and launch.graph_call < 0:
             self._state.note_flags()
+        if site.collective:
+            self._state.note_place()
         flat = launch.flat
         call = Call(
             key := self._next_key(),

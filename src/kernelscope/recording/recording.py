@@ -70,6 +70,7 @@ class Recording(LaunchRecorder):
         if self.config.stages:
             self._open_stages()
         self._state.note_settings()
+        self._state.note_place()
         self.sink.use_steady_sites()  # the last of the others may have closed in between
         if self.config.recapture:
             drop_tree_graphs(lambda graph: True)
@@ -218,6 +219,7 @@ class Recording(LaunchRecorder):
         if own is None:
             own = self._graphs[graph.id] = replace(graph, id=len(self._graphs))  # numbered within the run
             self._state.note_settings()  # those that it was compiled with
+            self._state.note_place()
         parent = self._parent(BUS.here.launch, -1)
         if parent >= 0:
             self._parents[graph_call.index] = parent
@@ -274,6 +276,7 @@ class Recording(LaunchRecorder):
             self._counts_steps_itself, self._steps = True, 0
         if by_user or not self._counts_steps_itself:
             self._steps += 1
+            self._state.note_place()
             self.mark("step", str(self._steps))
             if self.config.steps is not None and not self.sink.has_failed:
                 first, end = self.config.steps

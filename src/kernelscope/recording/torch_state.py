@@ -1,10 +1,12 @@
-"""Torch's settings and global flags, noted in a run whenever they have changed."""
+"""Torch's settings, flags and process groups, noted in a run whenever they have changed."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from kernelscope.probes.compilation.compile_settings import changed_settings
+from kernelscope.probes.distributed.process_groups import GROUP, group_count, place, process_groups
 from kernelscope.probes.torch_flags import TorchFlags
 
 from .sinks import Sink
@@ -15,6 +17,8 @@ class TorchState:
         self._sink = sink
         self._flags = TorchFlags()
         self._settings: dict[str, dict[str, Any]] = {}
+        self._groups: set[str] = set()  # texts of the process groups that were noted
+        self._group_count = 0
 
     def note_settings(self) -> None:
         found = changed_settings()
@@ -25,3 +29,22 @@ class TorchState:
     def note_flags(self) -> None:
         if (flags := self._flags.changed()) is not None:
             self._sink.mark("switches", flags)
+
+    def note_place(self) -> None:
+        """Which rank this is, and its process groups: known once the program has made them."""
+        if (count := group_count()) == self._group_count:
+            return
+        self._group_count = count
+        here = place()
+        info = self._sink.run.info
+        if (info.rank, info.world_size) != (here.rank, here.world_size) and count:
+            known = {"rank": here.rank, "local_rank": here.local_rank, "world_size": here.world_size}
+            self._sink.run.info = replace(
+                info, rank=here.rank, local_rank=here.local_rank, world_size=here.world_size
+            )
+            for key, value in known.items():
+                self._sink.set_metadata(key, value)
+        for text in (group.text() for group in process_groups()):
+            if text not in self._groups:
+                self._groups.add(text)
+                self._sink.mark(GROUP, text)

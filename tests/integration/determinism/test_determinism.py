@@ -19,7 +19,7 @@ from kernelscope import RunError
 from kernelscope.config import Config
 from kernelscope.debug_mode import DebugMode
 from kernelscope.recording import Recording
-from kernelscope.recording.call_replay import TIMES
+from kernelscope.recording.again.call_replay import TIMES
 
 QUICK = ("lost updates", "each launch another", "a custom operator")
 

@@ -14,9 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernelscope.events import Kind, Producer
 from kernelscope.fingerprint.fingerprinter import why_not
 from kernelscope.probes.bus import BUS
-from kernelscope.probes.collectives import is_in_place
 from kernelscope.probes.contained import contained
 from kernelscope.probes.describe import flatten, geometry
+from kernelscope.probes.distributed.collectives import group_of, is_in_place
 from kernelscope.probes.launch import LaunchPoint
 from kernelscope.probes.operators import (
     is_birth,
@@ -142,12 +142,13 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its _
 
     def _point(self, func: Any, args: Any, kwargs: Any) -> tuple[list[Any], LaunchPoint]:
         flat = flatten(args, kwargs)
-        key = (func, caller_key(), tuple(kwargs), tuple(_key(v) for v in flat))
+        group = group_of(func, flat)  # two groups are two sites
+        key = (func, caller_key(), tuple(kwargs), tuple(_key(v) for v in flat), group)
         point = self._points.get(key)
         if point is None:
             _, described = operator_args(func, args, kwargs)
             kernel = BUS.kernel(operator_name(func), *self._made_by)
-            site = BUS.site(kernel, described, caller_frames())
+            site = BUS.site(kernel, described, caller_frames(), collective=group)
             is_opaque = getattr(func, "namespace", "") != "aten" and not is_in_place(func)
             point = self._points[key] = operator_point(site, func, is_static=False, is_opaque=is_opaque)
         return flat, point

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 
 from kernelscope.events import Role
-
-from .launch import Launch
+from kernelscope.probes.launch import Launch
 
 _FUNCTIONAL = ("_c10d_functional", "c10d_functional")
 
@@ -30,6 +30,26 @@ def is_in_place(func: Any) -> bool:
         and func.namespace == "c10d"
         and any("c10d.Work" in str(returned.type) for returned in func._schema.returns)
     )
+
+
+def group_of(func: Any, flat: Sequence[Any]) -> str:
+    """The name of the process group that an operator communicates in; "" for other operators."""
+    namespace = getattr(func, "namespace", "")
+    if namespace in _FUNCTIONAL and not is_wait(func):
+        names = [a.name for a in func._schema.arguments]
+        at = names.index("group_name") if "group_name" in names else -1
+        return str(flat[at - len(names)]) if at >= 0 and isinstance(flat[at - len(names)], str) else ""
+    if namespace != "c10d":
+        return ""
+    boxed = (value for value in flat if isinstance(value, torch.ScriptObject))
+    return next((name for value in boxed if (name := boxed_group(value))), "")
+
+
+def boxed_group(value: Any) -> str:
+    """The name of a process group inside of a script object; "" for other objects."""
+    if str(value._type()).rpartition(".")[2] != "ProcessGroup":
+        return ""
+    return str(torch.distributed.ProcessGroup.unbox(value).group_name)
 
 
 def role_in_place(func: OpOverload, name: str) -> Role:

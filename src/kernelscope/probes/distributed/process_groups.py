@@ -1,0 +1,68 @@
+"""The process groups of this program, and which rank this process is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from kernelscope.config import Rank, rank_from_environment
+from kernelscope.probes.patching import resolve
+
+GROUP = "process-group"  # kind of the mark that tells of one
+
+_WORLD = "torch.distributed.distributed_c10d:_world"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessGroup:
+    """One group of ranks, as every rank in it knows it."""
+
+    name: str
+    ranks: tuple[int, ...]
+    description: str = ""  # "default_pg", "mesh_tp"
+    backend: str = ""
+
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def is_initialized() -> bool:
+    distributed: Any = torch.distributed
+    return bool(distributed.is_available() and distributed.is_initialized())
+
+
+def place() -> Rank:
+    """This process among all, as the process group has it, or else the launcher."""
+    told = rank_from_environment()
+    if not is_initialized():
+        return told
+    rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    # A launcher of another world, such as a Slurm job that starts one process, says nothing of this rank.
+    local = told.local_rank if (told.rank, told.world_size) == (rank, size) else rank
+    return Rank(told.group, rank, local, size)
+
+
+def group_count() -> int:
+    """How many groups there are; cheap, to see that there are new ones."""
+    return len(_world().pg_map) if is_initialized() else 0
+
+
+def _world() -> Any:
+    return getattr(*resolve(_WORLD))
+
+
+def process_groups() -> list[ProcessGroup]:
+    """The groups that this process belongs to."""
+    if not is_initialized():
+        return []
+    world = _world()
+    found = []
+    for group in list(world.pg_map):
+        ranks = tuple(torch.distributed.get_process_group_ranks(group))
+        backend = str(world.pg_map[group][0])
+        description = str(getattr(group, "group_desc", ""))
+        found.append(ProcessGroup(str(world.pg_names[group]), ranks, description, backend))
+    return found

@@ -1,0 +1,147 @@
+"""One run of several ranks: what each part knows, however the ranks were started."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kernelscope
+from kernelscope.errors import RunError
+from kernelscope.store.ranks.rank_parts import load_rank, parse_ranks, rank_parts
+
+SPAWNED = """
+import sys
+import torch, torch.distributed as dist, torch.multiprocessing as mp
+
+def work(rank, store):
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    pair = dist.new_group([0, 1], group_desc="pair")
+    alone = [dist.new_group([0]), dist.new_group([1])][rank]
+    x = torch.full((4,), 1.0 + rank)
+    dist.all_reduce(x)
+    dist.all_reduce(x, group=pair)
+    dist.all_reduce(x, group=alone)
+    out = torch.empty(2)
+    dist.reduce_scatter_tensor(out, x)
+    out + 1
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    mp.spawn(work, (sys.argv[1],), nprocs=2)
+"""
+
+LAUNCHED = """
+import sys
+import torch, torch.distributed as dist
+import kernelscope
+dist.init_process_group("gloo")
+with kernelscope.record(path=sys.argv[1], values="hash", ops="all") as run:
+    x = torch.full((4,), 1.0 + dist.get_rank())
+    dist.all_reduce(x)
+try:
+    with kernelscope.record(path=sys.argv[1], values="hash"):
+        pass
+except kernelscope.RunError as error:
+    assert "exists already" in str(error)
+else:
+    raise SystemExit("a second recording wrote into the run")
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(scope="module")
+def spawned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("spawned")
+    (folder / "train.py").write_text(SPAWNED)
+    words = [
+        "run",
+        "--values",
+        "hash",
+        "--ops",
+        "all",
+        "--no-stages",
+        "-o",
+        "both",
+        "train.py",
+        str(folder / "store"),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "kernelscope", *words], cwd=folder, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "both.kscope"
+
+
+def test_ranks_that_multiprocessing_started_are_found_by_their_number(spawned: Path) -> None:
+    found = rank_parts(spawned)
+    assert list(found.runs) == [0, 1]
+    assert found.world_size == 2
+    assert not found.missing
+    for rank, run in found.runs.items():
+        assert (run.info.rank, run.info.local_rank, run.info.world_size) == (rank, rank, 2)
+        assert run.info.host
+        assert load_rank(spawned, rank).info.uuid == run.info.uuid
+    with pytest.raises(RunError, match="has no rank 5; it has 0, 1"):
+        load_rank(spawned, 5)
+
+
+def test_each_collective_knows_its_group_and_each_group_its_ranks(spawned: Path) -> None:
+    for rank, run in rank_parts(spawned).runs.items():
+        told = [json.loads(mark.text) for mark in run.marks if mark.kind == "process-group"]
+        groups = {group["name"]: group for group in told}
+        calls = [call for call in run.calls if call.site.collective]
+        reduced = [groups[call.site.collective]["ranks"] for call in calls if "allreduce" in call.kernel_name]
+        assert reduced == [[0, 1], [0, 1], [rank]]
+        assert groups[calls[1].site.collective]["description"] == "pair"
+        assert {group["backend"] for group in groups.values()} == {"gloo"}
+        assert "of 2 ranks" in str(calls[0])
+
+
+def test_a_collective_that_never_says_it_is_over_has_ended_when_its_result_is_used(spawned: Path) -> None:
+    for run in rank_parts(spawned).runs.values():
+        [scattered] = [call for call in run.calls if "reduce_scatter" in call.kernel_name]
+        [added] = [call for call in run.calls if call.kernel_name.startswith("aten.add.")]
+        assert not scattered.error
+        assert scattered.post_hashes[0] == added.pre_hashes[0]
+
+
+def test_ranks_of_one_launch_share_the_folder_of_record(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LAUNCHED)
+    environ = {name: value for name, value in os.environ.items() if name != "MASTER_PORT"}
+    words = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py", "both"]
+    done = subprocess.run(
+        [sys.executable, "-m", *words],
+        cwd=tmp_path,
+        env=environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    runs = rank_parts(tmp_path / "both").runs
+    assert [run.path.name for run in runs.values()] == ["rank-0", "rank-1"]
+    one, other = ([c for c in run.calls if c.site.collective] for run in runs.values())
+    assert one[0].post_hashes == other[0].post_hashes
+    assert one[0].pre_hashes != other[0].pre_hashes
+
+
+def test_a_run_of_one_process_has_no_ranks(tmp_path: Path) -> None:
+    import torch
+
+    with kernelscope.record(path=tmp_path / "one", ops="all"):
+        torch.ones(2).sin()
+    with pytest.raises(RunError, match="has no ranks: it was recorded by one process"):
+        rank_parts(tmp_path / "one")
+
+
+def test_lists_of_ranks() -> None:
+    assert parse_ranks("0-3,7") == [0, 1, 2, 3, 7]
+    assert parse_ranks("2") == [2]
+    for wrong in ("", "a", "3-1", "1-", "-1", "0-99999999999"):
+        with pytest.raises(ValueError, match="ranks"):
+            parse_ranks(wrong)
