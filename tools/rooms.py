@@ -52,6 +52,7 @@ FLOORS = [
     "analysis",
     "determinism",
     "shadowing",
+    "invariance",
     "repro",
     "trials",
     "bisection",

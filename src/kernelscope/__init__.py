@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .debug_mode import DebugMode as DebugMode
     from .determinism.api import check_determinism as check_determinism
     from .errors import RunError as RunError
+    from .invariance.api import check_invariance as check_invariance
+    from .invariance.result import InvarianceResult as InvarianceResult
     from .model.call import KernelCall as KernelCall
     from .model.run import Run as Run
     from .probes.cpp_wrappers.packages import aoti_compile_and_package as aoti_compile_and_package
@@ -43,6 +45,8 @@ _HOMES = {
     "aoti_compile_and_package": ".probes.cpp_wrappers.packages",
     "bisect": ".bisection",
     "check_determinism": ".determinism.api",
+    "check_invariance": ".invariance.api",
+    "InvarianceResult": ".invariance.result",
     "diff": ".analysis.diff.search",
     "ShadowResult": ".shadowing.result",
     "check_correctness": ".shadowing.api",
@@ -62,6 +66,7 @@ __all__ = [
     "DebugMode",
     "DeterminismResult",
     "Divergence",
+    "InvarianceResult",
     "KernelCall",
     "Reduction",
     "Run",
@@ -72,6 +77,7 @@ __all__ = [
     "bisect",
     "check_correctness",
     "check_determinism",
+    "check_invariance",
     "diff",
     "fingerprint",
     "load",

@@ -45,7 +45,7 @@ def _differentiate(result: Any) -> None:
     wanted = [t for t in made if t.requires_grad]
     if wanted:
         gradients = [torch.ones_like(t) for t in wanted]
-        torch.autograd.grad(wanted, _leaves(wanted), gradients, allow_unused=True)
+        torch.autograd.grad(wanted, leaves_of(wanted), gradients, allow_unused=True)
 
 
 def _fails_in_eager(
@@ -68,7 +68,7 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".partition("\n")[0][:300]
 
 
-def _leaves(results: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def leaves_of(results: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """All that the results can be differentiated by: also what a function has from outside."""
     found: dict[int, torch.Tensor] = {id(t): t for t in results if t.is_leaf}
     todo, seen = [t.grad_fn for t in results], set[Any]()

@@ -111,6 +111,10 @@ class Session(Listener):
             self._launches.returned(state, results)
             self._report(graph_call, state, None)
 
+    def state_of(self, graph_call: int) -> GraphCallState | None:
+        """What the variables of this graph call hold; None: it is not followed."""
+        return self._states.get(graph_call)
+
     # -- called by the bus -----------------------------------------------------------------------------
 
     def graph_call(self, graph_call: GraphCall, inputs: Sequence[Any]) -> None:

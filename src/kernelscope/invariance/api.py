@@ -1,0 +1,191 @@
+"""check_invariance(): a function on the same rows, alone and among others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from kernelscope.determinism.call_forms import arguments_of
+from kernelscope.determinism.state import State
+from kernelscope.probes.bus import BUS
+from kernelscope.probes.probe_list import PROBES
+from kernelscope.shadowing.api import listening
+from kernelscope.shadowing.run_once import leaves_of
+
+from .batches import Batch, Dims, NoRows, Selection
+from .flow import Flow, Value
+from .following import Following
+from .judging import Judge
+from .result import InvarianceResult, ResultDifference
+from .verdicts import verdicts
+
+Results = dict[str, torch.Tensor]
+
+
+def check_invariance(
+    fn: Callable[..., Any],
+    *given: Any,
+    dim: Dims = 0,
+    args: Sequence[Any] = (),
+    kwargs: dict[str, Any] | None = None,
+    ops: str = "graph",
+    **named: Any,
+) -> InvarianceResult:
+    """Run a function on the same rows alone and among others, and name the first kernel that tells them apart.
+
+    The arguments are given one by one, `check_invariance(fn, x, y, k=1)`, or as a tuple and a dictionary,
+    `check_invariance(fn, (x, y), {"k": 1})`. Arguments, the modules and tensors that `fn` refers to, and the
+    random number generators are put back before each run, and once more at the end.
+
+    dim  the dimension that holds the rows: of each tensor argument that has as many of them as the first one;
+         or a tuple with a dimension for each argument, None for one without rows
+    ops  "graph" compiles the function and follows its kernels; "all" runs it as it is and follows eager
+         operators too
+
+    Example:
+        result = kernelscope.check_invariance(model, batch)
+        assert not result, result
+    """
+    if not callable(fn):
+        raise TypeError(f"check_invariance(fn, …): fn must be callable, not {fn!r:.60}")
+    if ops not in ("graph", "all"):
+        raise ValueError(f"check_invariance(ops={ops!r}): give 'graph' or 'all'")
+    words, options = arguments_of(fn, given, args, kwargs, named)
+    found = InvarianceResult(dim=dim, function=str(getattr(fn, "__name__", type(fn).__name__)))
+    try:
+        batch = Batch(words, options, dim)
+    except NoRows as problem:
+        found.refused = str(problem)
+        return found
+    target = fn if ops == "all" or is_compiled(fn) else torch.compile(fn)
+    state = State(fn, words, options)
+    follower = Following()
+    try:
+        with listening(follower), _operators(ops == "all"):
+            _Check(follower, batch, target, state, found, follows_operators=ops == "all").run()
+    finally:
+        state.put_back()
+    shadowed = follower.result
+    found.failures += [f"{each.where}: {each.error}" for each in shadowed.failures]
+    found.notes += [*shadowed.notes, *shadowed.unshadowed]
+    return found
+
+
+def is_compiled(fn: Any) -> bool:
+    """Whether torch.compile has made it, or `module.compile()` was called."""
+    is_module = isinstance(fn, torch.nn.Module)
+    if is_module and getattr(fn, "_compiled_call_impl", None) is not None:
+        return True
+    return hasattr(fn, "_orig_mod" if is_module else "_torchdynamo_orig_callable")
+
+
+@contextmanager
+def _operators(wanted: bool) -> Iterator[None]:
+    if not wanted:
+        yield
+        return
+    PROBES.acquire(operators=True, strict=True)
+    try:
+        yield
+    finally:
+        PROBES.release(operators=True)
+
+
+class _Check:
+    """The runs of one check."""
+
+    def __init__(
+        self, follower: Following, batch: Batch, target: Callable[..., Any], state: State,
+        found: InvarianceResult, *, follows_operators: bool,
+    ) -> None:  # fmt: skip
+        self._follower, self._batch, self._target = follower, batch, target
+        self._state, self._found, self._operators = state, found, follows_operators
+
+    def run(self) -> None:
+        found, whole = self._found, self._batch.whole()
+        flow = Flow(whole.size)
+        with self._follower.run(flow, is_whole=True, operators=self._operators):
+            results = {name: Value(tensor, None) for name, tensor in self._once(whole).items()}
+        again = Selection("the same rows again", whole.rows, "repeat")
+        found.rows = whole.size
+        differing: dict[str, ResultDifference] = {}
+        unexplained: dict[str, ResultDifference] = {}
+        lost: dict[str, None] = {}
+        for selection in [*self._batch.selections(), again]:
+            found.runs.append(selection.name)
+            self._compare(flow, selection, results, differing, unexplained, lost)
+        found.kernels = verdicts(flow, found.runs)
+        found.results, found.unexplained = list(differing.values()), list(unexplained.values())
+        found.results_not_followed = list(lost)
+        with_rows = [v for v in results.values() if v.maps and v.maps[0].dims]
+        found.results_followed = len(with_rows)
+
+    def _compare(
+        self, flow: Flow, selection: Selection, results: dict[str, Value],
+        differing: dict[str, ResultDifference], unexplained: dict[str, ResultDifference], lost: dict[str, None],
+    ) -> None:  # fmt: skip
+        with self._follower.run(None, operators=self._operators):
+            plain = self._once(selection)
+        self._note(Judge(flow, selection), results, plain, differing, lost)
+        judge = Judge(flow, selection)
+        with self._follower.run(judge, operators=self._operators):
+            right = self._once(selection)
+        self._note(judge, results, right, unexplained, lost)
+        for name in judge.outside:
+            note = f"{name} differed when its graph was entered: code that was not recorded made it ({selection.name})"
+            self._found.notes += [note] if note not in self._found.notes else []
+
+    def _note(
+        self, judge: Judge, results: dict[str, Value], made: Results, into: dict[str, ResultDifference],
+        lost: dict[str, None],
+    ) -> None:  # fmt: skip
+        for name, value in results.items():
+            part = made.get(name)
+            outcome = None
+            if part is not None:
+                outcome = judge.result(name, value, part, BUS.storages.of(part).id)
+            if part is None or (outcome is not None and outcome.status == "unfollowed"):
+                lost[name] = None
+            elif outcome is not None and outcome.difference is not None:
+                apart = outcome.difference
+                new = ResultDifference(
+                    name, outcome.run, apart.differing, apart.elements, apart.max_abs, apart.max_ulp
+                )
+                known = into.get(name)
+                if known is None or apart.max_abs > known.max_abs:
+                    into[name] = new
+
+    def _once(self, selection: Selection) -> Results:
+        """What the function returns for these rows, and the gradients of its arguments."""
+        self._state.put_back()
+        args, kwargs, batched = self._batch.arguments(selection)
+        returned = self._target(*args, **kwargs)
+        tensors = [leaf for leaf in tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
+        found = {f"result {i}": tensor.detach() for i, tensor in enumerate(tensors)}
+        return found | self._gradients(tensors, batched, selection.size)
+
+    def _gradients(self, tensors: list[torch.Tensor], batched: list[torch.Tensor], size: int) -> Results:
+        wanted = [t for t in tensors if t.requires_grad and (t.is_floating_point() or t.is_complex())]
+        # A loss has no rows. Where there are results with rows, it is left out: its gradient may be a mean.
+        wanted = [t for t in wanted if any(n and n % size == 0 for n in t.shape)] or wanted
+        found = {f"gradient of argument {i}": t.grad for i, t in enumerate(batched) if t.grad is not None}
+        if not wanted:
+            return found
+        leaves = leaves_of(wanted)
+        gradients = torch.autograd.grad(wanted, leaves, [_gradient_of(t) for t in wanted], allow_unused=True)
+        by_leaf = {id(leaf): gradient for leaf, gradient in zip(leaves, gradients, strict=True)}
+        for i, tensor in enumerate(batched):
+            if (gradient := by_leaf.get(id(tensor))) is not None:
+                found[f"gradient of argument {i}"] = gradient
+        return found
+
+
+def _gradient_of(result: torch.Tensor) -> torch.Tensor:
+    """Computed from the result itself, element by element and exactly: so each row has its own."""
+    if not result.dim():
+        return torch.ones_like(result)
+    return result.detach() * 0.5 + 0.75

@@ -1,0 +1,126 @@
+"""A batch of arguments: which of them have rows, and the same arguments with other rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+PADDING = -1  # in place of a row: zeros
+SIZES = (1, 2, 3, 7, 8)
+Dims = int | None | Sequence["int | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which rows of the whole batch a run has, in order."""
+
+    name: str  # for people
+    rows: tuple[int, ...]  # PADDING: a row of zeros
+    tests: str  # what differs from the whole batch: size | position | contents
+
+    @property
+    def size(self) -> int:
+        return len(self.rows)
+
+    @property
+    def places(self) -> list[int]:
+        """Where the real rows are."""
+        return [place for place, row in enumerate(self.rows) if row != PADDING]
+
+    @property
+    def kept(self) -> list[int]:
+        """The real rows, by their number in the whole batch."""
+        return [row for row in self.rows if row != PADDING]
+
+
+class NoRows(Exception):
+    """The arguments have no rows that can be taken apart."""
+
+
+class Batch:
+    """The arguments of a function, and which of their tensors have rows along which dimension."""
+
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], dim: Dims) -> None:
+        self._leaves, self._spec = tree_flatten((tuple(args), dict(kwargs)))
+        self._dims = _dims_of(args, kwargs, dim)
+        sizes = [leaf.shape[d] for leaf, d in zip(self._leaves, self._dims, strict=True) if d is not None]
+        if not sizes:
+            raise NoRows(f"no argument is a tensor with rows along dimension {dim}")
+        self.size = int(sizes[0])
+        if isinstance(dim, int):  # a tensor of another size has no rows: a mask, a table
+            pairs = zip(self._leaves, self._dims, strict=True)
+            self._dims = [d if d is not None and leaf.shape[d] == self.size else None for leaf, d in pairs]
+        elif len(set(sizes)) > 1:
+            raise NoRows(f"the arguments have {' and '.join(map(str, sorted(set(sizes))))} rows; give as many of each")
+        if self.size < 2:
+            raise NoRows("the arguments have one row; give at least two")
+
+    def arguments(self, selection: Selection) -> tuple[tuple[Any, ...], dict[str, Any], list[torch.Tensor]]:
+        """Copies with these rows, and those of them that have rows."""
+        made, batched = [], []
+        for leaf, dim in zip(self._leaves, self._dims, strict=True):
+            if not isinstance(leaf, torch.Tensor) or isinstance(leaf, torch.nn.Parameter):
+                made.append(leaf)
+                continue
+            value = leaf.detach().clone() if dim is None else _rows_of(leaf.detach(), dim, selection.rows)
+            made.append(value.requires_grad_(leaf.requires_grad) if leaf.requires_grad else value)
+            if dim is not None:
+                batched.append(made[-1])
+        args, kwargs = tree_unflatten(made, self._spec)
+        return args, kwargs, batched
+
+    def whole(self) -> Selection:
+        return Selection(f"all {self.size} rows", tuple(range(self.size)), "")
+
+    def selections(self) -> list[Selection]:
+        """Other sizes first: only they show where a result has its rows."""
+        size, last = self.size, self.size - 1
+        found = []
+        for wanted in (3, 7, 8, 2):
+            if wanted < size:
+                first = [last, 0, size // 2][: min(wanted, 3)]
+                rows = list(dict.fromkeys([*first, *range(size)]))[:wanted]
+                found.append(Selection(f"{wanted} rows of {size}", tuple(rows), "size"))
+            elif wanted > size and wanted >= 7:
+                padded = (*range(size), *[PADDING] * (wanted - size))
+                found.append(Selection(f"{size} rows with padding to {wanted}", padded, "size"))
+        found.append(Selection("row 0 alone", (0,), "size"))
+        found.append(Selection(f"row {last} alone", (last,), "size"))
+        found.append(Selection("all rows in reverse order", tuple(reversed(range(size))), "position"))
+        half = (size + 1) // 2
+        front = (*range(half), *[PADDING] * (size - half))
+        back = (*[PADDING] * half, *range(half, size))
+        found.append(Selection(f"rows 0 to {half - 1}, zeros in place of the others", front, "contents"))
+        found.append(Selection(f"rows {half} to {last}, zeros in place of the others", back, "contents"))
+        return found
+
+
+def _dims_of(args: Sequence[Any], kwargs: Mapping[str, Any], dim: Dims) -> list[int | None]:
+    """For each leaf of the arguments: where its rows are, or None."""
+    if isinstance(dim, int) or dim is None:
+        whole = [dim] * len(args)
+    else:
+        whole = list(dim)
+        if len(whole) != len(args):
+            raise NoRows(f"dim has {len(whole)} entries for {len(args)} arguments; give one for each")
+    by_name = dim if isinstance(dim, int) else None
+    found: list[int | None] = []
+    for value, wanted in [*zip(args, whole, strict=True), *((v, by_name) for v in kwargs.values())]:
+        for leaf in tree_flatten(value)[0]:
+            is_tensor = isinstance(leaf, torch.Tensor) and not isinstance(leaf, torch.nn.Parameter)
+            fits = is_tensor and wanted is not None and -leaf.dim() <= wanted < leaf.dim()
+            found.append(wanted % leaf.dim() if fits and wanted is not None else None)
+    return found
+
+
+def _rows_of(tensor: torch.Tensor, dim: int, rows: Sequence[int]) -> torch.Tensor:
+    index = torch.tensor([max(row, 0) for row in rows], device=tensor.device)
+    taken = tensor.index_select(dim, index)
+    for place, row in enumerate(rows):
+        if row == PADDING:
+            taken.select(dim, place).zero_()
+    return taken

@@ -1,0 +1,156 @@
+"""What all runs together say of each kernel: invariant, variant or not followed, and what makes it so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .flow import Code, Flow, Kernel, Outcome
+
+_UNKNOWN = "with other rows there is no result that corresponds to it"
+_ORDER = {"size": 0, "position": 1, "contents": 2, "repeat": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelVerdict:
+    """One launch of the whole batch, and what the other runs showed of it."""
+
+    index: int  # of the launch, in the run of the whole batch
+    kernel_name: str
+    kind: str
+    verdict: str  # invariant | variant | not-followed
+    reason: str  # why it is not followed
+    phase: str
+    graph: str
+    origin: tuple[Any, ...]  # the program's lines, innermost first
+    wrapper: str
+    nodes: tuple[str, ...]  # FX nodes that it computes
+    depends_on: tuple[str, ...] = ()  # size, position, contents, repeat
+    cause: str = ""
+    explanation: str = ""
+    run: str = ""  # where the difference is largest
+    argument: str = ""
+    differing: int = 0
+    elements: int = 0
+    max_abs: float | None = None
+    max_ulp: int | None = None
+    other_kernel: str = ""  # that ran in its place
+    joined: tuple[str, ...] = ()  # other kernels that may be to blame as well
+    reaches: str = ""  # the kernel through which it changes rows
+
+    @property
+    def line(self) -> str:
+        return str(self.origin[0]) if self.origin else "an unknown line"
+
+    def to_dict(self) -> dict[str, Any]:
+        plain = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        if plain["max_abs"] is not None and not plain["max_abs"] < float("inf"):
+            plain["max_abs"] = None  # NaN or infinite: JSON has neither
+        return plain
+
+
+def verdicts(flow: Flow, runs: Sequence[str]) -> list[KernelVerdict]:
+    """Of every launch, in order."""
+    covered = {run: _covered(flow, run) for run in runs}
+    return [_verdict(kernel, runs, covered) for kernel in flow.kernels]
+
+
+def _covered(flow: Flow, run: str) -> set[int]:
+    """Kernels without a counterpart in this run, all of whose readers have the same results in it."""
+    readers, settled = flow.readers(), set[int]()
+    for kernel in reversed(flow.kernels):
+        own = [outcome.status for outcome in kernel.outcomes if outcome.run == run]
+        if own and all(status == "same" for status in own):
+            settled.add(kernel.index)
+        elif not own and readers[kernel.index] and readers[kernel.index] <= settled:
+            settled.add(kernel.index)
+    return settled
+
+
+def _verdict(kernel: Kernel, runs: Sequence[str], covered: dict[str, set[int]]) -> KernelVerdict:
+    variant = [outcome for outcome in kernel.outcomes if outcome.status == "variant"]
+    if variant:
+        return _variant(kernel, variant)
+    others = [outcome for outcome in kernel.outcomes if outcome.status != "same"]
+    if others:
+        first = others[0]
+        reason = first.reason or "it was given results that depend on other rows"
+        return _plain(kernel, "not-followed", f"{reason} ({first.run})")
+    missing = [run for run in runs if kernel.index not in covered[run]]
+    if missing:
+        return _plain(kernel, "not-followed", f"{_UNKNOWN} ({missing[0]})")
+    return _plain(kernel, "invariant", "")
+
+
+def _plain(kernel: Kernel, verdict: str, reason: str, **more: Any) -> KernelVerdict:
+    code = kernel.code
+    return KernelVerdict(
+        kernel.index, code.name, code.kind, verdict, reason, code.phase, code.graph, code.origin, code.wrapper,
+        code.nodes, **more,
+    )  # fmt: skip
+
+
+def _variant(kernel: Kernel, variant: list[Outcome]) -> KernelVerdict:
+    worst = max(variant, key=_amount)
+    found, other = worst.difference, worst.other
+    tests = tuple(sorted({outcome.tests for outcome in variant}, key=_ORDER.__getitem__))
+    cause, explanation = _cause(kernel.code, variant, tests)
+    is_other = other is not None and other.name != kernel.code.name and other.kind != "result"
+    return _plain(
+        kernel, "variant", "", depends_on=tests, cause=cause, explanation=explanation, run=worst.run,
+        argument=worst.argument, differing=found.differing if found else 0,
+        elements=found.elements if found else 0, max_abs=found.max_abs if found else None,
+        max_ulp=found.max_ulp if found else None, other_kernel=other.name if is_other and other else "",
+        joined=worst.joined, reaches=next((o.reaches for o in variant if o.reaches), ""),
+    )  # fmt: skip
+
+
+def _amount(outcome: Outcome) -> float:
+    found = outcome.difference
+    return found.relative if found is not None else 0.0
+
+
+def _cause(code: Code, variant: list[Outcome], tests: tuple[str, ...]) -> tuple[str, str]:
+    """A word, and a sentence."""
+    others = [outcome.other for outcome in variant if outcome.other is not None]
+    if "repeat" in tests:
+        return "varies", "it gives varying results for the very same rows; kernelscope determinism tells more"
+    if any(outcome.reaches for outcome in variant):
+        return "mixes-rows", "it combines all rows into one value, which changes the rows of a later result"
+    factors = [o.difference.factor for o in variant if o.difference is not None]
+    if tests == ("size",) and any(f is not None and abs(f - 1) > 0.01 for f in factors):
+        return "divides-by-rows", "all elements differ by one factor: it divides by the number of rows"
+    if "contents" in tests:
+        return "mixes-rows", "its result for a row changes with the contents of the other rows"
+    is_other = [c for c in others if c.source_hash != code.source_hash and c.kind != "result"]
+    sources = [code.source, *(c.source for c in others)]
+    if any("atomic_add" in source for source in sources):
+        return "atomic", "it adds with atomic operations, in no fixed order"
+    if code.kind in ("extern", "op") or any(c.kind in ("extern", "op") for c in others):
+        return _call_cause(code, others, tests)
+    is_split = any(_splits_reduction(source) for source in sources) or any(o.joined for o in variant)
+    if is_split:
+        return "split-reduction", "it splits a reduction, and the number of rows decides how"
+    if is_other:
+        return "other-kernel", "for another number of rows another kernel was compiled"
+    if any(c.config != code.config for c in others):
+        return "other-config", "for another number of rows another configuration was chosen"
+    if "position" in tests:
+        return "position", "the place of a row decides by which loop of the kernel it is computed"
+    return "size", "the same code computes a row in another way when the number of rows changes"
+
+
+def _call_cause(code: Code, others: list[Code], tests: tuple[str, ...]) -> tuple[str, str]:
+    if any(c.kind not in ("extern", "op") for c in [code, *others]):
+        return "other-kernel", "a library call takes the place of a compiled kernel when the number of rows changes"
+    what = "the number of rows" if "size" in tests else "the place of a row"
+    own = code.name.split(".")[0] not in ("extern_kernels", "aten", "torch") and "aten" not in code.name
+    if own:
+        return "operator", f"an operator that is not torch's own computes a row in another way when {what} changes"
+    return "library-call", f"a library call, which chooses its algorithm by {what}"
+
+
+def _splits_reduction(source: str) -> bool:
+    """Of generated C++ and Triton: parts of a sum for each thread or block."""
+    return "_arr[" in source or "max_threads" in source or "RSPLIT" in source or "XBLOCK_SPLIT" in source
