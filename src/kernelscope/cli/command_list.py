@@ -23,6 +23,10 @@ COMMANDS = {
     "pack": ("cli.runs.pack", "pack a run into one file"),
     "unpack": ("cli.runs.unpack", "unpack a packed run"),
     "shadow": ("cli.programs.shadow", "name the kernel whose result differs from eager"),
+    "invariance": (
+        "cli.programs.invariance",
+        "name the kernel that makes the result for a row depend on the batch",
+    ),
     "bisect": (
         "cli.programs.bisect",
         "find the setting, pass, lowering, fusion or kernel that makes a script fail",

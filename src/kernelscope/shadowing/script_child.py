@@ -22,7 +22,7 @@ def main(argv: list[str]) -> int:
     try:
         with shadow(offload="--offload" in options, every="--every" in options) as result:
             result.command = words
-            failed = _run(words)
+            failed = run_words(words)
     finally:
         text = result.details() if "--verbose" in options else str(result)
         found = {"result": result.to_dict(), "text": text, "failed": failed}
@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
     return 1 if failed else 0
 
 
-def _run(words: list[str]) -> str:
+def run_words(words: list[str]) -> str:
     """Why the script failed, or nothing."""
     try:
         start(words)

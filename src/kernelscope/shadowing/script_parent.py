@@ -29,21 +29,30 @@ def shadow_script(
     words: list[str], *, offload: bool, every: bool, verbose: bool, stdout: TextIO | None
 ) -> ScriptAnswer:
     """Run script.py … or -m module … in a child; its own output goes to `stdout`."""
-    with tempfile.TemporaryDirectory(prefix="kernelscope-shadow-") as folder:
-        path = Path(folder) / "result.json"
-        command = [sys.executable, "-m", "kernelscope.shadowing.script_child", str(path)]
-        command += ["--offload"] * offload + ["--every"] * every + ["--verbose"] * verbose
-        status = _run([*command, "--", *words], stdout)
-        try:
-            answer: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return _without_answer(status)
+    options = ["--offload"] * offload + ["--every"] * every + ["--verbose"] * verbose
+    answer, ended = answer_of("kernelscope.shadowing.script_child", options, words, stdout)
+    if answer is None:
+        return _without_answer(ended)
     form, status = answer["result"], int(answer["result"]["status"])
     problem = f"the script failed: {answer['failed']}" if answer["failed"] else ""
     if problem and status == 0:
         status = 2
         form |= {"status": status, "problem": problem}
     return ScriptAnswer(form, answer["text"], problem, status)
+
+
+def answer_of(
+    module: str, options: list[str], words: list[str], stdout: TextIO | None
+) -> tuple[dict[str, Any] | None, int]:
+    """What a module that runs a script in a child writes to its file, and the child's exit status."""
+    with tempfile.TemporaryDirectory(prefix="kernelscope-script-") as folder:
+        path = Path(folder) / "result.json"
+        status = _run([sys.executable, "-m", module, str(path), *options, "--", *words], stdout)
+        try:
+            answer: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None, status
+    return answer, status
 
 
 def _run(command: list[str], stdout: TextIO | None) -> int:

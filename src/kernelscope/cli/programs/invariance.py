@@ -1,0 +1,56 @@
+"""`kernelscope invariance`: the compiled functions of a script, on the same rows alone and among others."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from kernelscope.cli.arguments import SCRIPT_USAGE, add_json, add_script
+from kernelscope.processes.program_words import script_words
+from kernelscope.text.terminal_size import fitted
+
+DESCRIPTION = "Run a script, then its compiled functions on the same rows alone and among others."
+USAGE = SCRIPT_USAGE
+EPILOG = """\
+examples:
+  kernelscope invariance serve.py              find the kernel that makes a row depend on the others
+  kernelscope invariance --dim 1 serve.py      rows are along dimension 1 of the arguments
+  kernelscope invariance --ops all eager.py    follow the eager operators of modules that are not compiled
+
+The first call of each compiled function is repeated with 1, 2, 3, 7, 8 and all rows, in another order and with
+padding, forward and backward. Exit status: 0 no row depends on the others, 1 one does, 2 inconclusive.
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_json(parser, "invariance")
+    parser.add_argument(
+        "--dim", type=int, default=0, metavar="N", help="dimension of the arguments that holds rows (default 0)"
+    )
+    parser.add_argument(
+        "--ops",
+        choices=["graph", "all"],
+        default="graph",
+        help="graph: kernels of compiled functions (default); all: also modules and operators that run eagerly",
+    )
+    parser.add_argument("--verbose", action="store_true", help="print the verdict on every kernel")
+    add_script(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    from kernelscope.invariance.script_parent import check_script
+
+    words = script_words(
+        args.module, args.command, "invariance runs a Python script or -m module, not a command"
+    )
+    # With --json, stdout is for the result alone.
+    output = sys.stderr if args.json else None
+    form, text = check_script(words, dim=args.dim, ops=args.ops, verbose=args.verbose, stdout=output)
+    if args.json:
+        print(json.dumps(form, indent=2))
+    elif text:
+        print(text)
+    if form["problem"]:
+        print(fitted(f"kernelscope: {form['problem']}", sys.stderr), file=sys.stderr)
+    return int(form["status"])

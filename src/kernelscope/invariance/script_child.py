@@ -1,0 +1,34 @@
+"""The process in which `kernelscope invariance` runs a script; its result goes to a file."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from pathlib import Path
+
+from kernelscope.shadowing.script_child import run_words
+
+from .noted_calls import NotedCalls
+from .script_result import script_form, script_text
+
+
+def main(argv: list[str]) -> int:
+    split = argv.index("--")
+    answer, dim, ops, verbose = Path(argv[0]), int(argv[1]), argv[2], argv[3] == "verbose"
+    calls, found = NotedCalls(ops), []
+    with calls.noting():
+        failed = run_words(argv[split + 1 :])
+    try:
+        found = calls.checked(dim)
+    except Exception as error:  # the program's own, with another number of rows
+        traceback.print_exc()
+        failed = failed or f"with other rows: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    form = script_form(found, ops, calls.left_out, failed)
+    form = {"result": form, "text": script_text(found, verbose=verbose), "failed": failed}
+    answer.write_text(json.dumps(form), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,36 @@
+"""The first kernel that makes rows depend on others is named; where none does, nothing is."""
+
+from __future__ import annotations
+
+import pytest
+from tests.programs.row_programs import INVARIANT, VARIANT
+
+import kernelscope
+
+_QUICK = {"linear", "split_by_size", "padding_leaks", "centred"} | {"row_softmax", "flattened_tokens"}
+
+
+def _cases(programs: dict) -> list:
+    return [name if name in _QUICK else pytest.param(name, marks=pytest.mark.slow) for name in programs]
+
+
+@pytest.mark.parametrize("name", _cases(VARIANT))
+def test_the_first_variant_kernel_is_named(name: str) -> None:
+    program = VARIANT[name]
+    fn, args = program.make()
+    result = kernelscope.check_invariance(fn, args, dim=program.dim, ops=program.ops)
+    assert result.status == 1, result.details()
+    assert result.first is not None, result.details()
+    known = " ".join([result.first.kernel_name, *result.first.nodes])
+    assert any(word in known for word in program.names), result.details()
+    assert result.first.cause in program.causes, result.details()
+
+
+@pytest.mark.parametrize("name", _cases(INVARIANT))
+def test_no_alarm_where_rows_are_independent(name: str) -> None:
+    program = INVARIANT[name]
+    fn, args = program.make()
+    result = kernelscope.check_invariance(fn, args, dim=program.dim, ops=program.ops)
+    assert result.status == 0, result.details()
+    assert not result.variant and not result.results
+    assert any(kernel.verdict == "invariant" for kernel in result.kernels), result.details()

@@ -1,0 +1,346 @@
+"""Functions of a batch: in one half a kernel makes rows depend on others, in the other half none does.
+
+Each is made anew: (function, arguments). Of the first half it is known what the first such kernel computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+Made = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class RowProgram:
+    make: Callable[[], Made]
+    names: tuple[str, ...] = ()  # one of them is in the kernel's name, or one of its nodes
+    causes: tuple[str, ...] = ()
+    ops: str = "graph"
+    dim: Any = 0
+
+
+VARIANT: dict[str, RowProgram] = {}
+INVARIANT: dict[str, RowProgram] = {}
+
+
+def variant(
+    *names: str, cause: str | tuple[str, ...] = (), ops: str = "graph", dim: Any = 0
+) -> Callable[[Callable[[], Made]], Callable[[], Made]]:
+    def add(make: Callable[[], Made]) -> Callable[[], Made]:
+        causes = (cause,) if isinstance(cause, str) else cause
+        VARIANT[make.__name__] = RowProgram(make, names, causes, ops, dim)
+        return make
+
+    return add
+
+
+def invariant(ops: str = "graph", dim: Any = 0) -> Callable[[Callable[[], Made]], Callable[[], Made]]:
+    def add(make: Callable[[], Made]) -> Callable[[], Made]:
+        INVARIANT[make.__name__] = RowProgram(make, ops=ops, dim=dim)
+        return make
+
+    return add
+
+
+def rows(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def leaf(*shape: int) -> torch.Tensor:
+    return rows(*shape).requires_grad_()
+
+
+def _seeded(module: nn.Module) -> nn.Module:
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
+    return module
+
+
+# -- operators of our own, as a library would have them ------------------------------------------------------
+
+
+@torch.library.custom_op("kernelscope_rows::split_sum", mutates_args=())
+def split_sum(x: torch.Tensor) -> torch.Tensor:
+    """In two halves when there are many rows."""
+    if x.shape[0] > 4:
+        half = x.shape[1] // 2
+        return x[:, :half].sum(1) + x[:, half:].sum(1)
+    total = torch.zeros(x.shape[0])
+    for column in range(x.shape[1]):
+        total += x[:, column]
+    return total
+
+
+@torch.library.custom_op("kernelscope_rows::leaky_pad", mutates_args=())
+def leaky_pad(x: torch.Tensor) -> torch.Tensor:
+    """Each row gets the first element of the next one; the last row gets zero."""
+    return torch.cat([x, F.pad(x[1:, :1], (0, 0, 0, 1))], 1)
+
+
+@torch.library.custom_op("kernelscope_rows::shifted", mutates_args=())
+def shifted(x: torch.Tensor) -> torch.Tensor:
+    """An index error: from the fifth row on, the row before."""
+    index = torch.arange(x.shape[0])
+    index[4:] -= 1
+    return x[index].clone()
+
+
+@torch.library.custom_op("kernelscope_rows::racing", mutates_args=())
+def racing(x: torch.Tensor) -> torch.Tensor:
+    """Adds up columns in an order that depends on the number of rows, as atomics do."""
+    total = torch.zeros(x.shape[0])
+    for column in range(x.shape[1]):
+        total += x[:, (column * 7 + x.shape[0]) % x.shape[1]]
+    return total
+
+
+@torch.library.custom_op("kernelscope_rows::scaled_by_batch", mutates_args=())
+def scaled_by_batch(x: torch.Tensor) -> torch.Tensor:
+    """One scale for the whole batch, as for fp8."""
+    scale = x.abs().max() / 127
+    return (x / scale).round() * scale
+
+
+@torch.library.custom_op("kernelscope_rows::row_sum", mutates_args=())
+def row_sum(x: torch.Tensor) -> torch.Tensor:
+    total = torch.zeros(x.shape[0])
+    for column in range(x.shape[1]):
+        total += x[:, column]
+    return total
+
+
+for _operator in (split_sum, racing, row_sum):
+    _operator.register_fake(lambda x: x.new_empty(x.shape[0]))
+shifted.register_fake(torch.empty_like)
+scaled_by_batch.register_fake(torch.empty_like)
+leaky_pad.register_fake(lambda x: x.new_empty(x.shape[0], x.shape[1] + 1))
+
+
+# -- a kernel makes rows depend on others --------------------------------------------------------------------
+
+
+@variant("addmm", "mm", cause="library-call")
+def linear() -> Made:
+    return _seeded(nn.Linear(64, 32)), (leaf(9, 64),)
+
+
+@variant("split_sum", cause="operator")
+def split_by_size() -> Made:
+    return lambda x: split_sum(x.exp()).tanh(), (rows(9, 33),)
+
+
+@variant("leaky_pad", cause="mixes-rows")
+def padding_leaks() -> Made:
+    return lambda x: leaky_pad(x * 2).relu() + 1, (rows(9, 16),)
+
+
+@variant("shifted", cause=("mixes-rows", "operator", "library-call"))
+def index_error() -> Made:
+    return lambda x: shifted(x.sin()) * 3, (rows(9, 16),)
+
+
+@variant("racing", cause="operator")
+def order_of_additions() -> Made:
+    return lambda x: racing(x.exp()) * 2, (rows(9, 33),)
+
+
+@variant("scaled_by_batch", cause="mixes-rows")
+def one_scale_for_all() -> Made:
+    return lambda x: scaled_by_batch(x + 1).cos(), (rows(9, 16),)
+
+
+@variant("mean", cause="mixes-rows")
+def centred() -> Made:
+    return lambda x: ((x - x.mean(0)) * 2).relu(), (leaf(9, 24),)
+
+
+@variant("batch_norm", "var_mean", "rsqrt", "getitem", cause="mixes-rows")
+def batch_norm() -> Made:
+    model = nn.Sequential(nn.BatchNorm1d(24), nn.ReLU())
+    return model, (rows(9, 24),)
+
+
+@variant("softmax", "amax", "exp", cause="mixes-rows")
+def softmax_over_rows() -> Made:
+    return lambda x: x.tanh().softmax(0) * 2, (leaf(9, 24),)
+
+
+@variant("cumsum", cause="mixes-rows")
+def cumulative() -> Made:
+    return lambda x: x.cumsum(0) + 1, (rows(9, 24),)
+
+
+@variant("amax", "max", cause="mixes-rows")
+def by_the_largest() -> Made:
+    return lambda x: x / x.abs().max() + x, (leaf(9, 24),)
+
+
+@variant("roll", "add", "index", "fused", cause="mixes-rows")
+def rolled() -> Made:
+    return lambda x: (x + x.roll(1, 0)).relu(), (leaf(9, 24),)
+
+
+@variant("sort", cause=("mixes-rows", "library-call"))
+def sorted_rows() -> Made:
+    return lambda x: x.sort(0).values * 2, (rows(9, 8),)
+
+
+@variant("mm", "bmm", cause="library-call")
+def contrast() -> Made:
+    return lambda x: (x @ x.t()).softmax(1) @ x, (rows(9, 40),)
+
+
+@variant("mean", "div", "fused", cause="divides-by-rows")
+def mean_loss() -> Made:
+    return lambda x: (x.sin() * x).sum(1).mean(), (leaf(9, 24),)
+
+
+@variant("mm", "addmm", cause="library-call")
+def flattened() -> Made:
+    layer = _seeded(nn.Linear(48, 33, bias=False))
+    return lambda x: layer(x.flatten(0, 1).relu()).unflatten(0, (-1, 1)).sum(1), (rows(9, 1, 48),)
+
+
+@variant("mean", cause="mixes-rows", dim=1)
+def second_dimension() -> Made:
+    return lambda x: (x * 2 - x.mean(1, keepdim=True)).relu(), (rows(4, 9, 6),)
+
+
+@variant("mm", cause="library-call", ops="all")
+def eager_product() -> Made:
+    weight = rows(64, 32, seed=3)
+    return lambda x: (x.relu() @ weight).sigmoid(), (rows(9, 64),)
+
+
+@variant("mean", cause="mixes-rows", ops="all")
+def eager_mean() -> Made:
+    return lambda x: (x * 3 - x.mean(0)).relu(), (leaf(9, 16),)
+
+
+@variant("fused", "where", "sum", "mul", "mean", cause="mixes-rows")
+def unmasked_padding() -> Made:
+    return lambda x, length: x / length.max().float() + 1, (rows(9, 12), torch.arange(3, 12))
+
+
+# -- none does -------------------------------------------------------------------------------------------------
+
+
+@invariant()
+def pointwise() -> Made:
+    return lambda x: (x.abs() * 2 + 1).relu(), (leaf(9, 24),)
+
+
+@invariant()
+def layer_norm() -> Made:
+    return lambda x: F.layer_norm(x, (24,)), (leaf(9, 24),)
+
+
+@invariant()
+def row_softmax() -> Made:
+    return lambda x: x.softmax(1) * 2, (leaf(9, 32),)
+
+
+@invariant()
+def rms_norm() -> Made:
+    weight = nn.Parameter(rows(32, seed=2))
+    return lambda x: x * (x.pow(2).mean(-1, keepdim=True) + 1e-6).rsqrt() * weight, (leaf(9, 32),)
+
+
+@invariant()
+def custom_row_sum() -> Made:
+    return lambda x: row_sum(x * 2) + 1, (rows(9, 33),)
+
+
+@invariant()
+def flattened_tokens() -> Made:
+    return lambda x: (x.flatten(0, 1) * 2).relu().unflatten(0, (-1, 5)).sum(2), (leaf(9, 5, 16),)
+
+
+@invariant()
+def transposed() -> Made:
+    return lambda x: (x.transpose(0, 1).contiguous() + 1).cumsum(0).transpose(0, 1), (rows(9, 6, 8),)
+
+
+@invariant()
+def inner_batch() -> Made:
+    return lambda x: (x.transpose(0, 1).reshape(-1, 8) * 3).abs().reshape(6, -1, 8).sum(0), (rows(9, 6, 8),)
+
+
+@invariant()
+def batch_norm_in_eval() -> Made:
+    model = nn.Sequential(nn.BatchNorm1d(24), nn.ReLU()).eval()
+    return model, (rows(9, 24),)
+
+
+@invariant()
+def embedding() -> Made:
+    table = nn.Embedding(20, 16)
+    return lambda tokens: table(tokens) * 2, (torch.arange(45).reshape(9, 5) % 20,)
+
+
+@invariant()
+def gather_of_last() -> Made:
+    def last(x: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
+        return x[torch.arange(x.shape[0]), length] * 2
+
+    return last, (rows(9, 7, 8), torch.arange(9) % 7)
+
+
+@invariant()
+def masked_mean() -> Made:
+    def mean(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return (x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
+
+    return mean, (rows(9, 7, 8), (rows(9, 7, seed=5) > 0).float())
+
+
+@invariant()
+def sort_within_rows() -> Made:
+    return lambda x: x.sort(1).values * 2, (rows(9, 8),)
+
+
+@invariant()
+def top_of_row() -> Made:
+    return lambda x: (x.argmax(1), x.amax(1) + 1), (rows(9, 30),)
+
+
+@invariant()
+def sum_loss() -> Made:
+    return lambda x: (x.sin() * x).sum(), (leaf(9, 24),)
+
+
+@invariant()
+def pooled() -> Made:
+    return lambda x: F.max_pool2d(x, 2).flatten(1) * 2, (leaf(9, 2, 8, 8),)
+
+
+@invariant(dim=1)
+def along_the_second() -> Made:
+    return lambda x: x.cumsum(0) * 2, (rows(6, 9, 4),)
+
+
+@invariant()
+def bfloat16_gelu() -> Made:
+    return lambda x: F.gelu(x, approximate="tanh") + x, (rows(9, 32).bfloat16(),)
+
+
+@invariant(ops="all")
+def eager_pointwise() -> Made:
+    return lambda x: (x.exp() * 2).softmax(1), (leaf(9, 16),)
+
+
+@invariant()
+def masked_attention_scores() -> Made:
+    def scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        products = (q[:, :, None, :] * k[:, None, :, :]).sum(-1)
+        return products.masked_fill(torch.ones(5, 5).triu(1).bool(), float("-inf")).softmax(-1)
+
+    return scores, (rows(9, 5, 8), rows(9, 5, 8, seed=4))
