@@ -193,9 +193,9 @@ def sorted_rows() -> Made:
     return lambda x: x.sort(0).values * 2, (rows(9, 8),)
 
 
-@variant("mm", "bmm", cause="library-call")
+@variant("mm", "bmm", "softmax", cause=("library-call", "mixes-rows"))
 def contrast() -> Made:
-    return lambda x: (x @ x.t()).softmax(1) @ x, (rows(9, 40),)
+    return lambda x: (x @ x.t() * 0.1).softmax(1) @ x, (rows(9, 40),)
 
 
 @variant("mean", "div", "fused", cause="divides-by-rows")
@@ -230,7 +230,7 @@ def unmasked_padding() -> Made:
     return lambda x, length: x / length.max().float() + 1, (rows(9, 12), torch.arange(3, 12))
 
 
-# -- none does -------------------------------------------------------------------------------------------------
+# -- none does --------------------------------------------------------------------------------------------
 
 
 @invariant()
@@ -239,8 +239,8 @@ def pointwise() -> Made:
 
 
 @invariant()
-def layer_norm() -> Made:
-    return lambda x: F.layer_norm(x, (24,)), (leaf(9, 24),)
+def clamped() -> Made:
+    return lambda x, low: torch.where(x > 0, x.clamp(max=1), low[:, None]) * 2, (leaf(9, 24), rows(9))
 
 
 @invariant()

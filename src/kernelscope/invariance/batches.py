@@ -55,7 +55,9 @@ class Batch:
             pairs = zip(self._leaves, self._dims, strict=True)
             self._dims = [d if d is not None and leaf.shape[d] == self.size else None for leaf, d in pairs]
         elif len(set(sizes)) > 1:
-            raise NoRows(f"the arguments have {' and '.join(map(str, sorted(set(sizes))))} rows; give as many of each")
+            raise NoRows(
+                f"the arguments have {' and '.join(map(str, sorted(set(sizes))))} rows; give as many of each"
+            )
         if self.size < 2:
             raise NoRows("the arguments have one row; give at least two")
 

@@ -116,6 +116,11 @@ class Flow:
             self.values[made.key] = Value(_copy(made.tensor), index)
             kernel.made += 1
 
+    def forget(self, run: str) -> None:
+        """A run that did not come to its end says nothing."""
+        for kernel in self.kernels:
+            kernel.outcomes = [outcome for outcome in kernel.outcomes if outcome.run != run]
+
     def readers(self) -> dict[int, set[int]]:
         found: dict[int, set[int]] = {kernel.index: set() for kernel in self.kernels}
         for kernel in self.kernels:

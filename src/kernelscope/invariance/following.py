@@ -1,4 +1,4 @@
-"""Follows a program while it runs: each launch of compiled code, and each eager operator, with its results."""
+"""Follows a program while it runs: each launch of compiled code and each eager operator."""
 
 from __future__ import annotations
 

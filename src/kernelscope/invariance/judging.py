@@ -7,7 +7,7 @@ changes the rows of a later result, the kernel that made it is to blame.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -74,7 +74,9 @@ class Judge:
         for made in launch.made:
             left.setdefault(made.storage, {}).update(self._judged(launch, made, given))
         for storage in set(launch.writes) - followed:  # pieces of a result, scratch memory
-            left[storage] = given | {-self.launches: Mark(-1, launch.code.name, "unfollowed", code=launch.code)}
+            left[storage] = given | {
+                -self.launches: Mark(-1, launch.code.name, "unfollowed", code=launch.code)
+            }
         for storage, marks in left.items():
             before = self._marks.get(storage, {}) if storage in launch.partly else {}
             self._marks[storage] = before | marks
@@ -176,7 +178,7 @@ class Judge:
         if chosen.tests == "repeat":
             maps = [NO_ROWS]
         elif value.maps:
-            maps = [each for each in maps if each in value.maps]
+            maps = [each for each in maps if each in value.maps] if is_other_size else value.maps
         if not maps:
             return None, None
         taken = [(each, *self._rows(each, whole, part)) for each in maps]
@@ -192,7 +194,9 @@ class Judge:
             value.maps = maps if best[1].is_gross else [best[0]]
         return best
 
-    def _rows(self, rows: RowMap, whole: torch.Tensor, part: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _rows(
+        self, rows: RowMap, whole: torch.Tensor, part: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         chosen = self._selection
         return rows.take(whole, self._flow.size, chosen.kept), rows.take(part, chosen.size, chosen.places)
 
@@ -211,4 +215,9 @@ class Judge:
         return Outcome(chosen.name, chosen.tests, status, reason, made.argument, found, launch.code, joined)
 
     def _note(self, maker: int, outcome: Outcome) -> None:
-        self._flow.kernels[maker].outcomes.append(outcome)
+        kernel, found, other = self._flow.kernels[maker], outcome.difference, outcome.other
+        is_other = other is not None and other.source_hash != kernel.code.source_hash
+        if outcome.tests != "size" and is_other and found is not None and not found.is_gross:
+            # By now there is code for any number of rows: it differs, not where the rows are.
+            outcome = replace(outcome, tests="size")
+        kernel.outcomes.append(outcome)

@@ -96,4 +96,8 @@ def matched_tokens(tokens: Sequence[Key], others: Sequence[Key]) -> dict[int, in
 
 def _token(node: Node) -> Key:
     trace = str(node.meta.get("stack_trace") or "")
-    return str(node.target) if node.op != "placeholder" else "input", _form(node.meta.get("val")), trace[-200:]
+    return (
+        str(node.target) if node.op != "placeholder" else "input",
+        _form(node.meta.get("val")),
+        trace[-200:],
+    )

@@ -32,13 +32,13 @@ class NotedCalls:
     """Collects the calls while the script runs; `checked` repeats them with other rows."""
 
     def __init__(self, ops: str) -> None:
-        self._ops = ops
+        self._which = ops
         self._found: dict[int, _NotedCall] = {}
         self.left_out = 0  # functions beyond the most that are checked
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        probe = CompiledCalls(self._note, modules=self._ops == "all")
+        probe = CompiledCalls(self._note, modules=self._which == "all")
         probe.install()
         try:
             yield
@@ -61,8 +61,13 @@ class NotedCalls:
         found = []
         for call in self._found.values():
             is_on, dtype = call.autocast
-            with torch.set_grad_enabled(call.gradients), torch.autocast(call.device, dtype=dtype, enabled=is_on):
-                result = check_invariance(call.target, args=call.args, kwargs=call.kwargs, dim=dim, ops=self._ops)
+            with (
+                torch.set_grad_enabled(call.gradients),
+                torch.autocast(call.device, dtype=dtype, enabled=is_on),
+            ):
+                result = check_invariance(
+                    call.target, args=call.args, kwargs=call.kwargs, dim=dim, ops=self._which
+                )
             result.function = _name_of(call.target)
             found.append(result)
         return found
@@ -71,7 +76,11 @@ class NotedCalls:
 def _name_of(target: Any) -> str:
     inner = getattr(target, "_orig_mod", target)
     owner = getattr(inner, "__self__", None)
-    return type(owner if owner is not None else inner).__name__ if not hasattr(inner, "__name__") or owner is not None else str(inner.__name__)
+    return (
+        type(owner if owner is not None else inner).__name__
+        if not hasattr(inner, "__name__") or owner is not None
+        else str(inner.__name__)
+    )
 
 
 def _copied(value: Any) -> Any:

@@ -27,7 +27,8 @@ class ResultDifference:
         return plain | {"max_abs": self.max_abs if self.max_abs < float("inf") else None}
 
     def __str__(self) -> str:
-        return f"{self.name} differs {how_much(self.differing, self.elements, self.max_abs, self.max_ulp)} ({self.run})"
+        amount = how_much(self.differing, self.elements, self.max_abs, self.max_ulp)
+        return f"{self.name} differs {amount} ({self.run})"
 
 
 @dataclass(slots=True)
@@ -70,6 +71,8 @@ class InvarianceResult:
             return self.refused
         if self.failures:
             return f"kernelscope itself failed: {self.failures[0]}"
+        if not self.runs:
+            return "the function could not be run with other rows"
         if not self.kernels:
             return "no kernel was launched that can be followed"
         if self.results_not_followed:
@@ -114,8 +117,11 @@ class InvarianceResult:
 
     def __repr__(self) -> str:
         first = self.first
-        what = f"variant: {first.kernel_name}" if first else "variant" if self else self.problem or "invariant"
-        return f"<InvarianceResult: {what}, {counted(len(self.kernels), 'kernel')}, {counted(len(self.runs), 'run')}>"
+        what = (
+            f"variant: {first.kernel_name}" if first else "variant" if self else self.problem or "invariant"
+        )
+        amount = f"{counted(len(self.kernels), 'kernel')}, {counted(len(self.runs), 'run')}"
+        return f"<InvarianceResult: {what}, {amount}>"
 
     def _lines(self, *, verbose: bool) -> list[str]:
         lines = []
@@ -126,9 +132,13 @@ class InvarianceResult:
             lines += [f"  also       {name}" for name in (more if verbose else more[:5])]
             lines += [f"  also       {len(more) - 5} more"] if len(more) > 5 and not verbose else []
         elif self:
-            lines.append("variant: a result depends on other rows, and no kernel that was followed makes it so")
+            lines.append(
+                "variant: a result depends on other rows, and no kernel that was followed makes it so"
+            )
         else:
-            lines.append(f"inconclusive: {self.problem}" if self.problem else "invariant: no row depends on the others")
+            lines.append(
+                f"inconclusive: {self.problem}" if self.problem else "invariant: no row depends on the others"
+            )
         lines += [f"  {each}" for each in (self.results if verbose else self.results[:4])]
         lines += [f"  not explained by any kernel: {each}" for each in self.unexplained[:4]] if first else []
         if self.kernels:
@@ -141,11 +151,12 @@ class InvarianceResult:
         return [*lines, *self.failures, *self.notes]
 
     def _summary(self) -> str:
-        counts = [f"{sum(k.verdict == name for k in self.kernels)} {name.replace('-', ' ')}" for name in _VERDICTS]
-        return (
-            f"{counted(len(self.kernels), 'launch')} of {self.rows} rows, compared with "
-            f"{counted(len(self.runs), 'other batch')}: {', '.join(counts)}."
-        )
+        counts = [
+            f"{sum(k.verdict == name for k in self.kernels)} {name.replace('-', ' ')}" for name in _VERDICTS
+        ]
+        launches = "1 launch" if len(self.kernels) == 1 else f"{len(self.kernels)} launches"
+        runs = counted(len(self.runs), "run")
+        return f"{launches} with {self.rows} rows, {runs} with other batches: {', '.join(counts)}."
 
 
 _VERDICTS = ("invariant", "variant", "not-followed")
@@ -159,8 +170,9 @@ def how_much(differing: int, elements: int, max_abs: float | None, max_ulp: int 
 
 def _kernel_lines(kernel: KernelVerdict) -> list[str]:
     other = f"; {kernel.other_kernel} ran in its place" if kernel.other_kernel else ""
+    name = f"#{kernel.index} {kernel.kernel_name} ({kernel.kind})"
     lines = [
-        f"variant: kernel #{kernel.index} {kernel.kernel_name} ({kernel.kind}) at {kernel.line} makes rows depend on others",
+        f"variant: kernel {name} at {kernel.line} makes rows depend on others",
         f"  cause      {kernel.cause}: {kernel.explanation}{other}",
         f"  depends on {', '.join(_TESTS[test] for test in kernel.depends_on)}",
         f"  how much   {kernel.argument} differs "

@@ -23,7 +23,8 @@ class RowMap:
         """The elements of these rows, where the tensor has `size` of them."""
         for dim, outer, inner in sorted(self.dims, reverse=True):
             index = torch.tensor(rows, device=tensor.device)
-            tensor = tensor.unflatten(dim, (outer, size, inner)).index_select(dim + 1, index)
+            shape = (*tensor.shape[:dim], outer, size, inner, *tensor.shape[dim + 1 :])
+            tensor = tensor.reshape(shape).index_select(dim + 1, index)
             tensor = tensor.flatten(dim, dim + 2)
         return tensor
 
@@ -127,7 +128,12 @@ def _factor(x: torch.Tensor, y: torch.Tensor) -> float | None:
     return middle if bool(((ratios - middle).abs() <= 1e-3 * abs(middle)).all()) else None
 
 
-_WORDS = {torch.float64: torch.int64, torch.float32: torch.int32, torch.float16: torch.int16, torch.bfloat16: torch.int16}
+_WORDS = {
+    torch.float64: torch.int64,
+    torch.float32: torch.int32,
+    torch.float16: torch.int16,
+    torch.bfloat16: torch.int16,
+}
 
 
 def _ulps(a: torch.Tensor, b: torch.Tensor) -> int | None:
@@ -144,7 +150,7 @@ def _ulps(a: torch.Tensor, b: torch.Tensor) -> int | None:
 
 
 def reordered(whole: torch.Tensor, part: torch.Tensor, dim: int, wanted: float) -> str:
-    """Whether the slices of a part are among those of the whole: "exact", "close" or ""; `wanted` is a share."""
+    """Whether this share of the slices of a part is among those of the whole: "exact", "close" or ""."""
     most = 4096
     if whole.shape[dim] > most or part.shape[dim] > most or not part.numel():
         return ""

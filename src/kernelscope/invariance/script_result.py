@@ -8,7 +8,7 @@ from typing import Any
 from .result import InvarianceResult
 
 _NOTHING = {
-    "graph": "the script called nothing that torch.compile has made; --ops all checks modules that run eagerly",
+    "graph": "the script called no compiled function; --ops all checks modules that run eagerly",
     "all": "the script called no compiled function and no module",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -45,9 +46,8 @@ class KernelVerdict:
 
     def to_dict(self) -> dict[str, Any]:
         plain = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
-        if plain["max_abs"] is not None and not plain["max_abs"] < float("inf"):
-            plain["max_abs"] = None  # NaN or infinite: JSON has neither
-        return plain
+        is_number = self.max_abs is not None and self.max_abs < math.inf  # JSON has no NaN and no infinity
+        return plain | {"max_abs": self.max_abs if is_number else None}
 
 
 def verdicts(flow: Flow, runs: Sequence[str]) -> list[KernelVerdict]:
@@ -61,9 +61,9 @@ def _covered(flow: Flow, run: str) -> set[int]:
     readers, settled = flow.readers(), set[int]()
     for kernel in reversed(flow.kernels):
         own = [outcome.status for outcome in kernel.outcomes if outcome.run == run]
-        if own and all(status == "same" for status in own):
-            settled.add(kernel.index)
-        elif not own and readers[kernel.index] and readers[kernel.index] <= settled:
+        if (own and all(status == "same" for status in own)) or (
+            not own and readers[kernel.index] and readers[kernel.index] <= settled
+        ):
             settled.add(kernel.index)
     return settled
 
@@ -86,8 +86,8 @@ def _verdict(kernel: Kernel, runs: Sequence[str], covered: dict[str, set[int]]) 
 def _plain(kernel: Kernel, verdict: str, reason: str, **more: Any) -> KernelVerdict:
     code = kernel.code
     return KernelVerdict(
-        kernel.index, code.name, code.kind, verdict, reason, code.phase, code.graph, code.origin, code.wrapper,
-        code.nodes, **more,
+        kernel.index, code.name, code.kind, verdict, reason, code.phase, code.graph, code.origin,
+        code.wrapper, code.nodes, **more,
     )  # fmt: skip
 
 
@@ -143,11 +143,17 @@ def _cause(code: Code, variant: list[Outcome], tests: tuple[str, ...]) -> tuple[
 
 def _call_cause(code: Code, others: list[Code], tests: tuple[str, ...]) -> tuple[str, str]:
     if any(c.kind not in ("extern", "op") for c in [code, *others]):
-        return "other-kernel", "a library call takes the place of a compiled kernel when the number of rows changes"
+        return (
+            "other-kernel",
+            "a library call takes the place of a compiled kernel when the number of rows changes",
+        )
     what = "the number of rows" if "size" in tests else "the place of a row"
     own = code.name.split(".")[0] not in ("extern_kernels", "aten", "torch") and "aten" not in code.name
     if own:
-        return "operator", f"an operator that is not torch's own computes a row in another way when {what} changes"
+        return (
+            "operator",
+            f"an operator that is not torch's own computes a row in another way when {what} changes",
+        )
     return "library-call", f"a library call, which chooses its algorithm by {what}"
 
 

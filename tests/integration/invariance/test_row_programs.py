@@ -7,7 +7,7 @@ from tests.programs.row_programs import INVARIANT, VARIANT
 
 import kernelscope
 
-_QUICK = {"linear", "split_by_size", "padding_leaks", "centred"} | {"row_softmax", "flattened_tokens"}
+_QUICK = {"linear", "split_by_size", "centred", "row_softmax"}
 
 
 def _cases(programs: dict) -> list:
@@ -32,5 +32,6 @@ def test_no_alarm_where_rows_are_independent(name: str) -> None:
     fn, args = program.make()
     result = kernelscope.check_invariance(fn, args, dim=program.dim, ops=program.ops)
     assert result.status == 0, result.details()
-    assert not result.variant and not result.results
+    assert not result.variant
+    assert not result.results
     assert any(kernel.verdict == "invariant" for kernel in result.kernels), result.details()

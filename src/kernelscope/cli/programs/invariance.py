@@ -18,21 +18,25 @@ examples:
   kernelscope invariance --dim 1 serve.py      rows are along dimension 1 of the arguments
   kernelscope invariance --ops all eager.py    follow the eager operators of modules that are not compiled
 
-The first call of each compiled function is repeated with 1, 2, 3, 7, 8 and all rows, in another order and with
-padding, forward and backward. Exit status: 0 no row depends on the others, 1 one does, 2 inconclusive.
+The first call of each compiled function is repeated with 1, 2, 3, 7, 8 and all rows, in another order and
+with padding, forward and backward. Exit status: 0 no row depends on the others, 1 one does, 2 inconclusive.
 """
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_json(parser, "invariance")
     parser.add_argument(
-        "--dim", type=int, default=0, metavar="N", help="dimension of the arguments that holds rows (default 0)"
+        "--dim",
+        type=int,
+        default=0,
+        metavar="N",
+        help="dimension of the arguments that holds the rows (default 0)",
     )
     parser.add_argument(
         "--ops",
         choices=["graph", "all"],
         default="graph",
-        help="graph: kernels of compiled functions (default); all: also modules and operators that run eagerly",
+        help="graph: kernels of compiled functions (default); all: also modules that run eagerly",
     )
     parser.add_argument("--verbose", action="store_true", help="print the verdict on every kernel")
     add_script(parser)

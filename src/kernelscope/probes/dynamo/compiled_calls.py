@@ -1,4 +1,4 @@
-"""Calls of what torch.compile has made, as the program makes them; on request, of modules that run eagerly."""
+"""The program's calls of what torch.compile has made; on request, of modules that run eagerly."""
 
 from __future__ import annotations
 

@@ -1,0 +1,53 @@
+"""`kernelscope invariance script.py`: each compiled function of a script, or its eager modules."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.support.json_schemas import wrong_in
+
+from kernelscope.cli import main
+
+SCRIPT = """
+import torch
+
+@torch.compile
+def centred(x):
+    return x - x.mean(0)
+
+for _ in range(2):
+    print(centred(torch.arange(12.0).reshape(6, 2)).shape)
+"""
+EAGER = """
+import torch
+
+class Scaled(torch.nn.Module):
+    def forward(self, x):
+        return x.relu() * 2
+
+print(Scaled()(torch.arange(12.0).reshape(6, 2)).shape)
+"""
+
+
+def test_the_compiled_functions_of_a_script(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    assert main(["invariance", "--json", str(script)]) == 1
+    form = json.loads(capfd.readouterr().out)
+    assert wrong_in("invariance", form) == []
+    assert [function["function"] for function in form["functions"]] == ["centred"]
+    assert "mean" in form["first"]["kernel_name"]
+    assert form["first"]["cause"] == "mixes-rows"
+    assert form["first"]["origin"][0]["line"] == 6
+
+
+def test_modules_that_run_eagerly(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "eager.py"
+    script.write_text(EAGER)
+    assert main(["invariance", "--ops", "all", str(script)]) == 0
+    printed = capfd.readouterr().out
+    assert "invariant: no row depends on the others" in printed
+    assert main(["invariance", str(script)]) == 2
+    assert "the script called no compiled function" in capfd.readouterr().err
