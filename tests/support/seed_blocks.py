@@ -18,8 +18,7 @@ from typing import Any
 
 import torch
 
-CPU_IMPORT = "from kernelscope.debug_mode import DebugMode, KernelCall as _TritonKernelCall"
-TRITON_IMPORT = "from kernelscope.debug_mode import DebugMode, _TritonKernelCall"
+IMPORT = "from kernelscope.debug_mode import DebugMode, _TritonKernelCall"
 
 _IMPORT = re.compile(r"^from torch\.utils\._debug_mode import .*$", re.MULTILINE)
 
@@ -305,7 +304,7 @@ def given(device: str, kind: str) -> Given:
 
     torch.manual_seed(0)
     inputs = torch.randn(8, 8, device=device, requires_grad=True)
-    place = Given(device, kind, CPU_IMPORT if kind == "cpp" else TRITON_IMPORT)
+    place = Given(device, kind, IMPORT)
     place.names = {
         "torch": torch,
         "compiled_function": compiled_function,

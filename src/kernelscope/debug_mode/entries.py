@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kernelscope.model.labels import call_text, output_text, tree_text
+from kernelscope.model.labels import arguments_text, call_text, output_text, settings_text, tree_text
 
 REDISTRIBUTE = "redistribute_input"
 
@@ -36,15 +36,28 @@ class Entry(ABC):
         yield from (self.render(), (), {}, self.call_depth)
 
 
-class TextEntry(Entry):
-    """`[record function] …`, `[nn.Mod] …`, `[annotate] …`, `-> output: …`."""
+class Annotation(Entry):
+    """`[record function] …`, `[nn.Mod] …`, `[annotate] …`, `[aot_eager region (compile)] …`."""
 
-    def __init__(self, text: str, call_depth: int, stack: tuple[str, str | None] = ("", None)) -> None:
+    def __init__(
+        self, tag: Any, header: str, call_depth: int, stack: tuple[str, str | None] = ("", None)
+    ) -> None:
         super().__init__(call_depth, stack)
-        self._text = text
+        self.tag, self.header = tag, header
 
     def render(self, attributes: Sequence[str] = ()) -> str:
-        return self._text
+        return f"[{self.header}] {self.tag}"
+
+
+class OutputPlacement(Entry):
+    """The placements of what an operator on DTensors returned."""
+
+    def __init__(self, placements_str: str, call_depth: int) -> None:
+        super().__init__(call_depth)
+        self.placements_str = placements_str
+
+    def render(self, attributes: Sequence[str] = ()) -> str:
+        return f"-> output: {self.placements_str}"
 
 
 class OperatorEntry(Entry):
@@ -70,6 +83,18 @@ class OperatorEntry(Entry):
     def name(self) -> str:
         return self._name
 
+    @property
+    def args_str(self) -> str:
+        return arguments_text(self._described[0])
+
+    @property
+    def kwargs_str(self) -> str:
+        return settings_text(self._described[1])
+
+    @property
+    def output_str(self) -> str | None:
+        return output_text(self.output) or None
+
     def render(self, attributes: Sequence[str] = ()) -> str:
         args, kwargs = self._described
         return call_text(self._name, args, kwargs, attributes) + output_text(self.output, attributes)
@@ -86,6 +111,11 @@ class Redistribution(Entry):
         self.arg = arg
         self.placements = placements
         self._how = how
+        self.is_outer_call, self.is_explicit = how == "implicit", how == "explicit"
+
+    @property
+    def arg_str(self) -> str:
+        return tree_text(self.arg)
 
     def render(self, attributes: Sequence[str] = ()) -> str:
         how = f" [{self._how}] " if self._how else ""

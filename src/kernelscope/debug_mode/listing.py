@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +14,7 @@ from kernelscope.probes.eager.annotations import forward_trace, placements_text
 from kernelscope.probes.launch import Capture
 from kernelscope.recording import Recording
 
-from .entries import Entry, OperatorEntry, Redistribution, TextEntry
+from .entries import Annotation, Entry, OperatorEntry, OutputPlacement, Redistribution
 from .flags import Flags
 from .labels import Labels, operator_label
 from .stacks import stack_here
@@ -38,6 +38,9 @@ class Listing:
         self.recording.run.debug_notes = self.notes
         self._entries: list[tuple[int, Entry]] = []
         self._ranges: list[str] = []
+        self._modules: list[str] = []  # entered, outermost first
+        self._outside: list[int] = []  # how many of them each compiled region was entered with
+        self._node_trace: str | None = None
 
     def lines(self) -> Iterator[KernelCall | Entry]:
         """Calls in order, with the entries between them."""
@@ -56,12 +59,18 @@ class Listing:
         """Where we are, and in the backward pass where its forward was."""
         return (stack_here(), forward_trace()) if self.flags.record_stack_trace else ("", None)
 
+    def operator_stack(self) -> tuple[str, str | None]:
+        """The same of an operator: a node of a compiled graph has the stack of the line it comes from."""
+        trace = self._node_trace
+        return self.stack() if trace is None or not self.flags.record_stack_trace else (trace, trace)
+
     def close(self) -> None:
-        self.depth = 0
-        self._ranges.clear()
+        self.depth, self._node_trace = 0, None
+        for entered in (self._ranges, self._modules, self._outside):
+            entered.clear()
 
     def annotate(self, header: str, tag: Any, depth: int | None = None) -> None:
-        self._add(TextEntry(f"[{header}] {tag}", self.depth if depth is None else depth, self.stack()))
+        self._add(Annotation(tag, header, self.depth if depth is None else depth, self.stack()))
 
     def _add(self, entry: Entry) -> None:
         self._entries.append((self.recording.next_index, entry))
@@ -69,7 +78,7 @@ class Listing:
     def _add_operator(self, func: Any, args: Any, kwargs: Any, depth: int) -> OperatorEntry:
         described = self.labels.tree(tuple(args)), self.labels.tree(dict(kwargs))
         original = (args, kwargs) if self.flags.store_original_args else None
-        entry = OperatorEntry(func, operator_label(func), described, original, depth, self.stack())
+        entry = OperatorEntry(func, operator_label(func), described, original, depth, self.operator_stack())
         self._add(entry)
         return entry
 
@@ -93,9 +102,15 @@ class Listing:
             self._ranges.remove(text)
             self.leave()
 
-    def enter_module(self, name: str) -> None:
-        self.annotate("nn.Mod", name, self.depth + 1)
+    def enter_module(self, name: str, header: str = "nn.Mod") -> None:
+        self.annotate(header, name, self.depth + 1)
+        self._modules.append(name)
         self.depth += 1
+
+    def leave_module(self) -> None:
+        if self._modules:
+            self._modules.pop()
+        self.leave()
 
     def watch_function(self, func: Any, args: Any, kwargs: Any, proceed: Callable[[], Any]) -> Any:
         if operator_label(func).startswith(_RANGE_FUNCTIONS):
@@ -113,10 +128,29 @@ class Listing:
 
     def passing(self, what: str, func: Any, args: Any, kwargs: Any) -> Callable[[Any], None] | None:
         wanted = self.flags.record_faketensor if what == "fake" else self.flags.record_realtensor
+        if what == "annotation":
+            self.annotate("annotate", args[0])
+            return None
         if not wanted or getattr(func, "namespace", "") == "prim":
             return None
+        if what == "region":
+            return self._enter_subgraph(func, args)
         entry = self._add_operator(func, args, kwargs, self.depth + 1)
         return lambda result: self._note_output(entry, result)
+
+    def _enter_subgraph(self, func: Any, args: Any) -> Callable[[Any], None]:
+        """Between its two lines stand the operators of the graph, which is no argument to show."""
+        _, name, *operands = args
+        entry = self._add_operator(func, (name, *operands), {}, self.depth + 1)
+        self.depth += 1
+        self.annotate("annotate", f"[enter InvokeSubgraph HOP] {name}")
+
+        def leave(result: Any) -> None:
+            self.annotate("annotate", f"[exit InvokeSubgraph HOP] {name}")
+            self.leave()
+            self._note_output(entry, result)
+
+        return leave
 
     def unwrapping(self, func: Any, types: Any, args: Any, kwargs: Any) -> None:
         names = {t.__name__ for t in types}
@@ -126,6 +160,29 @@ class Listing:
             "AsyncCollectiveTensor" in names and self.flags.record_realtensor
         ):
             self._add_operator(func, args, kwargs, self.depth + 1)
+
+    # -- called where aot_eager's graphs run node by node ----------------------------------------------
+
+    def enter_region(self, backend: str) -> None:
+        self._add(Annotation("enter", f"{backend} region (compile)", self.depth))
+        self._outside.append(len(self._modules))
+
+    def at_node(self, modules: Sequence[str], header: str, stack_trace: str | None) -> None:
+        self._node_trace = stack_trace
+        if not self.flags.record_nn_module:
+            return
+        inside = [*self._modules[: self._outside[-1]], *modules]
+        for _ in set(self._modules) - set(inside):
+            self.leave_module()
+        for name in sorted(set(inside) - set(self._modules)):
+            self.enter_module(name, header)
+
+    def leave_region(self, backend: str) -> None:
+        self._node_trace = None
+        before = self._outside.pop() if self._outside else 0
+        while len(self._modules) > before:
+            self.leave_module()
+        self._add(Annotation("exit", f"{backend} region (compile)", self.depth))
 
     # -- called by DTensor's dispatch code -------------------------------------------------------------
 
@@ -150,7 +207,7 @@ class Listing:
 
     def record_output_placements(self, output_spec: Any) -> None:
         if self.flags.record_output:
-            self._add(TextEntry(f"-> output: {_placements(output_spec)}", self.depth + 1))
+            self._add(OutputPlacement(str(_placements(output_spec)), self.depth + 1))
 
 
 class _ListedRecording(Recording):

@@ -49,7 +49,7 @@ class LaunchNotes:
             notes.func = launch.func
         if kind == "op":
             notes.operator = self._operator_notes(launch)
-            notes.stack_trace, notes.fwd_stack_trace = self._listing.stack()
+            notes.stack_trace, notes.fwd_stack_trace = self._listing.operator_stack()
         else:
             notes.kwargs = launch.kwargs if self._keeps(launch) else self._labels.tree(launch.kwargs)
             if self._label_kernels:

@@ -12,6 +12,7 @@ from kernelscope.model.kinds import OperatorCall
 from kernelscope.model.labels import TensorLabel
 
 from .entries import Entry
+from .stock_names import _get_call_name
 
 Logged = KernelCall | Entry
 _NAN = float("nan")
@@ -79,7 +80,8 @@ def _compare(
 def _why(i: int, hashes1: dict[int, Any], hashes2: dict[int, Any]) -> str:
     if i not in hashes1 or i not in hashes2:
         return f"only the {'first' if i in hashes1 else 'second'} run has a hash of this argument"
-    if type(hashes1[i]) is not type(hashes2[i]):
+    kinds = [float if isinstance(h[i], float) else type(h[i]) for h in (hashes1, hashes2)]
+    if kinds[0] is not kinds[1]:
         return "the runs used different hash functions"
     return "the hashes differ"
 
@@ -100,7 +102,7 @@ def _entry(
     name = call.arg_names[i] if isinstance(call, KernelCall) and i is not None else None
     return {
         "call_type": _call_type(call),
-        "call": _call_name(call),
+        "call": _get_call_name(call),
         "arg_name": None if isinstance(call, OperatorCall) else name,
         "pytree_path": _path(call, i) if isinstance(call, OperatorCall) and i is not None else None,
         "hash1": hash1,
@@ -115,12 +117,6 @@ def _call_type(call: Logged) -> str:
     if isinstance(call, OperatorCall):
         return "torch op"
     return f"{call.kind} kernel" if isinstance(call, KernelCall) else "annotation"
-
-
-def _call_name(call: Logged) -> str:
-    if isinstance(call, OperatorCall) and call.notes is not None:
-        return call.notes.name
-    return call.kernel_name if isinstance(call, KernelCall) else call.name
 
 
 def _path(call: OperatorCall, i: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, fields
@@ -15,7 +14,14 @@ from kernelscope.config import Config, Ops, strict_from_environment
 from kernelscope.model.call import KernelCall
 from kernelscope.model.run import Run
 from kernelscope.probes.bus import BUS
-from kernelscope.probes.eager.annotations import FunctionCalls, ModuleCalls, Redistributions
+from kernelscope.probes.eager.annotations import (
+    FunctionCalls,
+    ModuleCalls,
+    Redistributions,
+    annotate_in_graph,
+    keep_annotations_in_graphs,
+)
+from kernelscope.probes.eager.aot_eager_regions import InterpretedRegions
 
 from .entries import Entry
 from .flags import Flags
@@ -43,7 +49,8 @@ class DebugMode(Flags):
     record_profiler_context  `[record function]` where a profiler range is entered
     record_localtensor       operators on LocalTensors
     record_triton_kernels    generated and Triton kernels; without it only operators are listed
-    run_compile_with_interpreter  has no effect, and warns: what ran is listed, and nothing runs differently
+    run_compile_with_interpreter  runs regions of the backend "aot_eager" node by node: each operator has its
+                             line and, with record_nn_module, its module; kernels have their lines anyway
 
     Example:
         with DebugMode() as debug_mode, DebugMode.log_tensor_hashes():
@@ -53,12 +60,7 @@ class DebugMode(Flags):
 
     def __post_init__(self) -> None:
         self.record_tensor_attributes = _names(self.record_tensor_attributes)
-        if self.run_compile_with_interpreter:
-            warnings.warn(
-                "run_compile_with_interpreter has no effect: kernelscope lists what really ran. Compiled "
-                "regions appear as kernels with the user's source lines, aot_eager regions as operators.",
-                stacklevel=3,
-            )
+        keep_annotations_in_graphs()
         self._open: ExitStack | None = None
         self._start_over()
 
@@ -76,8 +78,12 @@ class DebugMode(Flags):
             stack.enter_context(Redistributions(lambda: self._listing))
             if self.record_nn_module:
                 stack.enter_context(
-                    ModuleCalls(lambda name: self._listing.enter_module(name), lambda: self._listing.leave())
+                    ModuleCalls(
+                        lambda name: self._listing.enter_module(name), lambda: self._listing.leave_module()
+                    )
                 )
+            if self.run_compile_with_interpreter:
+                stack.enter_context(InterpretedRegions(lambda: self._listing))
             if self.record_torchfunction:
                 stack.enter_context(FunctionCalls(lambda *call: self._listing.watch_function(*call)))
             self._open = stack.pop_all()
@@ -181,8 +187,9 @@ class DebugMode(Flags):
 
     @staticmethod
     def _annotate(tag: Any) -> None:
-        """Put an `[annotate]` line into every open listing; nothing inside compiled code."""
+        """Put an `[annotate]` line into every open listing, also where compiled code of aot_eager runs."""
         if torch.compiler.is_compiling():
+            annotate_in_graph(str(tag))
             return
         for mode in list(_OPEN):
             mode._listing.annotate("annotate", tag)
@@ -238,6 +245,11 @@ class DebugMode(Flags):
 
 
 _OPEN: list[DebugMode] = []
+
+
+def get_active_debug_mode() -> DebugMode | None:
+    """The innermost open DebugMode."""
+    return _OPEN[-1] if _OPEN else None
 
 
 def _names(given: Sequence[str] | None) -> list[str]:

@@ -15,7 +15,7 @@ from .cpu import stats as cpu_stats
 from .cuda import ahead
 from .cuda import engine as cuda
 from .cuda import stats as cuda_stats
-from .definition import MASK64
+from .definition import MASK64, same_nan
 from .host_log import HostLog
 from .log import DeviceLog, Rows, mixed
 from .reserved_rows import DEVICE_SHIFT, ReservedRows, Slot
@@ -235,7 +235,7 @@ class Fingerprinter(ReservedRows):
     def read(self, slot: Slot) -> object:
         """The value in a slot, or a tuple of them when there are several kinds; may wait for the device."""
         log, row = self._log_and_row(slot)
-        values = tuple(self._read(slot, place, log, row) for place in range(len(self.kinds)))
+        values = tuple(same_nan(self._read(slot, place, log, row)) for place in range(len(self.kinds)))
         return values if len(values) > 1 else values[0]
 
     def stats(self, slot: Slot) -> Stats | None:

@@ -10,11 +10,22 @@ from kernelscope.events import Call
 from .call import KernelCall
 from .call_facts import RunOfCall
 from .debug_notes import OperatorNotes
-from .labels import call_text, output_text
+from .labels import arguments_text, call_text, output_text, settings_text
 
 
-class TritonKernelCall(KernelCall):
-    """A launch of a Triton kernel, generated or user-written."""
+class CodeKernelCall(KernelCall):
+    """A launch of a kernel with source code of its own: Triton, C++ or gcu, generated or user-written."""
+
+    __slots__ = ()
+
+    @property
+    def kwargs_str(self) -> str:
+        """The arguments as stock's DebugMode writes those of a Triton kernel."""
+        return ", ".join(f"{n}={self._shown(i, ())}" for i, n in enumerate(self.arg_names))
+
+
+class TritonKernelCall(CodeKernelCall):
+    """A launch of a Triton kernel."""
 
     __slots__ = ()
 
@@ -45,6 +56,19 @@ class OperatorCall(KernelCall):
             return super().kwargs
         return notes.kwargs if notes.original_args is None else notes.original_kwargs
 
+    @property
+    def args_str(self) -> str:
+        return "" if self.notes is None else arguments_text(self.notes.args)
+
+    @property
+    def kwargs_str(self) -> str:
+        return "" if self.notes is None else settings_text(self.notes.kwargs)
+
+    @property
+    def output_str(self) -> str | None:
+        """What it returned, None where nothing was kept."""
+        return None if self.notes is None else output_text(self.notes.output) or None
+
     def render(self, attributes: Sequence[str] = ()) -> str:
         return self.line(attributes)
 
@@ -61,7 +85,12 @@ class OperatorCall(KernelCall):
         yield from (self.op, self.args, self.kwargs, self.call_depth)
 
 
-_CLASSES: dict[str, type[KernelCall]] = {"triton": TritonKernelCall, "op": OperatorCall}
+_CLASSES: dict[str, type[KernelCall]] = {
+    "triton": TritonKernelCall,
+    "cpp": CodeKernelCall,
+    "gcu": CodeKernelCall,
+    "op": OperatorCall,
+}
 
 
 def view_of(run: RunOfCall, call: Call) -> KernelCall:

@@ -52,12 +52,21 @@ def tree_text(value: Any, attributes: Sequence[str] | None = None) -> str:
 
 def call_text(name: str, args: Sequence[Any], kwargs: dict[str, Any], attributes: Sequence[str]) -> str:
     """ "aten::mm(t: f32[8, 8], t: f32[8, 4])"."""
-    shown = [tree_text(a, attributes) for a in args]
-    shown += [f"{k}={tree_text(v, attributes)}" for k, v in kwargs.items()]
-    return f"{name}({', '.join(shown)})"
+    given = arguments_text(args, attributes), settings_text(kwargs, attributes)
+    return f"{name}({''.join(given) if args else given[1].removeprefix(', ')})"
 
 
-def output_text(output: Any, attributes: Sequence[str]) -> str:
+def arguments_text(args: Sequence[Any], attributes: Sequence[str] | None = None) -> str:
+    """ "t: f32[8, 8], 2"."""
+    return ", ".join(tree_text(a, attributes) for a in args)
+
+
+def settings_text(kwargs: dict[str, Any], attributes: Sequence[str] | None = None) -> str:
+    """ ", out=t: f32[8, 8]"."""
+    return "".join(f", {k}={tree_text(v, attributes)}" for k, v in kwargs.items())
+
+
+def output_text(output: Any, attributes: Sequence[str] | None = None) -> str:
     """ "  ->  t: f32[8, 4]", or nothing when there was no output."""
     empty = output is None or (isinstance(output, list | tuple) and all(o is None for o in output))
     return "" if empty else f"  ->  {tree_text(output, attributes)}"

@@ -246,13 +246,19 @@ class FanOut:
             except Exception:
                 report(listener, own_fault(doing))
 
-    def pass_by(self, what: str, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Run an operator that launches nothing; bystanders list it."""
+    def pass_by(
+        self, what: str, func: Any, args: Any, kwargs: Any, run: Callable[..., Any] | None = None
+    ) -> Any:
+        """Run an operator that launches nothing itself (or `run` in its place); bystanders list it."""
+        run = run or func
         if not self.bystanders:
-            return func(*args, **kwargs)
+            return run(*args, **kwargs)
         after = self._call_all(func, [partial(b.passing, what, func, args, kwargs) for b in self.bystanders])
-        result = func(*args, **kwargs)
-        self._call_all(func, [partial(t, result) for t in after if t is not None])
+        result = None
+        try:
+            result = run(*args, **kwargs)
+        finally:
+            self._call_all(func, [partial(t, result) for t in after if t is not None])
         return result
 
     def unwrapped(self, func: Any, types: Any, args: Any, kwargs: Any) -> None:

@@ -47,6 +47,7 @@ PRIVATE_TORCH = {
     "debug_mode/labels.py": "whether a tensor is fake; attributes of tensors without the user's modes",
     "debug_mode/live_arguments.py": "the current stream",
     "debug_mode/mode.py": "attributes of tensors without the user's modes",
+    "debug_mode/stock_names.py": "the hash functions of torch's DebugMode, under their names",
     "determinism/api.py": "an empty compile cache",
     "fingerprint/captured.py": "the current stream",
     "fingerprint/cpu/bits.py": "addresses of tensors",

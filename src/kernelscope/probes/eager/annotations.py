@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import weakref
 from collections.abc import Callable
@@ -28,6 +29,7 @@ class ModuleCalls:
         self._names: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
         self._handles: list[Any] = []
         self._inside: list[torch.nn.Module] = []
+        self._in_compiled = getattr(torch._dynamo.eval_frame, "_is_in_optimized_module", lambda: False)
 
     def __enter__(self) -> None:
         hooks = torch.nn.modules.module
@@ -42,7 +44,7 @@ class ModuleCalls:
         self._inside.clear()
 
     def _before(self, module: torch.nn.Module, args: Any) -> None:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or self._in_compiled():
             return
         self._inside.append(module)
         self._enter(self._name(module))
@@ -122,6 +124,17 @@ class _Several:
     def record_output_placements(self, output_spec: Any) -> None:
         for log in self._logs:
             log.record_output_placements(output_spec)
+
+
+def keep_annotations_in_graphs() -> None:
+    """Compiled code drops an operator that returns nothing, unless torch is told what the line is for."""
+    stock = importlib.import_module("torch.utils._debug_mode")
+    getattr(getattr(stock, "_mode", stock), "_ensure_annotate_decorated", bool)()
+
+
+def annotate_in_graph(tag: str) -> None:
+    """For code that is being compiled: the line appears when the graph runs."""
+    torch.ops.debug_mode_ops.annotate(tag)
 
 
 def placements_text(spec: Any) -> str:

@@ -30,6 +30,7 @@ from kernelscope.probes.own_work import own_fault, unseen
 from kernelscope.probes.patching import resolve
 
 _NOT_KERNELS = {"prim", "prims", "profiler", "debug_mode_ops"}
+_ANNOTATION = "debug_mode_ops::annotate"  # a line that a program adds to torch's DebugMode, and to ours
 
 
 _TARGETS = (
@@ -125,8 +126,10 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its _
         if what == "subclass":
             BUS.unwrapped(func, types, args, kwargs)
             return NotImplemented  # the subclass unwraps itself, and what it runs comes here again
-        if what in ("fake", "view"):
+        if what in ("fake", "view", "annotation"):
             return BUS.pass_by(what, func, args, kwargs)
+        if what == "region":
+            return BUS.pass_by(what, func, args, kwargs, self._run_region)
         if what == "birth":
             result = BUS.pass_by("birth", func, args, kwargs)
             with contained(f"looking at the memory that {func} allocated"):
@@ -139,6 +142,12 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its _
             BUS.finding(own_fault(f"looking at the arguments of {func}"))
             return func(*args, **kwargs)
         return BUS.run(point, flat, func, args, kwargs)
+
+    def _run_region(self, graph: Any, name: Any, *operands: Any) -> Any:
+        """What the graph runs comes here again, operator by operator."""
+        with self:
+            is_boxed = getattr(graph, "_boxed_call", False)
+            return graph(list(operands)) if is_boxed else graph(*operands)
 
     def _point(self, func: Any, args: Any, kwargs: Any) -> tuple[list[Any], LaunchPoint]:
         flat = flatten(args, kwargs)
@@ -163,7 +172,9 @@ def _what_is(func: Any, types: Any) -> str:
     if types:
         return "subclass"
     if getattr(func, "namespace", "") in _NOT_KERNELS:
-        return "not a kernel"
+        return "annotation" if func.__qualname__ == _ANNOTATION else "not a kernel"
+    if getattr(func, "_name", "") == "invoke_subgraph":
+        return "region"
     if is_view(func):
         return "view"
     return "birth" if is_birth(func) else "launch"
