@@ -85,7 +85,7 @@ class Leavings:
         try:
             answer.files.append(self._steps.take(name, on_run(name, *words), make, str))
         except (RunError, OSError) as error:
-            answer.notes.append(f"there is no {name}: {error}")
+            answer.notes.append(f"there is no {name}: {' '.join(str(error).split())}")
         except Exception as error:  # what was found in minutes must not be lost
             answer.notes.append(f"there is no {name}: kernelscope itself failed: {error!r:.200}")
 

@@ -124,7 +124,7 @@ def read_fx(text: str, body: str = "") -> FxText:
 
 
 def _plain(text: str) -> str:
-    return re.sub(r"class [^\s(]*<[^\n(]*\(", "class GraphModule(", text)
+    return re.sub(r"class [^\s(<]*<[^\n(]{0,500}\(", "class GraphModule(", text)
 
 
 def _line(statement: ast.stmt) -> FxLine | None:

@@ -99,7 +99,7 @@ def produced(call: KernelCall) -> Iterator[Finding]:
     had_nan = any(stats.nan for stats in inputs)
     had_inf = any(stats.pos_inf + stats.neg_inf for stats in inputs)
     for i, stats in outputs.items():
-        name, of = call.arg_names[i], f"of {stats.numel} elements"
+        name, of = call.arg_names[i], f"of {stats.numel} element{'s' * (stats.numel != 1)}"
         if stats.nan and not had_nan:
             what = f"{stats.nan} NaN {of} of {name}, and none in its inputs"
         elif stats.pos_inf + stats.neg_inf and not had_inf and not had_nan:

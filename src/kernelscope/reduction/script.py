@@ -41,8 +41,9 @@ def reduced_script(reduction: Reduction, name: str = "reduced") -> Script:
     values = dict(zip(names, candidate.inputs, strict=True))
     tensors: dict[str, SavedTensor] = {}
     given = {n: _given(n, v, tensors) for n, v in values.items() if isinstance(v, torch.Tensor)}
-    for changed in _changed(candidate, names):
-        given[changed]["role"] = "inout"
+    changed = _changed(candidate, names)
+    for each in changed:
+        given[each]["role"] = "inout"
     others = {n: v for n, v in values.items() if not isinstance(v, torch.Tensor)}
     bodies = {n: v for n, v in others.items() if isinstance(v, GraphModule)}
     leaves = [n for n, v in values.items() if isinstance(v, torch.Tensor) and v.requires_grad]
@@ -59,7 +60,7 @@ def reduced_script(reduction: Reduction, name: str = "reduced") -> Script:
         *[f"    {line}" for line in _body(candidate.code)],
         *[_class(f"Body_of_{n}", body) for n, body in bodies.items()],
         f"SIZES = {_dictionary({n: v for n, v in others.items() if n not in bodies}, bodies)}",
-        *_running(leaves, dynamic=candidate.dynamic),
+        *_running(leaves, changed, dynamic=candidate.dynamic),
         *tables(given, {}, notes),
         *ending("eager", draws=draws_by_seed(candidate.code)),
     ]
@@ -97,13 +98,18 @@ def _body(code: str) -> list[str]:
     return [*lines[:-1], f"return {{f'result_{{i}}': value for i, value in enumerate({result})}}"]
 
 
-def _running(leaves: list[str], *, dynamic: bool) -> list[str]:
+def _running(leaves: list[str], changed: list[str], *, dynamic: bool) -> list[str]:
+    """How it is run; what it leaves in inputs that it writes to is a result too."""
     how = ", dynamic=True" if dynamic else ""
+    after = f" | {{f'{{n}} after': given[n].detach() for n in {changed!r}}}" if changed else ""
     if not leaves:
         return [
             f"compiled = torch.compile(graph{how})",
-            "def eager(**given):\n    with torch.no_grad():\n        return graph(**given, **SIZES)",
-            "def launch(**given):\n    with torch.no_grad():\n        return compiled(**given, **SIZES)",
+            *(
+                f"def {name}(**given):\n    with torch.no_grad():\n"
+                f"        return {function}(**given, **SIZES){after}"
+                for name, function in (("eager", "graph"), ("launch", "compiled"))
+            ),
         ]
     return [
         f"LEAVES = {leaves!r}",
@@ -115,7 +121,7 @@ def _running(leaves: list[str], *, dynamic: bool) -> list[str]:
         "    ones = [torch.ones_like(v) for v in wanted]\n"
         "    found = torch.autograd.grad(wanted, leaves, ones, allow_unused=True)\n"
         "    gradients = {f'gradient of {n}': g for n, g in zip(LEAVES, found) if g is not None}\n"
-        "    return {n: v.detach() for n, v in made.items()} | gradients",
+        f"    return {{n: v.detach() for n, v in made.items()}} | gradients{after}",
         f"compiled = torch.compile(graph{how})",
         "def eager(**given):\n    return differentiated(graph, given)",
         "def launch(**given):\n    return differentiated(compiled, given)",

@@ -245,4 +245,5 @@ def _dense(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _draws(code: str) -> bool:
-    return any(is_random(word) for word in re.findall(r"[\w.]+(?=\()", code)) or "prims.inductor_rand" in code
+    called = re.findall(r"(?<![\w.])[\w.]++(?=\()", code)
+    return any(is_random(word) for word in called) or "prims.inductor_rand" in code

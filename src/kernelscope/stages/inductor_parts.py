@@ -11,9 +11,8 @@ from kernelscope.generated_code.kernels import GeneratedKernel
 
 from .graphs import StagedGraph, user_lines
 
-_SIGNATURE = re.compile(
-    r'^extern "C" +(?P<cpp>[^{;]+?)\s*(?=\{)|^(?P<python>def \w+\(.*?\)):', re.MULTILINE | re.DOTALL
-)
+_FUNCTION = re.compile(r'^(extern "C" |def \w++\()', re.MULTILINE)
+_SIGNATURE = re.compile(r'extern "C" ++(?P<cpp>[^{;]+)\{|(?P<python>def \w++\(.*?\)):', re.DOTALL)
 _CALL = re.compile(r"\s*(def call\(|void AOTInductorModel::run_impl|void inductor_entry_impl)")
 
 
@@ -87,11 +86,14 @@ def _wrapper(graph: StagedGraph, dag: dict[str, Any] | None) -> dict[str, Any]:
 
 def _signatures(kernel: GeneratedKernel) -> list[str]:
     """As the kernel's own source has it; its name there may be a placeholder."""
-    found = list(_SIGNATURE.finditer(kernel.source))
-    if not found:
-        return []
-    text = " ".join((found[-1]["cpp"] or found[-1]["python"]).split())
-    return [re.sub(r"\bkernel\(", f"{kernel.name}(", text)]
+    end = len(kernel.source)
+    for start in reversed([found.start() for found in _FUNCTION.finditer(kernel.source)]):
+        # Up to the next function, and not to the end: a stranger's text may have any number of them.
+        if found := _SIGNATURE.match(kernel.source, start, end):
+            text = " ".join((found["cpp"] or found["python"]).split())
+            return [re.sub(r"\bkernel\(", lambda _: f"{kernel.name}(", text)]
+        end = start
+    return []
 
 
 def _buffers(dag: dict[str, Any] | None) -> list[dict[str, Any]]:

@@ -123,11 +123,13 @@ def _node(number: int, node: Document, shown: Shown) -> list[str]:
 
 def _flow(dag: Document) -> list[str]:
     label = {node["name"]: f"Node_{number}_{node['name']}" for number, node in enumerate(dag["nodes"])}
-    lines = []
-    for node in dag["nodes"]:
-        targets = [label[b] for a, b in dag["edges"] if a == node["name"]]
-        lines.append(f"  {label[node['name']]} -> {', '.join(targets) or '(no connections)'}")
-    return lines
+    targets: dict[str, list[str]] = {}
+    for a, b in dag["edges"]:
+        targets.setdefault(a, []).append(label[b])
+    return [
+        f"  {label[node['name']]} -> {', '.join(targets.get(node['name'], ())) or '(no connections)'}"
+        for node in dag["nodes"]
+    ]
 
 
 def _code(code: Document, shown: Shown) -> list[str]:

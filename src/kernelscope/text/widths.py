@@ -35,6 +35,8 @@ def shortened(text: str, width: int) -> str:
 
 
 def _head(text: str, width: int) -> str:
+    if text[: width + 1].isascii():
+        return text[:width]
     taken = 0
     for position, character in enumerate(text):
         taken += _columns_of_one(character)
@@ -69,12 +71,11 @@ def wrapped(line: str, width: int, *, rightmost: float = 0.45) -> Iterator[str]:
     It does so if it begins left of `rightmost`, a share of the width.
     """
     line = line.expandtabs(_TAB)
-    if columns_of(line) <= width:
+    if len(_head(line, width)) == len(line):
         yield line
         return
     indent = " " * _hanging(line, width, int(width * rightmost))
-    while columns_of(line) > width:
-        head = _head(line, width)
+    while len(head := _head(line, width)) < len(line):  # not all of it is measured each time
         start = len(line) - len(line.lstrip(" "))
         cut = head.rfind(" ", start + 1)
         if line[len(head) : len(head) + 1] == " ":

@@ -71,6 +71,5 @@ def of_exception(error: BaseException) -> FailureSignature:
         inner = inner.inner_exception  # type: ignore[attr-defined]
     message = next((line for line in str(inner).splitlines() if line.strip()), "")
     kind = type(inner).__name__
-    return FailureSignature(
-        "exception", kind, where=without_numbers(message)[:200], text=f"{kind}: {message}"
-    )
+    text = f"{kind}: {message}" if message else kind
+    return FailureSignature("exception", kind, where=without_numbers(message)[:200], text=text)

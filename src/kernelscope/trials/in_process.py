@@ -75,7 +75,7 @@ class InProcessTrials:
         except Exception as error:
             if self._prints_errors:
                 traceback.print_exc()
-            outcome = Outcome(RAISED, f"{type(error).__name__}: {error}")
+            outcome = Outcome(RAISED, f"{type(error).__name__}: {error}".removesuffix(": "))
         if self._cache is not None:
             self._binaries.keep(self._cache)
         return outcome.lasting(perf_counter() - start)

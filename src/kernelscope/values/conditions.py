@@ -63,7 +63,8 @@ class Condition:
         """What was found, in words."""
         if self.measure in _COUNTS:
             name = {"nan": "NaN", "inf": "+inf", "zeros": "zeros"}.get(self.measure, self.measure)
-            return f"{int(_COUNTS[self.measure](stats))} {name} of {stats.numel} elements"
+            many = f"{stats.numel} element{'s' * (stats.numel != 1)}"
+            return f"{int(_COUNTS[self.measure](stats))} {name} of {many}"
         return f"{self.measure} {_MEASURES[self.measure](stats):.6g}"
 
 

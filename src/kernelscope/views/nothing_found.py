@@ -31,11 +31,11 @@ def nothing_matches(run: StoredRun, wanted: CallFilter) -> str:
     if wanted.graph is not None:
         wishes.append(("--graph", CallFilter(graph=wanted.graph), [wanted.graph], graphs))
     if wanted.step is not None:
-        steps = [str(step) for (step,) in run.rows("SELECT DISTINCT step FROM calls ORDER BY 1")]
+        steps = [str(step) for (step,) in run.rows("SELECT DISTINCT step FROM call ORDER BY 1")]
         known = [f"{steps[0]} to {steps[-1]}"] if len(steps) > 2 else steps
         wishes.append(("--step", CallFilter(step=wanted.step), [wanted.step], known))
     if wanted.phase is not None:
-        phases = [str(phase) for (phase,) in run.rows("SELECT DISTINCT phase FROM calls ORDER BY 1")]
+        phases = [str(phase) for (phase,) in run.rows("SELECT DISTINCT phase FROM call ORDER BY 1")]
         wishes.append(("--phase", CallFilter(phase=wanted.phase), [wanted.phase], phases))
     lines = []
     for option, alone, given, there in wishes:

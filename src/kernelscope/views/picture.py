@@ -23,8 +23,8 @@ def picture(array: Any) -> list[str]:
         return ["(empty)"]
     lines = []
     if missing := numbers.size - finite.size:
-        nan = int(numpy.isnan(numbers).sum())
-        lines.append(f"{nan} NaN, {missing - nan} infinite, of {numbers.size} elements")
+        many, nan = numbers.size, int(numpy.isnan(numbers).sum())
+        lines.append(f"{nan} NaN, {missing - nan} infinite, of {many} element{'s' * (many > 1)}")
     if finite.size:
         lines += _histogram(finite)
     if numbers.ndim == 2:

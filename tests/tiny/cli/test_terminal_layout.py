@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.support.sample_runs import write_sample
 from tests.support.terminals import SRC, Shown, command_in_terminal, in_terminal
 from tests.support.training_runs import LONG, write_training
 
+from kernelscope.cli import main
 from kernelscope.cli.command_list import COMMANDS
 from kernelscope.store import folder
 from kernelscope.text.widths import columns_of
@@ -170,6 +172,19 @@ def test_a_filter_that_matches_nothing_says_so(runs: Path) -> None:
     assert "no call matches --phase fowrard; did you mean forward?" in text
     text = in_terminal(["show", "train-1", "--kernel", "*sum_2", "--phase", "forward"], cwd=runs).text
     assert "no call matches all of the given options together" in text
+
+
+def test_steps_that_only_graph_calls_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a recording without hashes writes them."""
+    run = tmp_path / "x.kscope"
+    write_sample(run)
+    with sqlite3.connect(run / "run.db", isolation_level=None) as db:
+        db.execute("UPDATE calls SET step = NULL, phase = NULL")
+        db.execute("UPDATE graph_calls SET step = 4")
+    assert main(["show", str(run), "--step", "99"]) == 0
+    assert "no call matches --step 99; the run has: 4\n" in capsys.readouterr().out
+    assert main(["show", str(run), "--phase", "x"]) == 0
+    assert "None" not in capsys.readouterr().out
 
 
 def test_alone_it_prints_questions_and_a_wrong_word_is_corrected(tmp_path: Path) -> None:

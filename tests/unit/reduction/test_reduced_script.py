@@ -40,3 +40,23 @@ def test_a_graph_with_branches_has_them_in_its_script() -> None:
         given = {n.name: value if "x" in n.name else flag for n in nodes}
         (result,) = names["eager"](**given).values()
         assert torch.allclose(result, branches(value, flag))
+
+
+def writes(x: torch.Tensor) -> torch.Tensor:
+    x.add_(1)
+    return x.sum().relu()
+
+
+def test_what_it_leaves_in_an_input_is_compared() -> None:
+    """A graph may be wrong in nothing but what it writes to an input."""
+    inputs = [torch.arange(4.0)]
+    found = Reduction(
+        of_module(torch.fx.symbolic_trace(writes), inputs), FailureSignature("check", "the check fails"), 2
+    )
+    names: dict[str, Any] = {"__name__": "reduced"}
+    exec(compile(reduced_script(found).text, "reduced.py", "exec"), names)
+    assert names["GIVEN"]["x"]["role"] == "inout"
+    made = names["eager"](x=torch.arange(4.0))
+    assert torch.equal(made["x after"], torch.arange(4.0) + 1)
+    names["compiled"] = lambda x: {"result_0": torch.tensor(10.0)}  # the right result, and no write
+    assert names["check"]("reduced.py", names["launch"], names["eager"], names["GIVEN"], {}) == 1

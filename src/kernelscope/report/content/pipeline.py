@@ -12,6 +12,7 @@ from typing import Any
 
 from kernelscope.events import Graph
 from kernelscope.generated_code.launch_comments import launches_in
+from kernelscope.generated_code.line_comments import named_line
 from kernelscope.stages import StagedGraph, user_lines
 from kernelscope.stages.records import Incident, Provenance
 from kernelscope.store.stored_run import StoredRun
@@ -24,7 +25,6 @@ Form = dict[str, Any]
 Atoms = dict[Any, set[int]]  # by the name of a node, by a line, by a launch, …
 
 _ASSIGNED = re.compile(r"^[-+ ]?\s*(\w+)(?:\s*:\s*\"[^\"]*\")?\s*=[^=]")
-_QUOTED = re.compile(r"# File: (.+?):([0-9]{1,9}) in ")
 _SCHEDULED = re.compile(r"^((?:op\d+_?)+)[.:]")
 _BEFORE_AUTOGRAD = ("dynamo", "pre_grad", "pre_grad_input", "pass pre_grad_passes")
 _NOT_SHOWN = ("fx", "dag", "times")
@@ -163,8 +163,8 @@ def _lines_of(
             elif not line.strip():
                 current = set()
             yield number, current
-        elif quoted := _QUOTED.search(line):
-            yield number, atoms.by_line.get((quoted[1], int(quoted[2])), set())
+        elif named := named_line(line):
+            yield number, atoms.by_line.get((named.file, named.line), set())
         elif assigned := _ASSIGNED.match(line):
             yield number, names.get(assigned[1], set())
 
@@ -253,9 +253,9 @@ def _frame_panes(run: StoredRun, graph: Graph, by_line: dict[Line, set[int]]) ->
         {
             "name": stage.name, "language": stage.language, "text": stage.text,
             "lines": _marks(
-                (number, by_line.get((quoted[1], int(quoted[2])), set()))
+                (number, by_line.get((named.file, named.line), set()))
                 for number, line in enumerate(stage.text.splitlines(), start=1)
-                if (quoted := _QUOTED.search(line))
+                if (named := named_line(line))
             ),
         }
         for stage in (run.stages.stages_of_frame(frames[-1]) if frames else ())

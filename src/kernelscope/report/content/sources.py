@@ -7,16 +7,15 @@ another user opens no file of this machine.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kernelscope.generated_code.line_comments import named_line
 from kernelscope.stages.records import Stage
 from kernelscope.store.stored_run import StoredRun
 
 Line = tuple[str, int]
-_QUOTE = re.compile(r"# File: (.+?):([0-9]{1,9}) in [^,\n]*, code: (.*)$", re.MULTILINE)
 _LARGEST = 2_000_000  # bytes
 
 
@@ -27,9 +26,9 @@ class Sources:
         self._quotes: dict[str, dict[int, str]] = {}
         for record in run.compiled:
             if isinstance(record, Stage) and record.language in ("python", "text"):
-                for file, line, code in _QUOTE.findall(record.text):
-                    if code.strip():  # that a line is empty is true of every file
-                        self._quotes.setdefault(file, {}).setdefault(int(line), code.strip())
+                for named in filter(None, map(named_line, record.text.split("\n"))):
+                    if named.code and (code := named.code.strip()):  # every file has empty lines
+                        self._quotes.setdefault(named.file, {}).setdefault(named.line, code)
         self._files: dict[str, list[str] | None] = {}
         self._is_own = not run.why_not_made_here()
 

@@ -10,6 +10,7 @@ import shutil
 import signal
 import sqlite3
 import stat
+import subprocess
 import sys
 import time
 import unicodedata
@@ -19,11 +20,14 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from tests.support.hostile_corpus import ATTACKS, SECRET_TEXT, Scene
+from tests.support.hostile_corpus import ATTACKS as TEXTS
+from tests.support.hostile_corpus import SECRET_TEXT, Scene
+from tests.support.hostile_shapes import SHAPES
 
 import kernelscope
 from kernelscope.cli import main
 
+ATTACKS = TEXTS | SHAPES
 COMMANDS = (
     ["show"], ["show", "--json"], ["show", "--call", "0", "--source"], ["show", "--call", "0", "--json"],
     ["show", "--call", "0", "--value", "in_ptr0"], ["show", "--sort", "time"], ["show", "--crash"],
@@ -43,7 +47,10 @@ COMMANDS = (
     ["stages", "--kernel", "*", "--json"], ["stages", "--graph", "0", "--stage", "output_code"],
     ["query", "SELECT * FROM findings"], ["query", "SELECT * FROM stages"], ["query", "SELECT * FROM info"],
     ["query", "SELECT * FROM kernels"], ["query", "SELECT * FROM provenance, incidents, compilations"],
-    ["query", "SELECT char(27) || '[2J', x'1b5b324a', zeroblob(3)"],
+    ["query", "SELECT char(27) || '[2J', x'1b5b324a', zeroblob(3)"], ["query", "SELECT * FROM hash"],
+    ["diff", "--fail-on", "values"], ["tui", "--json"], ["show", "--wide", "--limit", "0"],
+    ["show", "--rank", "1"], ["stages", "--graph", "0", "--diff", "dynamo", "post_grad"],
+    ["export", "--parquet", "-o", "out-tables"], ["report", "--diff", "other.kscope", "-o", "out-diff.html"],
 )  # fmt: skip
 NAMED_TWICE = ("diff",)
 HERE = ("ls",)  # looks into a folder
@@ -100,6 +107,8 @@ QUICK = (
     "values/1/x.pt is a link", "tensors/ab.safetensors is a pipe", "a tensor above the run", "a trigger",
     "a tensor that fills the memory", "lines of a secret file", "a journal that names another file",
     "a deep command.json", "command and code that are executed", "names that are paths",
+    "half characters", "parents in a circle", "calls far away", "a name with escapes", "run.db with a hole",
+    "names that are queries", "code: comments of files",
 )  # fmt: skip
 assert set(QUICK) <= set(ATTACKS)
 
@@ -118,7 +127,7 @@ def test_every_command_on_every_attack(
     signal.signal(signal.SIGALRM, refuse_to_hang)
     started = time.monotonic()
     for command in COMMANDS:
-        if attack != "every text is hostile" and _is_much(command):
+        if attack not in ("every text is hostile", *SHAPES) and _is_much(command):
             continue
         watched.clear()
         signal.alarm(PATIENCE)
@@ -168,7 +177,7 @@ def _check_files(scene: Scene) -> None:
     """Nothing is written but what was asked for; it holds no secret, and only its user can read it."""
     known = {"evil.kscope", "other.kscope", "elsewhere", "out-stages", "out.zip", "out-share.zip",
              "out-little.zip", "out.html", "out.json", "out.dot", "out-repro", "out-issue", "out-issue-call",
-             "out-issue-text"}  # fmt: skip
+             "out-issue-text", "out-tables", "out-diff.html", scene.run.name, "real"}  # fmt: skip
     assert {path.name for path in scene.home.iterdir()} <= known
     assert sorted(path.name for path in scene.secret.parent.iterdir()) == sorted(
         name for name in ("secret.py", "x.safetensors", "run.db") if (scene.secret.parent / name).exists()
@@ -217,8 +226,6 @@ def test_trust_is_needed_to_execute(scene: Scene, capfd: pytest.CaptureFixture[s
 
 
 def test_completion_does_not_expand_names(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
-    import subprocess
-
     runs = scene.home / "kscope-runs"
     (runs / "$(touch canary).kscope").mkdir(parents=True)
     (runs / "train-1.kscope").mkdir()
@@ -275,3 +282,16 @@ def test_what_python_prints(scene: Scene) -> None:
     ATTACKS["every text is hostile"](scene)
     run = kernelscope.load(scene.run)
     _check_text("str", "\n".join(map(str, (run, run.calls[0], repr(run.calls[0])))))
+
+
+def test_a_name_that_is_not_utf_8(scene: Scene) -> None:
+    """Its bytes are printed, so that the user finds the file, but for those that a terminal obeys."""
+    scene.sample()
+    run = scene.run.rename(os.fsdecode(b"x\xff\x9b2J\x1b[2J.kscope"))
+    for words in (["show", run], ["ls", "."], ["show", "--crash", run], ["pack", run, "-o", "out.zip"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "kernelscope", *map(str, words)], capture_output=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert b"Traceback" not in done.stderr
+        assert not {0x1B, 0x9B} & {*done.stdout, *done.stderr}
