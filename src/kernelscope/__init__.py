@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from .analysis.determinism import DeterminismResult as DeterminismResult
     from .analysis.diff.divergence import Divergence as Divergence
     from .analysis.diff.search import diff as diff
+    from .analysis.ranks.compare import ranks as ranks
+    from .analysis.ranks.deviation import RanksResult as RanksResult
     from .bisection import BisectResult as BisectResult
     from .bisection import bisect as bisect
     from .debug_mode import DebugMode as DebugMode
@@ -48,11 +50,13 @@ _HOMES = {
     "check_invariance": ".invariance.api",
     "InvarianceResult": ".invariance.result",
     "diff": ".analysis.diff.search",
+    "RanksResult": ".analysis.ranks.deviation",
     "ShadowResult": ".shadowing.result",
     "check_correctness": ".shadowing.api",
     "Reduction": ".reduction",
     "load": ".store.stored_run",
     "load_ipython_extension": ".integrations.notebook",
+    "ranks": ".analysis.ranks.compare",
     "record": ".recording",
     "reduce": ".reduction",
     "replace": ".shadowing.replacement",
@@ -68,6 +72,7 @@ __all__ = [
     "Divergence",
     "InvarianceResult",
     "KernelCall",
+    "RanksResult",
     "Reduction",
     "Run",
     "RunError",
@@ -81,6 +86,7 @@ __all__ = [
     "diff",
     "fingerprint",
     "load",
+    "ranks",
     "record",
     "reduce",
     "replace",

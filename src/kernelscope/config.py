@@ -30,6 +30,7 @@ class Config:
     stop_at: int | None = None  # end the program once this call is over
     max_tensors: int = 2_000_000_000  # bytes of saved tensors, with values="save"
     replay: tuple[int, ...] = ()  # calls that are launched again and again where they happen
+    recheck: float = 0.0  # share of the calls that are run again on the spot
     save_call: int | None = None  # with values="save": keep the tensors of this call only
     keep_last: int = 0  # steps that stay on disk; 0 for all
     recapture: bool = False  # drop torch.compile's CUDA graphs, so that they are captured under the recording
@@ -59,6 +60,8 @@ class Config:
             raise ValueError(
                 f"record(steps={self.steps!r}): give the first step and the one after the last: (3, 5)"
             )
+        if not isinstance(self.recheck, int | float) or not 0 <= self.recheck <= 1:
+            raise ValueError(f"record(recheck={self.recheck!r}): give a share of the calls, from 0 to 1")
         for name in ("stop_at", "max_tensors", "save_call", "keep_last"):
             given = getattr(self, name)
             if given is not None and (not isinstance(given, int) or given < 0):

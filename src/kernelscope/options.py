@@ -48,6 +48,8 @@ def add_recording_options(parser: argparse.ArgumentParser | argparse._ArgumentGr
     add("--fresh", action="store_true", help="with --stages: ignore compile caches")
     add("--replay", type=int, action="append", default=[], metavar="CALL",
         help="re-run this call many times and check that its output is identical; repeatable")  # fmt: skip
+    add("--recheck", type=share, default=0.0, metavar="SHARE",
+        help="run this share of the calls (0.01; 1: all) again on the spot and compare results")  # fmt: skip
     add("--save-call", type=int, metavar="CALL",
         help="with --values save: keep the tensors of this call only")  # fmt: skip
     add("--workers", action="store_true", help="record the workers of a DataLoader too")
@@ -145,6 +147,7 @@ def config_of(given: argparse.Namespace) -> Config:
         stop_at=given.stop_at,
         max_tensors=given.max_tensors,
         replay=tuple(given.replay),
+        recheck=given.recheck,
         save_call=given.save_call,
         keep_last=given.keep_last,
         stages=given.stages,
@@ -160,6 +163,17 @@ def step_range(text: str) -> tuple[int, int]:
         return int(first), int(end) if colon else int(first) + 1
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a range of steps; write 3:5 or 3") from None
+
+
+def share(text: str) -> float:
+    """ "0.01" is one in a hundred, "1" is all."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is not a share; write a number from 0 to 1")
+    return found
 
 
 def byte_count(text: str) -> int:

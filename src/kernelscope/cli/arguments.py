@@ -45,7 +45,7 @@ def add_wide(parser: argparse.ArgumentParser) -> None:
 
 def add_part(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--part", default="", metavar="NAME", help="another process of it: rank-1, child-42")
-    parser.add_argument("--rank", type=count, metavar="N", help="short for --part rank-N")
+    parser.add_argument("--rank", type=count, metavar="N", help="what rank N recorded")
 
 
 def add_call_filter(parser: argparse.ArgumentParser, limit: int) -> None:
@@ -95,13 +95,28 @@ def count(text: str) -> int:
     return number
 
 
+def rank_list(text: str) -> list[int]:
+    """ "0-3,7": ranks of a run."""
+    from kernelscope.store.ranks.rank_parts import parse_ranks
+
+    try:
+        return parse_ranks(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def load_run(args: argparse.Namespace, which: str = "run") -> StoredRun:
     """The run that an argument names; for `run`, the newest one by default."""
     from kernelscope.store import folder
     from kernelscope.store.stored_run import load
 
-    part = f"rank-{args.rank}" if args.rank is not None else str(args.part)
-    run = load(folder.resolve(getattr(args, which)), part=part)
+    path = folder.resolve(getattr(args, which))
+    if args.rank is not None:
+        from kernelscope.store.ranks.rank_parts import load_rank
+
+        run = load_rank(path, args.rank)
+    else:
+        run = load(path, part=str(args.part))
     args.loaded = [*getattr(args, "loaded", ()), run]
     return run
 

@@ -12,6 +12,7 @@ COMMANDS = {
     "show": ("cli.runs.show", "print the calls of a run, one call, a kernel's source, or a crash"),
     "stages": ("cli.runs.stages", "print what the compiler did: graphs, passes, fusion, code, source lines"),
     "diff": ("cli.runs.diff", "find where two runs first differ, and why"),
+    "ranks": ("cli.runs.ranks", "find which rank of a run differs first from the others, and where"),
     "determinism": ("cli.programs.determinism", "run a script several times and name the kernels that vary"),
     "audit": ("cli.programs.audit", "check with a profiler that every launch is inside a recorded call"),
     "report": ("cli.runs.report", "write a run, or two runs and their diff, as one web page"),

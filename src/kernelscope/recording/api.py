@@ -36,6 +36,7 @@ def record(
     stages: bool = False,
     fresh: bool = False,
     audit: bool = False,
+    recheck: float = 0.0,
 ) -> AbstractContextManager[Run]:
     """Record every kernel call made inside the block.
 
@@ -58,6 +59,8 @@ def record(
     max_tensors, keep_last    of a run on disk: bytes of saved tensors, and how many steps stay
     stages  keep what the compiler did: every graph on its way down, passes, fusion, each kernel's origin
     fresh   with stages: compile every graph, ignoring compile caches
+    recheck run this share of the calls again on the spot, on the same inputs (1: all of them); a call that
+            gives another result is a finding
     audit   run a profiler, and keep in `run.audit` which of all launches belong to a recorded call
 
     Example:
@@ -83,6 +86,7 @@ def record(
         stages=stages,
         fresh=fresh,
         audit=audit,
+        recheck=recheck,
     )
     if path is None and (values == "save" or keep_last):
         raise ValueError(

@@ -15,6 +15,7 @@ from kernelscope.probes.describe import plain
 from kernelscope.probes.launch import Capture, Launch
 from kernelscope.probes.listener import Kept, Listener
 from kernelscope.recording.again.call_replay import Replayer
+from kernelscope.recording.again.recheck import Rechecker
 from kernelscope.recording.times.call_times import CallTimes
 from kernelscope.recording.times.profiler_ranges import ProfilerRanges
 
@@ -58,6 +59,10 @@ class LaunchRecorder(Listener):
         self.replayer = Replayer(config.replay) if config.replay else None
         if self.replayer is not None:
             self.observers.append(self.replayer)
+        self.rechecker = None
+        if config.recheck:
+            self.rechecker = Rechecker(config.recheck, self.sink.run.info.rank, self.finding)
+            self.observers.append(self.rechecker)
         self.run = self.sink.run
         self._enter, self._next_key = self.sink.enter, self.sink.next_key
         self.values: LaunchValues | None = None

@@ -116,6 +116,8 @@ class Recording(LaunchRecorder):
             if self.replayer is not None:
                 replays = [asdict(replay) for replay in self.replayer.replays.values()]
                 self.sink.set_metadata("replays", replays)
+            if self.rechecker is not None:
+                self.sink.set_metadata("recheck", self.rechecker.summary())
             with self._contained("holding the profiler's events against the calls"):
                 self._keep_audit()
             self.sink.close()

@@ -44,20 +44,20 @@ class Replayer:
         self.replays: dict[int, Replay] = {}
         # By call and argument: what its first launch left, and what a replay left that differed.
         self.examples: dict[int, dict[str, tuple[torch.Tensor, torch.Tensor]]] = {}
-        self._found: dict[int, _Memory] = {}
+        self._found: dict[int, Memory] = {}
 
     def before(self, call: Call, launch: Launch) -> None:
         if call.index in self._wanted:
-            with _own_work():
-                self._found[call.index] = _Memory(launch)
+            with own_work():
+                self._found[call.index] = Memory(launch)
 
     def after(self, call: Call, launch: Launch) -> None:
         found = self._found.pop(call.index, None)
         if found is None:
             return
         name = launch.site.kernel.name
-        with _own_work():
-            left = _Memory(launch)
+        with own_work():
+            left = Memory(launch)
             try:
                 self.replays[call.index] = self._replay(call, launch, found)
             except Exception as error:
@@ -66,14 +66,14 @@ class Replayer:
             finally:
                 left.put_back()
 
-    def _replay(self, call: Call, launch: Launch, found: _Memory) -> Replay:
-        written = _written(launch, launch.result)
-        first, kept = _hashes(written), {i: tensor.clone() for i, tensor in written.items()}
+    def _replay(self, call: Call, launch: Launch, found: Memory) -> Replay:
+        written = written_by(launch, launch.result)
+        first, kept = hashes(written), {i: tensor.clone() for i, tensor in written.items()}
         differing: dict[int, int] = {}
         differed = 0
         for _ in range(self._times):
             left = self._launch(launch, found)
-            again = _hashes(left)
+            again = hashes(left)
             if missing := [launch.site.args[i].name for i in first if i not in again]:
                 raise RuntimeError(f"launched again, it did not return {', '.join(missing)}")
             other = [i for i in first if again[i] != first[i]]
@@ -85,21 +85,21 @@ class Replayer:
         unwritten: list[int] = []
         if not differed and launch.uninitialised:
             for fill in (poison, torch.Tensor.zero_):
-                again = _hashes(self._launch(launch, found, fill))
+                again = hashes(self._launch(launch, found, fill))
                 unwritten += [i for i in first if again.get(i) != first[i]]
         args = launch.site.args
         names = tuple(args[i].name for i in sorted(differing or dict.fromkeys(unwritten)))
         return Replay(call.index, launch.site.kernel.name, self._times, differed, names, bool(unwritten))
 
-    def _launch(self, launch: Launch, found: _Memory, fill: Any = None) -> dict[int, torch.Tensor]:
+    def _launch(self, launch: Launch, found: Memory, fill: Any = None) -> dict[int, torch.Tensor]:
         found.put_back()
         if fill is not None:
             for i in launch.uninitialised:
                 fill(launch.flat[i])
-        return _written(launch, launch.func(*launch.args, **launch.kwargs))
+        return written_by(launch, launch.func(*launch.args, **launch.kwargs))
 
 
-class _Memory:
+class Memory:
     """The memory of a launch's arguments, and the random number generators, at one moment."""
 
     def __init__(self, launch: Launch) -> None:
@@ -118,11 +118,11 @@ class _Memory:
             torch.cuda.set_rng_state_all(self._cuda)
 
 
-def _hashes(tensors: dict[int, torch.Tensor]) -> dict[int, int]:
+def hashes(tensors: dict[int, torch.Tensor]) -> dict[int, int]:
     return {i: fingerprint(tensor, "hash").bits for i, tensor in tensors.items()}
 
 
-def _written(launch: Launch, result: Any) -> dict[int, torch.Tensor]:
+def written_by(launch: Launch, result: Any) -> dict[int, torch.Tensor]:
     """What a launch wrote and returned, by argument."""
     tensors = {i: launch.flat[i] for i in launch.point.tensors}
     first = len(launch.point.site.args)
@@ -146,6 +146,6 @@ def _is_unread(arg: Arg) -> bool:
 
 
 @contextmanager
-def _own_work() -> Iterator[None]:
+def own_work() -> Iterator[None]:
     with BUS.mute(), quiet():
         yield

@@ -1,0 +1,66 @@
+"""On one rank: memory holds what the last recorded call left in it, until another call writes to it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from kernelscope.model.call import KernelCall
+from kernelscope.model.call_facts import same_hash
+
+from .deviation import CHANGED, RECHECK, Deviation
+from .rank import Rank
+
+MOST_CALLS = 300_000  # of a rank: each is read in full
+_CHUNK = 2_000
+
+
+def changed_memory(rank: Rank) -> Iterator[Deviation]:
+    """Outputs that hold something else when they are next read; eager operators are read again each time."""
+    if rank.run.info.settings.get("ops") != "all" or len(rank.columns) > MOST_CALLS:
+        return
+    held: dict[tuple[Any, ...], tuple[Any, int]] = {}  # by version: its hash, and the call that left it
+    for begin in range(0, len(rank.columns), _CHUNK):
+        for position, call in enumerate(rank.reader.between(begin, begin + _CHUNK), begin):
+            if call.graph_call is not None:
+                continue
+            storages, pre, post = call.storages, call.pre_hashes, call.post_hashes
+            written = [i for i, a in enumerate(call.arguments) if a.role in ("out", "inout")]
+            writes = Counter(storages[i][0] for i in written if i in storages)
+            for i in sorted(pre.keys() & storages.keys()):
+                version = _version(call, i, 0)
+                before = held.setdefault(version, (pre[i], position))
+                if call.arguments[i].role == "out":
+                    continue  # about to be written over: its memory may have been given back in between
+                if not same_hash(before[0], pre[i]):
+                    held[version] = pre[i], position
+                    yield _changed(rank, before[1], call, i)
+            for i in sorted(post.keys() & storages.keys()):
+                held[_version(call, i, writes[storages[i][0]])] = post[i], position
+
+
+def _changed(rank: Rank, writer: int, reader: KernelCall, i: int) -> Deviation:
+    wrote = rank.at(writer)
+    storage = reader.storages[i][0]
+    names = [wrote.arg_names[j] for j, (other, _, _) in wrote.storages.items() if other == storage]
+    reason = (
+        f"what it left in memory was something else when call {reader.index}, {reader.kernel_name}, read it "
+        f"as {reader.arg_names[i]}; no recorded call wrote to it in between"
+    )
+    return rank.deviation(CHANGED, writer, reason, argument=names[-1] if names else None)
+
+
+def _version(call: KernelCall, i: int, later: int) -> tuple[Any, ...]:
+    storage, epoch, offset = call.storages[i]
+    tensor = call.arguments[i].tensor
+    return storage, epoch + later, offset, tensor and tensor.reading
+
+
+def rechecked(rank: Rank) -> Iterator[Deviation]:
+    """Calls that gave another result when --recheck ran them again on the spot."""
+    for finding in rank.run.noted_findings():
+        if finding.kind == "recheck" and finding.call >= 0:
+            yield rank.deviation(
+                RECHECK, rank.position(finding.call), finding.message, argument=finding.arg or None
+            )

@@ -1,0 +1,91 @@
+"""One rank of a run, with what is needed to hold it against the others."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from kernelscope.analysis.alignment.calls_by_position import Reader
+from kernelscope.analysis.alignment.identity import kernel_key
+from kernelscope.events import Site
+from kernelscope.model.call import KernelCall
+from kernelscope.model.run import Run
+from kernelscope.store.columns import Columns, Ints, columns_of
+
+from .deviation import Deviation
+
+_COMMUNICATES = ("c10d.", "_c10d_functional.", "c10d_functional.", "_c10d_functional_autograd.")
+_BETWEEN_TWO = ("send", "recv")
+
+
+class Rank:
+    """The calls of one rank as columns, and a few of them in full on demand."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.number, self.host = run.info.rank, run.info.host
+        self.columns: Columns = columns_of(run, found=True)
+        self.reader = Reader(run, self.columns.index)
+        self.levels: Ints = np.zeros(len(self.columns), np.int64)  # collectives before each call
+
+    def at(self, position: int) -> KernelCall:
+        return self.reader.at(position)
+
+    @cached_property
+    def groups(self) -> dict[str, tuple[int, ...]]:
+        """The ranks of each process group, by its name."""
+        found: dict[str, tuple[int, ...]] = {}
+        for mark in self.run.marks:
+            if mark.kind == "process-group":
+                name, ranks = _group(mark.text)
+                found[name] = ranks
+        return found
+
+    @cached_property
+    def collectives(self) -> list[tuple[int, str]]:
+        """Position and group of each collective, in order; messages between two ranks are left out."""
+        wanted = {
+            id: site.collective
+            for id, site in self.columns.sites.items()
+            if site.collective and not any(word in site.kernel.name for word in _BETWEEN_TWO)
+        }
+        at = np.flatnonzero(np.isin(self.columns.site, list(wanted)))
+        return [(int(p), wanted[int(self.columns.site[p])]) for p in at]
+
+    def deviation(self, kind: str, position: int, reason: str, **known: Any) -> Deviation:
+        call = self.at(position)
+        known.setdefault("suspects", (self.number,))
+        known.setdefault("argument", None)
+        return Deviation(
+            kind=kind, rank=self.number, host=self.host, index=call.index, step=call.step, phase=call.phase,
+            kernel_name=call.kernel_name, origin=call.origin, graph=call.graph.name if call.graph else "",
+            reason=reason, level=int(self.levels[position]), **known,
+        )  # fmt: skip
+
+    def position(self, index: int) -> int:
+        """Where the call with this index stands."""
+        return int(np.searchsorted(self.columns.index, index))
+
+
+def communicates(site: Site) -> bool:
+    return bool(site.collective) or site.kernel.name.startswith(_COMMUNICATES)
+
+
+def site_key(site: Site) -> Any:
+    """The same for the same code launched in the same way, on whatever rank."""
+    args = tuple(
+        (a.name, a.role, a.tensor and (a.tensor.dtype, a.tensor.shape, a.tensor.stride), repr(a.value))
+        for a in site.args
+    )
+    return kernel_key(site.kernel), args, site.grid, repr(sorted(site.config.items(), key=str))
+
+
+def _group(text: str) -> tuple[str, tuple[int, ...]]:
+    try:
+        given = json.loads(text)
+        return str(given["name"]), tuple(int(rank) for rank in given["ranks"])
+    except (ValueError, TypeError, KeyError):
+        return "", ()
