@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.json_schemas import wrong_in
 
 import kernelscope
+from kernelscope.cli import main
 
 PROGRAM = Path(__file__).parent / "trials.py"
 
@@ -57,6 +61,52 @@ def test_a_clean_run_gives_no_alarm(two: tuple[Path, Any], how: str) -> None:
     assert result.checked["same_inputs"] > 20
     assert result.checked["rechecked"] > 100
     assert not result.notes
+
+
+def test_recording_adds_no_collective(two: tuple[Path, Any]) -> None:
+    for rank in two[1]:
+        clean = [trial for trial in rank if "clean" in trial]
+        assert [trial["alone"] for trial in clean] == [trial["recorded"] for trial in clean]
+        assert all(trial["alone"] > 3 for trial in clean)
+
+
+def test_the_command_says_the_same_and_exits_with_1(two: tuple[Path, Any], capsys: Any) -> None:
+    folder, told = two
+    trial = next(trial for trial in told[1] if trial.get("victim") == 1)
+    assert main(["ranks", str(folder / trial["trial"]), "--json"]) == 1
+    form = json.loads(capsys.readouterr().out)
+    assert wrong_in("ranks", form) == []
+    assert form["first"]["rank"] == 1
+    assert form["first"]["kernel_name"] == trial["kernel"]
+    assert main(["ranks", str(folder / trial["trial"])]) == 1
+    text = capsys.readouterr().out
+    assert "rank 1 on" in text
+    assert trial["kernel"] in text
+    assert main(["ranks", str(folder / "clean-ddp"), "--ranks", "0-1"]) == 0
+    assert "the ranks agree: 2 of 2 ranks" in capsys.readouterr().out
+
+
+def test_what_is_missing_is_said(two: tuple[Path, Any], capsys: Any) -> None:
+    clean = two[0] / "clean-ddp.kscope"
+    assert main(["ranks", str(clean), "--ranks", "0"]) == 2
+    assert "not two ranks to compare" in capsys.readouterr().err
+    assert main(["ranks", str(clean), "--ranks", "0,9"]) == 2
+    assert "has no rank 9; it has 0, 1" in capsys.readouterr().err
+    copied = two[0] / "torn.kscope"
+    shutil.copytree(clean, copied)
+    shutil.copytree(copied / "rank-1", copied / "rank-2")
+    with sqlite3.connect(copied / "rank-2" / "run.db") as database:
+        changes = {"rank": 2, "world_size": 4, "pid": 1, "parent_pid": 0}
+        for key, value in changes.items():
+            database.execute("UPDATE info SET value = ? WHERE key = ?", (str(value), key))
+        database.execute("DELETE FROM info WHERE key = 'ended_ns'")
+    (copied / "rank-0" / "run.db").write_bytes(b"not a database")
+    result = kernelscope.ranks(copied)
+    notes = "\n".join(result.notes)
+    assert "rank-0 could not be read" in notes
+    assert "ranks 0, 3 are missing" in notes
+    assert "rank 2 did not end normally" in notes
+    assert [rank.rank for rank in result.ranks] == [1, 2]
 
 
 @pytest.mark.slow

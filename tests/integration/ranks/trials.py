@@ -1,7 +1,8 @@
-"""A rank of a training program that records several runs, some with one bit flipped in one kernel's output."""
+"""A rank of a training program that records several runs; in some, one bit of one output is flipped."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import sys
@@ -71,18 +72,29 @@ def train(how: str, rank: int, seed: int) -> None:
         optimizer.zero_grad()
 
 
+def _sent() -> int:
+    """Collectives until now, as the process group itself counts them."""
+    group: Any = dist.group.WORLD
+    return int(group._get_sequence_number_for_group())
+
+
 def main() -> None:
     rank, size, folder, trials = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
     dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=size)
     torch.set_num_threads(1)
     told = []
     for how in ("ddp", "fsdp"):
+        sent = [_sent()]
+        train(how, rank, 0)
+        sent.append(_sent())
         count = Flip(-1, random.Random(0))
         BUS.attach(count)
         with kernelscope.record(path=folder / f"clean-{how}", values="hash", ops="all", recheck=1):
             train(how, rank, 0)
         BUS.detach(count)
-        told.append({"clean": how, "launches": count.launches})
+        sent.append(_sent())
+        alone, recorded = (after - before for before, after in itertools.pairwise(sent))
+        told.append({"clean": how, "alone": alone, "recorded": recorded})
         for trial in range(trials):
             chance = random.Random(f"{how} {trial}")
             victim = chance.randrange(size)
