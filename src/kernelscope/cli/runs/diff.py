@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kernelscope.cli.arguments import add_json, add_part, add_trust, add_wide, load_run
+from kernelscope.cli.arguments import add_json, add_part, add_trust, add_wide, load_run, rank_list
 from kernelscope.errors import RunError
 from kernelscope.store import folder
+
+if TYPE_CHECKING:
+    from kernelscope.store.stored_run import StoredRun
 
 DESCRIPTION = "Compare two runs of a program, and name the first call at which they differ."
 EPILOG = """\
 examples:
   kernelscope diff train-1 train-2          find the first divergence of two runs
   kernelscope diff                          compare the two newest runs here
+  kernelscope diff train-1 --ranks 0,1      compare two ranks of one run
   kernelscope diff train-1 train-2 --save   run both again, save that call's tensors, and compare the numbers
   kernelscope diff --fail-on values a b     in CI: other kernels are fine as long as values are equal
   kernelscope diff --json a b | jq .divergence.kernel_name
@@ -29,6 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", nargs="?", metavar="A", help="a run; default: the second newest")
     parser.add_argument("b", nargs="?", metavar="B", help="another run; default: the newest")
     add_part(parser)
+    parser.add_argument("--ranks", type=rank_list, metavar="0,1", help="compare these two ranks of run A")
     parser.add_argument(
         "--save", action="store_true", help="run both commands again and compare the tensors of that call"
     )
@@ -44,8 +50,7 @@ def main(args: argparse.Namespace) -> int:
     from kernelscope.analysis.diff.search import diff
     from kernelscope.views import plain
 
-    args.a, args.b = _paths(args.a, args.b)
-    first, second = load_run(args, "a"), load_run(args, "b")
+    first, second = _two_ranks(args) if args.ranks else _two_runs(args)
     found = diff(first, second)
     if args.save and found:
         from kernelscope.determinism.rerun_saving import with_numbers
@@ -59,6 +64,25 @@ def main(args: argparse.Namespace) -> int:
         if found and not fails:
             print(f"--fail-on {args.fail_on}: {_WHY_NOT[args.fail_on]}, so the exit status is 0")
     return int(fails)
+
+
+def _two_runs(args: argparse.Namespace) -> tuple[StoredRun, StoredRun]:
+    args.a, args.b = _paths(args.a, args.b)
+    return load_run(args, "a"), load_run(args, "b")
+
+
+def _two_ranks(args: argparse.Namespace) -> tuple[StoredRun, StoredRun]:
+    """Two ranks of one run; running its command again for one of them is not possible."""
+    if len(args.ranks) != 2 or args.b is not None or args.rank is not None or args.part:
+        raise RunError("--ranks compares two ranks of one run: kernelscope diff RUN --ranks 0,1")
+    if args.save:
+        raise RunError("--save cannot run the ranks of one run again; compare two runs, with --rank N")
+    args.a = args.b = folder.resolve(args.a)
+    one, other = args.ranks
+    args.rank = one
+    first = load_run(args, "a")
+    args.rank = other
+    return first, load_run(args, "a")
 
 
 def _paths(a: str | None, b: str | None) -> tuple[Path, Path]:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 from itertools import islice
 
-from kernelscope.cli.arguments import add_wide, count
+from kernelscope.cli.arguments import add_part, add_wide, count
 from kernelscope.errors import RunError
 from kernelscope.store import folder
 from kernelscope.store.flight.unwritten import open_run
+from kernelscope.store.ranks.rank_parts import load_rank
 from kernelscope.views import plain
 from kernelscope.views.terminal import table
 
 DESCRIPTION = "Run a SELECT over the tables of a run. Nothing is ever written."
 PAGES = True
-USAGE = "[--json] [--wide] [--limit N] [--part NAME] [RUN] 'SELECT …'"
+USAGE = "[--json] [--wide] [--limit N] [--rank N | --part NAME] [RUN] 'SELECT …'"
 EPILOG = """\
 examples:
   kernelscope query "SELECT kernel, count(*) FROM call GROUP BY 1 ORDER BY 2 DESC"
@@ -32,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help='print {"columns": […], "rows": [[…], …]}')
     add_wide(parser)
     add("--limit", type=count, default=1000, metavar="N", help="at most N rows (default 1000); 0: all")
-    add("--part", default="", metavar="NAME", help="another process of the run: rank-1, child-42")
+    add_part(parser)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -40,7 +41,10 @@ def main(args: argparse.Namespace) -> int:
         raise RunError("put the query in quotes: kernelscope query [RUN] 'SELECT …'")
     *run, sql = args.words
     root = folder.resolve(run[0] if run else None)
-    found = [root / args.part] if args.part else folder.parts(root)
+    if args.rank is not None:
+        found = [load_rank(root, args.rank).path]
+    else:
+        found = [root / args.part] if args.part else folder.parts(root)
     if not found:
         raise RunError(f"{root} is empty: no process recorded anything")
     names, rows = open_run(found[0]).query(sql)
