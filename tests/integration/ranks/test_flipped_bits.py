@@ -63,6 +63,24 @@ def test_a_clean_run_gives_no_alarm(two: tuple[Path, Any], how: str) -> None:
     assert not result.notes
 
 
+def test_replicas_are_held_against_each_other_by_hashes_alone(two: tuple[Path, Any]) -> None:
+    """Two ranks cannot outvote each other: both are named, with the kernel and the step."""
+    first = kernelscope.ranks(two[0] / "inside").first
+    assert first is not None
+    assert (first.kind, first.kernel_name, first.step) == ("computed-differently", "aten.addcdiv_.default", 1)
+    assert sorted(first.suspects) == [0, 1]
+    assert first.argument == "self"
+    assert "from the same inputs" in first.reason
+
+
+def test_memory_that_changed_after_a_kernel_is_named_with_its_writer(two: tuple[Path, Any]) -> None:
+    first = kernelscope.ranks(two[0] / "later").first
+    assert first is not None
+    assert (first.kind, first.kernel_name, first.step) == ("changed-in-memory", "aten.addcdiv_.default", 1)
+    assert first.suspects == (1,)
+    assert "no recorded call wrote to it in between" in first.reason
+
+
 def test_recording_adds_no_collective(two: tuple[Path, Any]) -> None:
     for rank in two[1]:
         clean = [trial for trial in rank if "clean" in trial]

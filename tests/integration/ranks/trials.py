@@ -25,9 +25,9 @@ STEPS = 3
 class Flip(Listener):
     """Flips one bit of what one launch left, before the recording reads it."""
 
-    def __init__(self, wanted: int, bit: random.Random) -> None:
+    def __init__(self, wanted: int, bit: random.Random, only: str = "") -> None:
         self.launches = 0
-        self.wanted, self.bit = wanted, bit
+        self.wanted, self.bit, self.only = wanted, bit, only
         self.done: dict[str, Any] = {}
         self.steps = 0
 
@@ -41,6 +41,8 @@ class Flip(Listener):
         made = [launch.flat[i] for i in launch.point.written] + list(launch.returned)
         made = [t for t in made if t.numel() and t.dtype == torch.float32 and t.is_contiguous()]
         if launch.site.collective or launch.point.is_opaque or not made or self.done:
+            return
+        if self.only not in launch.site.kernel.name:
             return
         self.launches += 1
         if self.launches == self.wanted:
@@ -104,6 +106,16 @@ def main() -> None:
                 train(how, rank, trial + 1)
             BUS.detach(flip)
             told.append({"trial": f"{how}-{trial}", "victim": victim, **flip.done})
+    for when in ("inside", "later"):  # of the update of a parameter in step 1, of six
+        flip = Flip(8 if rank == 1 else -1, random.Random(when), "addcdiv_")
+        if when == "inside":
+            BUS.attach(flip)
+        with kernelscope.record(path=folder / when, values="hash", ops="all"):
+            if when == "later":
+                BUS.attach(flip)
+            train("ddp", rank, 7)
+        BUS.detach(flip)
+        told.append({"when": when, **flip.done})
     (folder / f"told-{rank}.json").write_text(json.dumps(told))
     dist.destroy_process_group()
 
