@@ -40,7 +40,7 @@ CASES = [
          ("run", "shadow", "bisect", "reduce", "report", "issue"), ("reduced/reduced.py", "issue/issue.md")),
     Case("wrong_pass", "wrong-numbers", COMPILER, 11, ("post_grad_custom_post_pass", "where eager has"),
          ("run", "shadow", "reduce", "report", "issue"), ("reduced/reduced.py", "issue/issue.md")),
-    Case("public_bug", "wrong-numbers", COMPILER, 9, ("functionalization", "unfold"),
+    Case("public_bug", "wrong-numbers", COMPILER, 9, ("functionalization", "unfold", "then send it to"),
          ("run", "shadow", "reduce", "report", "issue"), ("reduced/reduced.py", "issue/issue.md"),
          only=(2, 13)),
     Case("varies", "varies", PROGRAM, 27, ("varies.total", "different outputs"),

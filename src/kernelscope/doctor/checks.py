@@ -70,7 +70,7 @@ print("\\n" + json.dumps(found))
 def _torch() -> dict[str, Any]:
     try:
         child = subprocess.run(
-            [sys.executable, "-c", _ASK_TORCH],
+            [sys.executable, "-P", "-c", _ASK_TORCH],
             capture_output=True,
             encoding="utf-8",
             errors="replace",

@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     file = Path(args.file)
-    name = file.name.removesuffix(SUFFIX)
+    name = file.name.removesuffix(SUFFIX).strip(".") or "run"  # "." and ".." are folders, not names
     where = folder.named(args.output or Path(folder.HOME) / name)
     target = unpack(file, where, any_size=args.any_size)
     if args.json:

