@@ -230,6 +230,25 @@ def unmasked_padding() -> Made:
     return lambda x, length: x / length.max().float() + 1, (rows(9, 12), torch.arange(3, 12))
 
 
+@variant("sum", cause=("other-kernel", "split-reduction"))
+def split_in_the_program() -> Made:
+    def total(x: torch.Tensor) -> torch.Tensor:
+        return (x[:, :16].sum(1) + x[:, 16:].sum(1)) * 2 if x.shape[0] > 4 else x.sum(1) * 2
+
+    return total, (rows(9, 33),)
+
+
+@variant("arange", "iota", "index", cause="position")
+def number_of_the_row() -> Made:
+    table = rows(20, 8, seed=6)
+    return lambda x: x + table[torch.arange(x.shape[0])], (rows(9, 8),)
+
+
+@variant("topk", cause="mixes-rows")
+def threshold_of_the_batch() -> Made:
+    return lambda x: x * (x > x.sum(1).topk(2).values.min()), (rows(9, 8),)
+
+
 # -- none does --------------------------------------------------------------------------------------------
 
 
@@ -330,6 +349,26 @@ def along_the_second() -> Made:
 @invariant()
 def bfloat16_gelu() -> Made:
     return lambda x: F.gelu(x, approximate="tanh") + x, (rows(9, 32).bfloat16(),)
+
+
+@invariant()
+def dropout() -> Made:
+    return nn.Sequential(nn.Dropout(0.5), nn.ReLU()), (leaf(9, 8),)
+
+
+@invariant()
+def routed() -> Made:
+    weights, gate = rows(4, 16, 16, seed=7), rows(16, 4, seed=8)
+
+    def experts(x: torch.Tensor) -> torch.Tensor:
+        chosen = (x[:, :, None] * gate).sum(1).argmax(1)
+        order = chosen.argsort(stable=True)
+        made = torch.stack([(x[order][:, :, None] * weight).sum(1) for weight in weights])
+        result = torch.empty_like(x)
+        result[order] = made[chosen[order], torch.arange(x.shape[0])]
+        return result
+
+    return experts, (rows(9, 16),)
 
 
 @invariant(ops="all")

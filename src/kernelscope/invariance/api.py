@@ -21,7 +21,7 @@ from .flow import Flow, Value
 from .following import Following
 from .judging import Judge
 from .result import InvarianceResult, ResultDifference
-from .verdicts import verdicts
+from .verdicts import verdicts, with_suspect
 
 Results = dict[str, torch.Tensor]
 
@@ -127,6 +127,13 @@ class _Check:
         found.kernels = verdicts(flow, found.runs)
         found.results, found.unexplained = list(differing.values()), list(unexplained.values())
         found.results_not_followed = list(lost)
+        unnamed = [each for each in found.results if not flow.draws] + found.unexplained
+        if unnamed and not found.variant:
+            found.kernels = with_suspect(found.kernels, flow, unnamed[0].run)
+        if flow.draws and not found.variant and not found.unexplained:
+            note = "Only because a row has other random numbers in another batch: {}"
+            found.notes += [note.format(each) for each in found.results]
+            found.results = []
         with_rows = [v for v in results.values() if v.maps and v.maps[0].dims]
         found.results_followed = len(with_rows)
 
@@ -169,8 +176,9 @@ class _Check:
 
     def _once(self, selection: Selection) -> Results:
         """What the function returns for these rows, and the gradients of its arguments."""
-        self._state.put_back()
-        args, kwargs, batched = self._batch.arguments(selection)
+        with BUS.mute():
+            self._state.put_back()
+            args, kwargs, batched = self._batch.arguments(selection)
         returned = self._target(*args, **kwargs)
         tensors = [leaf for leaf in tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
         found = {f"result {i}": tensor.detach() for i, tensor in enumerate(tensors)}
@@ -184,7 +192,14 @@ class _Check:
         if not wanted:
             return found
         leaves = leaves_of(wanted)
-        gradients = torch.autograd.grad(wanted, leaves, [_gradient_of(t) for t in wanted], allow_unused=True)
+        with BUS.mute():
+            start = [_gradient_of(tensor) for tensor in wanted]
+        try:
+            gradients = torch.autograd.grad(wanted, leaves, start, allow_unused=True)
+        except RuntimeError as error:  # the function has done so itself, or its backward fails
+            note = f"The results were not differentiated: {_first_line(error)}"
+            self._found.notes += [note] if note not in self._found.notes else []
+            return found
         by_leaf = {id(leaf): gradient for leaf, gradient in zip(leaves, gradients, strict=True)}
         for i, tensor in enumerate(batched):
             if (gradient := by_leaf.get(id(tensor))) is not None:

@@ -99,6 +99,7 @@ class Flow:
         self.size = size
         self.kernels: list[Kernel] = []
         self.values: dict[Key, Value] = {}
+        self.draws = False  # random numbers, of which a row has others in another batch
         self._makers: dict[int, int] = {}  # by storage
 
     def entered(self, inputs: list[Made]) -> None:
@@ -111,6 +112,7 @@ class Flow:
         kernel = Kernel(index, launch.code)
         kernel.reads = {self._makers[storage] for storage in launch.reads if storage in self._makers}
         self.kernels.append(kernel)
+        self.draws |= launch.is_random
         self._makers |= dict.fromkeys(launch.writes, index)
         for made in launch.made:
             self.values[made.key] = Value(_copy(made.tensor), index)

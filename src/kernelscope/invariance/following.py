@@ -105,7 +105,7 @@ class Following(Session):
             placeholders = [node for node in found.nodes if node.op == "placeholder"]
             made = []
             for node, value in zip(placeholders, inputs, strict=False):
-                if isinstance(value, torch.Tensor) and why_not(value) is None and value.dim():
+                if isinstance(value, torch.Tensor) and why_not(value) is None:
                     key, is_certain = self.key_of(graph_call.index, node)
                     storage = BUS.storages.of(value).id
                     made.append(Made(key, is_certain, value, value, storage, f"{graph.name} {node.name}"))

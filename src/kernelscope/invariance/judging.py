@@ -49,6 +49,7 @@ class Judge:
     def __init__(self, flow: Flow, selection: Selection) -> None:
         self._flow, self._selection = flow, selection
         self._marks: dict[int, dict[int, Mark]] = {}  # by storage, by maker
+        self._combined: dict[int, Mark] = {}  # all so far, by maker
         self.outside: list[str] = []  # what differed before a graph was entered
         self.launches = 0
 
@@ -60,9 +61,14 @@ class Judge:
             if value is None or self._marks.get(made.storage):
                 continue
             fitting, found = self._compared(value, made)
-            if found is not None and found.differing and fitting is not None and fitting.dims:
+            if fitting is None or found is None or not found.differing:
+                continue
+            if fitting.dims or self._selection.tests == "repeat":
                 self.outside.append(made.argument)
                 self._put_right(value, made, fitting)
+            elif made.tensor.is_floating_point():  # a number that the program has read from a tensor
+                self._marks[made.storage] = dict(self._combined)
+                self.outside += [] if self._combined else [made.argument]
 
     def launched(self, launch: Launched) -> None:
         self.launches += 1
@@ -127,7 +133,9 @@ class Judge:
             reason = reasons.get(kind, "it puts rows in an order that depends on the others")
             status = "combined" if kind == "combined" else "unfollowed"
             self._note(maker, self._outcome(status, launch, made, found, reason=reason))
-            return given | {maker: Mark(maker, launch.code.name, kind, made, found, launch.code)}
+            mark = Mark(maker, launch.code.name, kind, made, found, launch.code)
+            self._combined |= {maker: mark} if kind == "combined" else {}
+            return given | {maker: mark}
         if self._blamed(launch, made, found, given):
             self._note(maker, self._outcome("handed", launch, made, found))
         else:

@@ -76,7 +76,17 @@ def matched(
     for node in nodes:
         if node in keys and by_key[keys[node]]:
             found[node] = by_key[keys[node]].pop(0), True
+    # What a graph returns, it returns in the same order however it was computed.
+    results, other_results = _results(nodes), _results(others)
     taken = {other for other, _ in found.values()}
+    if len(results) == len(other_results):
+        for result, counterpart in zip(results, other_results, strict=True):
+            if result is None or counterpart is None or result in found or counterpart in taken:
+                continue
+            is_known = result in keys and counterpart in other_keys
+            if is_known and _form_of(result) == _form_of(counterpart):
+                found[result] = counterpart, True
+                taken.add(counterpart)
     left = [n for n in nodes if n in keys and n not in found]
     right = [n for n in others if n in other_keys and n not in taken]
     tokens, other_tokens = [*map(_token, left)], [*map(_token, right)]
@@ -84,6 +94,17 @@ def matched(
     for i, j, count in matcher.get_matching_blocks():
         found |= {left[i + k]: (right[j + k], False) for k in range(count)}
     return found
+
+
+def _results(nodes: Sequence[Node]) -> list[Node | None]:
+    last = nodes[-1] if nodes and nodes[-1].op == "output" else None
+    given = last.args[0] if last is not None else ()
+    found = given if isinstance(given, tuple | list) else (given,)
+    return [each if isinstance(each, Node) else None for each in found]
+
+
+def _form_of(node: Node) -> Key:
+    return _form(node.meta.get("val"))
 
 
 def matched_tokens(tokens: Sequence[Key], others: Sequence[Key]) -> dict[int, int]:

@@ -175,9 +175,10 @@ def _kernel_lines(kernel: KernelVerdict) -> list[str]:
         f"variant: kernel {name} at {kernel.line} makes rows depend on others",
         f"  cause      {kernel.cause}: {kernel.explanation}{other}",
         f"  depends on {', '.join(_TESTS[test] for test in kernel.depends_on)}",
-        f"  how much   {kernel.argument} differs "
-        f"{how_much(kernel.differing, kernel.elements, kernel.max_abs, kernel.max_ulp)} ({kernel.run})",
     ]
+    if kernel.argument:
+        amount = how_much(kernel.differing, kernel.elements, kernel.max_abs, kernel.max_ulp)
+        lines.append(f"  how much   {kernel.argument} differs {amount} ({kernel.run})")
     if kernel.nodes:
         lines.append(f"  computes   {', '.join(kernel.nodes[:8])}{' …' if len(kernel.nodes) > 8 else ''}")
     if kernel.reaches:

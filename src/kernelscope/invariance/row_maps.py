@@ -121,7 +121,7 @@ def _equal(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 def _factor(x: torch.Tensor, y: torch.Tensor) -> float | None:
     """The one number that turns all of x into y."""
-    if x.is_complex() or not bool(((x != 0) & x.isfinite() & y.isfinite()).all()):
+    if x.is_complex() or x.numel() < 4 or not bool(((x != 0) & x.isfinite() & y.isfinite()).all()):
         return None
     ratios = y / x
     middle = float(ratios.median())
@@ -156,6 +156,8 @@ def reordered(whole: torch.Tensor, part: torch.Tensor, dim: int, wanted: float) 
         return ""
     a = whole.movedim(dim, 0).reshape(whole.shape[dim], -1)
     b = part.movedim(dim, 0).reshape(part.shape[dim], -1)
+    if a.shape[1] != b.shape[1]:  # rows along two dimensions
+        return ""
     if a.is_complex():
         a, b = torch.view_as_real(a).flatten(1), torch.view_as_real(b).flatten(1)
     known = {bytes(row.contiguous().view(torch.uint8).numpy()) for row in a.cpu()}

@@ -56,6 +56,19 @@ def verdicts(flow: Flow, runs: Sequence[str]) -> list[KernelVerdict]:
     return [_verdict(kernel, runs, covered) for kernel in flow.kernels]
 
 
+def with_suspect(found: list[KernelVerdict], flow: Flow, run: str) -> list[KernelVerdict]:
+    """Where a result differs and no kernel was seen to make it so: the first that could not be compared."""
+    for kernel in flow.kernels:
+        statuses = {o.status for o in kernel.outcomes if o.run == run}
+        if found[kernel.index].verdict == "not-followed" and statuses <= {"unfollowed", "same"}:
+            why = "a result differs, and this is the first kernel whose own result could not be compared"
+            more = {"depends_on": ("size",), "cause": "not-compared", "explanation": why, "run": run}
+            reason = found[kernel.index].reason
+            found[kernel.index] = _plain(kernel, "variant", reason, **more)
+            break
+    return found
+
+
 def _covered(flow: Flow, run: str) -> set[int]:
     """Kernels without a counterpart in this run, all of whose readers have the same results in it."""
     readers, settled = flow.readers(), set[int]()
@@ -123,6 +136,11 @@ def _cause(code: Code, variant: list[Outcome], tests: tuple[str, ...]) -> tuple[
         return "divides-by-rows", "all elements differ by one factor: it divides by the number of rows"
     if "contents" in tests:
         return "mixes-rows", "its result for a row changes with the contents of the other rows"
+    if any(o.tests == "position" and o.difference is not None and o.difference.is_gross for o in variant):
+        return "position", "its result for a row depends on the place of the row in the batch"
+    if any(o.difference is not None and o.difference.is_gross for o in variant):
+        why = "more than rounding explains: what it computes for a row depends on the other rows or their number"
+        return "mixes-rows", f"its result for a row differs by {why}"
     is_other = [c for c in others if c.source_hash != code.source_hash and c.kind != "result"]
     sources = [code.source, *(c.source for c in others)]
     if any("atomic_add" in source for source in sources):

@@ -89,7 +89,9 @@ def test_a_difference_in_units_and_as_a_factor() -> None:
     b[0] += 2**-22
     found = difference(a[:2], b[:2])
     assert (found.differing, found.max_ulp, found.is_gross) == (1, 2, False)
-    assert difference(a[:2], a[:2] * 3).factor == pytest.approx(3)
+    some = torch.arange(1.0, 5.0)
+    assert difference(some, some * 3).factor == pytest.approx(3)
+    assert difference(some, some.flip(0) * 3).factor is None
     assert difference(a[:2], a[:2] * float("nan")).is_gross
 
 
@@ -98,3 +100,4 @@ def test_rows_in_another_order_are_recognised() -> None:
     assert reordered(whole, whole[[4, 2]], 0, 1.0) == "exact"
     assert reordered(whole, whole[[4, 2]] * (1 + 1e-6), 0, 1.0) == "close"
     assert reordered(whole, torch.randn(2, 5) * 10, 0, 1.0) == ""
+    assert reordered(torch.randn(9, 9), torch.randn(2, 2), 0, 1.0) == ""
