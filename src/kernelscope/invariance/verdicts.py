@@ -139,7 +139,7 @@ def _cause(code: Code, variant: list[Outcome], tests: tuple[str, ...]) -> tuple[
     if any(o.tests == "position" and o.difference is not None and o.difference.is_gross for o in variant):
         return "position", "its result for a row depends on the place of the row in the batch"
     if any(o.difference is not None and o.difference.is_gross for o in variant):
-        why = "more than rounding explains: it computes other things with other rows, or another number of them"
+        why = "more than rounding explains: it computes something else with other rows, or fewer"
         return "mixes-rows", f"its result for a row differs by {why}"
     is_other = [c for c in others if c.source_hash != code.source_hash and c.kind != "result"]
     sources = [code.source, *(c.source for c in others)]
