@@ -128,6 +128,7 @@ def test_what_is_missing_is_said(two: tuple[Path, Any], capsys: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("size", "trials"), [(2, 20), (4, 20), (8, 10)])
 def test_a_hundred_flipped_bits_are_named(tmp_path: Path, size: int, trials: int) -> None:
     told = launched(tmp_path, size, trials)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import kernelscope
+from kernelscope.cli import main
 from kernelscope.errors import RunError
 from kernelscope.store.ranks.rank_parts import load_rank, parse_ranks, rank_parts
 
@@ -39,6 +40,7 @@ LAUNCHED = """
 import sys
 import torch, torch.distributed as dist
 import kernelscope
+from kernelscope.cli import main
 dist.init_process_group("gloo")
 with kernelscope.record(path=sys.argv[1], values="hash", ops="all") as run:
     x = torch.full((4,), 1.0 + dist.get_rank())
@@ -145,3 +147,15 @@ def test_lists_of_ranks() -> None:
     for wrong in ("", "a", "3-1", "1-", "-1", "0-99999999999"):
         with pytest.raises(ValueError, match="ranks"):
             parse_ranks(wrong)
+
+
+def test_two_ranks_of_one_run_are_compared_and_queried(
+    spawned: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diff", str(spawned), "--ranks", "0,1"]) == 1
+    assert "aten.full.default" in capsys.readouterr().out, "each rank filled its tensor with another number"
+    assert main(["diff", str(spawned), "--ranks", "0"]) == 2
+    assert "two ranks of one run" in capsys.readouterr().err
+    assert main(["query", "--rank", "1", str(spawned), "SELECT count(*) FROM call"]) == 0
+    assert main(["show", str(spawned), "--rank", "1"]) == 0
+    assert "rank 1 of 2" in capsys.readouterr().out
