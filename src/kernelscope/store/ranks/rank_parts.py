@@ -10,6 +10,7 @@ from kernelscope.errors import RunError
 from kernelscope.store import folder
 from kernelscope.store.stored_run import StoredRun, load
 
+_MOST_RANKS = 1 << 20  # more than that are not a cluster, but a damaged file
 _ATTEMPT = re.compile(r"rank-\d+-(\d+)")
 
 
@@ -35,7 +36,7 @@ def rank_parts(path: str | Path) -> RankParts:
     notes: list[str] = []
     for part in folder.parts(root):
         try:
-            found.append(StoredRun(part))
+            found.append(_plausible(StoredRun(part)))
         except RunError as error:
             notes.append(f"{part.name} could not be read, and was left out: {error}")
     ranked = [run for run in found if run.info.world_size > 1]
@@ -52,6 +53,13 @@ def rank_parts(path: str | Path) -> RankParts:
             notes.append(f"rank {run.info.rank} was started more than once: {names}")
     size = max(run.info.world_size for run in runs.values())
     return RankParts(root, dict(sorted(runs.items())), size, tuple(notes))
+
+
+def _plausible(run: StoredRun) -> StoredRun:
+    rank, ranks = run.info.rank, run.info.world_size
+    if ranks > 1 and not 0 <= rank < ranks <= _MOST_RANKS:
+        raise RunError(f"{run.path} is damaged: it says that it is rank {rank!s:.20} of {ranks!s:.20}")
+    return run
 
 
 def load_rank(path: str | Path, rank: int) -> StoredRun:

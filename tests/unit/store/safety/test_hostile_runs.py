@@ -50,9 +50,11 @@ COMMANDS = (
     ["query", "SELECT char(27) || '[2J', x'1b5b324a', zeroblob(3)"], ["query", "SELECT * FROM hash"],
     ["diff", "--fail-on", "values"], ["tui", "--json"], ["show", "--wide", "--limit", "0"],
     ["show", "--rank", "1"], ["stages", "--graph", "0", "--diff", "dynamo", "post_grad"],
+    ["ranks"], ["ranks", "--json"], ["ranks", "--ranks", "0-1"], ["diff", "--ranks", "0,1"],
     ["export", "--parquet", "-o", "out-tables"], ["report", "--diff", "other.kscope", "-o", "out-diff.html"],
 )  # fmt: skip
 NAMED_TWICE = ("diff",)
+BOTH = "both.kscope"  # both runs as ranks of one
 HERE = ("ls",)  # looks into a folder
 PATIENCE = 60  # seconds for one command
 
@@ -94,6 +96,8 @@ def words_for(command: list[str], run: Path) -> list[str]:
     if command[0] in HERE:
         return command
     name, *options = command
+    if name == "ranks" or "--ranks" in options:
+        return [*command, str(run.with_name(BOTH))]
     runs = [str(run), str(run.with_name("other.kscope"))] if name in NAMED_TWICE else [str(run)]
     return [name, *options[:-1], *runs, options[-1]] if name == "query" else [name, *options, *runs]
 
@@ -152,13 +156,24 @@ def test_every_command_on_every_attack(
 def _copy(scene: Scene) -> None:
     """Another run of the same kind, to compare with."""
     other = scene.run.with_name("other.kscope")
-    shutil.copytree(scene.run, other, symlinks=True, ignore=lambda folder, names: [
-        name for name in names if not stat.S_ISREG((Path(folder) / name).lstat().st_mode)
-        or (Path(folder) / name).stat().st_size > 1 << 30 or name.endswith("-journal")
-    ])  # fmt: skip
+    shutil.copytree(scene.run, other, symlinks=True, ignore=_not_plain)
     with suppress(sqlite3.Error), closing(sqlite3.connect(other / "run.db", isolation_level=None)) as db:
         db.execute("UPDATE info SET value = '\"other\"' WHERE key = 'uuid'")
         db.execute("UPDATE fingerprints SET bits = bits + 1, other = other || '?' WHERE slot > 1")
+    for rank, run in enumerate((scene.run, other)):
+        if run.is_dir():
+            part = other.with_name(BOTH) / f"rank-{rank}"
+            shutil.copytree(run, part, symlinks=True, ignore=_not_plain)
+            for name in ("rank-1", "command.json"):
+                with suppress(OSError):
+                    (part / name).unlink()
+
+
+def _not_plain(folder: str, names: list[str]) -> list[str]:
+    return [
+        name for name in names if not stat.S_ISREG((Path(folder) / name).lstat().st_mode)
+        or (Path(folder) / name).stat().st_size > 1 << 30 or name.endswith("-journal")
+    ]  # fmt: skip
 
 
 def _is_much(command: list[str]) -> bool:
@@ -177,7 +192,7 @@ def _check_files(scene: Scene) -> None:
     """Nothing is written but what was asked for; it holds no secret, and only its user can read it."""
     known = {"evil.kscope", "other.kscope", "elsewhere", "out-stages", "out.zip", "out-share.zip",
              "out-little.zip", "out.html", "out.json", "out.dot", "out-repro", "out-issue", "out-issue-call",
-             "out-issue-text", "out-tables", "out-diff.html", scene.run.name, "real"}  # fmt: skip
+             "out-issue-text", "out-tables", "out-diff.html", scene.run.name, "real", BOTH}  # fmt: skip
     assert {path.name for path in scene.home.iterdir()} <= known
     assert sorted(path.name for path in scene.secret.parent.iterdir()) == sorted(
         name for name in ("secret.py", "x.safetensors", "run.db") if (scene.secret.parent / name).exists()
