@@ -7,7 +7,8 @@ from tests.programs.row_programs import INVARIANT, VARIANT
 
 import kernelscope
 
-_QUICK = {"linear", "split_by_size", "centred", "row_softmax"}
+# Without functions and products whose last bits are the machine's: those programs are slow tests.
+_QUICK = {"padding_leaks", "centred", "clamped"}
 
 
 def _cases(programs: dict) -> list:
