@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelscope.events import Frame
+from kernelscope.text.amounts import counted
 from kernelscope.text.frames import frame_form, source_line
 from kernelscope.text.visible import visible
 
@@ -69,7 +70,7 @@ class Deviation:
             if code := source_line(self.origin):
                 found.append(f"      {code.strip()}")
         where = f"graph {self.graph}, {self.phase}" if self.graph else self.phase
-        found.append(f"  {where}, after {self.level} collectives")
+        found.append(f"  {where}, after {counted(self.level, 'collective')}")
         found.append(f"  why: {self.reason}")
         return found
 
@@ -113,6 +114,11 @@ class RanksResult:
     def __bool__(self) -> bool:
         return bool(self.deviations)
 
+    @property
+    def status(self) -> int:
+        """The exit status: 0 the ranks agree, 1 one differs, 2 there was nothing to compare."""
+        return 1 if self.deviations else 0 if any(self.checked.values()) else 2
+
     def to_json(self) -> dict[str, Any]:
         """The keys are stable; docs/ranks.md has them."""
         names = RankSummary.__slots__
@@ -132,7 +138,9 @@ class RanksResult:
     def _lines(self) -> list[str]:
         checked = self.checked
         seen = f"{len(self.ranks)} of {self.world_size} ranks, {sum(r.calls for r in self.ranks)} calls"
-        if self.first is None:
+        if self.status == 2:
+            found = [f"nothing could be compared: {seen}; record with --ops all or --recheck 1"]
+        elif self.first is None:
             found = [f"the ranks agree: {seen}"]
         else:
             found = self.first.lines()
@@ -141,7 +149,7 @@ class RanksResult:
                     f"then rank {each.rank}: {each.kind} at call {each.index}, step {each.step}, "
                     f"{each.kernel_name}"
                 )
-            found.append(f"{self.found} deviations in {seen}")
+            found.append(f"{counted(self.found, 'deviation')} in {seen}")
         found.append(
             f"checked: {checked.get('same_inputs', 0)} calls had the same inputs as a call of another rank; "
             f"{checked.get('collectives', 0)} collectives; {checked.get('rechecked', 0)} calls were re-run"

@@ -36,4 +36,4 @@ def main(args: argparse.Namespace) -> int:
         plain.dump(found.to_json())
     else:
         print(found)
-    return int(bool(found))
+    return found.status
