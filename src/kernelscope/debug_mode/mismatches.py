@@ -6,15 +6,10 @@ from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
-from kernelscope.model.call import KernelCall
 from kernelscope.model.call_facts import same_hash
-from kernelscope.model.kinds import OperatorCall
-from kernelscope.model.labels import TensorLabel
 
-from .entries import Entry
-from .stock_names import _get_call_name
+from .hashes import Hashes, Logged, hashes_of
 
-Logged = KernelCall | Entry
 _NAN = float("nan")
 
 
@@ -22,51 +17,52 @@ def hash_mismatches(
     logs1: Sequence[Logged], logs2: Sequence[Logged], compare_inputs: bool
 ) -> list[dict[str, Any]]:
     """One dict for every hash that differs, and one for every call that only one listing has."""
-    keys1, keys2 = [_key(c) for c in logs1], [_key(c) for c in logs2]
+    first, second = [hashes_of(c) for c in logs1], [hashes_of(c) for c in logs2]
+    keys1, keys2 = [h.key for h in first], [h.key for h in second]
     blocks: Sequence[tuple[str, int, int, int, int]]
     if keys1 == keys2:
-        blocks = [("equal", 0, len(logs1), 0, len(logs2))]
+        blocks = [("equal", 0, len(first), 0, len(second))]
     else:
         blocks = SequenceMatcher(None, keys1, keys2, autojunk=False).get_opcodes()
     found: list[dict[str, Any]] = []
     for tag, from1, to1, from2, to2 in blocks:
         if tag == "equal":
-            for call1, call2 in zip(logs1[from1:to1], logs2[from2:to2], strict=True):
+            for call1, call2 in zip(first[from1:to1], second[from2:to2], strict=True):
                 found += _differences(call1, call2, compare_inputs)
         else:
-            found += [_only("first", i, logs1[i]) for i in range(from1, to1)]
-            found += [_only("second", i, logs2[i]) for i in range(from2, to2)]
+            found += [_only("first", i, first[i]) for i in range(from1, to1)]
+            found += [_only("second", i, second[i]) for i in range(from2, to2)]
     return found
 
 
-def _key(call: Logged) -> tuple[str, str]:
-    if isinstance(call, KernelCall):
-        return call.kind, call.kernel_name
-    return type(call).__name__, call.name
+def refuse_other_structure(logs1: Sequence[Logged], logs2: Sequence[Logged]) -> None:
+    """As stock does: listings of different structure are an error."""
+    if len(logs1) != len(logs2):
+        raise ValueError(f"the listings have different lengths: {len(logs1)} and {len(logs2)} entries")
+    for i, (one, other) in enumerate(zip(logs1, logs2, strict=True)):
+        mine, theirs = hashes_of(one), hashes_of(other)
+        if mine.key != theirs.key:
+            raise ValueError(f"the listings differ at entry {i}: {mine.shown} and {theirs.shown}")
+        if one.call_depth != other.call_depth:
+            depths = f"{one.call_depth} and {other.call_depth}"
+            raise ValueError(f"entry {i}, {mine.shown}, stands at different depths: {depths}")
 
 
-def _differences(call1: Logged, call2: Logged, compare_inputs: bool) -> Iterator[dict[str, Any]]:
-    if not (isinstance(call1, KernelCall) and isinstance(call2, KernelCall)):
-        return
-    if bool(call1.post_hashes) != bool(call2.post_hashes):
-        which = "first" if call1.post_hashes else "second"
+def _differences(call1: Hashes, call2: Hashes, compare_inputs: bool) -> Iterator[dict[str, Any]]:
+    if bool(call1.post) != bool(call2.post):
+        which = "first" if call1.post else "second"
         yield _entry(call1, difference=f"only the {which} run has hashes of this call")
         return
     # Inputs first: a differing input explains a differing output of the same call.
     if compare_inputs:
-        yield from _compare(call1, call2, call1.pre_hashes, call2.pre_hashes, is_input=True)
-    outputs1 = {i: h for i, h in call1.post_hashes.items() if i in call1.modified_args}
-    outputs2 = {i: h for i, h in call2.post_hashes.items() if i in call2.modified_args}
+        yield from _compare(call1, call2, call1.pre, call2.pre, is_input=True)
+    outputs1 = {i: h for i, h in call1.post.items() if i in call1.modified}
+    outputs2 = {i: h for i, h in call2.post.items() if i in call2.modified}
     yield from _compare(call1, call2, outputs1, outputs2, is_input=False)
 
 
 def _compare(
-    call1: KernelCall,
-    call2: KernelCall,
-    hashes1: dict[int, Any],
-    hashes2: dict[int, Any],
-    *,
-    is_input: bool,
+    call1: Hashes, call2: Hashes, hashes1: dict[int, Any], hashes2: dict[int, Any], *, is_input: bool
 ) -> Iterator[dict[str, Any]]:
     for i in sorted(hashes1.keys() | hashes2.keys()):
         if i in hashes1 and i in hashes2 and same_hash(hashes1[i], hashes2[i]):
@@ -86,12 +82,12 @@ def _why(i: int, hashes1: dict[int, Any], hashes2: dict[int, Any]) -> str:
     return "the hashes differ"
 
 
-def _only(which: str, position: int, call: Logged) -> dict[str, Any]:
+def _only(which: str, position: int, call: Hashes) -> dict[str, Any]:
     return _entry(call, difference=f"only in the {which} run, at position {position}")
 
 
 def _entry(
-    call: Logged,
+    call: Hashes,
     i: int | None = None,
     hash1: Any = None,
     hash2: Any = None,
@@ -99,46 +95,17 @@ def _entry(
     is_input: bool = False,
     difference: str = "",
 ) -> dict[str, Any]:
-    name = call.arg_names[i] if isinstance(call, KernelCall) and i is not None else None
     return {
-        "call_type": _call_type(call),
-        "call": _get_call_name(call),
-        "arg_name": None if isinstance(call, OperatorCall) else name,
-        "pytree_path": _path(call, i) if isinstance(call, OperatorCall) and i is not None else None,
+        "call_type": call.call_type,
+        "call": call.shown,
+        "arg_name": call.arguments[i] if call.paths is None and i is not None else None,
+        "pytree_path": call.paths[i] if call.paths is not None and i is not None else None,
         "hash1": hash1,
         "hash2": hash2,
         "rel_diff": relative_difference(hash1, hash2),
         "is_input_hash": is_input,
         "difference": difference,
     }
-
-
-def _call_type(call: Logged) -> str:
-    if isinstance(call, OperatorCall):
-        return "torch op"
-    return f"{call.kind} kernel" if isinstance(call, KernelCall) else "annotation"
-
-
-def _path(call: OperatorCall, i: int) -> str:
-    """Where in (args, kwargs), or in the result, the i-th flat argument stands, as stock writes it."""
-    arguments = call.arguments
-    if arguments[i].returned:
-        returned = [j for j, a in enumerate(arguments) if a.returned]
-        return f"[{returned.index(i)}]" if len(returned) > 1 else ""
-    if call.notes is None:
-        return arguments[i].name
-    leaves = [*_leaves(call.notes.args, "[0]"), *_leaves(call.notes.kwargs, "[1]")]
-    return leaves[i] if i < len(leaves) else arguments[i].name
-
-
-def _leaves(value: Any, path: str) -> Iterator[str]:
-    """Paths in the order in which arguments are made flat: only what may hold tensors is opened."""
-    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-        place = f"{path}[{key!r}]"
-        if isinstance(inner, list | tuple) and any(isinstance(v, TensorLabel) for v in inner):
-            yield from _leaves(inner, place)
-        else:
-            yield place
 
 
 def relative_difference(hash1: Any, hash2: Any) -> float:

@@ -27,7 +27,8 @@ from .entries import Entry
 from .flags import Flags
 from .listing import Listing
 from .live_arguments import LaunchNotes
-from .mismatches import hash_mismatches
+from .mismatches import hash_mismatches, refuse_other_structure
+from .saved_logs import Place, load_logs, save_logs
 from .settings import SETTINGS, HashFunction, Hook, Request, checked_hook, fingerprinter_for
 from .stacks import innermost_user_line
 
@@ -232,15 +233,30 @@ class DebugMode(Flags):
         )
 
     @staticmethod
+    def save_logs(logs: Sequence[KernelCall | Entry], destination: Place) -> None:
+        """Write a listing to a JSON file, to be compared in another process: texts and hashes, no tensors."""
+        save_logs(logs, destination)
+
+    @staticmethod
+    def load_logs(source: Place) -> list[Entry]:
+        """What `save_logs` wrote, for `check_hash_mismatches` and for reading."""
+        return load_logs(source)
+
+    @staticmethod
     def check_hash_mismatches(
-        logs1: Sequence[KernelCall | Entry], logs2: Sequence[KernelCall | Entry], compare_inputs: bool = False
+        logs1: Sequence[KernelCall | Entry],
+        logs2: Sequence[KernelCall | Entry],
+        compare_inputs: bool = False,
+        align: bool = True,
     ) -> list[dict[str, Any]]:
         """Where the hashes of two listings differ, in order; NaN equals NaN.
 
         Each dict has stock's keys (call_type, call, arg_name, pytree_path, hash1, hash2, rel_diff,
         is_input_hash) and `difference`, a sentence. A call that only one listing has is an
-        entry too, and not an error.
+        entry too; with align=False it is a ValueError, as in stock's.
         """
+        if not align:
+            refuse_other_structure(logs1, logs2)
         return hash_mismatches(logs1, logs2, compare_inputs)
 
 

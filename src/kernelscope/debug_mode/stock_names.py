@@ -11,6 +11,7 @@ from kernelscope.model.call import KernelCall
 from kernelscope.model.kinds import CodeKernelCall, OperatorCall
 
 from .entries import Annotation, Entry, OperatorEntry, OutputPlacement, Redistribution
+from .hashes import call_name
 
 norm_hash_fn, hash_tensor_fn = stock.norm_hash_fn, stock.hash_tensor_fn  # type: ignore[attr-defined]
 default_hash_fn = norm_hash_fn  # its name in older releases
@@ -20,10 +21,4 @@ _AnnotateCall = Annotation
 _OutputPlacementCall = OutputPlacement
 _OpCall = OperatorCall | OperatorEntry  # an operator or a function, whether it launches something or not
 _DebugCall = KernelCall | Entry
-
-
-def _get_call_name(call: KernelCall | Entry) -> str:
-    """The operator, kernel or line."""
-    if isinstance(call, OperatorCall) and call.notes is not None:
-        return call.notes.name
-    return call.kernel_name if isinstance(call, KernelCall) else call.name
+_get_call_name = call_name

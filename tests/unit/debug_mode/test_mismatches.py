@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch.utils._debug_mode import DebugMode as StockDebugMode
 
-from kernelscope.debug_mode import DebugMode
+from kernelscope.debug_mode import DebugMode, KernelCall
 from kernelscope.debug_mode.mismatches import relative_difference
 
 X = torch.tensor([[1.0, -2.0], [3.0, 4.0]])
@@ -123,3 +126,61 @@ def test_relative_difference(a: Any, b: Any, wanted: float) -> None:
 @pytest.mark.parametrize(("a", "b"), [("x", "y"), (1.0, None), (math.nan, 1.0), (1.0, (1.0, 2.0))])
 def test_what_is_no_number_has_no_relative_difference(a: Any, b: Any) -> None:
     assert math.isnan(relative_difference(a, b))
+
+
+def nan_program(scale: float) -> None:
+    torch.cat([torch.tensor([math.nan, math.inf]) * scale, X.flatten()])
+    (X * torch.complex(X, X) * scale).sum()
+    torch.empty(2).fill_(scale)
+
+
+@pytest.mark.parametrize("hash_fn", ["norm", "bits", ["norm", "bits"], lambda t: complex(t.sum().item())])
+def test_saved_listings_are_compared_as_the_ones_they_were_made_of(hash_fn: Any, tmp_path: Path) -> None:
+    pair = [logs(lambda s=s: nan_program(s), hash_fn=hash_fn) for s in (1.0, 1.5)]
+    read = []
+    for number, listing in enumerate(pair):
+        DebugMode.save_logs(listing, tmp_path / f"{number}.json")
+        read.append(DebugMode.load_logs(tmp_path / f"{number}.json"))
+    for compare_inputs in (False, True):
+        expected = DebugMode.check_hash_mismatches(*pair, compare_inputs=compare_inputs)
+        assert expected
+        assert repr(DebugMode.check_hash_mismatches(*read, compare_inputs=compare_inputs)) == repr(expected)
+    assert DebugMode.check_hash_mismatches(pair[0], read[0], compare_inputs=True) == []
+    assert [str(entry.call_depth) + entry.name for entry in read[0]] == [
+        str(e.call_depth) + (e.kernel_name if isinstance(e, KernelCall) else e.name) for e in pair[0]
+    ]
+
+
+def test_a_listing_is_saved_to_an_open_file() -> None:
+    listing, file = logs(lambda: program(2)), io.StringIO()
+    DebugMode.save_logs(listing, file)
+    file.seek(0)
+    assert DebugMode.check_hash_mismatches(listing, DebugMode.load_logs(file)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[1]", "{}", '{"format": "other", "version": 1, "logs": []}', "[" * 100_000],
+)
+def test_what_is_not_a_listing_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a listing of"):
+        DebugMode.load_logs(io.StringIO(text))
+
+
+@pytest.mark.parametrize("change", [{"post": {"9": 1}}, {"pre": 3}, {"call_depth": "x"}, {"post": {"0": {}}}])
+def test_a_damaged_listing_names_the_entry(change: dict[str, Any]) -> None:
+    file = io.StringIO()
+    DebugMode.save_logs(logs(lambda: program(2)), file)
+    data = json.loads(file.getvalue())
+    data["logs"][1] |= change
+    with pytest.raises(ValueError, match="is damaged: entry 1"):
+        DebugMode.load_logs(io.StringIO(json.dumps(data)))
+
+
+def test_other_structure_is_refused_where_stock_refuses_it() -> None:
+    two, three = logs(lambda: X * 2), logs(lambda: (X * 2).exp())
+    with pytest.raises(ValueError, match="different lengths"):
+        DebugMode.check_hash_mismatches(two, three, align=False)
+    with pytest.raises(ValueError, match="Tensor and aten::exp"):
+        DebugMode.check_hash_mismatches(logs(lambda: X * 2), logs(lambda: X.exp()), align=False)
+    assert DebugMode.check_hash_mismatches(two, three)
