@@ -249,6 +249,21 @@ def threshold_of_the_batch() -> Made:
     return lambda x: x * (x > x.sum(1).topk(2).values.min()), (rows(9, 8),)
 
 
+def _times_a_number_that_was_read(x: torch.Tensor) -> torch.Tensor:
+    largest = (x * 2).amax().item()
+    return (x + 1) * largest
+
+
+@variant("amax", cause="mixes-rows")
+def number_that_was_read() -> Made:
+    return _times_a_number_that_was_read, (rows(9, 16),)
+
+
+@variant("amax", cause="mixes-rows", ops="all")
+def number_that_was_read_eagerly() -> Made:
+    return _times_a_number_that_was_read, (rows(9, 16),)
+
+
 # -- none does --------------------------------------------------------------------------------------------
 
 

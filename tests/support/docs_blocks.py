@@ -15,11 +15,13 @@ PAGES = [*sorted(p.relative_to(DOCS).as_posix() for p in DOCS.rglob("*.md")), ".
 # Not run by a test: they install, or belong to the repository itself.
 SHOWN = re.compile(r"pip install|git clone|make ")
 # What starts a program, and so takes seconds: run for real in `make test-all`, read by its parser always.
-STARTS = re.compile(r"kernelscope (why|run|shadow|determinism|bisect|reduce)\b|^python |^[A-Z_]+=|--save\b")
+STARTS = re.compile(
+    r"kernelscope (why|run|shadow|determinism|bisect|reduce|invariance|ranks)\b|^python |^[A-Z_]+=|--save\b"
+)
 # What these say on a machine without a GPU.
 REFUSED = {"kernelscope stages --kernel 'triton_*'": "no kernel matches 'triton_*'"}
-# Executed by tests/integration/docs/test_guide.py, which knows what each block must do.
-ELSEWHERE = {"guide.md": ("python",)}
+# Executed by tests/integration/docs/test_guide.py, which knows what each block must do, and by .../ranks.
+ELSEWHERE = {"guide.md": ("python",), "ranks.md": ("python",)}
 # Executed by tests/integration/integrations/test_pages.py, where these packages are installed.
 INTEGRATIONS = {
     "trainers.md": ("transformers", "accelerate", "lightning"),
@@ -91,6 +93,7 @@ with torch.no_grad(), kernelscope.record(values="hash") as first: step(batch)
 with torch.no_grad(), kernelscope.record(values="hash") as second: step(batch)
 """
 PRELUDES = {
+    "invariance.md": "batch = x",
     "debug_mode.md": "compiled_model = compiled",
     "diff.md": TWO_RUNS,
     "questions/two-runs-differ.md": TWO_RUNS,

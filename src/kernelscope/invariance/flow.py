@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +42,7 @@ class Code:
     source_hash: str = ""
     config: str = ""
     nodes: tuple[str, ...] = ()
+    numbers: frozenset[float] = frozenset()  # that stand in it or were passed to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,7 @@ class Flow:
         self.size = size
         self.kernels: list[Kernel] = []
         self.values: dict[Key, Value] = {}
+        self.numbers: set[float] = set()  # in all of its kernels
         self.draws = False  # random numbers, of which a row has others in another batch
         self._makers: dict[int, int] = {}  # by storage
 
@@ -113,6 +115,7 @@ class Flow:
         kernel.reads = {self._makers[storage] for storage in launch.reads if storage in self._makers}
         self.kernels.append(kernel)
         self.draws |= launch.is_random
+        self.numbers |= launch.code.numbers
         self._makers |= dict.fromkeys(launch.writes, index)
         for made in launch.made:
             self.values[made.key] = Value(_copy(made.tensor), index)
@@ -131,12 +134,14 @@ class Flow:
         return found
 
 
-def code_of(launch: Launch, graph: str, nodes: tuple[str, ...]) -> Code:
+def code_of(launch: Launch, graph: str, nodes: tuple[str, ...], given: Iterable[Any]) -> Code:
+    """`given`: the arguments among which the numbers are that the program has passed."""
     site, kernel = launch.site, launch.site.kernel
     settings: dict[str, Any] = dict(site.config)
     return Code(
         kernel.name, kernel.kind, launch.phase, graph, site.origin, f"{site.file}:{site.line}", kernel.source,
         kernel.source_hash, f"{settings} {site.grid}" if settings else "", nodes,
+        frozenset(value for value in given if isinstance(value, float)),
     )  # fmt: skip
 
 

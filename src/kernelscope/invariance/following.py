@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from kernelscope.events import GraphCall
 from kernelscope.fingerprint.torch_bits import why_not
@@ -170,7 +171,7 @@ class Following(Session):
                 found = None if key is None else ("operator", key, number)
                 made.append(Made(found, True, tensor, tensor, BUS.storages.of(tensor).id, name))
         is_drawn = draws_from_generator(launch.func, launch.args, launch.kwargs)
-        self.take(launch, made, code_of(launch, "", ()), is_random=bool(is_drawn))
+        self.take(launch, made, code_of(launch, "", (), launch.flat), is_random=bool(is_drawn))
 
     @contextmanager
     def _contained_here(self, where: str) -> Iterator[None]:
@@ -207,7 +208,8 @@ class _Launches(LaunchCheck):
             made.append(Made(key, is_certain, view, tensor, BUS.storages.of(tensor).id, output.argument))
         computed = tuple(node.name for node in nodes.order)
         is_drawn = nodes.given or any(map(is_random, nodes.order))
-        follower.take(launch, made, code_of(launch, state.name, computed), is_random=is_drawn)
+        given = [value for node in nodes.order for value in tree_leaves((node.args, node.kwargs))]
+        follower.take(launch, made, code_of(launch, state.name, computed, given), is_random=is_drawn)
 
     def _key(self, launch: Launch, state: GraphCallState, node: Any) -> tuple[Key | None, bool]:
         if self.follower.state_of(launch.graph_call) is not state:

@@ -50,6 +50,7 @@ class Judge:
         self._flow, self._selection = flow, selection
         self._marks: dict[int, dict[int, Mark]] = {}  # by storage, by maker
         self._combined: dict[int, Mark] = {}  # all so far, by maker
+        self._numbers: set[float] = set()  # in the kernels of this run
         self.outside: list[str] = []  # what differed before a graph was entered
         self.launches = 0
 
@@ -72,6 +73,7 @@ class Judge:
 
     def launched(self, launch: Launched) -> None:
         self.launches += 1
+        self._numbers |= launch.code.numbers
         given: dict[int, Mark] = {}
         for storage in launch.reads:
             given |= self._marks.get(storage, {})
@@ -159,6 +161,8 @@ class Judge:
     def _blamed(self, launch: Launched, made: Made, found: Difference, given: dict[int, Mark]) -> bool:
         """Whether an earlier kernel, whose result could not be put right, is to blame; it is then noted."""
         suspects = [mark for mark in given.values() if mark.is_suspect]
+        if not suspects and self._reads_numbers(made, launch.code):
+            suspects = list(self._combined.values())
         if not suspects and found.is_gross:
             suspects = [mark for mark in given.values() if mark.moves_rows]
         if not suspects:
@@ -172,6 +176,14 @@ class Judge:
         )  # fmt: skip
         self._note(first.maker, outcome)
         return True
+
+    def _reads_numbers(self, made: Made, code: Code) -> bool:
+        """Whether it computes with a number that is another one in the whole batch: the program read it."""
+        value = self._flow.values.get(made.key) if made.key is not None else None
+        whole = self._flow.kernels[value.maker].code.numbers if value and value.maker is not None else set()
+        size = self._selection.size
+        changed = (code.numbers - self._flow.numbers) | (whole - self._numbers)
+        return any(not (n * size).is_integer() and not (n and (1 / n).is_integer()) for n in changed)
 
     def _compared(self, value: Value, made: Made) -> tuple[RowMap | None, Difference | None]:
         """Where the rows are, and how far they are apart; nothing where the shapes do not fit."""

@@ -50,6 +50,8 @@ kernelscope() {{
       timeout -s INT 8 "{sys.executable}" -m kernelscope "$@" --no-browser || status=$?
       test $status = 124 ;;
     tui) python -m kernelscope "$@" --json ;;
+    invariance) python -m kernelscope "$@" || status=$?; test $status -le 1 ;;
+    ranks) python -m kernelscope "$@" || status=$?; test $status = 0 -o $status = 2 ;;
     bisect|reduce) python -m kernelscope "$@" || status=$?; test $status = 2 ;;
     *) python -m kernelscope "$@" ;;
   esac
@@ -65,7 +67,7 @@ DONE: list[str] = []
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with train.py and two runs of it; the newer one is made by the command of the first page."""
     home = tmp_path_factory.mktemp("home")
-    for name in ("train.py", "script.py"):
+    for name in ("train.py", "script.py", "serve.py"):
         (home / name).write_text(train_py())
     (home / "verify.py").write_text("")  # a check that is content
     before, arguments = Path.cwd(), sys.argv

@@ -8,7 +8,7 @@ from tests.programs.row_programs import INVARIANT, VARIANT
 import kernelscope
 
 # Without functions and products whose last bits are the machine's: those programs are slow tests.
-_QUICK = {"padding_leaks", "centred", "clamped"}
+_QUICK = {"padding_leaks", "centred", "clamped", "number_that_was_read_eagerly"}
 
 
 def _cases(programs: dict) -> list:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.docs_blocks import all_blocks
 from tests.support.json_schemas import wrong_in
 
 import kernelscope
@@ -102,6 +103,16 @@ def test_the_command_says_the_same_and_exits_with_1(two: tuple[Path, Any], capsy
     assert trial["kernel"] in text
     assert main(["ranks", str(folder / "clean-ddp"), "--ranks", "0-1"]) == 0
     assert "the ranks agree: 2 of 2 ranks" in capsys.readouterr().out
+
+
+def test_the_block_of_the_docs(
+    two: tuple[Path, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    shutil.copytree(two[0] / "later", tmp_path / "kscope-runs" / "train-1")
+    monkeypatch.chdir(tmp_path)
+    [block] = [block for block in all_blocks("ranks.md") if block.language == "python"]
+    exec(block.text, {"kernelscope": kernelscope})
+    assert "1 1 aten.addcdiv_.default" in capsys.readouterr().out
 
 
 def test_what_is_missing_is_said(two: tuple[Path, Any], capsys: Any) -> None:
