@@ -28,8 +28,8 @@ INTEGRATIONS = {
     "pytest.md": (),
     "trackers.md": ("mlflow", "wandb", "tensorboard"),
 }
-# Each kernel of the first goes through g++; what the second runs, shadow.md runs too.
-SLOW = ("gcu.md", "questions/differs-from-eager.md")
+# Each kernel of the first goes through g++; shadow.md runs what the second does; the third compiles much.
+SLOW = ("gcu.md", "questions/differs-from-eager.md", "invariance.md")
 
 
 @dataclass(frozen=True)
