@@ -94,10 +94,10 @@ class SameNaN(float):
     __slots__ = ()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, float) and float.__ne__(other, other)
+        return float.__ne__(other, other) if isinstance(other, float) else NotImplemented
 
     def __ne__(self, other: object) -> bool:
-        return not self == other
+        return float.__eq__(other, other) if isinstance(other, float) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(SameNaN)

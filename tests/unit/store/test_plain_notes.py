@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import _thread
 import ctypes
+import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -190,6 +192,15 @@ def test_calls_of_a_killed_process_are_listed(tmp_path: Path, capsys: pytest.Cap
     assert "4" in capsys.readouterr().out
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """What a shell starts in the background ignores Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_breaks_off_no_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer, at, is_late = Writer(tmp_path, info()), site(1), threading.Event()
     begin, waits = Database.__enter__, iter([True])
