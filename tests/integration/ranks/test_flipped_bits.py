@@ -108,7 +108,7 @@ def test_the_command_says_the_same_and_exits_with_1(two: tuple[Path, Any], capsy
 def test_the_block_of_the_docs(
     two: tuple[Path, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    shutil.copytree(two[0] / "later", tmp_path / "kscope-runs" / "train-1")
+    shutil.copytree(two[0] / "later.kscope", tmp_path / "kscope-runs" / "train-1.kscope")
     monkeypatch.chdir(tmp_path)
     [block] = [block for block in all_blocks("ranks.md") if block.language == "python"]
     exec(block.text, {"kernelscope": kernelscope})
