@@ -179,12 +179,14 @@ def _origin_names_secret(scene: Scene) -> None:
         db.execute("UPDATE stages SET text = ? WHERE language = 'python'", (quote,))
 
 
-def _schema(*statements: str) -> Callable[[Scene], None]:
+def sql(*statements: str) -> Callable[[Scene], None]:
+    """An attack with SQL on the database of a run."""
+
     def attack(scene: Scene) -> None:
         scene.sample()
         with scene.database() as db:
-            for sql in statements:
-                db.execute(sql)
+            for statement in statements:
+                db.execute(statement)
 
     return attack
 
@@ -287,15 +289,15 @@ ATTACKS: dict[str, Callable[[Scene], None]] = {
     "a tensor that fills the memory": _tensor_bytes(b"x", 1 << 42),
     "a tensor with a deep header": _tensor_bytes(struct.pack("<Q", len(DEEP)) + DEEP.encode()),
     "lines of a secret file": _origin_names_secret,
-    "a view of its own": _schema("CREATE VIEW extra AS SELECT 1"),
-    "a trigger": _schema("CREATE TRIGGER t AFTER INSERT ON info BEGIN SELECT 1; END"),
-    "a table turned into a view": _schema(
+    "a view of its own": sql("CREATE VIEW extra AS SELECT 1"),
+    "a trigger": sql("CREATE TRIGGER t AFTER INSERT ON info BEGIN SELECT 1; END"),
+    "a table turned into a view": sql(
         "ALTER TABLE kernels RENAME TO old", "CREATE VIEW kernels AS SELECT * FROM old"
     ),
-    "a generated column": _schema("ALTER TABLE findings ADD COLUMN extra AS (printf('%1000000s', 'x'))"),
-    "an index of its own": _schema("CREATE INDEX extra ON calls (abs(id))"),
-    "statistics of its own": _schema("ANALYZE", "UPDATE sqlite_stat1 SET stat = '1 1 unordered'"),
-    "a virtual table": _schema("CREATE VIRTUAL TABLE extra USING fts5(x)"),
+    "a generated column": sql("ALTER TABLE findings ADD COLUMN extra AS (printf('%1000000s', 'x'))"),
+    "an index of its own": sql("CREATE INDEX extra ON calls (abs(id))"),
+    "statistics of its own": sql("ANALYZE", "UPDATE sqlite_stat1 SET stat = '1 1 unordered'"),
+    "a virtual table": sql("CREATE VIRTUAL TABLE extra USING fts5(x)"),
     "bytes instead of texts": _bytes_for_texts,
     "a long text of control characters": _cells("kernels", "source", TERMINAL * (1 << 14)),
     "a journal that names another file": _super_journal,

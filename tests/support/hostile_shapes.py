@@ -12,7 +12,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 
-from tests.support.hostile_corpus import Scene
+from tests.support.hostile_corpus import Scene, sql
 
 FAR = (1 << 63) - 41
 MARKS = "e" + "\u0301\u20dd\u0489" * 4000  # signs that stand on one letter
@@ -43,16 +43,6 @@ CODE = {
     "an end of text": "x = 1\0y = 2",
     "a byte order": "\ufeff# coding: utf-7\n+AGE-",
 }
-
-
-def _sql(*statements: str) -> Callable[[Scene], None]:
-    def attack(scene: Scene) -> None:
-        scene.sample()
-        with scene.database() as db:
-            for sql in statements:
-                db.execute(sql)
-
-    return attack
 
 
 def _code(text: str) -> Callable[[Scene], None]:
@@ -195,25 +185,25 @@ def _graph(nodes: list[dict[str, object]], edges: list[list[object]], groups: ob
 
 _MANY = [f"n{i}" for i in range(3000)]
 SHAPES: dict[str, Callable[[Scene], None]] = {
-    "calls that are their own parents": _sql(
+    "calls that are their own parents": sql(
         "UPDATE calls SET parent = id", "UPDATE graph_calls SET parent = id"
     ),
-    "parents in a circle": _sql(
+    "parents in a circle": sql(
         "UPDATE calls SET parent = (id + 1) % 40", "UPDATE graph_calls SET parent = (id + 1) % 40",
         "UPDATE compilations SET frame = id",
     ),
     **{
-        f"{table} far away": _sql(f"UPDATE {table} SET {column} = {column} + {FAR - 1000}")
+        f"{table} far away": sql(f"UPDATE {table} SET {column} = {column} + {FAR - 1000}")
         for table, column in (
             ("calls", "id"), ("kernels", "id"), ("sites", "id"), ("graphs", "id"), ("graph_calls", "id"),
             ("fingerprints", "slot"), ("first_slots", "slot"), ("marks", "call"), ("findings", "call"),
             ("compilations", "id"), ("stages", "id"), ("provenance", "handle"), ("details", "call"),
         )
     },
-    "one call far away": _sql(f"UPDATE calls SET id = {FAR} WHERE id = 39"),
-    "one step far away": _sql(f"UPDATE calls SET step = {FAR}", f"UPDATE graph_calls SET step = -{FAR}"),
-    "calls that are missing": _sql("DELETE FROM calls WHERE id % 2 = 1", "DELETE FROM kernels WHERE id = 1"),
-    "slots far away": _sql(f"""UPDATE details SET pre = '{{"0": {FAR}}}', post = '{{"-9": -{FAR}}}'"""),
+    "one call far away": sql(f"UPDATE calls SET id = {FAR} WHERE id = 39"),
+    "one step far away": sql(f"UPDATE calls SET step = {FAR}", f"UPDATE graph_calls SET step = -{FAR}"),
+    "calls that are missing": sql("DELETE FROM calls WHERE id % 2 = 1", "DELETE FROM kernels WHERE id = 1"),
+    "slots far away": sql(f"""UPDATE details SET pre = '{{"0": {FAR}}}', post = '{{"-9": -{FAR}}}'"""),
     "half characters": _halves,
     **{f"{name} with a hole": _with_holes(name, 1 << 42) for name in ("run.db", "run.db-wal", "flight",
                                                                       "command.json")},

@@ -8,48 +8,38 @@ from typing import Any
 from kernelscope.events import Call, Finding
 from kernelscope.probes.launch import Launch
 
-from .call_replay import Memory, hashes, own_work, written_by
+from .run_again import Memory, RunAgain, hashes, written_by
 
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
-class Rechecker:
-    """Re-runs calls right after their launch; the program keeps the results of its own launch.
+class Rechecker(RunAgain):
+    """Re-runs a share of the calls, once or twice.
 
     Collectives are not run again, and neither is the user's own code: that may do more than it declares.
     """
 
     def __init__(self, share: float, seed: int, report: Callable[[Finding], None]) -> None:
+        super().__init__()
         self._limit = int(share * (1 << 64))
         self._seed, self._report = seed, report
         self.calls = 0
         self.left_out: dict[str, int] = {}  # why, and how many calls
-        self._found: dict[int, Memory] = {}
 
-    def before(self, call: Call, launch: Launch) -> None:
+    def wants(self, call: Call, launch: Launch) -> bool:
         if ((call.index + 1) * _GOLDEN + self._seed * 0x632BE59BD9B4E019) % (1 << 64) >= self._limit:
-            return
+            return False
         if why := _why_not(launch):
-            self.left_out[why] = self.left_out.get(why, 0) + 1
-            return
-        with own_work():
-            self._found[call.index] = Memory(launch)
+            self._leave_out(why)
+        return not why
 
-    def after(self, call: Call, launch: Launch) -> None:
-        found = self._found.pop(call.index, None)
-        if found is None:
-            return
-        with own_work():
-            left = Memory(launch)
-            try:
-                self._check(call, launch, found)
-            except Exception as error:
-                why = f"running it again raised {type(error).__name__}"
-                self.left_out[why] = self.left_out.get(why, 0) + 1
-            finally:
-                left.put_back()
+    def failed(self, call: Call, launch: Launch, error: Exception) -> None:
+        self._leave_out(f"running it again raised {type(error).__name__}")
 
-    def _check(self, call: Call, launch: Launch, found: Memory) -> None:
+    def _leave_out(self, why: str) -> None:
+        self.left_out[why] = self.left_out.get(why, 0) + 1
+
+    def check(self, call: Call, launch: Launch, found: Memory) -> None:
         first = hashes(written_by(launch, launch.result))
         if not first:
             return
