@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from copy import copy
@@ -176,6 +177,7 @@ def hook_counts() -> dict[str, int]:
         "optimizer pre-hooks": len(getattr(optimizer, "_global_optimizer_pre_hooks", ())),
         "optimizer post-hooks": len(getattr(optimizer, "_global_optimizer_post_hooks", ())),
         "torch.__trace handlers": sum(map(made_by_us, trace_handlers)),
+        "threads that write": sum(thread.name == "kernelscope writer" for thread in threading.enumerate()),
     }
 
 

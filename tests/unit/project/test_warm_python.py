@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -55,22 +56,34 @@ def is_running(pid: int) -> bool:
 
 
 def test_a_program_does_not_outlive_its_test(tmp_path: Path, warm_python: WarmPython) -> None:
-    def too_late(*_: object) -> None:
-        raise TimeoutError
+    told = threading.Event()
 
-    program = (
-        f"import os, time\nopen({str(tmp_path / 'pid')!r}, 'w').write(f'{{os.getpid()}}\\n')\ntime.sleep(600)"
-    )
+    def too_late(*_: object) -> None:
+        if not told.is_set():
+            told.set()
+            raise TimeoutError
+
+    pid_file = tmp_path / "pid"
+    program = f"import os, time\nopen({str(pid_file)!r}, 'w').write(f'{{os.getpid()}}\\n')\ntime.sleep(600)"
+
+    def interrupt() -> None:
+        """Signals the thread that waits: one to the process may reach any other."""
+        while not (pid_file.exists() and pid_file.stat().st_size):
+            time.sleep(0.05)
+        while not told.wait(0.5):  # one that comes just before the wait begins does not end it
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
     before = signal.signal(signal.SIGUSR1, too_late)
-    watch = f"while ! test -s {tmp_path / 'pid'}; do sleep 0.05; done; kill -USR1 {os.getpid()}"
-    watcher = subprocess.Popen(["sh", "-c", watch])
+    watcher = threading.Thread(target=interrupt, daemon=True)
+    watcher.start()
     try:
         with pytest.raises(TimeoutError):
             warm_python.run("-c", program)
     finally:
+        told.set()
+        watcher.join(60)
         signal.signal(signal.SIGUSR1, before)
-        watcher.wait()
-    pid = int((tmp_path / "pid").read_text())
+    pid = int(pid_file.read_text())
     ends = time.monotonic() + 60
     while is_running(pid) and time.monotonic() < ends:
         time.sleep(0.02)
