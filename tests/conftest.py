@@ -177,8 +177,11 @@ def hook_counts() -> dict[str, int]:
         "optimizer pre-hooks": len(getattr(optimizer, "_global_optimizer_pre_hooks", ())),
         "optimizer post-hooks": len(getattr(optimizer, "_global_optimizer_post_hooks", ())),
         "torch.__trace handlers": sum(map(made_by_us, trace_handlers)),
-        "threads that write": sum(thread.name == "kernelscope writer" for thread in threading.enumerate()),
     }
+
+
+def threads_that_write() -> Iterator[threading.Thread]:
+    return (thread for thread in threading.enumerate() if thread.name == "kernelscope writer")
 
 
 def our_wrapper_globals() -> Iterator[str]:
@@ -238,10 +241,13 @@ def forget_packages() -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_survives() -> Iterator[None]:
-    before = installed()
+    before, writing = installed(), set(threads_that_write())
     yield
     forget_packages()
-    if found := left_behind(before, installed()):
+    for thread in (begun := set(threads_that_write()) - writing):
+        thread.join(1)  # one that was told to end ends soon
+    found = left_behind(before, installed())
+    if found := found + [f"a thread that writes: {thread}" for thread in begun if thread.is_alive()]:
         pytest.fail("left behind by this test:\n  " + "\n  ".join(found), pytrace=False)
 
 

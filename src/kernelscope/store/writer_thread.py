@@ -180,7 +180,7 @@ class Writer:
     # -- on the writer's thread ------------------------------------------------------------------------
 
     def _work(self) -> None:
-        while not self._stop.is_set():
+        while self.is_open and not self._stop.is_set():
             # New sites are written at once: that work belongs to the first steps, which are slow anyway.
             any(self._wake.wait(TICK / _GLANCES) or self.flight.new_sites for _ in range(_GLANCES))
             self._wake.clear()

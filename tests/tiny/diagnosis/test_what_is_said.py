@@ -47,8 +47,9 @@ def recorded(path: Path, status: int, exception: str = "", line: int = 12) -> Re
 
 
 def test_a_script_that_ends_its_own_process_has_not_crashed(tmp_path: Path) -> None:
-    write_sample(tmp_path / "live.kscope", close=False)
+    writer = write_sample(tmp_path / "live.kscope", close=False)
     path = shutil.copytree(tmp_path / "live.kscope", tmp_path / "run.kscope")  # as nobody writes to it
+    writer.forget()
     folder.write_invocation(path, folder.Invocation(("python", "train.py"), "/", 1, 2, 0))
     run = Recorded(path, 0)
     assert run.ending.kind == "crash"
