@@ -47,7 +47,8 @@ class Scene:
         self.secret_tensor.write_bytes(tensor(list(SECRET_TEXT.encode())))
 
     def sample(self, **how: Any) -> None:
-        write_sample(self.run, **how)
+        self.writer = write_sample(self.run, **how)  # its database stays open as long as this scene
+        self.writer.forget()
 
     def database(self) -> sqlite3.Connection:
         return sqlite3.connect(self.run / "run.db", isolation_level=None)
