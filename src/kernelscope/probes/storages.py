@@ -137,6 +137,15 @@ class Storages:
                 storage.epoch += 1
                 storage.uninitialised = False
 
+    def is_untouched(self, tensor: torch.Tensor) -> bool:
+        """Whether no byte between its first and its last was written since its birth."""
+        storage, place = self.of(tensor), _byte_range(_view(tensor))
+        return (
+            storage.uninitialised
+            and storage.version == _version(tensor)
+            and all(_disjoint(_byte_range(written), place) for written in storage.written)
+        )
+
     def is_live(self, tensor: torch.Tensor, storage: Storage, *, reading: bool = False) -> bool:
         """Whether the contents were written; for memory that is only read, enough bytes of it are enough."""
         if not storage.uninitialised or storage.version not in (_version(tensor), _UNDER_WAY):
@@ -204,7 +213,24 @@ def _contains(outer: _View, inner: _View) -> bool:
     start, end = _byte_range(inner)
     if not (first <= start and end <= last):
         return False
-    return outer == inner or _is_dense(outer) or _join(outer, inner) == outer
+    if outer == inner or _is_dense(outer) or _join(outer, inner) == outer:
+        return True
+    outer, inner = _by_bytes(outer), _by_bytes(inner)
+    return outer == inner or _join(outer, inner) == outer
+
+
+def _by_bytes(view: _View) -> _View:
+    """The same for all views of the same bytes: split and joined dimensions, any order, another dtype."""
+    start, shape, stride, size = view
+    steps = [(s * size, n) for s, n in zip(stride, shape, strict=True) if n != 1 and s]
+    dims: list[tuple[int, int]] = []  # from the innermost
+    for step, count in sorted([*steps, (1, size)]):
+        if dims and step == dims[-1][0] * dims[-1][1]:
+            dims[-1] = (dims[-1][0], dims[-1][1] * count)
+        else:
+            dims.append((step, count))
+    dims.reverse()
+    return start, tuple(count for _, count in dims), tuple(step for step, _ in dims), 1
 
 
 def _join(a: _View, b: _View) -> _View | None:

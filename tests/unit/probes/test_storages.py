@@ -89,6 +89,30 @@ def test_what_was_just_written_is_live(written: list[View]) -> None:
         assert checked.is_live(tensor) or not tensor.numel()
 
 
+@given(views(), st.data())
+def test_the_same_bytes_in_another_shape_are_live(written: View, data: st.DataObject) -> None:
+    """A padded matrix is written as rows and columns, and read as a batch of them."""
+    checked = Checked()
+    tensor = at(checked.memory, written)
+    checked.write(tensor)
+    other = tensor.permute(data.draw(st.permutations(range(tensor.dim()))))
+    for dim in reversed(range(other.dim())):
+        parts = data.draw(st.sampled_from([n for n in range(1, 5) if other.shape[dim] % n == 0]))
+        if other.numel():
+            other = other.unflatten(dim, (parts, -1))
+    assert not other.numel() or checked.storages.is_live(other, checked.storages.of(other))
+
+
+@given(st.lists(views(), max_size=4), views())
+def test_untouched_memory_has_no_written_byte(written: list[View], asked: View) -> None:
+    checked = Checked()
+    for view in written:
+        checked.write(at(checked.memory, view))
+    tensor = at(checked.memory, asked)
+    if checked.storages.is_untouched(tensor):
+        assert not bytes_of(tensor) & checked.written
+
+
 @given(st.data())
 def test_slices_along_one_dimension_make_a_whole_in_any_order(data: st.DataObject) -> None:
     shape = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=3), "shape")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import Launch
 from kernelscope.shadowing.reference.graph_walk import concrete_shape
 from kernelscope.shadowing.reference.node_kinds import value_of
@@ -23,8 +24,9 @@ def poison(launch: Launch, kept: Container[str]) -> list[str]:
         tensor = launch.flat[i]
         if i not in launch.point.written or tensor.layout is not torch.strided or not tensor.numel():
             continue
-        if launch.site.args[i].wrapper_name in kept:
-            continue
+        arg = launch.site.args[i]
+        if arg.wrapper_name in kept or (arg.role == "inout" and not BUS.storages.is_untouched(tensor)):
+            continue  # in doubt a kernel that also reads it needs what is there
         try:
             tensor.fill_(_poison_of(tensor))
         except (RuntimeError, TypeError, NotImplementedError):  # float4, quantized dtypes
