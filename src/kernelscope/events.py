@@ -283,6 +283,11 @@ class Finding:
 RANGE_PREFIX = "kernelscope#"  # of a call in a profiler's trace
 OWN_RANGE = "kernelscope: own work"  # in it: what is not the program's
 CPP_RANGE = "kernelscope: C++ wrapper"  # around launches that are logged, and become calls afterwards
+CAPTURED_RANGE = "kernelscope: captured launch"  # one that each replay of its CUDA graph makes a call of
+CAPTURE_BEGINS, CAPTURE_ENDS = "kernelscope: capture begins ", "kernelscope: capture ends "  # and its number
+REPLAY_RANGE = "kernelscope: replay "  # of the CUDA graph with this number
+UNSEEN_REPLAY = "kernelscope: replay of a CUDA graph that was captured before the recording"
+INPUTS_RANGE = "kernelscope: copies into the inputs of a CUDA graph"
 _NOT_IN_RANGES = re.compile(r"[^\w.:<>()+,/ -]", re.ASCII)  # Kineto gives up a name with other characters
 
 

@@ -33,6 +33,7 @@ class Audit:
     generated_seen: int = 0  # of them, those with a call
     compiling: int = 0  # operators and kernels that ran while something was compiled
     incomplete: str = ""  # why it does not cover the whole program
+    copies: int = 0  # that torch made into the inputs of CUDA graphs before it replayed them
 
     @property
     def missing(self) -> int:
@@ -74,6 +75,10 @@ class Audit:
             found.append(f"  and {counted(len(self.outside) - limit, 'other name')}")
         if self.compiling:
             found.append(f"not counted: {self.compiling:,} operators that ran while code was compiled")
+        if self.copies:
+            found.append(
+                f"not counted: {self.copies:,} copies into the inputs of CUDA graphs, before their replays"
+            )
         if self.incomplete:
             found.append(f"incomplete: {self.incomplete}")
         return found
@@ -94,7 +99,7 @@ class Audit:
         return Audit(
             str(given["device"]), int(given["calls"]), int(given["launches"]), float(given["seconds"]),
             outside, int(given["generated"]), int(given["generated_seen"]), int(given["compiling"]),
-            str(given["incomplete"]),
+            str(given["incomplete"]), int(given.get("copies", 0)),
         )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -15,6 +16,7 @@ from .describe import plain
 from .storages import Storage
 
 _READINGS: dict[object, int] = {}
+_CAPTURES = itertools.count()
 
 
 @lru_cache(maxsize=16384)
@@ -117,6 +119,7 @@ class Capture:
     """One CUDA graph: the launches of its capture, and what each recording keeps for its replays."""
 
     def __init__(self) -> None:
+        self.number = next(_CAPTURES)
         self.templates: list[Template] = []
         self.kept: dict[Any, Any] = {}  # by listener: a Kept
         self.left: list[Any] = []  # memory of listeners that have closed

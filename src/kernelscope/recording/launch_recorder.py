@@ -17,7 +17,7 @@ from kernelscope.probes.listener import Kept, Listener
 from kernelscope.recording.again.call_replay import Replayer
 from kernelscope.recording.again.recheck import Rechecker
 from kernelscope.recording.times.call_times import CallTimes
-from kernelscope.recording.times.profiler_ranges import ProfilerRanges
+from kernelscope.recording.times.profiler_ranges import ProfilerRanges, as_captured_launch
 
 from .cuda_graphs import (
     CapturedCall,
@@ -99,6 +99,8 @@ class LaunchRecorder(Listener):
     def _before(self, launch: Launch) -> Call | CapturedCall | LateCapture | None:
         site, point = launch.site, launch.point
         if launch.captured is not None:
+            if BUS.profiler and self._wants(site.kernel):
+                launch.func = as_captured_launch(launch.func)
             if self.late is not None:
                 return LateCapture(self.late, lambda why: self.finding(not_in_graph(why)))
             kept: CapturedValues | None = launch.captured.kept.get(self)

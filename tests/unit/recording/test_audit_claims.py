@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from kernelscope.events import CPP_RANGE, OWN_RANGE, range_name
+from kernelscope.events import (
+    CAPTURE_BEGINS,
+    CAPTURE_ENDS,
+    CAPTURED_RANGE,
+    CPP_RANGE,
+    INPUTS_RANGE,
+    OWN_RANGE,
+    REPLAY_RANGE,
+    UNSEEN_REPLAY,
+    range_name,
+)
 from kernelscope.model.audit import Audit, Outside
 from kernelscope.recording.audit.audit_session import is_work
-from kernelscope.recording.audit.claims import DeviceEvent, HostEvent, on_device, operators
+from kernelscope.recording.audit.claims import Found, HostEvent, operators
+from kernelscope.recording.audit.device_claims import DeviceEvent, on_device
 from kernelscope.recording.audit.generated_launches import lines_that_launch
 
 
@@ -50,25 +61,68 @@ def test_a_launch_inside_compiled_code_without_a_call_is_missing() -> None:
     assert Audit.from_json(audit.as_json()) == audit
 
 
+def work(name: str, correlation: int, start: int, linked: int = 0) -> DeviceEvent:
+    return DeviceEvent(name, correlation, linked, start, start + 10)
+
+
 def test_a_kernel_of_a_gpu_belongs_to_the_call_around_its_launch() -> None:
     events = [
         call(0, 0, 10),
-        host("cudaLaunchKernel", 2, 3, correlation=1),
-        host("aten::copy_", 20, 30, correlation=7), host("cudaMemcpyAsync", 21, 22, correlation=2),
-        host("cudaGraphLaunch", 40, 41, correlation=3),
+        host("aten::copy_", 20, 30, correlation=7),
         host("benchmark (dynamo_timed)", 50, 60, correlation=8),
-        host("cuLaunchKernel", 51, 52, correlation=4),
+        host(OWN_RANGE, 70, 80, correlation=9),
+        host(INPUTS_RANGE, 90, 95, correlation=10),
+        host("## Call CompiledFxGraph abc ##", 100, 120, thread=2, correlation=11),
+        host("aten::mm", 101, 110, thread=2, correlation=12),
+    ]  # fmt: skip
+    functions = [
+        host("cudaLaunchKernel", 2, 3, correlation=1), host("cudaMemcpyAsync", 21, 22, correlation=2),
+        host("cuLaunchKernel", 51, 52, correlation=4), host("cuLaunchKernel", 71, 72, correlation=5),
+        host("cudaLaunchKernel", 91, 92, correlation=6), host("cudaLaunchKernelExC", 105, 106, correlation=7),
     ]  # fmt: skip
     device = [
-        DeviceEvent("triton_poi_fused_0", 1, 100), DeviceEvent("Memcpy HtoD", 2, 50),
-        DeviceEvent("triton_red_fused_1", 3, 30), DeviceEvent("cutlass_gemm", 3, 20),
-        DeviceEvent("triton_poi_fused_0", 4, 5), DeviceEvent("nccl", 99, 10),
+        work("triton_poi_0", 1, 200, 1000), work("Memcpy HtoD", 2, 201, 7), work("candidate", 4, 202, 8),
+        work("flat", 5, 203, 9), work("copy", 6, 204, 10), work("gemm", 7, 205, 12), work("nccl", 99, 206),
     ]  # fmt: skip
-    found = on_device(events, device, {"triton_red_fused_1"})
-    assert (found.launches, found.nanoseconds, found.compiling) == (2, 130, 1)
-    assert {(each.name, each.launcher) for each in found.outside} == {
-        ("Memcpy HtoD", "aten::copy_"), ("cutlass_gemm", "cudaGraphLaunch"), ("nccl", ""),
+    found = on_device(events, functions, device)
+    assert (found.launches, found.nanoseconds, found.compiling, found.copies) == (1, 10, 1, 1)
+    assert {(each.name, each.launcher, each.in_compiled_code) for each in found.outside} == {
+        ("Memcpy HtoD", "aten::copy_", False), ("gemm", "aten::mm", True), ("nccl", "", False),
     }  # fmt: skip
+
+
+def test_numbers_of_functions_and_of_operators_are_two_countings() -> None:
+    """The operator with the number of the function that launched a kernel has nothing to do with it."""
+    events = [call(0, 0, 10), host("aten::add", 20, 30, correlation=5)]
+    functions = [
+        host("cudaLaunchKernel", 5, 6, correlation=5),
+        host("cudaEventQuery", 25, 26, correlation=1000),
+    ]
+    found = on_device(events, functions, [work("kernel", 5, 50, 1000), work("user kernel", 5, 60)])
+    assert (found.launches, found.outside) == (2, ())
+
+
+def replays_of(in_calls: list[bool], executed: int, name: str = f"{REPLAY_RANGE}3") -> Found:
+    """One capture of launches, some of them in calls, and one replay."""
+    events = [host(f"{CAPTURE_BEGINS}3", 0, 2), host(f"{CAPTURE_ENDS}3", 90, 92), host(name, 100, 110)]
+    functions = [host("cudaGraphLaunch", 103, 104, correlation=50)]
+    functions.append(host("cudaStreamIsCapturing", 5, 6, correlation=51))
+    for place, is_call in enumerate(in_calls):
+        start = 10 + 10 * place
+        functions.append(host("cudaLaunchKernel", start + 1, start + 2, correlation=60 + place))
+        if is_call:
+            events.append(host(CAPTURED_RANGE, start, start + 5))
+    return on_device(events, functions, [work(f"k{n}", 50, 200 + 10 * n) for n in range(executed)])
+
+
+def test_what_a_replay_executes_was_launched_in_its_capture() -> None:
+    assert (replays_of([True, True], 2).launches, replays_of([True, True], 2).outside) == (2, ())
+    partly = replays_of([True, False, True], 3)
+    assert partly.launches == 2
+    assert [(each.name, each.launcher) for each in partly.outside] == [("k1", "replay 3")]
+    assert replays_of([True, False], 3).launches == 0  # which of them are calls is not known
+    unseen = replays_of([True, True], 2, UNSEEN_REPLAY)
+    assert {each.launcher for each in unseen.outside} == {UNSEEN_REPLAY.removeprefix("kernelscope: ")}
 
 
 def test_less_than_everything_is_never_called_all() -> None:

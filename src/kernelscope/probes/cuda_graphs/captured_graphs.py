@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import weakref
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
-from kernelscope.events import Finding
+from kernelscope.events import CAPTURE_BEGINS, CAPTURE_ENDS, REPLAY_RANGE, UNSEEN_REPLAY, Finding
 from kernelscope.probes.bus import BUS
+from kernelscope.probes.eager.profilers import range_if_profiled
 from kernelscope.probes.launch import Capture
 from kernelscope.probes.listener import Listener
 from kernelscope.probes.origins import caller_frames
@@ -47,7 +49,8 @@ class CudaGraphs(PatchSet):
             with BUS.mute():
                 BUS.capturing(capture)
             try:
-                result = original(graph, *args, **kwargs)
+                with range_if_profiled(f"{CAPTURE_BEGINS}{capture.number}"):
+                    result = original(graph, *args, **kwargs)
             except BaseException:
                 BUS.capturing(None)
                 raise
@@ -75,7 +78,8 @@ class CudaGraphs(PatchSet):
                 except Exception:
                     listener.finding(own_fault("completing a CUDA graph, some of whose hashes are missing"))
             BUS.capturing(None)
-            return original(graph)
+            with range_if_profiled(f"{CAPTURE_ENDS}{capture.number if capture is not None else -1}"):
+                return original(graph)
 
         return capture_end
 
@@ -83,7 +87,8 @@ class CudaGraphs(PatchSet):
         here = BUS.here
 
         def replay(graph: Any) -> Any:
-            result = original(graph)
+            with self._range_of_replay(graph) if BUS.profiler else nullcontext():
+                result = original(graph)
             if not here.muted:
                 here.muted += 1
                 try:
@@ -95,6 +100,10 @@ class CudaGraphs(PatchSet):
             return result
 
         return replay
+
+    def _range_of_replay(self, graph: Any) -> Any:
+        capture = self._captures.get(graph)
+        return range_if_profiled(UNSEEN_REPLAY if capture is None else f"{REPLAY_RANGE}{capture.number}")
 
     def _emit(self, graph: Any) -> None:
         capture = self._captures.get(graph)

@@ -6,6 +6,31 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
+
+from kernelscope.events import INPUTS_RANGE
+from kernelscope.probes.eager.profilers import range_if_profiled
+from kernelscope.probes.patching import Patch, PatchSet
+
+
+class InputCopies(PatchSet):
+    """While installed, what torch copies into a CUDA graph's inputs is a range in a profiler's trace."""
+
+    def __init__(self) -> None:
+        node = "torch._inductor.cudagraph_trees:CUDAGraphNode"
+        super().__init__(Patch(f"{node}._copy_inputs_and_remove_from_src", self._around))
+
+    def install(self) -> None:
+        if torch.cuda.is_available():
+            super().install()
+
+    def _around(self, original: Any) -> Any:
+        def copying(*args: Any, **kwargs: Any) -> Any:
+            with range_if_profiled(INPUTS_RANGE):
+                return original(*args, **kwargs)
+
+        return copying
+
 
 def tree_graphs() -> dict[Any, str]:
     """What is captured now: graphs, and which compilation each is of."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from kernelscope.probes.contained import contained
 from kernelscope.probes.patching import Patch, PatchSet
 
 _HOME = "torch.autograd.profiler"
+_OVERHEAD = ("Activity Buffer Request", "Lazy Function Loading", "Runtime Triggered Module Loading")
 
 
 class Profilers(PatchSet):
@@ -90,8 +92,8 @@ class TraceEvent(NamedTuple):
     start: int
     end: int
     correlation: int
-    linked: int  # of an event on a device: the correlation of what launched it
-    on_device: bool
+    linked: int  # of an event on a device: the correlation of the operator or range that launched it
+    kind: str  # as Kineto has it: cpu_op, user_annotation, cuda_runtime, kernel, gpu_memcpy, overhead …
 
 
 def tracing() -> Any:
@@ -112,10 +114,21 @@ def kineto_events(profiler: Any) -> list[TraceEvent]:
     return [
         TraceEvent(
             e.name(), e.start_thread_id(), e.start_ns(), e.start_ns() + e.duration_ns(), e.correlation_id(),
-            e.linked_correlation_id(), not str(e.device_type()).endswith("CPU"),
+            e.linked_correlation_id(), _kind(e),
         )
         for e in profiler.profiler.kineto_results.events()
     ]  # fmt: skip
+
+
+def _kind(event: Any) -> str:
+    if hasattr(event, "activity_type"):
+        return str(event.activity_type())
+    if not str(event.device_type()).endswith("CPU"):
+        return "gpu_user_annotation" if event.is_user_annotation() else "kernel"
+    name = str(event.name())
+    if re.match(r"(cuda|cu|hip)[A-Z]", name):
+        return "cuda_runtime"
+    return "overhead" if name in _OVERHEAD else "cpu_op"
 
 
 def profiler_is_running() -> bool:

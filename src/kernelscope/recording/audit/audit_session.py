@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import cache
 from typing import Any
 
@@ -12,6 +12,7 @@ from kernelscope.events import CPP_RANGE, Finding
 from kernelscope.model.audit import Audit
 from kernelscope.model.run import Run
 from kernelscope.probes.bus import BUS
+from kernelscope.probes.cuda_graphs.tree_graphs import InputCopies
 from kernelscope.probes.eager.profilers import (
     Printing,
     ProgramsOwnProfiler,
@@ -23,9 +24,13 @@ from kernelscope.probes.eager.profilers import (
 from kernelscope.probes.operators import is_birth, is_view
 from kernelscope.probes.own_work import own_fault
 
-from .claims import DeviceEvent, HostEvent, is_call, on_device, operators
+from .claims import HostEvent, is_call, operators
+from .device_claims import DeviceEvent, on_device
 from .generated_launches import generated_launches
 
+_RANGES = ("cpu_op", "user_annotation", "cpu_instant_event")
+_FUNCTIONS = ("cuda_runtime", "cuda_driver", "privateuse1_runtime", "privateuse1_driver")
+_DEVICE = ("kernel", "concurrent_kernel", "gpu_memcpy", "gpu_memset")
 _NOT_WORK = {"resize_", "set_", "record_stream", "_has_compatible_shallow_copy_type"}
 
 
@@ -37,7 +42,7 @@ class AuditSession:
         self._profiler: Any = None
         self._events: list[TraceEvent] = []
         self._incomplete = ""
-        self._patches = [ProgramsOwnProfiler(self._give_way), Printing()]
+        self._patches = [ProgramsOwnProfiler(self._give_way), Printing(), InputCopies()]
 
     def start(self) -> None:
         if profiler_is_running():
@@ -81,20 +86,15 @@ class AuditSession:
         return made
 
     def _result(self, run: Run) -> Audit:
-        host = [
-            HostEvent(e.name, e.thread, e.start, e.end, e.correlation)
-            for e in self._events
-            if not e.on_device
-        ]
+        host, functions = self._on_host(_RANGES), self._on_host(_FUNCTIONS)
         device = [
-            DeviceEvent(e.name, e.linked, e.end - e.start)
+            DeviceEvent(e.name, e.correlation, e.linked, e.start, e.end)
             for e in self._events
-            if e.on_device and not is_call(e.name)
+            if e.kind in _DEVICE
         ]
         calls = sum(is_call(event.name) for event in host)
         if device:
-            replayed = {c.site.kernel.name for c in run.records_of_calls if c.replay >= 0}
-            found = on_device(host, device, replayed)
+            found = on_device(host, functions, device)
         else:
             found = operators(host, is_work)
         expected, seen = (0, 0) if self._incomplete else generated_launches(run)
@@ -104,8 +104,15 @@ class AuditSession:
         why = self._incomplete or ("a C++ wrapper was not seen into; see its finding" if logged else "")
         return Audit(
             "cuda" if device else "cpu", calls, found.launches, found.nanoseconds / 1e9, found.outside,
-            expected, seen, found.compiling, why,
+            expected, seen, found.compiling, why, found.copies,
         )  # fmt: skip
+
+    def _on_host(self, kinds: Container[str]) -> list[HostEvent]:
+        return [
+            HostEvent(e.name, e.thread, e.start, e.end, e.correlation)
+            for e in self._events
+            if e.kind in kinds
+        ]
 
 
 @cache

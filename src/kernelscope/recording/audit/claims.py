@@ -1,4 +1,4 @@
-"""Which of the profiler's events belong to recorded calls: the same for operators and for a GPU's kernels."""
+"""Which of the operators in a profiler's trace belong to recorded calls."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import NamedTuple
 from kernelscope.events import CPP_RANGE, OWN_RANGE, RANGE_PREFIX
 from kernelscope.model.audit import Outside
 
-_COMPILED = "## Call CompiledFxGraph"
-_COMPILING = "(dynamo_timed)"
-_GRAPH_LAUNCH = "cudaGraphLaunch"
+COMPILED = "## Call CompiledFxGraph"
+COMPILING = "(dynamo_timed)"
 
 
 class HostEvent(NamedTuple):
@@ -25,22 +24,15 @@ class HostEvent(NamedTuple):
     correlation: int = 0
 
 
-class DeviceEvent(NamedTuple):
-    """A kernel, copy or fill on a GPU."""
-
-    name: str
-    linked: int  # the correlation of the host event that launched it
-    duration: int
-
-
 class Found(NamedTuple):
     launches: int
     nanoseconds: int
     outside: tuple[Outside, ...]
     compiling: int
+    copies: int = 0  # into the inputs of CUDA graphs
 
 
-class _Rest:
+class Rest:
     """What belongs to no call, by name."""
 
     def __init__(self) -> None:
@@ -66,7 +58,7 @@ def is_call(name: str) -> bool:
 def operators(events: Iterable[HostEvent], is_work: Callable[[str], bool]) -> Found:
     """On a CPU: each call is a launch; so is each operator outside of calls that has no call inside of it."""
     launches = nanoseconds = compiling = 0
-    rest = _Rest()
+    rest = Rest()
     by_thread: dict[int, list[HostEvent]] = defaultdict(list)
     for event in events:
         by_thread[event.thread].append(event)
@@ -88,10 +80,10 @@ def operators(events: Iterable[HostEvent], is_work: Callable[[str], bool]) -> Fo
                                  for each in around)  # fmt: skip
                 if holds_a_call or in_another:
                     pass  # counted by what is inside of it, or as a part of what it is inside of
-                elif any(name.endswith(_COMPILING) for name in names):
+                elif any(name.endswith(COMPILING) for name in names):
                     compiling += 1
                 else:
-                    in_compiled = any(name.startswith(_COMPILED) for name in names)
+                    in_compiled = any(name.startswith(COMPILED) for name in names)
                     rest.add(event.name, _last_annotation(names), in_compiled, event.end - event.start)
             around.append(event)
     return Found(launches, nanoseconds, rest.listed(), compiling)
@@ -104,37 +96,3 @@ def _holds(event: HostEvent, calls: list[int]) -> bool:
 def _last_annotation(names: list[str]) -> str:
     """What an operator ran inside of, as far as a person gave it a name."""
     return next((name for name in reversed(names) if "::" not in name and not name.startswith("##")), "")
-
-
-def on_device(host: Iterable[HostEvent], device: Iterable[DeviceEvent], replayed: Iterable[str]) -> Found:
-    """On a GPU: what it executed, by the host event that launched it; `replayed` are kernels' names."""
-    launched_by = {event.correlation: event for event in host}
-    by_thread: dict[int, list[HostEvent]] = defaultdict(list)
-    for event in launched_by.values():
-        by_thread[event.thread].append(event)
-    for mine in by_thread.values():
-        mine.sort(key=lambda event: (event.start, -event.end))
-    starts = {thread: [event.start for event in mine] for thread, mine in by_thread.items()}
-    in_replays = set(replayed)
-    launches = nanoseconds = compiling = 0
-    rest = _Rest()
-    for work in device:
-        launcher = launched_by.get(work.linked)
-        names = []
-        if launcher is not None:
-            mine = by_thread[launcher.thread]
-            place = bisect_right(starts[launcher.thread], launcher.start)
-            names = [each.name for each in mine[:place] if each.end >= launcher.start]
-        if any(map(is_call, names)) or (
-            launcher is not None and launcher.name.startswith(_GRAPH_LAUNCH) and work.name in in_replays
-        ):
-            launches += 1
-            nanoseconds += work.duration
-        elif OWN_RANGE in names:
-            pass
-        elif any(name.endswith(_COMPILING) for name in names):
-            compiling += 1
-        else:
-            by = next((name for name in reversed(names) if "::" in name), launcher.name if launcher else "")
-            rest.add(work.name, by, any(name.startswith(_COMPILED) for name in names), work.duration)
-    return Found(launches, nanoseconds, rest.listed(), compiling)

@@ -6,12 +6,22 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from kernelscope.events import COMPACT_CALL, Call, CompactCall, range_name
+from kernelscope.events import CAPTURED_RANGE, COMPACT_CALL, Call, CompactCall, range_name
 from kernelscope.probes.bus import BUS
-from kernelscope.probes.eager.profilers import close_range, open_range, say_which_run
+from kernelscope.probes.eager.profilers import close_range, open_range, range_if_profiled, say_which_run
 from kernelscope.recording.sinks import Sink
 
 Note = Callable[[CompactCall], Any]
+
+
+def as_captured_launch(func: Callable[..., Any]) -> Callable[..., Any]:
+    """The same in a range: it becomes a call when its CUDA graph is replayed."""
+
+    def captured(*args: Any, **kwargs: Any) -> Any:
+        with range_if_profiled(CAPTURED_RANGE):
+            return func(*args, **kwargs)
+
+    return captured
 
 
 class ProfilerRanges:
