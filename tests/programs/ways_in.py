@@ -231,6 +231,7 @@ def only_disabled() -> None:
     torch.compile(lambda x: left_out(x))(x())
 
 
+HAS_AOT_COMPILE = hasattr(torch.compile(len), "aot_compile")
 HAS_SWITCH = importlib.util.find_spec("torch._higher_order_ops.switch") is not None
 NONE = "no kernel; a finding says why"
 WAYS = [
@@ -247,7 +248,7 @@ WAYS = [
     Way("`torch._inductor.compile(graph, inputs)`", lambda: torch._inductor.compile(traced(), [x()])(x()), 1),
     Way("`torch._inductor.standalone_compile`", standalone, 1),
     Way("an artifact of `standalone_compile`, saved and loaded", standalone_loaded, 1),
-    Way("`torch.compile(f, fullgraph=True).aot_compile`", ahead_of_time, 1),
+    Way("`torch.compile(f, fullgraph=True).aot_compile`", ahead_of_time, 1, needs="" if HAS_AOT_COMPILE else "compile.aot_compile"),
     Way("an artifact of `torch.compiler.precompile`, loaded", precompiled(), 2, needs="compiler.precompile"),
     Way("`torch.compile` of an exported program's module", lambda: torch.compile(torch.export.export(Model(), (x(),)).module())(x()), 1),
     Way("`torch.export` + `aoti_compile_and_package` + `aoti_load_package`", package, 1, is_slow=True),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from .flow import Code, Flow, Kernel, Outcome
 
+_ATOMIC = re.compile(r"\batomic_\w+\(")  # a call: metadata of every kernel have the word
 _UNKNOWN = "with other rows there is no result that corresponds to it"
 _ORDER = {"size": 0, "position": 1, "contents": 2, "repeat": 3}
 
@@ -143,7 +145,7 @@ def _cause(code: Code, variant: list[Outcome], tests: tuple[str, ...]) -> tuple[
         return "mixes-rows", f"its result for a row differs by {why}"
     is_other = [c for c in others if c.source_hash != code.source_hash and c.kind != "result"]
     sources = [code.source, *(c.source for c in others)]
-    if any("atomic_add" in source for source in sources):
+    if any(_ATOMIC.search(source) for source in sources):
         return "atomic", "it adds with atomic operations, in no fixed order"
     if code.kind in ("extern", "op") or any(c.kind in ("extern", "op") for c in others):
         return _call_cause(code, others, tests)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.support.torch_release import RELEASE
 from torch.utils import _debug_mode as stock
 
 from kernelscope import debug_mode as ours
@@ -126,7 +127,11 @@ def test_the_same_listing(program: str, settings: dict[str, bool]) -> None:
         ]
         return
     expected = listing(stock, PROGRAMS[program], settings)
-    assert listing(ours, PROGRAMS[program], settings) == expected
+    found = listing(ours, PROGRAMS[program], settings)
+    # Older ones name the code that torch generated instead of the program's, and so one line for many.
+    if RELEASE < (2, 13) and any("<eval_with_key>" in line for line in expected):
+        expected, found = ([li for li in lines if "# File:" not in li] for lines in (expected, found))
+    assert found == expected
     assert len(expected) > 3
 
 
