@@ -6,6 +6,7 @@ Each is made anew: (function, arguments). Of the first half it is known what the
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,8 +49,23 @@ def invariant(ops: str = "graph", dim: Any = 0) -> Callable[[Callable[[], Made]]
     return add
 
 
+_DEVICE = ContextVar("device", default="cpu")
+
+
+def made_on(program: RowProgram, device: str) -> Made:
+    token = _DEVICE.set(device)
+    try:
+        fn, args = program.make()
+    finally:
+        _DEVICE.reset(token)
+    moved = tuple(
+        a.to(device) if isinstance(a, torch.Tensor) and a.device.type != device else a for a in args
+    )
+    return (fn.to(device) if isinstance(fn, nn.Module) else fn), moved
+
+
 def rows(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(_DEVICE.get())
 
 
 def leaf(*shape: int) -> torch.Tensor:
@@ -61,7 +77,7 @@ def _seeded(module: nn.Module) -> nn.Module:
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
-    return module
+    return module.to(_DEVICE.get())
 
 
 # -- operators of our own, as a library would have them ------------------------------------------------------
@@ -73,7 +89,7 @@ def split_sum(x: torch.Tensor) -> torch.Tensor:
     if x.shape[0] > 4:
         half = x.shape[1] // 2
         return x[:, :half].sum(1) + x[:, half:].sum(1)
-    total = torch.zeros(x.shape[0])
+    total = x.new_zeros(x.shape[0])
     for column in range(x.shape[1]):
         total += x[:, column]
     return total
@@ -88,7 +104,7 @@ def leaky_pad(x: torch.Tensor) -> torch.Tensor:
 @torch.library.custom_op("kernelscope_rows::shifted", mutates_args=())
 def shifted(x: torch.Tensor) -> torch.Tensor:
     """An index error: from the fifth row on, the row before."""
-    index = torch.arange(x.shape[0])
+    index = torch.arange(x.shape[0], device=x.device)
     index[4:] -= 1
     return x[index].clone()
 
@@ -96,7 +112,7 @@ def shifted(x: torch.Tensor) -> torch.Tensor:
 @torch.library.custom_op("kernelscope_rows::racing", mutates_args=())
 def racing(x: torch.Tensor) -> torch.Tensor:
     """Adds up columns in an order that depends on the number of rows, as atomics do."""
-    total = torch.zeros(x.shape[0])
+    total = x.new_zeros(x.shape[0])
     for column in range(x.shape[1]):
         total += x[:, (column * 7 + x.shape[0]) % x.shape[1]]
     return total
@@ -111,7 +127,7 @@ def scaled_by_batch(x: torch.Tensor) -> torch.Tensor:
 
 @torch.library.custom_op("kernelscope_rows::row_sum", mutates_args=())
 def row_sum(x: torch.Tensor) -> torch.Tensor:
-    total = torch.zeros(x.shape[0])
+    total = x.new_zeros(x.shape[0])
     for column in range(x.shape[1]):
         total += x[:, column]
     return total
@@ -316,7 +332,7 @@ def batch_norm_in_eval() -> Made:
 
 @invariant()
 def embedding() -> Made:
-    table = nn.Embedding(20, 16)
+    table = nn.Embedding(20, 16).to(_DEVICE.get())
     return lambda tokens: table(tokens) * 2, (torch.arange(45).reshape(9, 5) % 20,)
 
 
@@ -395,6 +411,6 @@ def eager_pointwise() -> Made:
 def masked_attention_scores() -> Made:
     def scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
         products = (q[:, :, None, :] * k[:, None, :, :]).sum(-1)
-        return products.masked_fill(torch.ones(5, 5).triu(1).bool(), float("-inf")).softmax(-1)
+        return products.masked_fill(q.new_ones(5, 5).triu(1).bool(), float("-inf")).softmax(-1)
 
     return scores, (rows(9, 5, 8), rows(9, 5, 8, seed=4))
