@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kernelscope.text.amounts import counted, duration
+from kernelscope.text.visible import one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,9 @@ class Audit:
             found.append("outside of recorded calls:")
         for each in shown:
             how = "launched by" if self.device == "cuda" else "inside"
-            where = f", {how} {each.launcher}" if each.launcher else ""
+            where = f", {how} {one_line(each.launcher)}" if each.launcher else ""
             where += ", in compiled code" if each.in_compiled_code else ""
-            found.append(f"  {each.launches:>6,}  {duration(each.seconds):>9}  {each.name}{where}")
+            found.append(f"  {each.launches:>6,}  {duration(each.seconds):>9}  {one_line(each.name)}{where}")
         if len(self.outside) > limit:
             found.append(f"  and {counted(len(self.outside) - limit, 'other name')}")
         if self.compiling:
@@ -80,7 +81,7 @@ class Audit:
                 f"not counted: {self.copies:,} copies into the inputs of CUDA graphs, before their replays"
             )
         if self.incomplete:
-            found.append(f"incomplete: {self.incomplete}")
+            found.append(f"incomplete: {one_line(self.incomplete)}")
         return found
 
     def as_json(self) -> dict[str, Any]:

@@ -240,7 +240,7 @@ class StoredRun(Run):
         found = self.metadata.get("audit")
         try:
             return None if found is None else Audit.from_json(found)
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             raise RunError(f"{self.path} is damaged: its audit is not one") from None
 
     @property

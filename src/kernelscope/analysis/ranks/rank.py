@@ -87,5 +87,5 @@ def _group(text: str) -> tuple[str, tuple[int, ...]]:
     try:
         given = json.loads(text)
         return str(given["name"]), tuple(int(rank) for rank in given["ranks"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return "", ()

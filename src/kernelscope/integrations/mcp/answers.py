@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernelscope.text.amounts import counted
+from kernelscope.text.visible import one_line, visible_form
 
 Form = Mapping[str, Any]
 _LONGEST_TEXT = 2000
@@ -13,9 +14,13 @@ _MOST_ITEMS = 30
 
 
 def answer(sentence: str, *next: Form, **facts: Any) -> dict[str, Any]:
-    """Facts that are empty are left out, long ones are cut."""
+    """Facts that are empty are left out, long ones are cut, and what a terminal obeys is shown.
+
+    A client may print them as they are.
+    """
     kept = {name: short(value) for name, value in facts.items() if value not in (None, "", [], {}, ())}
-    return {"answer": short(sentence), **kept, "next": [dict(each) for each in next]}
+    told = {"answer": one_line(short(sentence)), **kept, "next": [dict(each) for each in next]}
+    return {name: visible_form(each) for name, each in told.items()}
 
 
 def call(tool: str, why: str, **arguments: Any) -> Form:

@@ -52,10 +52,20 @@ COMMANDS = (
     ["show", "--rank", "1"], ["stages", "--graph", "0", "--diff", "dynamo", "post_grad"],
     ["ranks"], ["ranks", "--json"], ["ranks", "--ranks", "0-1"], ["diff", "--ranks", "0,1"],
     ["export", "--parquet", "-o", "out-tables"], ["report", "--diff", "other.kscope", "-o", "out-diff.html"],
+    ["unpack", "out.zip", "-o", "out-unpacked"], ["unpack", "--json", "out-share.zip", "-o", "out-shared"],
+    ["show", "--call", "0", "--value", "in_ptr0", "--before", "-o", "out.npz"], ["show", "--graph", "0"],
+    ["show", "--kind", "c*", "--phase", "forward", "--step", "0"], ["show", "--part", "rank-1"],
+    ["stages", "--only", "dag,code", "--lines", "3"], ["stages", "--wide"], ["ranks", "--wide"],
+    ["query", "--rank", "1", "SELECT * FROM call"], ["query", "--part", "rank-1", "SELECT * FROM call"],
+    ["pack", "--json", "-o", "out-json.zip"], ["issue", "--graph", "0", "--no-run", "-o", "out-issue-graph"],
+    ["issue", "--reduced", "evil.kscope", "--no-run", "-o", "out-issue-reduced"],
+    ["repro", "--graph", "0", "--stage", "dynamo", "-o", "out-dynamo"],
+    ["repro", "--call", "0", "--benchmark", "-o", "out-benchmark"],
+    ["export", "--tensorboard", "-o", "out-board"], ["tui", "--json", "--diff", "other.kscope"],
 )  # fmt: skip
 NAMED_TWICE = ("diff",)
 BOTH = "both.kscope"  # both runs as ranks of one
-HERE = ("ls",)  # looks into a folder
+HERE = ("ls", "unpack")  # have what they read among their options
 PATIENCE = 60  # seconds for one command
 
 EVENTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "open")
@@ -64,13 +74,7 @@ _events: Events | None = None
 
 
 def _hook(event: str, given: tuple[object, ...]) -> None:
-    if _events is not None and event in (
-        "subprocess.Popen",
-        "os.system",
-        "os.exec",
-        "os.posix_spawn",
-        "open",
-    ):
+    if _events is not None and event in EVENTS:
         _events.append((event, given))
 
 
@@ -127,7 +131,7 @@ def test_every_command_on_every_attack(
     watched: list[tuple[str, tuple[object, ...]]],
 ) -> None:
     ATTACKS[attack](scene)
-    _copy(scene)
+    copy_run(scene)
     signal.signal(signal.SIGALRM, refuse_to_hang)
     started = time.process_time()
     for command in COMMANDS:
@@ -142,7 +146,7 @@ def test_every_command_on_every_attack(
         out, err = capsys.readouterr()
         assert status in (0, 1, 2), (command, status)
         assert status != 2 or err.startswith("kernelscope: "), (command, out, err)
-        _check_text(command, out + err)
+        check_text(command, out + err)
         assert "Traceback" not in out + err, command
         assert SECRET_TEXT not in out + err, command
         assert not [e for e in watched if e[0] != "open"], (command, watched)
@@ -153,7 +157,7 @@ def test_every_command_on_every_attack(
     assert time.process_time() - started < 2 * PATIENCE
 
 
-def _copy(scene: Scene) -> None:
+def copy_run(scene: Scene) -> None:
     """Another run of the same kind, to compare with."""
     other = scene.run.with_name("other.kscope")
     shutil.copytree(scene.run, other, symlinks=True, ignore=_not_plain)
@@ -181,7 +185,7 @@ def _is_much(command: list[str]) -> bool:
     return command[0] in ("report", "export") or "--without" in command
 
 
-def _check_text(command: object, text: str) -> None:
+def check_text(command: object, text: str) -> None:
     text = text.replace("\r\n", "\n")
     hidden = {c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp")} - {"\n", "\t"}
     assert not hidden, (command, hidden)
@@ -192,7 +196,9 @@ def _check_files(scene: Scene) -> None:
     """Nothing is written but what was asked for; it holds no secret, and only its user can read it."""
     known = {"evil.kscope", "other.kscope", "elsewhere", "out-stages", "out.zip", "out-share.zip",
              "out-little.zip", "out.html", "out.json", "out.dot", "out-repro", "out-issue", "out-issue-call",
-             "out-issue-text", "out-tables", "out-diff.html", scene.run.name, "real", BOTH}  # fmt: skip
+             "out-issue-text", "out-tables", "out-diff.html", scene.run.name, "real", BOTH,
+             "out-unpacked.kscope", "out-shared.kscope", "out.npz", "out-json.zip", "out-issue-graph",
+             "out-issue-reduced", "out-dynamo", "out-board"}  # fmt: skip
     assert {path.name for path in scene.home.iterdir()} <= known
     assert sorted(path.name for path in scene.secret.parent.iterdir()) == sorted(
         name for name in ("secret.py", "x.safetensors", "run.db") if (scene.secret.parent / name).exists()
@@ -214,7 +220,7 @@ def _check_files(scene: Scene) -> None:
 
 def _check_markdown(text: str) -> None:
     """What is outside of code is ours."""
-    _check_text("issue.md", text)
+    check_text("issue.md", text)
     outside = re.sub(r"^(`{3,})[^\n]*\n.*?^\1$", "", text, flags=re.MULTILINE | re.DOTALL)
     outside = re.sub(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", "", outside)
     for word in ("owned", "evil", "javascript", "@everyone", "<script"):
@@ -275,6 +281,7 @@ HOSTILE = "kernelscope 0 \x1b]0;owned\x07\u202e\nkernelscope: forged line"
 TRACES: dict[str, tuple[object, bool]] = {
     "names": ([{"ph": "X", "cat": "cpu_op", "name": HOSTILE, "ts": 1, "dur": 1, "tid": HOSTILE}], False),
     "numbers": ([{"ph": "X", "cat": "cpu_op", "name": "x", "ts": 1e308, "dur": "nan"}], True),
+    "far away": ([{"ph": "X", "cat": "cpu_op", "name": f"kernelscope {9**18} x", "ts": 1, "dur": 1}], False),
     "depth": (b"[" * 1_000_000, False),
     "a pack that fills the memory": (b" " * (65 << 20), True),
     "a broken pack": (b"\x1f\x8b\x08\0\0\0\0\0\0\x03" + b"\xff" * 100, False),
@@ -289,14 +296,14 @@ def test_a_hostile_trace_of_a_profiler(kind: str, scene: Scene, capsys: pytest.C
     assert main(["show", str(scene.run), "--profile", str(path)]) == 2
     out, err = capsys.readouterr()
     assert err.startswith("kernelscope: ")
-    _check_text(kind, out + err)
+    check_text(kind, out + err)
     assert "Traceback" not in err
 
 
 def test_what_python_prints(scene: Scene) -> None:
     ATTACKS["every text is hostile"](scene)
     run = kernelscope.load(scene.run)
-    _check_text("str", "\n".join(map(str, (run, run.calls[0], repr(run.calls[0])))))
+    check_text("str", "\n".join(map(str, (run, run.calls[0], repr(run.calls[0])))))
 
 
 def test_a_name_that_is_not_utf_8(scene: Scene) -> None:
