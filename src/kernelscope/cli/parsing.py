@@ -61,7 +61,21 @@ def _pieces(line: str, room: int) -> list[str]:
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports a wrong argument in one sentence; exit status 2."""
+    """Options stand anywhere among the runs; a wrong argument is one sentence, and exit status 2."""
+
+    _splits = False  # while words and options are taken apart
+
+    def parse_known_args(self, args: Any, namespace: Any = None) -> Any:  # type: ignore[override]
+        """argparse itself takes no more words after `RUN --json`."""
+        positional = [each.nargs for each in self._get_positional_actions()]
+        several = positional in (["+"], ["?", "?"])  # a script has all words after its own
+        if self._splits or not several or "--" in args:
+            return super().parse_known_args(args, namespace)
+        self._splits = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._splits = False
 
     def error(self, message: str) -> NoReturn:
         text = self._with_suggestion(message)

@@ -13,6 +13,7 @@ from kernelscope.text.widths import shortened
 from .answer import COMPILER, KINDS, NOTHING, PROGRAM, Answer
 
 _LONGEST = 125  # characters of one fact: two lines of a terminal
+_SENTENCE = 190  # of one that names a command or a list of files
 _FAULTS = {COMPILER: " (a bug of the compiler)", PROGRAM: " (not a bug of the compiler)"}
 _MOST_LINES, _NOTES = 15, 2
 _FEW = 2  # lines of a workaround
@@ -23,7 +24,7 @@ def answer_lines(answer: Answer) -> Iterator[str]:
     lines = [*answer_facts(answer), *_limits(answer)]
     ending = list(_ending(answer))
     notes = answer.notes[: max(0, min(_NOTES, _MOST_LINES - len(lines) - len(ending)))]
-    yield from (*lines, *(_fact("note", note) for note in notes), *ending)
+    yield from (*lines, *(_fact("note", " ".join(note.split()), _SENTENCE) for note in notes), *ending)
 
 
 def answer_facts(answer: Answer) -> Iterator[str]:
@@ -56,9 +57,9 @@ def _limits(answer: Answer) -> Iterator[str]:
 def _ending(answer: Answer) -> Iterator[str]:
     """How it was found, and what to do."""
     yield _fact("found by", _steps(answer))
-    yield _fact("folder", f"{answer.folder}: {', '.join(answer.files)}", 190)
+    yield _fact("folder", f"{answer.folder}: {', '.join(answer.files)}", _SENTENCE)
     for i, each in enumerate(answer.next[:2]):
-        yield _fact("" if i else "next", each, 190)
+        yield _fact("" if i else "next", each, _SENTENCE)
 
 
 def _headline(answer: Answer) -> str:

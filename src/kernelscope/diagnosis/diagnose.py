@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from .leavings import Leavings
 from .progress import Progress
 from .question import Question
 from .quiet_programs import last_line, output_to
-from .recorded import EAGER, RECORDING, STOPPING, Recorded, record
+from .recorded import EAGER, RECORDING, Recorded, record
 from .steps import Steps
 
 _RUNS = 3  # as the command `determinism` has it
@@ -200,11 +201,15 @@ class Diagnosis:
         verdicts.of_nan(self.answer, run, is_conclusive=is_conclusive)
         if self._question.quick:
             return
-        question = self._question
+        question, saving = self._question, ["--stop-on", "nan"]
+        if (
+            run.nan is not None and run.nan.call >= 0
+        ):  # a script of that call needs its inputs, at whichever execution it is
+            saving += ["--values", "save", "--save-call", str(run.nan.call)]
         stopped = self._steps.take(
             "stop",
-            question.typed("run", "--stop-on", "nan"),
-            lambda: record(question.command, self._folder / "stopped", STOPPING),
+            question.typed("run", *saving),
+            lambda: record(question.command, self._folder / "stopped", shlex.join(["--stages", *saving])),
             lambda r: r.ending.headline,
         )
         self._left.stopped = stopped

@@ -16,7 +16,6 @@ from kernelscope.store.stored_run import StoredRun
 from kernelscope.text.process_ends import how_it_ended
 
 RECORDING = "--stages --values=stats"
-STOPPING = "--stages --stop-on=nan"
 EAGER = {"TORCH_COMPILE_DISABLE": "1"}
 _FAILED = ("exception", "status", "crash")
 _FEW = 100_000  # calls whose values are looked through

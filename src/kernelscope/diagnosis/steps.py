@@ -52,7 +52,7 @@ class Steps:
             step.found = found(result)
             return result
         except BaseException as error:
-            step.found = step.found or f"not finished: {str(error) or type(error).__name__}"
+            step.found = step.found or f"not finished: {' '.join(str(error).split()) or type(error).__name__}"
             raise
         finally:
             step.seconds = round(time.monotonic() - began, 2)

@@ -39,6 +39,7 @@ def of_own_failure(answer: Answer, run: Recorded, eager: Recorded, printed: str)
     same = one_line(run.failure) == one_line(eager.failure)
     answer.what = eager.failure
     answer.line = eager.failing_line or run.failing_line
+    answer.where = _executing(run)
     answer.eager = "the same failure without the compiler" + ("" if same else f"; compiled: {run.failure}")
     if printed and not eager.ending.exception and eager.ending.kind == "status":
         answer.reason = f"the last line that it printed: {printed}"
@@ -63,14 +64,21 @@ def of_failure(answer: Answer, run: Recorded, eager: Recorded) -> Incident | Non
     elif crash is not None:
         answer.kind, answer.fault = "crash", UNKNOWN
         answer.what = f"it {crash.ended}"
-        if crash.executing:
-            call = crash.executing[-1]
-            answer.what += ", inside a kernel"
-            answer.where = f"kernel {call.kernel_name} ({call.kind}), call {call.index}"
+        answer.where = _executing(run)
+        answer.what += ", inside a kernel" if answer.where else ""
     else:
         answer.kind, answer.fault = "exception", UNKNOWN
         answer.what = f"only when it is compiled: {run.failure}"
     return failure
+
+
+def _executing(run: Recorded) -> str:
+    """The kernel that was executing when the process crashed."""
+    crash = run.ending.crash
+    if crash is None or not crash.executing:
+        return ""
+    call = crash.executing[-1]
+    return f"kernel {call.kernel_name} ({call.kind}), call {call.index}"
 
 
 def names_its_cause(failure: Incident | None) -> bool:

@@ -16,6 +16,7 @@ from tests.support.sample_runs import write_sample
 import kernelscope
 from kernelscope.cli import main, parser_for
 from kernelscope.cli.command_list import COMMANDS
+from kernelscope.cli.parsing import parsed
 from kernelscope.options import byte_count, parse_options, step_range
 from kernelscope.store import folder
 
@@ -179,6 +180,17 @@ def test_query(here: Path, capsys: Capture) -> None:
     assert main(["query", "old-1", "SELECT kernel, count(*) AS n FROM call GROUP BY 1 ORDER BY 2 DESC"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split() == ["cpp_fused_noted_1", "20"]
     assert as_json(capsys, "query", "SELECT 1 AS one") == {"columns": ["one"], "rows": [[1]], "more": False}
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_options_stand_anywhere(here: Path, capsys: Capture, place: int) -> None:
+    words = ["old-1", "SELECT 1 AS one"]
+    assert main(["query", *words[:place], "--json", *words[place:]]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == [[1]]
+    assert main(["query", "old-1", "--", "SELECT 1"]) == 0
+    both = ["old-1", "new-1"]
+    args = parsed(["diff", *both[:place], "--fail-on", "values", *both[place:]])
+    assert [args.a, args.b, args.fail_on] == [*both, "values"]
 
 
 def test_pack_and_unpack(here: Path, capsys: Capture) -> None:

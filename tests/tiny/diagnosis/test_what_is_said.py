@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support.sample_runs import info, write_sample
+from tests.support.sample_runs import full_call, info, site, write_sample
 
 from kernelscope.bisection.result import BisectResult
 from kernelscope.bisection.script_search import Request
@@ -234,3 +234,23 @@ def test_the_cache_of_compiled_code_is_named_as_not_checked() -> None:
     assert any("Inductor's cache" in each for each in NEVER_CHECKED)
     text = "\n".join(answer_lines(Answer(unchecked=list(NEVER_CHECKED))))
     assert NEVER_CHECKED[-1] in text  # it fits
+
+
+def test_a_crash_of_the_program_itself_names_the_kernel(tmp_path: Path) -> None:
+    writer = write_sample(tmp_path / "live.kscope", close=False)
+    executing = full_call(next(writer.flight), site(9, "shop.pick"))
+    writer.enter(executing)
+    path = shutil.copytree(tmp_path / "live.kscope", tmp_path / "run.kscope")
+    writer.forget()
+    folder.write_invocation(path, folder.Invocation(("python", "train.py"), "/", 1, 2, -signal.SIGSEGV))
+    run, answer = Recorded(path, -signal.SIGSEGV), Answer()
+    verdicts.of_own_failure(answer, run, run, "")
+    assert (answer.kind, answer.fault) == ("crash", PROGRAM)
+    assert answer.where == f"kernel {executing.site.kernel.name} (cpp), call {executing.index}"
+
+
+def test_a_note_is_one_line_that_can_be_read() -> None:
+    advice = "record the inputs with\n  kernelscope run --values save --stages your_script.py"
+    answer = Answer(notes=[f"there is no repro: call 37, {'k' * 40}: in_ptr0 was not saved; {advice}"])
+    [line] = [each for each in answer_lines(answer) if each.lstrip().startswith("note")]
+    assert "in_ptr0 was not saved; record the inputs with kernelscope run --values save" in line

@@ -15,7 +15,7 @@ from kernelscope.views.terminal import table
 
 DESCRIPTION = "Run a SELECT over the tables of a run. Nothing is ever written."
 PAGES = True
-USAGE = "[--json] [--wide] [--limit N] [--rank N | --part NAME] [RUN] 'SELECT …'"
+USAGE = "[RUN] [--json] [--wide] [--limit N] [--rank N | --part NAME] 'SELECT …'"
 EPILOG = """\
 examples:
   kernelscope query "SELECT kernel, count(*) FROM call GROUP BY 1 ORDER BY 2 DESC"
