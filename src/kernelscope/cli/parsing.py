@@ -65,7 +65,7 @@ class Parser(argparse.ArgumentParser):
 
     _splits = False  # while words and options are taken apart
 
-    def parse_known_args(self, args: Any, namespace: Any = None) -> Any:  # type: ignore[override]
+    def parse_known_args(self, args: Any, namespace: Any = None) -> tuple[Any, list[str]]:  # type: ignore[override]
         """argparse itself takes no more words after `RUN --json`."""
         positional = [each.nargs for each in self._get_positional_actions()]
         several = positional in (["+"], ["?", "?"])  # a script has all words after its own
@@ -103,7 +103,8 @@ def parsed(given: Sequence[str]) -> argparse.Namespace:
         near = did_you_mean(name, COMMANDS)
         parser_for(None).error(f"there is no command {name!r}{near}")
     parser = parser_for(name if name in COMMANDS else None)
-    args, unknown = parser.parse_known_args(given)
+    found, unknown = parser.parse_known_args(given)
+    args: argparse.Namespace = found
     if unknown:
         args.parser.error(_UNKNOWN + " ".join(unknown))
     return args
