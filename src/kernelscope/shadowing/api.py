@@ -13,6 +13,7 @@ from kernelscope.determinism.call_forms import arguments_of
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.compilation.lowering import Lowerings
 from kernelscope.probes.compiler_steps.fx_stages import FxStages
+from kernelscope.probes.cuda_graphs.tree_graphs import LaunchByLaunch
 from kernelscope.probes.dynamo.compiled_regions import CompiledRegions
 from kernelscope.probes.dynamo.uncompiled_functions import why_uncompiled
 from kernelscope.probes.gcu.lowering import GcuLowerings
@@ -20,6 +21,8 @@ from kernelscope.probes.probe_list import PROBES, Probe
 
 from .result import ShadowResult
 from .session import Session, Wrong
+
+_NOT_REPLAYED = "CUDA graphs of torch.compile were run launch by launch: a fault of a replay is not seen."
 
 
 @contextmanager
@@ -52,7 +55,8 @@ def shadow(
 def listening(session: Session) -> Iterator[None]:
     """The session observes every graph that is compiled inside, and every launch."""
     hooks: list[Probe] = [
-        Lowerings(session.lowered), GcuLowerings(session.lowered), FxStages(session.stage), session.results
+        Lowerings(session.lowered), GcuLowerings(session.lowered), FxStages(session.stage), session.results,
+        LaunchByLaunch(lambda: session.result.note(_NOT_REPLAYED)),
     ]  # fmt: skip
     if session.checks_all:
         hooks.append(CompiledRegions(session.regions.compiled))

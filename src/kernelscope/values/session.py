@@ -19,6 +19,7 @@ from kernelscope.model.run import Run
 from kernelscope.private_files import make_folder
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.cpp_wrappers.instrumented_graphs import PRINTED
+from kernelscope.probes.cuda_graphs.tree_graphs import LaunchByLaunch
 from kernelscope.recording import Recording
 from kernelscope.store import folder
 
@@ -36,7 +37,8 @@ from .watching import Predicate, Watcher
 HOME = "kscope-values"  # where values are saved by default
 _ACTIONS = ("stop", "note", "pdb")
 _REPLAYED = (
-    "launches replayed from a CUDA graph are not printed, saved or watched: no Python runs between them"
+    "launches replayed from a CUDA graph that the program captured itself are not printed, saved or watched: "
+    "no Python runs between them"
 )
 LATE = "watch-late"  # of a finding: the program went on for a while
 _UNSEEN = ("unseen-graph", "values-in-cuda-graph", "recorder-error")  # findings of what was not looked at
@@ -68,6 +70,7 @@ class ValueSession:
         self.files: ValueFiles | None = None
         self.hits: list[Hit] = []
         self.at_close: list[Callable[[], None]] = []
+        self._runs_graphs = False
         watches = [parse_watch(text) for text in settings.watches]
         can_wait = not settings.exact and predicate is None and not (saves_hits and settings.folder)
         if watches and can_wait and not settings.prints and can_watch_async(watches):
@@ -118,7 +121,13 @@ class ValueSession:
             self._open_files(settings.folder or str(folder_for_values()))
             assert self.files is not None
             self._shows.append(FileSaver(self.files, self.wanted))
-        recording.misses_replays = _REPLAYED if self._shows or self._watcher is not None else ""
+        looks = bool(self._shows) or self._watcher is not None
+        recording.misses_replays = _REPLAYED if looks else ""
+        if looks and not self._runs_graphs:
+            self._runs_graphs = True  # those of torch.compile, so that Python runs between the launches
+            graphs = LaunchByLaunch()
+            graphs.install()
+            self.at_close.append(graphs.remove)
         for each in self._shows:
             recording.observers.append(each)
             if not isinstance(each, NamePrinter):

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
@@ -66,6 +68,25 @@ def test_no_alarm(name: str) -> None:
     assert not result, str(result)
     assert result.status == 0, str(result)
     assert not [u for u in result.unchecked if not u.kernel_name.startswith("stage")], str(result)
+
+
+@pytest.mark.parametrize("kernel", ["", "triton_*"])
+def test_graphs_of_torch_compile_are_checked_launch_by_launch(kernel: str) -> None:
+    torch._dynamo.reset()
+    model = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 8)).cuda()
+    plant = in_kernel(r"0\.7071067811865476", "0.7171067811865476")() if kernel else nullcontext()
+    with fresh_cache(), kernelscope.shadow() as result, plant:
+        compiled = torch.compile(model, mode="reduce-overhead")
+        for _ in range(5):
+            compiled(data(32, 64)).square().sum().backward()
+    torch._dynamo.reset()
+    assert bool(result) == bool(kernel), str(result)
+    if kernel:
+        assert result.culprit is not None
+        assert fnmatchcase(result.culprit.kernel_name, kernel)
+    assert not [each for each in result.unchecked if "replay" in each.reason], str(result)
+    assert result.counts.launches >= 5 * 4
+    assert any("launch by launch" in note for note in result.notes)
 
 
 def test_references_on_the_cpu() -> None:

@@ -199,11 +199,43 @@ def test_a_nan_inside_a_users_cuda_graph() -> None:
 
 
 def test_values_of_replays_are_said_to_be_missed(capsys: pytest.CaptureFixture[str]) -> None:
-    function = torch.compile(lambda x: (x + 1) * 2, mode="reduce-overhead")
+    x = torch.ones(8, device="cuda")
+    function = torch.compile(lambda x: (x + 1) * 2)
+    function(x)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
     with observe("3", stream=io.StringIO()):
-        for _ in range(4):
-            function(torch.ones(8, device="cuda"))
-    assert "replayed from a CUDA graph are not printed" in capsys.readouterr().err
+        with torch.cuda.graph(graph):
+            function(x)
+        graph.replay()
+    assert "that the program captured itself are not printed" in capsys.readouterr().err
+
+
+def test_graphs_of_torch_compile_are_run_launch_by_launch_where_values_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    function = torch.compile(lambda x: torch.log(x - 3) * 2, mode="reduce-overhead")
+    good, bad = torch.full((64,), 9.0, device="cuda"), torch.zeros(64, device="cuda")
+    for _ in range(4):
+        expected = function(good).clone()
+    printed = io.StringIO()
+    with observe("2", stream=printed):  # captured before, and not replayed now
+        for _ in range(3):
+            assert torch.equal(function(good), expected)
+    assert printed.getvalue().count("after_launch - triton_") == 2 * 3
+    assert "captured itself" not in capsys.readouterr().err
+
+    def program() -> None:
+        for x in (*[good] * 5, bad, *[good] * 5):
+            function(x)
+
+    with pytest.raises(WatchHit) as stopped, watch("nan", exact=True, folder=tmp_path):
+        program()
+    assert "this call produced it" in str(stopped.value)
+    (saved,) = tmp_path.rglob("before_launch_*in_ptr0*.pt")
+    assert torch.equal(torch.load(saved, weights_only=True).cuda(), bad)
+    for _ in range(4):  # captured or replayed again
+        assert torch.equal(function(good), expected)
 
 
 def test_every_tensor_is_printed_and_saved(tmp_path: Path) -> None:
@@ -346,8 +378,9 @@ print("reached the end")
 """
 
 
-def test_a_script_is_run_again_to_the_hit(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(SCRIPT)
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_a_script_is_run_again_to_the_hit(tmp_path: Path, mode: str) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT.replace("torch.compile\n", f"torch.compile(mode={mode!r})\n"))
     done = child(tmp_path, "-m", "kernelscope", "run", "--stop-on", "nan", "train.py")
     assert done.returncode == 3, done.stderr
     assert "running again synchronously" in done.stderr

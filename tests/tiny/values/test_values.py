@@ -544,7 +544,7 @@ def test_replays_are_said_to_be_missed(capsys: pytest.CaptureFixture[str]) -> No
     recording.replayed(Capture(), 0, -1)
     session.close()
     recording.close()
-    assert "replayed from a CUDA graph are not printed" in capsys.readouterr().err
+    assert "that the program captured itself are not printed" in capsys.readouterr().err
     assert [finding.kind for finding in recording.run.findings] == ["values-in-cuda-graph"]
 
 

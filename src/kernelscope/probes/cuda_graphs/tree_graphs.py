@@ -32,6 +32,27 @@ class InputCopies(PatchSet):
         return copying
 
 
+class LaunchByLaunch(PatchSet):
+    """While installed, torch.compile's CUDA graphs are neither captured nor replayed: their code is run."""
+
+    def __init__(self, told: Callable[[], None] = lambda: None) -> None:
+        """`told` is called whenever one is run so."""
+        manager = "torch._inductor.cudagraph_trees:CUDAGraphTreeManager"
+        super().__init__(Patch(f"{manager}._run", self._in_place_of))
+        self._told = told
+
+    def install(self) -> None:
+        if torch.cuda.is_available():
+            super().install()
+
+    def _in_place_of(self, original: Any) -> Any:
+        def run(manager: Any, inputs: Any, function: Any) -> Any:
+            self._told()
+            return manager.ids_to_funcs[function].model(inputs)
+
+        return run
+
+
 def tree_graphs() -> dict[Any, str]:
     """What is captured now: graphs, and which compilation each is of."""
     found = {}
