@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kernelscope.events import Frame
+from kernelscope.events import Frame, Site
 
 from .verdicts import kind_of
 
@@ -55,7 +55,15 @@ class Culprit:
         return plain | {"numbers": {k: _for_json(v) for k, v in self.numbers.items()}}
 
 
-def culprit_of(launch: Launch, index: int, verdict: str, reason: str, **more: Any) -> Culprit:
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A launch that is over, without its arguments: what is needed to name it."""
+
+    site: Site
+    phase: str
+
+
+def culprit_of(launch: Launch | Ran, index: int, verdict: str, reason: str, **more: Any) -> Culprit:
     """A culprit, with all that the launch itself tells."""
     site = launch.site
     known: dict[str, Any] = {

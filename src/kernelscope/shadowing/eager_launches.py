@@ -30,6 +30,8 @@ Tell = Callable[[str, str, dict[str, Any]], None]  # "kernel" or "execution", it
 class EagerSession(Session):
     """A session that also replaces launches; with `judges` off it only does that."""
 
+    can_wait = False  # a launch may be replaced in one run, and not in the next
+
     def __init__(self, tell: Tell, *, judges: bool) -> None:
         super().__init__(ShadowResult())
         self._tell = tell

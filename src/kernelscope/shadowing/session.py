@@ -22,12 +22,12 @@ from kernelscope.probes.listener import Listener
 from kernelscope.probes.python_wrappers.graph_results import GraphResults
 from kernelscope.probes.python_wrappers.shaped_wrapper import DISPATCHER
 from kernelscope.shadowing.checks.launch_check import LaunchCheck
-from kernelscope.shadowing.checks.memory_check import MemoryCheck
 from kernelscope.shadowing.checks.pending import Pending
 from kernelscope.shadowing.program_state import without_function_modes
 from kernelscope.shadowing.reference.launch_nodes import LaunchNodes, nodes_of
 from kernelscope.shadowing.regions.region_check import RegionCheck
 from kernelscope.shadowing.steps.steps_check import StepsCheck
+from kernelscope.shadowing.writes.memory_check import MemoryCheck
 
 from .culprit import Culprit
 from .generator_state import untouched_random_numbers
@@ -53,6 +53,8 @@ class Wrong:
 
 class Session(Listener):
     """Listens to every launch; what is wrong goes into `result`, and to `wrong` as soon as it is found."""
+
+    can_wait = True  # what is wrong need not be known before a graph is over
 
     def __init__(
         self,
@@ -97,6 +99,7 @@ class Session(Listener):
             self._lowered[graph.path] = graph
             self._functions.pop(graph.path, None)
             self._nodes = {key: nodes for key, nodes in self._nodes.items() if key[0] != graph.path}
+            self._memory.lowered(graph.path)
             for problem in graph.problems:
                 self.result.fail("reading what lowering knows", problem.splitlines()[-1], problem)
 
@@ -107,6 +110,7 @@ class Session(Listener):
             return
         with self._guarded(f"graph {state.name}", "results"):
             names = dict(enumerate(state.text.results))
+            self.result.add(*self._memory.returned(graph_call))
             self.result.add(*state.returned.check(results, names, state.name))
             self._launches.returned(state, results)
             self._report(graph_call, state, None)
@@ -136,9 +140,9 @@ class Session(Listener):
             while len(self._states) >= _GRAPH_CALLS_KEPT:
                 oldest = next(iter(self._states))
                 del self._states[oldest]
-                self._memory.forget(oldest)
+                self.result.add(*self._memory.returned(oldest))
             self._states[graph_call.index] = GraphCallState(self._functions[graph.path], graph.name)
-            self._memory.begin(graph_call.index)
+            self._memory.begin(graph_call.index, graph.path, can_wait=self._wrong is None and self.can_wait)
             if self._wrong is not None:
                 with self.apart():  # copies: a kernel may write to them
                     copies = [v.clone() if isinstance(v, torch.Tensor) else v for v in inputs]
@@ -176,6 +180,8 @@ class Session(Listener):
 
     def after(self, launch: Launch, pending: Pending) -> None:
         if launch.error is not None:
+            if self.checks_all:
+                self._look_once_more(launch, pending)
             return
         is_done = False
         with self._guarded(launch.site.kernel.name):
@@ -185,6 +191,15 @@ class Session(Listener):
             self._report(launch.graph_call, pending.state, pending)
             is_done = True
         self.result.counts.unjudged_launches += pending.is_left_out or not is_done
+
+    def _look_once_more(self, launch: Launch, pending: Pending) -> None:
+        """The launch failed, and its graph with it."""
+        try:
+            with self.apart():
+                self.result.add(*self._memory.failed(pending.index, launch, pending.alive))
+        except Exception:  # a GPU on which a kernel failed may refuse everything
+            name = launch.site.kernel.name
+            self.result.note(f"Writes of the kernels before {name}, which failed, were not all checked.")
 
     def _report(self, graph_call: int, state: GraphCallState, pending: Pending | None) -> None:
         """Call `wrong` if there is a new culprit."""
@@ -259,6 +274,8 @@ class Session(Listener):
 
     def close(self) -> None:
         """The program is over."""
+        with self._contained("the check of memory"), self.apart():
+            self.result.add(*self._memory.close())
         self._launches.close()
         self.regions.close()
 

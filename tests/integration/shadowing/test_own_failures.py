@@ -12,7 +12,7 @@ import kernelscope
 from kernelscope.probes.compilation import lowering
 from kernelscope.shadowing import session
 from kernelscope.shadowing.checks.launch_check import LaunchCheck
-from kernelscope.shadowing.checks.memory_check import MemoryCheck
+from kernelscope.shadowing.writes.memory_check import MemoryCheck
 
 PLACES: dict[str, tuple[Any, str]] = {
     "before a launch": (LaunchCheck, "before"),

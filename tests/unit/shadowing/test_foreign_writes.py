@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from kernelscope.shadowing.checks.foreign_writes import Watch
+from kernelscope.shadowing.writes.foreign_writes import Watch
 
 
 def halves() -> dict[str, torch.Tensor]:
@@ -19,7 +19,7 @@ def test_a_write_beside_the_declared_one_in_the_same_memory() -> None:
     assert not watch.after(alive, [alive["right"]], 0)
     alive["right"].fill_(2)
     alive["left"][3] = 5  # not declared
-    assert [(c.name, c.is_seen) for c in watch.after(alive, [alive["right"]], 1)] == [("left", True)]
+    assert [(c.name, c.suspects) for c in watch.after(alive, [alive["right"]], 1)] == [("left", range(1, 2))]
 
 
 def test_what_a_declared_write_covers_in_part_may_change() -> None:

@@ -14,8 +14,7 @@ from kernelscope.shadowing.culprit import Culprit
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate, Reference
 from kernelscope.shadowing.reference.in_place import InPlace
 from kernelscope.shadowing.reference.node_kinds import base_of, is_view, results_of
-
-from .digests import digest
+from kernelscope.shadowing.writes.digests import DigestQueue
 
 Places = dict[Node, list[tuple[int, list[Node]]]]
 
@@ -40,7 +39,7 @@ def places_of(module: Any, in_place: InPlace) -> Places:
 class Left:
     """What a kernel left for the graph to return."""
 
-    digest: int
+    digest: int  # its number in the queue
     kernel_name: str
     index: int  # of the launch
     node: str
@@ -52,6 +51,7 @@ class Returned:
     def __init__(self, places: Places) -> None:
         self._places = places
         self._left: dict[int, Left] = {}  # by result
+        self._digests = DigestQueue()
 
     def note(self, node: Node, made: Any, kernel_name: str, index: int, reference: Reference) -> None:
         """A launch left the value of this node."""
@@ -65,18 +65,24 @@ class Returned:
                 continue
             if isinstance(value, torch.Tensor) and value.numel():
                 with quiet():
-                    self._left[i] = Left(digest(value), kernel_name, index, (views or [node])[-1].name)
+                    (digest,) = self._digests.put([value])
+                self._left[i] = Left(digest, kernel_name, index, (views or [node])[-1].name)
 
     def check(self, results: Sequence[Any], names: Mapping[int, str], graph: str) -> list[Culprit]:
         """The results that differ from what the kernels left for them."""
-        found = []
-        for i, left in self._left.items():
-            result = results[i] if i < len(results) else None
-            if not isinstance(result, torch.Tensor) or result.layout is not torch.strided:
-                continue
-            with quiet():
-                if digest(result) == left.digest:
-                    continue
+        found, digests = [], self._digests
+        given = {
+            i: result
+            for i in self._left
+            if i < len(results)
+            and isinstance(result := results[i], torch.Tensor)
+            and result.layout is torch.strided
+        }
+        with quiet():
+            numbers = dict(zip(given, digests.put(list(given.values())), strict=True))
+            wrong = [i for i, n in numbers.items() if digests.value(n) != digests.value(self._left[i].digest)]
+        for i in wrong:
+            left = self._left[i]
             reason = f"the graph does not return what {left.kernel_name} computed for output {i}"
             at = f"output {i}", names.get(i, ""), left.node
             found.append(Culprit("wrong-result", reason, left.index, "return", "wrapper", *at, graph=graph))

@@ -1,0 +1,1 @@
+"""Whether buffers change that no kernel declares to write to."""
