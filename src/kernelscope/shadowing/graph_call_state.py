@@ -14,6 +14,7 @@ from kernelscope.shadowing.checks.returned_values import Places, Returned, place
 from kernelscope.shadowing.culprit import Culprit
 from kernelscope.shadowing.reference.in_place import InPlace, find_variables, find_writers
 from kernelscope.shadowing.reference.node_kinds import (
+    NodeFacts,
     is_uninitialised,
     is_user_kernel,
     results_of,
@@ -35,6 +36,7 @@ class Function:
     places: Places  # by node: where the graph returns it
     late: dict[str, tuple[Node, int]]  # by variable that a loop changes: its value after this line
     doubted: set[str] = field(default_factory=set)  # buffers that do not hold what their origins suggest
+    facts: dict[Node, NodeFacts] = field(default_factory=dict)
 
 
 def read_function(lowered: LoweredGraph, source: str, body: str = "") -> Function:
@@ -72,6 +74,7 @@ class GraphCallState:
     def __init__(self, function: Function, name: str, outer: GraphCallState | None = None) -> None:
         self.lowered = lowered = function.lowered
         self.doubted = function.doubted
+        self.facts = function.facts
         self.text = function.text
         self.in_place = function.in_place
         self.name = name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -225,7 +225,7 @@ class Session(Listener):
             BUS.mute(),
             torch.no_grad(),
             without_function_modes(),
-            torch.utils._python_dispatch._disable_current_modes(),
+            _without_modes(),
             torch._C._ExcludeDispatchKeyGuard(_AUTOCAST),
             untouched_random_numbers(),
         ):
@@ -295,6 +295,11 @@ class Session(Listener):
                 self.result.unshadowed.append(finding.message)
         else:
             self.result.note(finding.message)
+
+
+def _without_modes() -> AbstractContextManager[Any]:
+    has_modes = torch._C._len_torch_dispatch_stack()
+    return torch.utils._python_dispatch._disable_current_modes() if has_modes else nullcontext()
 
 
 def _variables(path: str) -> tuple[dict[str, Any], list[str]]:

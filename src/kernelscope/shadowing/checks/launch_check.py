@@ -29,7 +29,7 @@ from kernelscope.shadowing.reference.launch_nodes import (
 )
 from kernelscope.shadowing.reference.node_kinds import SEEDS, saves_generator, whole_of
 from kernelscope.shadowing.reference.places import Memories, place_of
-from kernelscope.shadowing.reference.rounding import coarsest_eps, keeps_signs_of_zeros, reduction_size
+from kernelscope.shadowing.reference.rounding import Rounding
 from kernelscope.shadowing.result import ShadowResult
 
 from .eager_layout import EagerLayout
@@ -61,7 +61,7 @@ class LaunchCheck:
         """Compute what the launch should leave."""
         reference = Reference(
             state.lowered.module, state.symbols, state.in_place, triton=launch.site.kernel.kind == "triton",
-            offload=self._offload, line=launch.site.line,
+            offload=self._offload, line=launch.site.line, facts=state.facts,
         )  # fmt: skip
         pending = Pending(index, state, nodes, alive, reference)
         if state.doubted:
@@ -232,13 +232,13 @@ class LaunchCheck:
             order = pending.nodes.order
             return shaped_as_made(pending.reference.jittered(order, pending.inputs, generator))
 
-        nodes = ancestors(output, pending.nodes)
-        eps, adds = coarsest_eps(nodes, [made.dtype]), any(map(reduction_size, nodes))
-        zeros = all(map(keeps_signs_of_zeros, nodes))
+        rounding = pending.nodes.roundings.get(output.name)
+        if rounding is None:
+            rounding = pending.nodes.roundings[output.name] = Rounding.of(ancestors(output, pending.nodes))
         try:
             verdict = judge(
-                made, eager, lambda: shaped_as_made(pending.in_double()), jittered, eps, adds=adds,
-                signed_zeros=zeros,
+                made, eager, lambda: shaped_as_made(pending.in_double()), jittered,
+                rounding.eps(made.dtype), adds=rounding.adds, signed_zeros=rounding.signed_zeros,
                 unwritten=lambda: self._unwritten(pending, output),
             )  # fmt: skip
         except CannotEvaluate as error:

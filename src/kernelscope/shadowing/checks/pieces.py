@@ -21,7 +21,7 @@ from kernelscope.shadowing.reference.graph_walk import concrete_shape, shaped, w
 from kernelscope.shadowing.reference.launch_nodes import given_values
 from kernelscope.shadowing.reference.node_kinds import results_of, value_of
 from kernelscope.shadowing.reference.places import Memories
-from kernelscope.shadowing.reference.rounding import coarsest_eps, keeps_signs_of_zeros, reduction_size
+from kernelscope.shadowing.reference.rounding import Rounding
 
 from .judge import Verdict, judge, why_not_comparable
 
@@ -125,7 +125,7 @@ def _verdict(
     if why_not_comparable(result, eager):
         return None
     made, undefined = result.to(eager.device), reference.undefined(order, given, values, node)
-    generator = torch.Generator().manual_seed(0)
+    generator, rounding = torch.Generator().manual_seed(0), Rounding.of(order)
 
     def defined(value: torch.Tensor) -> torch.Tensor:
         return value if undefined is None else torch.where(undefined, eager.to(value.dtype), value)
@@ -135,9 +135,9 @@ def _verdict(
         eager,
         lambda: defined(reference.double(order, given)[node]),
         lambda: defined(reference.jittered(order, given, generator)[node]),
-        coarsest_eps(order, [made.dtype]),
-        adds=any(map(reduction_size, order)),
-        signed_zeros=all(map(keeps_signs_of_zeros, order)),
+        rounding.eps(made.dtype),
+        adds=rounding.adds,
+        signed_zeros=rounding.signed_zeros,
         unwritten=lambda: reference.unwritten(order, given, eager, node),
     )
 

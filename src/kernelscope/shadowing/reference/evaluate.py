@@ -17,6 +17,7 @@ from torch.fx.node import map_arg
 from torch.utils._pytree import tree_map
 
 from kernelscope.probes.compilation.lowering import replaced_nodes
+from kernelscope.shadowing.draws.inductor_draws import drawn
 from kernelscope.shadowing.generator_state import seeded
 
 from .flex_attention import flex, is_flex
@@ -24,15 +25,11 @@ from .graph_walk import concrete_sizes
 from .in_place import InPlace
 from .layouts import as_compiled, laid_out, viewed, with_aligned_bias
 from .node_kinds import (
-    LOOKUP_SEED,
-    RANDINT,
-    RANDOM,
+    NodeFacts,
     can_be_left_out,
     dtype_of,
-    effect_of,
     has_no_elements,
     is_copy,
-    is_index_of_one,
     is_random,
     is_uninitialised,
     is_user_kernel,
@@ -42,9 +39,8 @@ from .node_kinds import (
     value_of,
     why_not_again,
 )
-from .random_numbers import inductor_randint, inductor_random
 from .rounding import WIDE, eps_of, error_of_terms, reduction_size, rounding_in, shaken, widen, widened
-from .subgraphs import has_subgraphs, nodes_of_pattern, with_wide_subgraphs
+from .subgraphs import has_subgraphs, nodes_of_pattern, wide_dtype, with_wide_subgraphs
 from .written_arguments import (
     cloned,
     copy_over,
@@ -81,13 +77,18 @@ class Reference:
         offload: bool = False,
         line: int = 0,
         seeds: Mapping[Node, int] | None = None,
+        facts: dict[Node, NodeFacts] | None = None,
     ) -> None:
-        """`line` of the wrapper: what earlier lines have written in place is not written again."""
+        """`line` of the wrapper: what earlier lines have written in place is not written again.
+
+        `facts` of the nodes, kept for the next evaluation of the graph.
+        """
         self._module = module
         self._offload = offload  # on the CPU, wherever the graph runs
         self._symbols = symbols  # the wrapper's sizes: s77
         self._seeds = seeds or {}  # of nodes that draw from torch's generators
         self._triton = triton
+        self._facts = {} if facts is None else facts
         self._in_place = in_place
         self._writers = {node for by in in_place.writers.values() for node in by}
         self._finished = in_place.finished_before(line) if line else set()
@@ -155,12 +156,13 @@ class Reference:
                 if node in self._finished:
                     values[node] = values[self._in_place.results[node]]
                     continue
-                if is_index_of_one(node):
+                facts = self._facts_of(node)
+                if facts.is_index_of_one:
                     values[node] = self._without_elements(node).zero_()
                     continue
                 args, kwargs = self._arguments(node, values)
-                if (effect := effect_of(node)) is not None:
-                    values[node] = _without_effect(effect, args)
+                if facts.effect is not None:
+                    values[node] = _without_effect(facts.effect, args)
                     continue
                 values[node] = then(node, run(node, args, kwargs))
             except CannotEvaluate as error:
@@ -172,6 +174,12 @@ class Reference:
                 new.node = node
                 raise new from error
         return values
+
+    def _facts_of(self, node: Node) -> NodeFacts:
+        found = self._facts.get(node)
+        if found is None:
+            found = self._facts[node] = NodeFacts.of(node)
+        return found
 
     def constant(self, node: Node) -> Any:
         """A tensor that the graph itself has."""
@@ -288,13 +296,12 @@ class Reference:
         if (replaced := replaced_nodes(node)) is not None:
             return self._replaced(replaced, args, kwargs, self._wide)
         is_foreign = getattr(target, "namespace", "") not in ("aten", "prims")
-        if has_subgraphs((args, kwargs)):
+        facts = self._facts_of(node)
+        if facts.may_have_subgraphs and has_subgraphs((args, kwargs)):
             args, kwargs = with_wide_subgraphs((args, kwargs))
         elif target in _BITS or is_foreign or node in self._seeds:  # in float64 it would draw other numbers
             return self._narrowly(node, args, kwargs)
-        wide = tree_map(
-            lambda part: WIDE.get(part, part) if isinstance(part, torch.dtype) else part, (args, kwargs)
-        )
+        wide = tree_map(wide_dtype, (args, kwargs)) if facts.names_dtypes else (args, kwargs)
         try:
             return widen(self._plain(node, *wide))
         except (RuntimeError, NotImplementedError, TypeError):
@@ -329,18 +336,10 @@ class Reference:
         return laid_out(source.to(dtype).expand(shape), strides, is_written=node in self._in_place.writers)
 
     def _random(self, target: Any, args: Any, kwargs: Any) -> Any:
-        if target is LOOKUP_SEED:
-            return args[0][args[1]]
-        offset, triton = kwargs.get("offset", 0), self._triton
-        if target is RANDOM:
-            size, seed, mode = args
-            found = inductor_random(size, int(seed), mode, offset, triton=triton)
-        elif target is RANDINT:
-            low, high, size, seed = args
-            found = inductor_randint(low, high, size, int(seed), offset, triton=triton)
-        else:
+        found = drawn(target, args, kwargs.get("offset", 0), triton=self._triton)
+        if found is None:
             raise CannotEvaluate(f"{target} draws random numbers of its own")
-        return found.to(seed.device)
+        return found
 
 
 def _without_effect(effect: Any, args: Any) -> Any:

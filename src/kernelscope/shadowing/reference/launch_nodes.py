@@ -19,6 +19,7 @@ from kernelscope.shadowing.graph_call_state import GraphCallState
 from .graph_walk import Walked, stop_at, walk, walk_in_place
 from .node_kinds import is_given, is_user_kernel, is_view, kernel_arguments, reshaped, whole_of
 from .places import Holdings, Memories
+from .rounding import Rounding
 
 IN_PARTS = -1  # not an argument: written part by part
 
@@ -55,6 +56,7 @@ class LaunchNodes:
     fresh: list[Node] = field(default_factory=list)  # uninitialised memory
     unknown: list[Node] = field(default_factory=list)  # neither given nor alive: none of it may be needed
     given: bool = False  # draws random numbers
+    roundings: dict[str, Rounding] = field(default_factory=dict)  # by output, of those that were judged
 
 
 def nodes_of(launch: Launch, state: GraphCallState, alive: Mapping[str, Any]) -> LaunchNodes:

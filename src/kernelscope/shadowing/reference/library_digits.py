@@ -21,13 +21,27 @@ _KINDS = {
 _COMPUTED_IN_FLOAT32 = (torch.float32, torch.complex64)
 
 
+Library = tuple[str, str]  # on which device, for what kind of operator
+
+
 def library_rounding(operator: Any, dtype: torch.dtype | None, device: torch.device | None) -> float:
     """One rounding that this operator may do inside, where it is coarser than its dtype's; else 0."""
+    library = library_of(operator, dtype, device)
+    return rounding_by(library) if library is not None else 0.0
+
+
+def library_of(operator: Any, dtype: torch.dtype | None, device: torch.device | None) -> Library | None:
+    """The library that computes this, if it may use fewer digits."""
     if dtype not in _COMPUTED_IN_FLOAT32 or device is None or device.type not in ("cuda", "cpu"):
-        return 0.0
+        return None
     name = str(getattr(operator, "__name__", operator)).partition(".")[0]
     kind = next((kind for kind, pattern in _KINDS.items() if pattern.search(name)), "")
-    return _DIGITS.get(_setting(device.type, kind), 0.0) if kind else 0.0
+    return (device.type, kind) if kind else None
+
+
+def rounding_by(library: Library) -> float:
+    """As the program has set it at this moment."""
+    return _DIGITS.get(_setting(*library), 0.0)
 
 
 def _setting(device: str, kind: str) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import operator
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_flatten
 
 aten, prims = torch.ops.aten, torch.ops.prims
@@ -227,7 +228,12 @@ def kernel_arguments(node: Node) -> dict[str, Any]:
 
 
 def is_uninitialised(node: Node) -> bool:
-    return str(node.target).startswith(("aten.empty", "aten.new_empty"))
+    return _makes_memory(node.target)
+
+
+@functools.cache
+def _makes_memory(target: Any) -> bool:
+    return str(target).startswith(("aten.empty", "aten.new_empty"))
 
 
 def only_shapes(node: Node) -> list[Node]:
@@ -269,6 +275,27 @@ def effect_of(node: Node) -> Any:
     is_ordered = getattr(node.target, "_name", "") == "with_effects"
     called: Any = node.args[1] if is_ordered else node.target
     return called if is_ordered or _has_effects(called) else None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What has to be known of a node each time that it is evaluated; worked out once."""
+
+    is_index_of_one: bool
+    effect: Any  # the operator with side effects that it calls, or None
+    names_dtypes: bool  # in its arguments
+    may_have_subgraphs: bool  # among its arguments
+
+    @classmethod
+    def of(cls, node: Node) -> NodeFacts:
+        leaves = tree_flatten((node.args, node.kwargs))[0]
+        subgraphs = any(isinstance(part, GraphModule) for part in leaves)
+        return cls(
+            is_index_of_one(node),
+            effect_of(node),
+            any(isinstance(part, torch.dtype) for part in leaves),
+            subgraphs or any(given.op == "get_attr" for given in node.all_input_nodes),
+        )
 
 
 def can_be_left_out(operator: Any) -> bool:

@@ -158,8 +158,10 @@ class Holdings:
 
     def overwrite(self, place: Place) -> None:
         """Something is written there: what was there before is gone."""
-        for name, held in list(self._held.items()):
-            if held.place is not None and overlap(held.place, place):
+        memory = place.memory
+        there = [(n, h.place) for n, h in self._held.items() if h.place and h.place.memory == memory]
+        for name, other in there:
+            if overlap(other, place):
                 del self._held[name]
 
     def lying_in(self, name: str, tensor: Any) -> list[str]:
@@ -170,7 +172,11 @@ class Holdings:
         return [
             each
             for each, held in self._held.items()
-            if (overlap(held.place, place) if held.place is not None else each == name)
+            if (
+                held.place.memory == place.memory and overlap(held.place, place)
+                if held.place is not None
+                else each == name
+            )
         ]
 
     def pieces_in(self, tensor: Any) -> list[str]:

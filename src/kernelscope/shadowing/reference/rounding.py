@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.fx import Node
 
-from .library_digits import library_rounding
+from .library_digits import Library, library_of, library_rounding, rounding_by
 from .node_kinds import aten, dtype_of, is_view, prims, value_of
 
 WIDE = {
@@ -106,10 +107,13 @@ def rounding_of(operator: Any, dtype: torch.dtype | None, device: torch.device |
 
 
 def rounding_in(node: Node) -> float:
+    return rounding_of(node.target, dtype_of(node), _device_of(node))
+
+
+def _device_of(node: Node) -> torch.device | None:
     value = value_of(node)
     tensors = value if isinstance(value, tuple | list) else [value]
-    device = next((v.device for v in tensors if isinstance(v, torch.Tensor)), None)
-    return rounding_of(node.target, dtype_of(node), device)
+    return next((v.device for v in tensors if isinstance(v, torch.Tensor)), None)
 
 
 def error_of_terms(rounding: float, dtype: torch.dtype | None, terms: float) -> float:
@@ -119,5 +123,28 @@ def error_of_terms(rounding: float, dtype: torch.dtype | None, terms: float) -> 
 
 def coarsest_eps(order: Iterable[Node], outputs: Iterable[torch.dtype]) -> float:
     """Of all that the nodes compute; inputs are what they are."""
-    computed = [rounding_in(n) for n in order if not is_view(n)]
-    return max([*computed, *map(eps_of, outputs)], default=0.0) or eps_of(torch.float32)
+    return Rounding.of(order).eps(*outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """What some nodes compute, and how they may round; worked out once."""
+
+    coarsest: float  # by their dtypes
+    libraries: frozenset[Library]  # whose digits are a setting, which may change
+    adds: bool  # many numbers go into one
+    signed_zeros: bool  # the sign of a zero is defined
+
+    @classmethod
+    def of(cls, nodes: Iterable[Node]) -> Rounding:
+        nodes = list(nodes)
+        computed = [(n.target, dtype_of(n), _device_of(n)) for n in nodes if not is_view(n)]
+        libraries = frozenset(found for each in computed if (found := library_of(*each)) is not None)
+        coarsest = max((eps_of(dtype) for _, dtype, _ in computed), default=0.0)
+        adds, zeros = any(map(reduction_size, nodes)), all(map(keeps_signs_of_zeros, nodes))
+        return cls(coarsest, libraries, adds, zeros)
+
+    def eps(self, *results: torch.dtype) -> float:
+        """The coarsest rounding, also of results of these dtypes."""
+        found = max([self.coarsest, *map(eps_of, results), *map(rounding_by, self.libraries)])
+        return found or eps_of(torch.float32)

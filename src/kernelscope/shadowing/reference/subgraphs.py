@@ -49,7 +49,7 @@ def _widened(module: GraphModule) -> GraphModule:
 
 def _widen_casts(module: GraphModule) -> None:
     for node in module.graph.nodes:
-        node.args, node.kwargs = tree_map(_wide_dtype, (node.args, node.kwargs))
+        node.args, node.kwargs = tree_map(wide_dtype, (node.args, node.kwargs))
     module.recompile()
 
 
@@ -59,5 +59,5 @@ def _widen_tensors(module: torch.nn.Module) -> None:
             setattr(module, name, value.to(WIDE[value.dtype]))
 
 
-def _wide_dtype(part: Any) -> Any:
+def wide_dtype(part: Any) -> Any:
     return WIDE.get(part, part) if isinstance(part, torch.dtype) else part
