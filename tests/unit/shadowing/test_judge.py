@@ -223,6 +223,22 @@ def test_integers_are_compared_as_integers(dtype: torch.dtype) -> None:
     assert verdict.numbers["compiled"] == made[0].item()
 
 
+def test_integers_that_no_operator_wrote_are_known_without_more_runs() -> None:
+    """Attention without dropout returns a seed that it never writes."""
+    eager, made = torch.arange(4), torch.tensor([7, 1, 2, 3])
+
+    def jittered() -> torch.Tensor:
+        raise AssertionError("sixteen of these would be run in vain")
+
+    left = torch.tensor([True, False, False, False])
+    verdict = judge(made, eager, lambda: eager, jittered, 1e-7, unwritten=lambda: left)
+    assert verdict.is_bitwise
+    assert not verdict.is_wrong
+    made[3] = 9
+    verdict = judge(made, eager, lambda: eager, lambda: eager, 1e-7, unwritten=lambda: left)
+    assert (verdict.is_wrong, verdict.where, verdict.numbers["wrong"]) == (True, (3,), 1)
+
+
 def test_infinite_complex_numbers_have_many_forms() -> None:
     """An infinite complex number may have any other part; a finite one may not."""
     wide = torch.tensor([complex(math.inf, math.nan), 1 + 1j], dtype=torch.complex128)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 
+from kernelscope.shadowing.writes.digests import DigestQueue, digests
 from kernelscope.shadowing.writes.foreign_writes import Watch
 from kernelscope.shadowing.writes.planned_writes import Plan, PlannedWatch
 
@@ -102,3 +103,14 @@ def test_inputs_that_share_memory_in_this_execution_only() -> None:
     watch.before(alive, (), [alive["x"]], 1, LAUNCHED[1])
     watch.after(alive, [alive["x"]], 1)
     assert [(change.name, change.suspects) for change, _ in watch.changes()] == [("y", range(1))]
+
+
+def test_digests_are_those_of_the_moment_at_which_they_were_asked_for() -> None:
+    queue = DigestQueue()
+    tensors = [torch.arange(100), torch.ones(10, 7).t(), torch.ones(3, dtype=torch.complex64).conj()]
+    first, expected = queue.put(tensors), digests(tensors)
+    tensors[0].add_(1)
+    many = queue.put(tensors * 100)
+    assert [queue.value(number) for number in first] == expected
+    assert [queue.value(number) for number in many] == digests(tensors) * 100
+    assert queue.value(many[0]) != expected[0]
