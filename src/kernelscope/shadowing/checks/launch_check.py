@@ -27,7 +27,7 @@ from kernelscope.shadowing.reference.launch_nodes import (
     given_values,
     not_given,
 )
-from kernelscope.shadowing.reference.node_kinds import SEEDS, saves_generator, whole_of
+from kernelscope.shadowing.reference.node_kinds import SEEDS, is_uninitialised, saves_generator, whole_of
 from kernelscope.shadowing.reference.places import Memories, place_of
 from kernelscope.shadowing.reference.rounding import Rounding
 from kernelscope.shadowing.result import ShadowResult
@@ -259,7 +259,11 @@ class LaunchCheck:
         """The elements that have no value to compare with, because they come from uninitialised memory."""
         if output.key or pending.eager is None:
             return None
-        order, inputs = pending.nodes.order, pending.inputs
+        nodes, order, inputs = pending.nodes, pending.nodes.order, pending.inputs
+        if nodes.makes_memory is None:
+            nodes.makes_memory = any(map(is_uninitialised, order))
+        if not nodes.makes_memory:
+            return None
         return pending.reference.undefined(order, inputs, pending.eager, output.node)
 
     def _unwritten(self, pending: Pending, output: Output) -> torch.Tensor | None:

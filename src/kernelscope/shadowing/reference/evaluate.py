@@ -35,7 +35,6 @@ from .node_kinds import (
     is_user_kernel,
     is_view,
     makes_whole_numbers,
-    only_shapes,
     value_of,
     why_not_again,
 )
@@ -195,11 +194,10 @@ class Reference:
             if has_no_elements(part):
                 values[part] = self._without_elements(part)
                 return values[part]
-            return self._of_shape(part) if part in shapes else self._symbol(part)
+            return self._of_shape(part) if part in facts.shapes else self._symbol(part)
 
-        shapes = only_shapes(node)
-
-        if is_copy(node) and node not in self._writers:  # what it is copied over need not be known
+        facts = self._facts_of(node)
+        if facts.is_copy and node not in self._writers:  # what it is copied over need not be known
             args, kwargs = (None, *map_arg(node.args[1:], fetch)), dict(node.kwargs)
         else:
             args, kwargs = map_arg((node.args, node.kwargs), fetch)
@@ -238,6 +236,8 @@ class Reference:
 
     def _plain(self, node: Node, args: Any, kwargs: Any) -> Any:
         target: Any = node.target
+        if self._facts_of(node).is_plain and node not in self._writers and node not in self._seeds:
+            return target(*args, **kwargs)
         if node.op != "call_function":
             raise CannotEvaluate(f"it needs a node of kind {node.op}")
         if not isinstance(target, torch._ops.OpOverload):  # a higher-order operator has a namespace too
@@ -260,9 +260,8 @@ class Reference:
             args, kwargs = protected(schema, args, kwargs)
             done = target(*args, **kwargs)
             return done if done is not None else written_by(target, args, kwargs)
-        if (
-            self._in_place.memory_of(node) in self._in_place.writers
-        ):  # a write to the view must reach its base
+        # A write to a view must reach its base.
+        if self._in_place.memory_of(node) in self._in_place.writers:
             return target(*args, **kwargs)
         return viewed(target, as_compiled(node, args, self._symbols), kwargs)
 

@@ -56,6 +56,7 @@ class LaunchNodes:
     fresh: list[Node] = field(default_factory=list)  # uninitialised memory
     unknown: list[Node] = field(default_factory=list)  # neither given nor alive: none of it may be needed
     given: bool = False  # draws random numbers
+    makes_memory: bool | None = None  # one of the order is uninitialised; None: not known yet
     roundings: dict[str, Rounding] = field(default_factory=dict)  # by output, of those that were judged
 
 

@@ -9,21 +9,20 @@ import torch
 from torch.fx import Node
 
 from .graph_walk import concrete_sizes
-from .node_kinds import aten, value_of
+from .node_kinds import BY_MEMORY, aten, value_of
 
 _ROW = 16  # elements
-_BY_MEMORY = {aten.as_strided.default, aten.view.dtype, aten.view_as_complex.default}
 
 
 def depends_on_memory(node: Node) -> bool:
     """Its value depends on how its argument lies in memory."""
-    return node.target in _BY_MEMORY
+    return node.target in BY_MEMORY
 
 
 def as_compiled(node: Node, args: Any, symbols: Mapping[str, Any]) -> Any:
     """The arguments of an operator that depends on the layout, the first laid out as the compiler had it."""
     source = node.args[0] if node.args else None
-    if node.target not in _BY_MEMORY or not isinstance(source, Node) or not isinstance(args[0], torch.Tensor):
+    if node.target not in BY_MEMORY or not isinstance(source, Node) or not isinstance(args[0], torch.Tensor):
         return args
     fake, value = value_of(source), args[0]
     if not isinstance(fake, torch.Tensor) or fake.is_sparse or fake.shape != value.shape:

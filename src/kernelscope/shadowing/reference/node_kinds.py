@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ SEEDS = prims.inductor_seeds.default
 LOOKUP_SEED = prims.inductor_lookup_seed.default
 RANDOM = prims.inductor_random.default
 RANDINT = prims.inductor_randint.default
+BY_MEMORY = {aten.as_strided.default, aten.view.dtype, aten.view_as_complex.default}  # how its argument lies
 _DRAWS = {LOOKUP_SEED, RANDOM, RANDINT}
 _RESHAPES = {
     aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.unsqueeze.default,
@@ -281,8 +283,11 @@ def effect_of(node: Node) -> Any:
 class NodeFacts:
     """What has to be known of a node each time that it is evaluated; worked out once."""
 
+    is_plain: bool  # what its operator returns is its value, unless something writes in place
     is_index_of_one: bool
     effect: Any  # the operator with side effects that it calls, or None
+    is_copy: bool
+    shapes: Sequence[Node]  # arguments of which it uses the shape alone
     names_dtypes: bool  # in its arguments
     may_have_subgraphs: bool  # among its arguments
 
@@ -291,11 +296,24 @@ class NodeFacts:
         leaves = tree_flatten((node.args, node.kwargs))[0]
         subgraphs = any(isinstance(part, GraphModule) for part in leaves)
         return cls(
+            _is_plain(node),
             is_index_of_one(node),
             effect_of(node),
+            is_copy(node),
+            only_shapes(node),
             any(isinstance(part, torch.dtype) for part in leaves),
             subgraphs or any(given.op == "get_attr" for given in node.all_input_nodes),
         )
+
+
+def _is_plain(node: Node) -> bool:
+    target = node.target
+    if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload):
+        return False
+    is_special = is_uninitialised(node) or is_copy(node) or is_random(node) or target in BY_MEMORY
+    schema = target._schema
+    looks_at_layout = target is aten.view.default or "attention" in schema.name
+    return not (is_special or looks_at_layout or schema.is_mutable)
 
 
 def can_be_left_out(operator: Any) -> bool:

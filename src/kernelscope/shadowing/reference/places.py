@@ -190,7 +190,9 @@ class Holdings:
         held = self._held.get(name)
         if held is None or held.place is None:
             return memories.named(name) if held is not None else None
-        tensor = memories.find(held.place.memory)
+        tensor = memories.named(name)
+        if tensor is None or not _has_place(tensor) or BUS.storages.of(tensor).id != held.place.memory:
+            tensor = memories.find(held.place.memory)
         if tensor is None or tensor.untyped_storage().nbytes() < held.place.span()[1]:
             return None
         return held.place.view(tensor)
