@@ -16,6 +16,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from kernelscope.report.answers import Answers
+from kernelscope.report.content.ranks import RanksOfRun
 from kernelscope.report.file import report
 from kernelscope.report.server import Server
 from kernelscope.store.stored_run import load
@@ -128,9 +129,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Write:
 
 
 @contextmanager
-def served(run: Path, other: Path | None = None) -> Iterator[Server]:
+def served(run: Path, other: Path | None = None, ranks: RanksOfRun | None = None) -> Iterator[Server]:
     """The run as `kernelscope view` serves it."""
-    server = Server(Answers(load(run), None if other is None else load(other)), "test")
+    server = Server(Answers(load(run), None if other is None else load(other), ranks), "test")
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:

@@ -48,6 +48,10 @@ def add_part(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rank", type=count, metavar="N", help="what rank N recorded")
 
 
+def add_ranks(parser: argparse.ArgumentParser, help: str) -> None:
+    parser.add_argument("--ranks", type=rank_list, metavar="LIST", help=f"{help}: 0-3,6 or all")
+
+
 def add_call_filter(parser: argparse.ArgumentParser, limit: int) -> None:
     add = parser.add_argument
     add("--kernel", action="append", default=[], metavar="GLOB", help="only kernels whose name matches GLOB")
@@ -96,7 +100,9 @@ def count(text: str) -> int:
 
 
 def rank_list(text: str) -> list[int]:
-    """ "0-3,7": ranks of a run."""
+    """ "0-3,7": ranks of a run; "all" is an empty list."""
+    if text == "all":
+        return []
     from kernelscope.store.ranks.rank_parts import parse_ranks
 
     try:

@@ -8,6 +8,7 @@ from typing import Any
 
 from kernelscope.errors import RunError
 from kernelscope.report.content.comparison import Comparison
+from kernelscope.report.content.ranks import RanksOfRun
 from kernelscope.report.content.rows import Wanted
 from kernelscope.store.stored_run import StoredRun
 
@@ -26,14 +27,18 @@ class UnknownRequest(LookupError):
 class Answers:
     """Of one run, or of two and their diff. One request at a time: a run is read by one connection."""
 
-    def __init__(self, run: StoredRun, other: StoredRun | None = None) -> None:
+    def __init__(
+        self, run: StoredRun, other: StoredRun | None = None, ranks: RanksOfRun | None = None
+    ) -> None:
         self._runs = {"a": RunDocument(run)} | ({} if other is None else {"b": RunDocument(other)})
         self._comparison: Comparison | None = None
+        self._ranks = ranks
         self._lock = threading.Lock()
 
     def opening(self) -> Form:
         """What the page holds when it comes: which runs there are."""
-        return {"served": True, "runs": dict.fromkeys(self._runs), "diff": "b" in self._runs or None}
+        opening: Form = {"served": True, "runs": dict.fromkeys(self._runs)}
+        return opening | {"diff": "b" in self._runs or None, "ranks": self._ranks is not None or None}
 
     def answer(self, path: str, asked: Question) -> Form:
         """The answer to `a/calls`, `diff/rows`, …; UnknownRequest for anything else."""
@@ -41,6 +46,8 @@ class Answers:
         with self._lock:
             if which == "diff" and "b" in self._runs:
                 return self._of_diff(what, asked)
+            if path == "ranks/about" and self._ranks is not None:
+                return self._ranks.about()
             if which in self._runs and what in _OF_RUN:
                 document = self._runs[which]
                 with document.run.database.understood():

@@ -10,6 +10,7 @@ from typing import Any
 from kernelscope.errors import RunError
 from kernelscope.private_files import open_private
 from kernelscope.report.content.comparison import Comparison
+from kernelscope.report.content.ranks import RanksOfRun
 from kernelscope.store.stored_run import StoredRun
 
 from .document import RunDocument
@@ -20,28 +21,41 @@ MOST_PICTURES = 2_000
 
 
 def report(
-    run: StoredRun, other: StoredRun | None = None, *, first: int | None = None, limit: int = MOST_CALLS
+    run: StoredRun,
+    other: StoredRun | None = None,
+    *,
+    first: int | None = None,
+    limit: int = MOST_CALLS,
+    ranks: RanksOfRun | None = None,
 ) -> str:
     """The page's text. At most `limit` calls from call `first` on, and the page says so."""
-    return page_of(data(run, other, first=first, limit=limit))
+    return page_of(data(run, other, first=first, limit=limit, ranks=ranks))
 
 
 def page_of(held: dict[str, Any]) -> str:
     return page(f"{held['runs']['a']['facts']['name']} · kernelscope", held)
 
 
-def data(run: StoredRun, other: StoredRun | None, *, first: int | None, limit: int) -> dict[str, Any]:
+def data(
+    run: StoredRun,
+    other: StoredRun | None,
+    *,
+    first: int | None,
+    limit: int,
+    ranks: RanksOfRun | None = None,
+) -> dict[str, Any]:
     """What the page shows; without `first`, the part of two runs that has their divergence."""
+    told = None if ranks is None else ranks.in_a_file()
     if other is None:
         whole = RunDocument(run).whole(first or 0, limit, MOST_PICTURES)
-        return {"served": False, "runs": {"a": whole}, "diff": None}
+        return {"served": False, "runs": {"a": whole}, "diff": None, "ranks": told}
     comparison = Comparison(run, other)
     begin = comparison.first_calls(limit) if first is None else (first, first)
     runs = {
         key: RunDocument(each).whole(at, limit, MOST_PICTURES)
         for key, each, at in zip("ab", (run, other), begin, strict=True)
     }
-    return {"served": False, "runs": runs, "diff": comparison.whole(begin, limit)}
+    return {"served": False, "runs": runs, "diff": comparison.whole(begin, limit), "ranks": told}
 
 
 def write(text: str, path: Path) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -14,8 +16,24 @@ from kernelscope.store.run_db.codec import to_json
 from kernelscope.text.frames import frame_form
 from kernelscope.text.hashes import full_hash
 
+_gathering: list[list[Any]] = []
+
+
+@contextmanager
+def gathered() -> Iterator[list[Any]]:
+    """What is dumped meanwhile comes here instead of being printed."""
+    found: list[Any] = []
+    _gathering.append(found)
+    try:
+        yield found
+    finally:
+        _gathering.remove(found)
+
 
 def dump(value: Any) -> None:
+    if _gathering:
+        _gathering[-1].append(value)
+        return
     is_utf8 = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
     json.dump(json.loads(to_json(value)), sys.stdout, ensure_ascii=not is_utf8, indent=1)
     sys.stdout.write("\n")

@@ -15,6 +15,7 @@ from tests.support.docs_blocks import all_blocks
 from tests.support.json_schemas import wrong_in
 
 import kernelscope
+from kernelscope.analysis.ranks.compare import ranks_by_step
 from kernelscope.cli import main
 
 ROOT = Path(__file__).parents[3]
@@ -81,6 +82,19 @@ def test_memory_that_changed_after_a_kernel_is_named_with_its_writer(two: tuple[
     assert (first.kind, first.kernel_name, first.step) == ("changed-in-memory", "aten.addcdiv_.default", 1)
     assert first.suspects == (1,)
     assert "no recorded call wrote to it in between" in first.reason
+
+
+def test_a_collective_that_gave_ranks_different_values_puts_them_on_two_sides(two: tuple[Path, Any]) -> None:
+    result, table = ranks_by_step(two[0] / "given")
+    assert result.first is not None
+    assert (result.first.kind, result.first.step) == ("collective-differs", 1)
+    assert result.first.kernel_name == "c10d.allreduce_.default"
+    assert (table.steps, table.ranks) == ((0, 1, 2), (0, 1))
+    assert table.sides == ((0, 0, 0), (0, 1, 0))
+    assert table.deviations == ((0, 1, 0), (0, 1, 0))
+    assert [sum(row) for row in table.calls] == [rank.calls for rank in result.ranks]
+    clean = ranks_by_step(two[0] / "clean-fsdp")[1]
+    assert not any(map(any, (*clean.sides, *clean.deviations)))
 
 
 def test_recording_adds_no_collective(two: tuple[Path, Any]) -> None:

@@ -13,6 +13,7 @@ import pytest
 import kernelscope
 from kernelscope.cli import main
 from kernelscope.errors import RunError
+from kernelscope.report.content.ranks import ranks_of
 from kernelscope.store.ranks.rank_parts import load_rank, parse_ranks, rank_parts
 
 SPAWNED = """
@@ -159,3 +160,48 @@ def test_two_ranks_of_one_run_are_compared_and_queried(
     assert main(["query", "--rank", "1", str(spawned), "SELECT count(*) FROM call"]) == 0
     assert main(["show", str(spawned), "--rank", "1"]) == 0
     assert "rank 1 of 2" in capsys.readouterr().out
+
+
+def test_show_and_stages_take_several_ranks(spawned: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(spawned), "--ranks", "0-1", "--limit", "1"]) == 0
+    text = capsys.readouterr().out
+    assert [line for line in text.splitlines() if line.startswith("==")] == [
+        "== rank 0 of both ==",
+        "== rank 1 of both ==",
+    ]
+    assert "rank 0 of 2" in text
+    assert "rank 1 of 2" in text
+    assert main(["show", str(spawned), "--ranks", "all", "--limit", "1", "--json"]) == 0
+    forms = json.loads(capsys.readouterr().out)["ranks"]
+    assert {rank: form["run"]["rank"] for rank, form in forms.items()} == {"0": 0, "1": 1}
+    assert main(["stages", str(spawned), "--ranks", "1", "--settings", "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["ranks"]) == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["show", "--ranks", "0,7"], "has no rank 7; it has 0, 1"),
+        (["show", "--ranks", "0", "--rank", "1"], "exclude each other"),
+        (["show", "--ranks", "0-1", "--crash"], "does not go with --crash"),
+        (["stages", "--ranks", "0-1", "--export", "out"], "does not go with --export"),
+        (["diff", "--ranks", "all"], "two ranks of one run"),
+    ],
+)
+def test_ranks_that_cannot_be_shown_are_refused(
+    words: list[str], says: str, spawned: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([words[0], str(spawned), *words[1:]]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_page_has_the_ranks_that_were_chosen(spawned: Path, tmp_path: Path) -> None:
+    told = ranks_of(spawned)
+    assert told is not None
+    assert told.about()["table"]["ranks"] == [0, 1]
+    chosen = ranks_of(spawned, [0])
+    assert chosen is not None
+    assert "not two ranks to compare" in chosen.in_a_file()["error"]
+    with kernelscope.record(path=tmp_path / "one", ops="all"):
+        pass
+    assert ranks_of(tmp_path / "one.kscope") is None

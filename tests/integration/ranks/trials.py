@@ -40,7 +40,8 @@ class Flip(Listener):
     def after(self, launch: Launch, call: Any) -> None:
         made = [launch.flat[i] for i in launch.point.written] + list(launch.returned)
         made = [t for t in made if t.numel() and t.dtype == torch.float32 and t.is_contiguous()]
-        if launch.site.collective or launch.point.is_opaque or not made or self.done:
+        is_wanted = self.only if launch.site.collective else not launch.point.is_opaque
+        if not is_wanted or not made or self.done:
             return
         if self.only not in launch.site.kernel.name:
             return
@@ -80,10 +81,8 @@ def _sent() -> int:
     return int(group._get_sequence_number_for_group())
 
 
-def main() -> None:
-    rank, size, folder, trials = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
-    dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=size)
-    torch.set_num_threads(1)
+def compared(rank: int, size: int, folder: Path, trials: int) -> list[dict[str, Any]]:
+    """A clean run and so many with a flipped bit, of DDP and of FSDP2."""
     told = []
     for how in ("ddp", "fsdp"):
         sent = [_sent()]
@@ -106,16 +105,33 @@ def main() -> None:
                 train(how, rank, trial + 1)
             BUS.detach(flip)
             told.append({"trial": f"{how}-{trial}", "victim": victim, **flip.done})
-    for when in ("inside", "later"):  # of the update of a parameter in step 1, of six
-        flip = Flip(8 if rank == 1 else -1, random.Random(when), "addcdiv_")
-        if when == "inside":
+    return told
+
+
+# A bit flipped on rank 1: inside of the update of a parameter in step 1, of six; after it, which the
+# recording sees as memory that changed; in what an all-reduce of that step gave.
+PLANTED = {"inside": (8, "addcdiv_"), "later": (8, "addcdiv_"), "given": (4, "c10d.allreduce_")}
+
+
+def planted(when: str, rank: int, folder: Path) -> dict[str, Any]:
+    wanted, only = PLANTED[when]
+    flip = Flip(wanted if rank == 1 else -1, random.Random(when), only)
+    if when != "later":
+        BUS.attach(flip)
+    with kernelscope.record(path=folder / when, values="hash", ops="all"):
+        if when == "later":
             BUS.attach(flip)
-        with kernelscope.record(path=folder / when, values="hash", ops="all"):
-            if when == "later":
-                BUS.attach(flip)
-            train("ddp", rank, 7)
-        BUS.detach(flip)
-        told.append({"when": when, **flip.done})
+        train("ddp", rank, 7)
+    BUS.detach(flip)
+    return {"when": when, **flip.done}
+
+
+def main() -> None:
+    rank, size, folder, trials = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
+    dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=size)
+    torch.set_num_threads(1)
+    told = compared(rank, size, folder, trials) if trials else []
+    told += [planted(when, rank, folder) for when in sys.argv[5:] or PLANTED]
     (folder / f"told-{rank}.json").write_text(json.dumps(told))
     dist.destroy_process_group()
 

@@ -11,11 +11,12 @@ from kernelscope.store.ranks.rank_parts import RankParts, rank_parts
 from kernelscope.store.stored_run import StoredRun
 
 from .collective_order import CollectiveOrder
-from .collective_results import result_deviations
+from .collective_results import result_deviations, unequal_results
 from .contents import MOST_CALLS, changed_memory, rechecked
 from .deviation import CHANGED, COMPUTED, RECHECK, Deviation, RanksResult, RankSummary
 from .rank import Rank
 from .same_inputs import SameInputs
+from .step_table import StepTable, step_table
 
 _RECORD = "record with --values hash --ops all"
 _FROM_ONE_CAUSE = {CHANGED: 0, RECHECK: 1, COMPUTED: 2}
@@ -31,6 +32,13 @@ def ranks(run: str | os.PathLike[str] | Sequence[Run], only: Sequence[int] | Non
         result = kernelscope.ranks("train-1")
         print(result)
     """
+    return ranks_by_step(run, only)[0]
+
+
+def ranks_by_step(
+    run: str | os.PathLike[str] | Sequence[Run], only: Sequence[int] | None = None
+) -> tuple[RanksResult, StepTable]:
+    """As `ranks`, with a table of ranks by steps."""
     parts = _parts(run)
     chosen = {n: r for n, r in parts.runs.items() if only is None or n in only}
     if unknown := [n for n in only or () if n not in parts.runs]:
@@ -49,7 +57,8 @@ def ranks(run: str | os.PathLike[str] | Sequence[Run], only: Sequence[int] | Non
     order = CollectiveOrder(loaded)
     notes += order.notes()
     same = SameInputs(loaded)
-    found = [*order.deviations(), *result_deviations(loaded, order.meetings), *same.deviations()]
+    unequal = unequal_results(loaded, order.meetings)
+    found = [*order.deviations(), *result_deviations(loaded, unequal), *same.deviations()]
     for rank in loaded:
         found += [*changed_memory(rank), *rechecked(rank)]
         if len(rank.columns) > MOST_CALLS:
@@ -66,14 +75,9 @@ def ranks(run: str | os.PathLike[str] | Sequence[Run], only: Sequence[int] | Non
         "rechecked": sum(_rechecks(rank) for rank in loaded),
     }
     listed = sorted(firsts.values(), key=lambda d: (d.order, _FROM_ONE_CAUSE.get(d.kind, 3)))
-    return RanksResult(
-        tuple(_summary(rank) for rank in loaded),
-        parts.world_size,
-        tuple(listed),
-        len(found),
-        checked,
-        tuple(notes),
-    )
+    summaries = tuple(_summary(rank) for rank in loaded)
+    result = RanksResult(summaries, parts.world_size, tuple(listed), len(found), checked, tuple(notes))
+    return result, step_table(loaded, unequal, found)
 
 
 def _parts(run: str | os.PathLike[str] | Sequence[Run]) -> RankParts:

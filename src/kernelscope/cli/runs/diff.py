@@ -50,7 +50,7 @@ def main(args: argparse.Namespace) -> int:
     from kernelscope.analysis.diff.search import diff
     from kernelscope.views import plain
 
-    first, second = _two_ranks(args) if args.ranks else _two_runs(args)
+    first, second = _two_ranks(args) if args.ranks is not None else _two_runs(args)
     found = diff(first, second)
     if args.save and found:
         from kernelscope.determinism.rerun_saving import with_numbers

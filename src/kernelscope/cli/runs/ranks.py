@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from kernelscope.cli.arguments import add_json, add_run_name, add_wide, rank_list
+from kernelscope.cli.arguments import add_json, add_ranks, add_run_name, add_wide
 from kernelscope.store import folder
 
 DESCRIPTION = "Compare the ranks of a run, and name the first call at which one differs from the others."
@@ -22,7 +22,7 @@ Exit status: 0 the ranks agree, 1 one differs, 2 they could not be compared.
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_run_name(parser)
-    parser.add_argument("--ranks", type=rank_list, metavar="0-7", help="compare only these ranks; 0-3,6")
+    add_ranks(parser, "compare only these ranks")
     add_json(parser, "ranks")
     add_wide(parser)
 
@@ -31,7 +31,7 @@ def main(args: argparse.Namespace) -> int:
     from kernelscope.analysis.ranks.compare import ranks
     from kernelscope.views import plain
 
-    found = ranks(folder.resolve(args.run), args.ranks)
+    found = ranks(folder.resolve(args.run), args.ranks or None)
     if args.json:
         plain.dump(found.to_json())
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from kernelscope.cli.arguments import add_run, count, load_other, load_run
+from kernelscope.cli.arguments import add_ranks, add_run, count, load_other, load_run
 
 DESCRIPTION = "Write a run as one web page."
 EPILOG = """\
@@ -14,6 +14,7 @@ examples:
   kernelscope report train-3 -o page.html  write another run to a file of your choice
   kernelscope report a --diff b            compare two runs: their first divergence, and all of both
   kernelscope report --first 5000          start at call 5000, if one file cannot hold all calls
+  kernelscope report --rank 1 --ranks 0-3  the calls of rank 1; which of ranks 0 to 3 differs first, and where
 
 The page needs no network and no server. It contains everything that the run contains, including source code.
 kernelscope view shows runs of any length.
@@ -22,6 +23,7 @@ kernelscope view shows runs of any length.
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
+    add_ranks(parser, "ranks to compare on the page (default: all)")
     add = parser.add_argument
     add("-o", dest="output", metavar="FILE.html", help="output file; default NAME.html")
     add("--diff", metavar="RUN", help="a second run to compare with")
@@ -31,6 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
+    from kernelscope.report.content.ranks import ranks_of
     from kernelscope.report.file import MOST_CALLS, data, page_of, write
     from kernelscope.store import folder
     from kernelscope.views import plain
@@ -39,7 +42,8 @@ def main(args: argparse.Namespace) -> int:
     limit = MOST_CALLS if args.limit is None else args.limit
     name = run.path.name.removesuffix(folder.SUFFIX)
     path = Path(args.output or f"{name}.html")
-    held = data(run, other, first=args.first, limit=limit)
+    ranks = ranks_of(folder.resolve(args.run), args.ranks or None)
+    held = data(run, other, first=args.first, limit=limit, ranks=ranks)
     size = write(page_of(held), path)
     shown = len(held["runs"]["a"]["rows"]["index"])
     if args.json:

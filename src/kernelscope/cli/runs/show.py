@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from kernelscope.cli.arguments import add_call_filter, add_run, call_filter, count, load_run
+from kernelscope.cli.arguments import add_call_filter, add_ranks, add_run, call_filter, count, load_run
+from kernelscope.cli.each_rank import each_rank
 from kernelscope.errors import RunError
 from kernelscope.store import folder
 
@@ -35,6 +36,7 @@ _MOST_FOLDED = 5000  # calls, on a terminal
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
+    add_ranks(parser, "what these ranks recorded, one after the other")
     add = parser.add_argument
     add("--call", type=count, metavar="N", help="everything about one call")
     add("--value", metavar="ARGUMENT", help="with --call: draw a saved tensor")
@@ -49,6 +51,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
+    if args.ranks is not None and (args.crash or args.output is not None):
+        raise RunError("--ranks does not go with --crash or -o; give --rank N")
+    return each_rank(args, _main)
+
+
+def _main(args: argparse.Namespace) -> int:
     from kernelscope.views import show
     from kernelscope.views.show_profile import show_profile
     from kernelscope.views.show_value import show_value

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from kernelscope.cli.arguments import add_run, load_run
+from kernelscope.cli.arguments import add_ranks, add_run, load_run
+from kernelscope.cli.each_rank import each_rank
+from kernelscope.errors import RunError
 
 DESCRIPTION = "Show what the compiler did, in a run with stages; kernelscope run records them."
 PAGES = True
@@ -26,6 +28,7 @@ RUN is a folder, or the name of a run in ./kscope-runs. The default is the newes
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
+    add_ranks(parser, "what the compiler did on these ranks, one after the other")
     add = parser.add_argument
     add("--graph", metavar="GRAPH", help='one graph: "0/0", "0/0 backward", 0_backward')
     add("--stage", metavar="NAME", help="print one stage of the graph")
@@ -43,6 +46,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
+    if args.ranks is not None and args.export:
+        raise RunError("--ranks does not go with --export, which writes one new folder; give --rank N")
+    return each_rank(args, _main)
+
+
+def _main(args: argparse.Namespace) -> int:
     from kernelscope.views import show_stages as views
 
     run = load_run(args)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from kernelscope.cli.arguments import add_run, count, load_other, load_run
+from kernelscope.cli.arguments import add_ranks, add_run, count, load_other, load_run
 from kernelscope.errors import RunError
 
 DESCRIPTION = "Show a run in a browser."
@@ -22,6 +22,7 @@ The server listens on this machine only, and its address contains a secret token
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
+    add_ranks(parser, "ranks to compare on the page (default: all)")
     parser.add_argument("--diff", metavar="RUN", help="a second run to compare with")
     parser.add_argument("--port", type=count, default=0, metavar="N", help="default: any free port")
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
@@ -29,12 +30,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     from kernelscope.report.answers import Answers
+    from kernelscope.report.content.ranks import ranks_of
     from kernelscope.report.server import Server
+    from kernelscope.store import folder
     from kernelscope.views import plain
 
     run, other = load_run(args), load_other(args)
+    ranks = ranks_of(folder.resolve(args.run), args.ranks or None)
     try:
-        server = Server(Answers(run, other), f"{run.path.name} · kernelscope", args.port)
+        server = Server(Answers(run, other, ranks), f"{run.path.name} · kernelscope", args.port)
     except (OSError, OverflowError) as error:
         raise RunError(f"cannot use port {args.port}: {error}; leave out --port for a free one") from None
     if args.json:

@@ -1,14 +1,15 @@
-// Which view is shown follows the address: #overview, #pipeline&graph=0, #calls&q=relu, #call=17, #timeline, #diff.
+// Which view is shown follows the address: #overview, #pipeline&graph=0, #calls&q=relu, #call=17, #timeline, #diff, #ranks.
 
-const VIEW_NAMES = ['overview', 'pipeline', 'calls', 'timeline', 'diff'];
-const VIEWS = { overview, pipeline, calls, call, timeline, diff };
-const TITLES = { overview: 'Overview', pipeline: 'Pipeline', calls: 'Calls', timeline: 'Timeline', diff: 'Diff' };
+const VIEW_NAMES = ['overview', 'pipeline', 'calls', 'timeline', 'diff', 'ranks']; // the last only of several ranks
+const VIEWS = { overview, pipeline, calls, call, timeline, diff, ranks };
+const TITLES = { overview: 'Overview', pipeline: 'Pipeline', calls: 'Calls', timeline: 'Timeline', diff: 'Diff', ranks: 'Ranks' };
 
 class App {
   constructor(data) {
     this.runs = Object.fromEntries(Object.entries(data.runs).map(([key, of]) =>
       [key, data.served ? new ServedRun(key) : new FileRun(key, of)]));
     this.diff = data.diff ? (data.served ? new ServedDiff() : new FileDiff(data.diff)) : null;
+    this.ranks = data.ranks ? (data.served ? new ServedRanks() : new FileRanks(data.ranks)) : null;
     this.served = data.served;
     this.main = document.getElementById('main');
     this.help = helpBox();
@@ -69,7 +70,7 @@ class App {
   }
 
   top() {
-    this.tabs = VIEW_NAMES.map((name) => el('a', { href: `#${name}`, 'data-view': name }, TITLES[name]));
+    this.tabs = VIEW_NAMES.filter((name) => name !== 'ranks' || this.ranks).map((name) => el('a', { href: `#${name}`, 'data-view': name }, TITLES[name]));
     this.live = el('span.live', { hidden: true });
     replace(document.getElementById('top'),
       el('strong.brand', null, 'kernelscope'), el('nav', { 'aria-label': 'Views' }, this.tabs), el('span.spring'), this.live,

@@ -137,6 +137,11 @@ function rowAt(columns, at) {
 
 const ROW_COLUMNS = ['index', 'site', 'graph_call', 'step', 'phase', 'stream', 'thread', 'start', 'time', 'values'];
 
+class FileRanks {
+  constructor(data) { this.data = data; }
+  async about() { return this.data; }
+}
+
 class FileDiff {
   constructor(data) { this.data = data; }
   async about() { return this.data; }

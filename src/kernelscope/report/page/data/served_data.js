@@ -85,6 +85,14 @@ class ServedRun {
   }
 }
 
+class ServedRanks {
+  about() {
+    this.told ??= ask('ranks/about');
+    this.told.catch(() => { this.told = undefined; });
+    return this.told;
+  }
+}
+
 class ServedDiff {
   about() { this.told ??= ask('diff/about'); return this.told; }
   rows(first, howMany) { return ask('diff/rows', { first, count: howMany }); }
