@@ -61,7 +61,8 @@ class Deviation:
         }
 
     def lines(self) -> list[str]:
-        who = f"rank {self.rank}" if self.is_certain else f"one of ranks {', '.join(map(str, sorted(self.suspects)))}"
+        suspects = ", ".join(map(str, sorted(self.suspects)))
+        who = f"rank {self.rank}" if self.is_certain else f"one of ranks {suspects}"
         host = f" on {self.host}" if self.host and self.is_certain else ""
         found = [f"{self.kind}: {who}{host}, step {self.step}, call {self.index} of rank {self.rank}"]
         found.append(f"  {self.kernel_name}" + (f", argument {self.argument}" if self.argument else ""))
