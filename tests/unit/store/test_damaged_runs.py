@@ -184,7 +184,8 @@ def test_another_programs_database(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "sql",
     ["DELETE FROM calls", "ATTACH 'x.db' AS x", "PRAGMA query_only=OFF", "INSERT INTO info VALUES (1, 2)",
-     "SELECT load_extension('x')", "VACUUM INTO 'x.db'", "nonsense", "", "SELECT 1; DELETE FROM calls"],
+     "SELECT load_extension('x')", "SELECT fts3_tokenizer('simple')", "VACUUM INTO 'x.db'", "nonsense", "",
+     "SELECT 1; DELETE FROM calls"],
 )  # fmt: skip
 def test_a_query_only_reads(pristine: Path, sql: str, capsys: pytest.CaptureFixture[str]) -> None:
     before = (pristine / "closed.kscope" / "run.db").read_bytes()

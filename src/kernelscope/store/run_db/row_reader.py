@@ -265,9 +265,12 @@ class DatabaseReader:
 _READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 
 
+# Functions: one loads code, though Python leaves it off; the other tells and sets addresses in this process.
+_FORBIDDEN = ("load_extension", "fts3_tokenizer")
+
+
 def _only_reading(action: int, first: str | None, second: str | None, *_: Any) -> int:
-    # load_extension is a function too, though Python leaves it off.
-    if action in _READING and (second or "").lower() != "load_extension":
+    if action in _READING and (second or "").lower() not in _FORBIDDEN:
         return sqlite3.SQLITE_OK
     return sqlite3.SQLITE_DENY
 
