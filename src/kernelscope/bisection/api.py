@@ -19,7 +19,7 @@ from kernelscope.trials.programs import Function
 from kernelscope.trials.runner import SoughtFailure, TrialRunner
 from kernelscope.trials.settings import Settings, Switch
 
-from .descent import Descent
+from .axis_order import Descent
 from .result import BisectResult
 
 

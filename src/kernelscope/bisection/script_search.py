@@ -16,7 +16,7 @@ from kernelscope.trials.progress_line import ProgressLine
 from kernelscope.trials.runner import SoughtFailure, TrialRunner
 from kernelscope.trials.workers import Workers
 
-from .descent import Descent
+from .axis_order import Descent
 from .result import BisectResult
 
 _OF_THE_SCRIPT = "own-failure"  # folder of the search for the script's own failure

@@ -11,8 +11,8 @@ from kernelscope.trials.failure_signature import FailureSignature
 from .candidate_trials import CandidateTrials
 from .candidates import Candidate, comparable, part_of, removable, values_of
 from .ddmin import ddmin
-from .shrinking import shrink, smallest
 from .single_node_search import key_of, singles_of, wrong_nodes
+from .smaller_inputs import shrink, smallest
 
 
 @dataclass(slots=True)

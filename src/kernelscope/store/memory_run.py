@@ -26,7 +26,7 @@ from kernelscope.model.run import Run
 from kernelscope.stages.records import Record
 
 from .planned_calls import replayed_call, spell_out
-from .saving import save_run
+from .save_run import save_run
 
 # A graph that outlasted two recordings notes sites that are not known any more.
 _UNKNOWN = SteadySite(Site(-1, Kernel(-1, "(unknown)", "unknown", "unknown"), ()), ())

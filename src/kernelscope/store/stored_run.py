@@ -25,8 +25,8 @@ from kernelscope.store.safety.regular_files import refuse_other_kinds
 
 from . import folder
 from .run_db import codec, stage_rows
+from .save_run import save_run
 from .saved_values import value_of
-from .saving import save_run
 from .tensors import SavedTensor, is_tensor_file
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kernelscope.bisection.descent import Descent
+from kernelscope.bisection.axis_order import Descent
 from kernelscope.bisection.result import BisectResult
 from kernelscope.errors import RunError
 from kernelscope.trials.journal import BISECT, FILE, Journal

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelscope.bisection.search import Found, drive, find_cause, find_causes
+from kernelscope.bisection.needed_switches import Found, drive, find_cause, find_causes
 from kernelscope.trials.runner import MOST, confidence_of, repeats_needed
 
 

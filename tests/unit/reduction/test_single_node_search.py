@@ -16,8 +16,8 @@ import kernelscope
 from kernelscope.reduction.candidate_trials import CandidateTrials
 from kernelscope.reduction.candidates import Candidate, of_module, values_of
 from kernelscope.reduction.reducer import NothingToReduce, reduce_from
-from kernelscope.reduction.shrinking import smallest
 from kernelscope.reduction.single_node_search import is_near, joint_module, key_of, singles_of, wrong_nodes
+from kernelscope.reduction.smaller_inputs import smallest
 from kernelscope.trials.failure_signature import FailureSignature
 from kernelscope.trials.journal import Journal
 

@@ -16,8 +16,8 @@ from kernelscope.trials.outcome import PASSED, Outcome
 from kernelscope.trials.runner import TrialRunner
 from kernelscope.trials.settings import AXES, EVERY_KERNEL, Settings, Switch
 
+from .needed_switches import On, drive, find_causes
 from .result import BisectResult, Cause, workaround_of
-from .search import On, drive, find_causes
 
 _OF_GRAPH = ("pass", "decomposition")  # what changes the graph before it is lowered
 _BACKENDS = ("aot_eager_decomp_partition", "aot_eager")
