@@ -44,6 +44,14 @@ def test_columns_of_one_buffer_are_apart() -> None:
     assert not overlap(left, Place(2, torch.float32, (14,), (1,), 0))
 
 
+def test_steps_of_which_none_divides_the_other() -> None:
+    """9 = 6 + 3: the rest that no step divides counts too."""
+    a, b = Place(1, torch.int8, (2,), (3,), 6), Place(1, torch.int8, (2, 3), (4, 8), 9)
+    assert bytes_of(a) & bytes_of(b) == {9}
+    assert overlap(a, b)
+    assert overlap(b, a)
+
+
 def test_a_value_is_read_as_it_was_written() -> None:
     memory = torch.arange(6.0)
     place = Place(0, torch.float32, (2, 3), (1, 2), 0)

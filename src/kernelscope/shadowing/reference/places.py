@@ -49,6 +49,15 @@ class Place:
         steps = [(step * size, n) for step, n in zip(self.stride, self.shape, strict=True) if n != 1 and step]
         return [*steps, *([(1, size)] if size > 1 else ())]
 
+    def is_dense(self) -> bool:
+        """Whether its elements fill all bytes from its first to its last."""
+        filled = 1
+        for step, count in sorted(self.dimensions()):
+            if step != filled:
+                return False
+            filled *= count
+        return True
+
     def span(self) -> tuple[int, int]:
         """The first of its bytes, and the one behind its last."""
         start = self.offset * self.dtype.itemsize
@@ -73,10 +82,14 @@ def overlap(a: Place, b: Place) -> bool:
     """Whether a write to one changes the other; in doubt it does."""
     if a.memory != b.memory or 0 in a.shape or 0 in b.shape:
         return False
+    if a == b:
+        return True
     (start, end), (first, last) = a.span(), b.span()
     if end <= first or last <= start:
         return False
-    steps = sorted({step for each in (a, b) for step, _ in each.dimensions()}, reverse=True)
+    if a.is_dense() and b.is_dense():
+        return True
+    steps = sorted({1, *(step for each in (a, b) for step, _ in each.dimensions())}, reverse=True)
     ranges, others = _ranges(a, start, steps), _ranges(b, first, steps)
     if ranges is None or others is None:
         return True
