@@ -10,7 +10,9 @@ from typing import Any
 
 from .flow import Code, Flow, Kernel, Outcome
 
-_ATOMIC = re.compile(r"\batomic_\w+\(")  # a call: metadata of every kernel have the word
+_ATOMIC = re.compile(r"\batomic_\w+(<[^>]*>)?\(")  # a call: metadata of every kernel have the word
+_SPLIT = re.compile(r"_arr\[|\bmax_threads\b|\bRSPLIT|\bXBLOCK_SPLIT")  # not what metadata say of the device
+_LIBRARIES = ("extern_kernels", "aten", "torch")  # what names of calls begin with
 _UNKNOWN = "with other rows there is no result that corresponds to it"
 _ORDER = {"size": 0, "position": 1, "contents": 2, "repeat": 3}
 
@@ -149,7 +151,11 @@ def _cause(code: Code, variant: list[Outcome], tests: tuple[str, ...]) -> tuple[
         return "atomic", "it adds with atomic operations, in no fixed order"
     if code.kind in ("extern", "op") or any(c.kind in ("extern", "op") for c in others):
         return _call_cause(code, others, tests)
-    is_split = any(_splits_reduction(source) for source in sources) or any(o.joined for o in variant)
+    joined = [name for outcome in variant for name in outcome.joined]
+    if any(name.split(".")[0] in _LIBRARIES for name in joined):
+        why = "computes a row in another way when the number of rows changes: this one, or the call"
+        return "library-call", f"it reads what a library call left, and one of the two {why}"
+    is_split = any(_splits_reduction(source) for source in sources) or bool(joined)
     if is_split:
         return "split-reduction", "it splits a reduction, and the number of rows decides how"
     if is_other:
@@ -168,7 +174,7 @@ def _call_cause(code: Code, others: list[Code], tests: tuple[str, ...]) -> tuple
             "a library call takes the place of a compiled kernel when the number of rows changes",
         )
     what = "the number of rows" if "size" in tests else "the place of a row"
-    own = code.name.split(".")[0] not in ("extern_kernels", "aten", "torch") and "aten" not in code.name
+    own = code.name.split(".")[0] not in _LIBRARIES and "aten" not in code.name
     if own:
         return (
             "operator",
@@ -179,4 +185,4 @@ def _call_cause(code: Code, others: list[Code], tests: tuple[str, ...]) -> tuple
 
 def _splits_reduction(source: str) -> bool:
     """Of generated C++ and Triton: parts of a sum for each thread or block."""
-    return "_arr[" in source or "max_threads" in source or "RSPLIT" in source or "XBLOCK_SPLIT" in source
+    return _SPLIT.search(source) is not None

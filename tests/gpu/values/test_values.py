@@ -232,8 +232,8 @@ def test_graphs_of_torch_compile_are_run_launch_by_launch_where_values_are_read(
     with pytest.raises(WatchHit) as stopped, watch("nan", exact=True, folder=tmp_path):
         program()
     assert "this call produced it" in str(stopped.value)
-    (saved,) = tmp_path.rglob("before_launch_*in_ptr0*.pt")
-    assert torch.equal(torch.load(saved, weights_only=True).cuda(), bad)
+    saved = [torch.load(path, weights_only=True) for path in tmp_path.rglob("before_launch_*.pt")]
+    assert any(torch.equal(tensor.cuda(), bad) for tensor in saved), list(tmp_path.rglob("*"))
     for _ in range(4):  # captured or replayed again
         assert torch.equal(function(good), expected)
 
