@@ -225,7 +225,7 @@ def _starts(run: Run) -> list[int]:
     """When the first call began. Perfetto drops what happened before zero."""
     if not isinstance(run, StoredRun):
         return [call.start_ns for call in run.records_of_calls]
-    rows = run.rows("SELECT min(start_ns) FROM calls")
+    rows = run.numbers("SELECT min(start_ns) FROM calls")
     return [int(start) for (start,) in rows if start is not None]
 
 

@@ -88,7 +88,7 @@ class RunDocument:
     @cached_property
     def _is_whole(self) -> bool:
         """Whether calls are numbered from 0 without a gap; not of a run that keeps its last steps."""
-        [(low, high, count)] = self.run.rows("SELECT min(id), max(id), count(*) FROM calls")
+        [(low, high, count)] = self.run.numbers("SELECT min(id), max(id), count(*) FROM calls")
         return not count or (low == 0 and high == count - 1)
 
     def _matching(self, wanted: Wanted) -> list[int]:

@@ -50,10 +50,16 @@ class SavedTensor:
         }  # fmt: skip
         if self.dtype == "BF16":  # the upper half of a float32
             wide = numpy.frombuffer(self.data, "<u2").astype("<u4") << 16
-            return wide.view("<f4").reshape(self.shape)
+            return self._shaped(wide.view("<f4"))
         if self.dtype not in names:
             return numpy.frombuffer(self.data, "u1")
-        return numpy.frombuffer(self.data, names[self.dtype]).reshape(self.shape)
+        return self._shaped(numpy.frombuffer(self.data, names[self.dtype]))
+
+    def _shaped(self, flat: Any) -> Any:
+        try:
+            return flat.reshape(self.shape)
+        except ValueError as error:  # more dimensions than numpy has
+            raise RunError(f"a saved tensor is damaged: {error}") from None
 
 
 def is_tensor_file(name: str) -> bool:

@@ -19,7 +19,7 @@ _LONGEST = 300  # letters of an argument's value
 def sites(run: StoredRun) -> Form:
     """Kernels, graphs and sites by number. A kernel's source is asked for by itself."""
     graph_at = graphs_of_sites(run)
-    moved: dict[int, int | None] = dict(run.rows("SELECT id, bytes FROM sites"))
+    moved: dict[int, int | None] = dict(run.numbers("SELECT id, bytes FROM sites"))
     kernels = {site.kernel.id: site.kernel for site, _ in run.sites.values()}
     at = places(run)
     return {
@@ -46,7 +46,7 @@ def graphs_of_sites(run: StoredRun) -> dict[int, int]:
     found = {id: at[site.file] for id, (site, _) in run.sites.items() if site.file in at}
     others = [id for id, (site, _) in run.sites.items() if id not in found and site.kernel.kind != "op"]
     for id in others[:_MOST_LOOKED_UP] if run.graphs else ():
-        rows = run.rows("SELECT graph_call FROM calls WHERE site = ? LIMIT 1", (id,))
+        rows = run.numbers("SELECT graph_call FROM calls WHERE site = ? LIMIT 1", (id,))
         graph = run.graph_of(rows[0][0]) if rows else None
         if graph is not None:
             found[id] = graph.id
@@ -55,7 +55,7 @@ def graphs_of_sites(run: StoredRun) -> dict[int, int]:
 
 def counts(run: StoredRun) -> Form:
     """By site: how many calls, nanoseconds of those that were measured, and the first call."""
-    rows = run.rows("SELECT site, count(*), sum(duration_ns), min(id) FROM calls GROUP BY site")
+    rows = run.numbers("SELECT site, count(*), sum(duration_ns), min(id) FROM calls GROUP BY site")
     return {site: [calls, total, first] for site, calls, total, first in rows}
 
 

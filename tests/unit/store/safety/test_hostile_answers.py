@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from tests.support.hostile_cells import CELLS
 from tests.support.hostile_corpus import ATTACKS as TEXTS
 from tests.support.hostile_corpus import EVIL, SECRET_TEXT, Scene
 from tests.support.hostile_shapes import SHAPES
@@ -26,7 +27,7 @@ from kernelscope.report.server import Server
 from kernelscope.store.stored_run import load
 
 __all__ = ["scene"]
-ATTACKS = TEXTS | SHAPES
+ATTACKS = TEXTS | SHAPES | CELLS
 CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("list_runs", {}), ("show", {}), ("show", {"call": 0, "source": True}), ("show", {"crash": True}),
     ("stages", {}), ("stages", {"kernel": "*"}), ("stages", {"graph": "0", "stage": "output_code"}),

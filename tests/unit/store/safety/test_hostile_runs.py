@@ -20,6 +20,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+from tests.support.hostile_cells import CELLS
 from tests.support.hostile_corpus import ATTACKS as TEXTS
 from tests.support.hostile_corpus import SECRET_TEXT, Scene
 from tests.support.hostile_shapes import SHAPES
@@ -27,7 +28,7 @@ from tests.support.hostile_shapes import SHAPES
 import kernelscope
 from kernelscope.cli import main
 
-ATTACKS = TEXTS | SHAPES
+ATTACKS = TEXTS | SHAPES | CELLS
 COMMANDS = (
     ["show"], ["show", "--json"], ["show", "--call", "0", "--source"], ["show", "--call", "0", "--json"],
     ["show", "--call", "0", "--value", "in_ptr0"], ["show", "--sort", "time"], ["show", "--crash"],
@@ -116,7 +117,8 @@ QUICK = (
     "a tensor that fills the memory", "lines of a secret file", "a journal that names another file",
     "a deep command.json", "command and code that are executed", "names that are paths",
     "half characters", "parents in a circle", "calls far away", "a name with escapes", "run.db with a hole",
-    "names that are queries", "code: comments of files",
+    "names that are queries", "code: comments of files", "bytes for numbers", "a tensor of many dimensions",
+    "source is a pipe", "a name that is HTML",
 )  # fmt: skip
 assert set(QUICK) <= set(ATTACKS)
 
@@ -135,7 +137,7 @@ def test_every_command_on_every_attack(
     signal.signal(signal.SIGALRM, refuse_to_hang)
     started = time.process_time()
     for command in COMMANDS:
-        if attack not in ("every text is hostile", *SHAPES) and _is_much(command):
+        if attack not in ("every text is hostile", *SHAPES, *CELLS) and _is_much(command):
             continue
         watched.clear()
         signal.alarm(PATIENCE)
@@ -214,6 +216,7 @@ def _check_files(scene: Scene) -> None:
             elif file.is_file():
                 data = file.read_bytes()
                 assert SECRET_TEXT.encode() not in data, file
+                assert file.suffix != ".html" or b"<img src=x" not in data, file
                 if file.suffix == ".md":
                     _check_markdown(data.decode("utf-8"))
 
