@@ -237,6 +237,16 @@ class CallFacts:
         indices = [i for i, a in enumerate(call.site.args) if a.tensor is not None and not a.tensor.unread]
         return dict(zip(indices, zip(call.storages, call.epochs, call.offsets, strict=False), strict=False))
 
+    @property
+    def begun_storages(self) -> dict[int, tuple[int, int]]:
+        """What an asynchronous collective returned before it was written: argument -> (storage, offset)."""
+        call = self.recorded
+        tensors = [(i, a.tensor) for i, a in enumerate(call.site.args) if a.tensor is not None]
+        first = sum(not tensor.unread for _, tensor in tensors)
+        indices = [i for i, tensor in tensors if tensor.unread]
+        places = list(zip(call.storages, call.offsets, strict=False))
+        return dict(zip(indices, places[first:], strict=False))
+
     # -- values ----------------------------------------------------------------------------------------
 
     @property

@@ -194,6 +194,11 @@ class LaunchRecorder(Listener):
             call.storages += tuple(s.id for s in made)
             call.epochs += tuple(s.epoch - 1 for s in made)
             call.offsets += tuple(int(t.storage_offset()) for t in returned.values())
+        elif launch.is_tracked and launch.point.is_pending:
+            begun = [BUS.storages.of(tensor) for tensor in launch.returned]  # its wait has the same memory
+            call.storages += tuple(s.id for s in begun)
+            call.epochs += tuple(s.epoch for s in begun)
+            call.offsets += tuple(int(t.storage_offset()) for t in launch.returned)
         if call.pre is not None and self.values is not None and call.fingerprinter is self.fingerprinter:
             call.post = self.values.after(launch, call.pre)
         if self.late is not None:

@@ -40,8 +40,8 @@ class Flip(Listener):
     def after(self, launch: Launch, call: Any) -> None:
         made = [launch.flat[i] for i in launch.point.written] + list(launch.returned)
         made = [t for t in made if t.numel() and t.dtype == torch.float32 and t.is_contiguous()]
-        is_wanted = self.only if launch.site.collective else not launch.point.is_opaque
-        if not is_wanted or not made or self.done:
+        is_own = not (launch.site.collective or launch.point.is_opaque)
+        if not (is_own or self.only) or not made or self.done:
             return
         if self.only not in launch.site.kernel.name:
             return

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernelscope.model.call import KernelCall
-
 from .collective_order import Meeting
 from .deviation import COLLECTIVE, Deviation
 from .rank import Rank
+from .waits import Waits
 
 _SAME_EVERYWHERE = ("allreduce", "all_reduce", "broadcast", "allgather", "all_gather")
 
@@ -30,11 +29,12 @@ class Unequal:
 
 def unequal_results(ranks: Sequence[Rank], meetings: Sequence[Meeting]) -> list[Unequal]:
     by_number = {rank.number: rank for rank in ranks}
+    waits = {rank.number: Waits(rank) for rank in ranks}
     found = []
     for meeting in meetings:
         if len(meeting.positions) < 2 or not _is_same_everywhere(by_number, meeting):
             continue
-        gave = {number: _gave(by_number[number].at(at)) for number, at in meeting.positions.items()}
+        gave = {number: waits[number].gave(at) for number, at in meeting.positions.items()}
         unequal = Unequal(meeting, {number: values for number, values in gave.items() if values})
         if len({unequal.value(number) for number in unequal.gave}) > 1:
             found.append(unequal)
@@ -76,9 +76,3 @@ def _deviations(ranks: dict[int, Rank], unequal: Unequal) -> Iterator[Deviation]
             argument=names[0], suspects=(number,) if len(right) == 1 else tuple(wrong),
             other_rank=other, other_index=calls[other].index,
         )  # fmt: skip
-
-
-def _gave(call: KernelCall) -> dict[int, Any]:
-    """What it wrote, by argument."""
-    post = call.post_hashes
-    return {i: post[i] for i in sorted(post) if call.arguments[i].role in ("out", "inout")}

@@ -17,7 +17,7 @@ from kernelscope.store.columns import Columns, Ints, columns_of
 
 from .deviation import Deviation
 
-_COMMUNICATES = ("c10d.", "_c10d_functional.", "c10d_functional.", "_c10d_functional_autograd.")
+_FUNCTIONAL = ("_c10d_functional.", "c10d_functional.", "_c10d_functional_autograd.")
 _BETWEEN_TWO = ("send", "recv")
 
 
@@ -71,7 +71,12 @@ class Rank:
 
 
 def communicates(site: Site) -> bool:
-    return bool(site.collective) or site.kernel.name.startswith(_COMMUNICATES)
+    return bool(site.collective) or site.kernel.name.startswith(("c10d.", *_FUNCTIONAL))
+
+
+def is_functional(name: str) -> bool:
+    """Whether it only begins: collectives in compiled code return memory that is written later."""
+    return name.startswith(_FUNCTIONAL)
 
 
 def site_key(site: Site) -> Any:
