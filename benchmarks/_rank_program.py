@@ -135,12 +135,12 @@ class Training:
         if how == "fsdp":
             for block in self._model.blocks:
                 if is_compiled:
-                    block.compile()
+                    block.compile(dynamic=True)
                 fully_shard(block)
             fully_shard(self._model)
         else:
             self._trained = DistributedDataParallel(
-                torch.compile(self._model) if is_compiled else self._model
+                torch.compile(self._model, dynamic=True) if is_compiled else self._model
             )
 
     def run(self, seed: int, steps: int) -> None:
@@ -176,23 +176,23 @@ class Trials:
         self._told = open(folder / f"told-{rank}.jsonl", "a", encoding="utf-8")  # noqa: SIM115
 
     def all(self) -> None:
-        """Clean runs of every combination, then one flip in each, another one in each, and so on."""
-        prepared: dict[str, tuple[Training, Flip]] = {}
+        """Of each combination: a clean run, further ones, and runs with a flip."""
         for name in self._plan["combinations"]:
             if not self._has_time():
                 return
             training = Training(name, self._rank)
             training.run(0, 2)  # compiles what is to be compiled
-            prepared[name] = training, self._recorded(name, "clean", training, 0, Flip(-1, random.Random(0)))
-        for name, trial in self._plan["clean"]:
-            if not self._has_time():
-                return
-            self._recorded(name, f"clean-{trial}", prepared[name][0], trial, Flip(-1, random.Random(0)))
-        for name, trial in self._plan["flips"]:
-            if not self._has_time():
-                return
-            training, count = prepared[name]
-            self._recorded(name, f"flip-{trial}", training, trial + 1, self._flip(name, trial, count))
+            if self._plan["only_compiles"]:
+                continue
+            count = self._recorded(name, "clean", training, 0, Flip(-1, random.Random(0)))
+            for trial in [trial for each, trial in self._plan["clean"] if each == name]:
+                if not self._has_time():
+                    return
+                self._recorded(name, f"clean-{trial}", training, trial, Flip(-1, random.Random(0)))
+            for trial in [trial for each, trial in self._plan["flips"] if each == name]:
+                if not self._has_time():
+                    return
+                self._recorded(name, f"flip-{trial}", training, trial + 1, self._flip(name, trial, count))
 
     def _flip(self, name: str, trial: int, count: Flip) -> Flip:
         """At a random launch of a random rank; half of those in compiled programs are in compiled graphs."""

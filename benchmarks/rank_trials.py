@@ -75,7 +75,9 @@ class Launch:
         folder.mkdir()
         path = folder / "plan.json"
         path.write_text(json.dumps(plan), encoding="utf-8")
-        environ = os.environ | {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+        self.only_compiles = bool(plan["only_compiles"])
+        threads = "4" if self.only_compiles else "1"
+        environ = os.environ | {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": threads}
         self._ranks = []
         for rank in range(self.size):
             with open(folder / f"output-{rank}.txt", "w", encoding="utf-8") as output:
@@ -152,13 +154,15 @@ class Trials:
         self._judging: list[Future[dict[str, Any]]] = []
 
     def run(self, plans: list[dict[str, Any]]) -> None:
-        waiting = sorted(plans, key=lambda plan: -plan["ranks"])
+        waiting = sorted(plans, key=lambda plan: (not plan["only_compiles"], -plan["ranks"]))
         running: list[Launch] = []
         number = 0
         until = self._start + self.given.seconds
         while waiting or running or self._judging:
             free = self.given.cores - sum(launch.size for launch in running)
             fitting = [plan for plan in waiting if plan["ranks"] <= free or not running]
+            if any(launch.only_compiles for launch in running):  # its programs then find the compiled code
+                fitting = [plan for plan in fitting if plan["only_compiles"] or not _is_compiled(plan)]
             if fitting and time.time() < until:
                 waiting.remove(fitting[0])
                 running.append(Launch(self._folder / str(number), fitting[0] | {"until": until}))
@@ -205,39 +209,50 @@ class Trials:
         shutil.rmtree(done["run"], ignore_errors=True)
 
 
+def _is_compiled(plan: dict[str, Any]) -> bool:
+    return any("compiled" in name for name in plan["combinations"])
+
+
 def plans(given: argparse.Namespace) -> list[dict[str, Any]]:
     """Programs that together have all flips and clean steps, split so that the cores have work."""
     sizes = [int(size) for size in given.ranks.split(",")]
     chosen = [each for each in COMBINATIONS if set(given.only.split()) <= set(each.split())]
     if not chosen:
         raise SystemExit(f"no combination has all of {given.only!r}; they are: {'; '.join(COMBINATIONS)}")
-    found = []
+    # Compiling takes longest: one process for each program fills the cache, while eager ones are tried.
+    compiled = [name for name in chosen if "compiled" in name]
+    found = [_plan(given, 1, [name], STEPS, only_compiles=True) for name in compiled]
     if given.flips:
         places = [(size, name) for name in chosen for size in sizes]
         flips = [(*places[i % len(places)], i // len(places)) for i in range(given.flips)]
         for size in sizes:
-            for names in _split(chosen, given.cores // (size * len(sizes))):
+            for names in _parts(chosen, given.cores // (size * len(sizes))):
                 own = [(name, trial) for at, name, trial in flips if at == size and name in names]
                 found.append(_plan(given, size, names, STEPS, flips=own))
     if given.clean_steps:
         size = min(sizes)
         runs = -(-given.clean_steps // CLEAN_STEPS)
         clean = [(chosen[i % len(chosen)], i // len(chosen)) for i in range(len(chosen), runs)]
-        for names in _split(chosen, given.cores // size):
+        for names in _parts(chosen, given.cores // size):
             own = [(name, trial) for name, trial in clean if name in names]
             found.append(_plan(given, size, names, CLEAN_STEPS, clean=own))
     return found
 
 
-def _split(names: list[str], parts: int) -> list[list[str]]:
-    parts = max(1, min(parts, len(names)))
-    return [names[i::parts] for i in range(parts)]
+def _parts(names: list[str], parts: int) -> list[list[str]]:
+    """Programs apart that are compiled and that are not."""
+    found = []
+    for is_compiled in (True, False):
+        own = [name for name in names if ("compiled" in name) == is_compiled]
+        count = max(1, min(parts // 2, len(own)))
+        found += [part for i in range(count) if (part := own[i::count])]
+    return found
 
 
 def _plan(
     given: argparse.Namespace, size: int, names: list[str], steps: int, **trials: Any
 ) -> dict[str, Any]:
-    empty: dict[str, Any] = {"clean": [], "flips": []}
+    empty: dict[str, Any] = {"clean": [], "flips": [], "only_compiles": False}
     return {"ranks": size, "combinations": names, "steps": steps, "seed": given.seed} | empty | trials
 
 
