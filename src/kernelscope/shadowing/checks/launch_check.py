@@ -204,6 +204,8 @@ class LaunchCheck:
 
     def _note_returned(self, launch: Launch, pending: Pending, output: Output, made: Any) -> None:
         state, node = pending.state, output.held or output.node
+        if not state.returned.wants(node):
+            return
         is_whole = isinstance(made, torch.Tensor) and is_value_of(node, made, state.symbols)
         value = shaped(made, node, state.symbols) if is_whole else None
         state.returned.note(node, value, launch.site.kernel.name, pending.index, pending.reference)

@@ -53,6 +53,10 @@ class Returned:
         self._left: dict[int, Left] = {}  # by result
         self._digests = DigestQueue()
 
+    def wants(self, node: Node) -> bool:
+        """Whether the graph returns its value, or a view of it."""
+        return node in self._places
+
     def note(self, node: Node, made: Any, kernel_name: str, index: int, reference: Reference) -> None:
         """A launch left the value of this node."""
         for i, views in self._places.get(node, ()):

@@ -52,6 +52,10 @@ class MemoryCheck:
         for name in names:
             call.watch.marks.pop(name, None)
 
+    def is_planned(self, graph_call: int) -> bool:
+        """What is wrong in it is said when it is over."""
+        return isinstance(self._call(graph_call).watch, PlannedWatch)
+
     def before(
         self, index: int, launch: Launch, state: GraphCallState, alive: Mapping[str, Any]
     ) -> list[Culprit]:
