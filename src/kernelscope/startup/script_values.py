@@ -17,8 +17,8 @@ from kernelscope.options import parse_options, take_over_printer, value_settings
 from kernelscope.probes.patching import MovedTarget
 from kernelscope.recording import Recording
 from kernelscope.values.hits import Hit
+from kernelscope.values.inductor_levels import level_of
 from kernelscope.values.kernel_filter import globs_of
-from kernelscope.values.levels import level_of
 from kernelscope.values.session import ValueSession, has_gpu, settings_of_level
 
 STOPPED = 3  # exit status of a program that a watch has ended

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .conditions import Condition, parse_watch
-from .levels import IntermediateValueDebuggingLevel
+from .inductor_levels import IntermediateValueDebuggingLevel
 
 if TYPE_CHECKING:
     from .hits import Hit as Hit

@@ -28,8 +28,8 @@ from .conditions import parse_watch
 from .files import FileSaver, ValueFiles
 from .hits import Hit, as_finding, enter_debugger, stop_in_python
 from .host_watch import HostWatch
+from .inductor_levels import IntermediateValueDebuggingLevel, level_of
 from .kernel_filter import KernelFilter, globs_of
-from .levels import IntermediateValueDebuggingLevel, level_of
 from .printing import NamePrinter, Printer
 from .tensor_text import MOST_SHOWN
 from .watching import Predicate, Watcher

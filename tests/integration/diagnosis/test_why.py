@@ -45,6 +45,34 @@ def test_each_kind_of_failure(case: Case, tmp_path: Path) -> None:
     assert seconds <= 2 * answer["seconds"] + 2
 
 
+LATE_NAN = """\
+import torch
+
+@torch.compile
+def normalized(x):
+    return x / x.sum(-1, keepdim=True)
+
+for step in range(4):
+    x = torch.ones(4, 8)
+    x[2] = step - 2
+    print(normalized(x).sum())
+"""
+
+
+@pytest.mark.slow
+def test_a_nan_of_a_later_execution_has_its_inputs(tmp_path: Path) -> None:
+    """The first execution of a graph is looked at in full, the others only where it is asked for."""
+    (tmp_path / "late.py").write_text(LATE_NAN)
+    why(tmp_path, "-o", "found", "late.py", status=1)
+    answer = answer_of(tmp_path / "found")
+    assert (answer["kind"], answer["fault"], answer["notes"]) == ("nan", "program", [])
+    [script] = [name for name in answer["files"] if name.startswith("repro/")]
+    assert script != "repro/repro_call_0.py"
+    text = (tmp_path / "found" / script).read_text()
+    assert "generated from" not in text
+    assert (tmp_path / "found" / script).with_suffix(".safetensors").exists()
+
+
 SLEEPING = "import time\nprint('begun', flush=True)\ntime.sleep(600)\n"
 
 
