@@ -239,6 +239,26 @@ def test_integers_that_no_operator_wrote_are_known_without_more_runs() -> None:
     assert (verdict.is_wrong, verdict.where, verdict.numbers["wrong"]) == (True, (3,), 1)
 
 
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.int32, torch.bool, torch.complex64], ids=str)
+def test_what_was_expected_to_differ_is_judged_alike(dtype: torch.dtype) -> None:
+    wide = torch.randn(40, dtype=torch.float64, generator=torch.Generator().manual_seed(2)) * 9
+    wide[:3] = torch.tensor([math.inf, math.nan, 0.0])
+    exact = wide[2:] if not (dtype.is_floating_point or dtype.is_complex) else wide
+    eager = exact.to(dtype)
+    reference = eager if eager.dtype in (torch.int32, torch.bool) else exact
+    if dtype.is_complex:
+        reference = exact.to(torch.complex128)
+    wrong = eager.clone()
+    wrong[-1] = not wrong[-1] if dtype is torch.bool else wrong[-1] + 5
+    for made in (eager, wrong):
+        one, other = (
+            judge(made, eager, lambda: reference, lambda: reference, 1e-7, signed_zeros=True, differs=differs)
+            for differs in (False, True)
+        )
+        assert (one.is_wrong, one.is_bitwise, one.where) == (other.is_wrong, other.is_bitwise, other.where)
+        assert one.is_wrong == (made is wrong)
+
+
 def test_infinite_complex_numbers_have_many_forms() -> None:
     """An infinite complex number may have any other part; a finite one may not."""
     wide = torch.tensor([complex(math.inf, math.nan), 1 + 1j], dtype=torch.complex128)

@@ -10,6 +10,7 @@ much each element may move: a sum with cancellation, or a comparison near a tie,
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -60,14 +61,21 @@ def judge(
     adds: bool = True,
     signed_zeros: bool = False,
     unwritten: Unwritten = lambda: None,
+    differs: bool = False,
 ) -> Verdict:
     """`made` and `eager` have one shape and dtype; the other two are computed only when needed.
 
     `adds`: many numbers go into one, in an order of the kernel's own. `signed_zeros`: the sign of a zero is
     defined, as by a copy, a negation or a product; that of a sum or a maximum is not. `unwritten`: elements
-    of eager's result that no operator wrote; it is called only when something looks wrong.
+    of eager's result that no operator wrote; it is called only when something looks wrong. `differs`: it
+    is expected to differ from eager, so that float64 is computed before the wait for that comparison.
     """
-    verdict = _judged(made, eager, wide, jittered, eps, unwritten, adds=adds, signed_zeros=signed_zeros)
+    judged = functools.partial(_judged, adds=adds, signed_zeros=signed_zeros)
+    if differs:
+        verdict = judged(made, eager, wide, jittered, eps, unwritten, is_different=True)
+        verdict.is_bitwise = is_equal(made, eager)
+    else:
+        verdict = judged(made, eager, wide, jittered, eps, unwritten)
     if not verdict.is_wrong or (left := unwritten()) is None:
         return verdict
     loose = left.reshape(made.shape)
@@ -76,10 +84,9 @@ def judge(
         value = value.expand(made.shape)
         return torch.where(loose, eager.to(value.dtype), value)
 
-    return _judged(
-        defined(made), eager, lambda: defined(wide()), lambda: defined(jittered()), eps, lambda: None,
-        adds=adds, signed_zeros=signed_zeros,
-    )  # fmt: skip
+    return judged(
+        defined(made), eager, lambda: defined(wide()), lambda: defined(jittered()), eps, lambda: None
+    )
 
 
 def _judged(
@@ -92,9 +99,10 @@ def _judged(
     *,
     adds: bool,
     signed_zeros: bool,
+    is_different: bool = False,
 ) -> Verdict:
     made, eager = in_memory(made), in_memory(eager)
-    if made.numel() == 0 or is_equal(made, eager):
+    if made.numel() == 0 or (not is_different and is_equal(made, eager)):
         return Verdict(False, is_bitwise=True)
     reference = in_memory(wide()).expand(made.shape)
     if not (made.is_floating_point() or made.is_complex()):

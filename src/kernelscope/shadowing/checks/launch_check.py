@@ -34,6 +34,7 @@ from kernelscope.shadowing.result import ShadowResult
 
 from .eager_layout import EagerLayout
 from .judge import Verdict, judge, why_not_comparable
+from .measure import is_equal
 from .pending import Pending, doubtful, made_outputs, part_of
 from .pieces import Doubts, all_inputs, differ, judged_results, made_up, maker_of
 from .poison import is_poisoned, nothing_in, overwrites, poison
@@ -237,15 +238,20 @@ class LaunchCheck:
         rounding = pending.nodes.roundings.get(output.name)
         if rounding is None:
             rounding = pending.nodes.roundings[output.name] = Rounding.of(ancestors(output, pending.nodes))
+        differing = pending.nodes.differing
+        differs = made.device.type != "cpu" and output.name in differing
         try:
             verdict = judge(
                 made, eager, lambda: shaped_as_made(pending.in_double()), jittered,
                 rounding.eps(made.dtype), adds=rounding.adds, signed_zeros=rounding.signed_zeros,
-                unwritten=lambda: self._unwritten(pending, output),
+                unwritten=lambda: self._unwritten(pending, output), differs=differs,
             )  # fmt: skip
+            (differing.discard if verdict.is_bitwise else differing.add)(output.name)
         except CannotEvaluate as error:
-            self._leave_out(launch, pending, output.argument, str(error), made)
-            return
+            if not (differs and is_equal(made, eager)):  # then float64 was not needed
+                self._leave_out(launch, pending, output.argument, str(error), made)
+                return
+            verdict = Verdict(False, is_bitwise=True)
         if verdict.is_wrong and output.is_guess:
             self._doubt(launch, pending, output, verdict)
             return

@@ -57,6 +57,7 @@ class LaunchNodes:
     unknown: list[Node] = field(default_factory=list)  # neither given nor alive: none of it may be needed
     given: bool = False  # draws random numbers
     makes_memory: bool | None = None  # one of the order is uninitialised; None: not known yet
+    differing: set[str] = field(default_factory=set)  # outputs that last were not eager's bit by bit
     roundings: dict[str, Rounding] = field(default_factory=dict)  # by output, of those that were judged
 
 
