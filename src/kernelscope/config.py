@@ -121,8 +121,11 @@ def rank_from_environment(environ: Mapping[str, str] = os.environ) -> Rank:
     )
 
 
-def launch_from_environment(environ: Mapping[str, str] = os.environ) -> str:
-    """What the launcher gave to all ranks alike, and to no other launch at the same time."""
+def launch_from_environment(environ: Mapping[str, str] = os.environ, met_at: str = "") -> str:
+    """What the launcher gave to all ranks alike, and to no other launch at the same time.
+
+    Ranks without a launcher know where they met; if not, multiprocessing starts them all from one process.
+    """
     names = (
         "TORCHELASTIC_RUN_ID",
         "TORCHELASTIC_RESTART_COUNT",
@@ -131,8 +134,8 @@ def launch_from_environment(environ: Mapping[str, str] = os.environ) -> str:
         "MASTER_PORT",
     )
     told = [environ.get(name, "-") for name in names]
-    if all(word == "-" for word in told):  # multiprocessing starts the ranks, all from one process
-        told.append(f"parent {os.getppid()}")
+    if all(word == "-" for word in told):
+        told.append(met_at or f"parent {os.getppid()}")
     return " ".join(told)
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from kernelscope.config import (
     Config,
-    launch_from_environment,
     strict_from_environment,
     strings,
 )
@@ -127,12 +126,12 @@ class StepRecorder:
     def _folder(self) -> Path:
         """A new run; ranks share one, and each has its part in it."""
         home, stem = self.stem.parent, self.stem.name.removesuffix(folder.SUFFIX)
-        from kernelscope.probes.distributed.process_groups import place
+        from kernelscope.probes.distributed.process_groups import launch, place
 
         here = place()
         if here.world_size == 1:
             return folder.create_numbered(home, stem, folder.SUFFIX)
-        return numbered_part_of_rank(home, stem, here.rank, launch_from_environment())
+        return numbered_part_of_rank(home, stem, here.rank, launch())
 
     def _give_up(self, error: Exception) -> None:
         print(f"kernelscope: not recording: {reason(error)}", file=sys.stderr)

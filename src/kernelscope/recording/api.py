@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from kernelscope.config import Config, launch_from_environment, strict_from_environment, strings
+from kernelscope.config import Config, strict_from_environment, strings
 from kernelscope.model.run import Run
 from kernelscope.probes.contained import contained
-from kernelscope.probes.distributed.process_groups import place
+from kernelscope.probes.distributed.process_groups import launch, place
 from kernelscope.probes.probe_list import check_gil
 from kernelscope.store import folder
 from kernelscope.store.ranks.shared_folder import part_of_rank
@@ -111,7 +111,7 @@ def _new_folder(path: Path) -> Path:
     named, here = folder.named(path), place()
     if here.world_size == 1:
         return folder.create(named)
-    return part_of_rank(named, here.rank, launch_from_environment())
+    return part_of_rank(named, here.rank, launch())
 
 
 def step() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -131,6 +132,41 @@ def test_ranks_of_one_launch_share_the_folder_of_record(tmp_path: Path) -> None:
     one, other = ([c for c in run.calls if c.site.collective] for run in runs.values())
     assert one[0].post_hashes == other[0].post_hashes
     assert one[0].pre_hashes != other[0].pre_hashes
+
+
+BY_HAND = """
+import sys
+import torch, torch.distributed as dist
+import kernelscope
+method, rank = sys.argv[1], int(sys.argv[2])
+dist.init_process_group("gloo", init_method=method, rank=rank, world_size=2)
+with kernelscope.record(path="both", values="hash", ops="all"):
+    dist.all_reduce(torch.full((4,), 1.0 + rank))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("scheme", ["file", "tcp"])
+def test_ranks_that_were_started_by_hand_share_the_folder_too(tmp_path: Path, scheme: str) -> None:
+    """Each has a parent of its own, and no variable of a launcher."""
+    (tmp_path / "train.py").write_text(BY_HAND)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    method = f"file://{tmp_path / 'store'}" if scheme == "file" else f"tcp://127.0.0.1:{port}"
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("MASTER_")}
+    words = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", words, sys.executable, "train.py", method, str(rank)],
+            cwd=tmp_path,
+            env=environ,
+        )
+        for rank in (0, 1)
+    ]
+    assert [process.wait(300) for process in running] == [0, 0]
+    assert list(rank_parts(tmp_path / "both").runs) == [0, 1]
+    assert kernelscope.ranks(tmp_path / "both").checked["collectives"] == 1
 
 
 def test_a_run_of_one_process_has_no_ranks(tmp_path: Path) -> None:

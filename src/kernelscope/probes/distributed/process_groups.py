@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 
-from kernelscope.config import Rank, rank_from_environment
-from kernelscope.probes.patching import resolve
+from kernelscope.config import Rank, launch_from_environment, rank_from_environment
+from kernelscope.probes.patching import MovedTarget, resolve
 
 GROUP = "process-group"  # kind of the mark that tells of one
 
 _WORLD = "torch.distributed.distributed_c10d:_world"
+_STORE = "torch.distributed.distributed_c10d:_get_default_store"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,27 @@ def place() -> Rank:
     # A launcher of another world, such as a Slurm job that starts one process, says nothing of this rank.
     local = told.local_rank if (told.rank, told.world_size) == (rank, size) else rank
     return Rank(told.group, rank, local, size)
+
+
+def launch() -> str:
+    """The same on all ranks of this program, and on no other program at the same time."""
+    return launch_from_environment(met_at=_meeting_place())
+
+
+def _meeting_place() -> str:
+    """Where the ranks found each other, as far as all of them call it the same; "" if that is not known."""
+    if not is_initialized():
+        return ""
+    distributed: Any = torch.distributed
+    try:
+        store = getattr(*resolve(_STORE))()
+        while isinstance(store, distributed.PrefixStore):
+            store = store.underlying_store
+    except (AttributeError, RuntimeError, ValueError, MovedTarget):  # a store of the program's own
+        return ""
+    if isinstance(store, distributed.TCPStore):
+        return f"port {store.port}"
+    return f"file {store.path}" if isinstance(store, distributed.FileStore) else ""
 
 
 def group_count() -> int:
