@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from kernelscope.config import Rank, launch_from_environment, rank_from_environment
-from kernelscope.probes.patching import MovedTarget, resolve
+from kernelscope.probes.patching import resolve
 
 GROUP = "process-group"  # kind of the mark that tells of one
 
@@ -60,7 +60,7 @@ def _meeting_place() -> str:
         store = getattr(*resolve(_STORE))()
         while isinstance(store, distributed.PrefixStore):
             store = store.underlying_store
-    except (AttributeError, RuntimeError, ValueError, MovedTarget):  # a store of the program's own
+    except (AttributeError, RuntimeError, ValueError):  # a store of the program's own
         return ""
     if isinstance(store, distributed.TCPStore):
         return f"port {store.port}"
