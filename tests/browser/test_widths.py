@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from kernelscope.store.stored_run import load
+from tests.support.hostile_corpus import Scene, every_text
 from tests.support.hostile_runs import write_hostile
 from tests.support.long_runs import write_long_run
 
@@ -101,6 +102,17 @@ def test_a_run_with_nothing_but_findings_and_a_hostile_one(
 ) -> None:
     measured(sized, written(only_findings(tmp_path / "found.kscope")), *VIEWS[:-1])
     measured(sized, written(write_hostile(tmp_path / "hostile.kscope")), *VIEWS)
+
+
+@small_and_large
+def test_words_without_an_end(sized: Page, tmp_path: Path, written: Write) -> None:
+    """Host, command, kinds and messages of findings may be one long word."""
+    scene = Scene(tmp_path / "home")
+    every_text(scene)
+    measured(sized, written(scene.run), "overview")
+    edges = "[...document.querySelectorAll('main *')].map((each) => each.getBoundingClientRect().right)"
+    right = sized.evaluate(f"Math.max(...{edges})")
+    assert right <= sized.evaluate("innerWidth")
 
 
 def test_it_finds_what_is_wrong(page: Page, training: Recorded, written: Write) -> None:
