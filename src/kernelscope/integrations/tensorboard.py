@@ -9,9 +9,11 @@ Example:
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from kernelscope.errors import RunError
+from kernelscope.private_files import FILE, make_folder
 from kernelscope.store.stored_run import StoredRun
 
 from .packages import needed
@@ -30,6 +32,8 @@ def log_run(run: StoredRun | str | os.PathLike[str], directory: str | os.PathLik
     from torch.utils.tensorboard import SummaryWriter
 
     run = opened(run)
+    folder = make_folder(Path(directory), exist_ok=True)
+    earlier = set(folder.iterdir())
     writer: Any = SummaryWriter(str(directory))
     with writer:
         count = _write_points(writer, run) + _write_times(writer, run)
@@ -37,6 +41,8 @@ def log_run(run: StoredRun | str | os.PathLike[str], directory: str | os.PathLik
         writer.add_text("kernelscope", "\n".join(f"    {name} = {value}" for name, value in facts.items()))
         for number, finding in enumerate(run.findings):
             writer.add_text("kernelscope/findings", f"    {finding}", number)
+    for file in set(folder.iterdir()) - earlier:
+        file.chmod(FILE)
     return count
 
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 from tests.gpu.models import Attention
 from tests.gpu.recording.test_recording import synchronising_calls
-from torch._inductor import config as inductor
 
 import kernelscope
 from kernelscope import KernelCall, Run
@@ -111,11 +110,9 @@ def test_training_in_graphs(values: str) -> None:
             compiled(x).square().mean().backward()
         return run, losses, kept
 
-    with inductor.patch(
-        deterministic=True
-    ):  # a kernel that is timed anew may be another one, and round otherwise
-        without, losses, gradients = steps(None, 8)
-        run, same_losses, same_gradients = steps("reduce-overhead", 8)
+    steps(None, 1)  # what Inductor chooses by time it chooses once, and the choice decides how results round
+    without, losses, gradients = steps(None, 8)
+    run, same_losses, same_gradients = steps("reduce-overhead", 8)
     assert all(torch.equal(a, b) for a, b in zip(losses, same_losses, strict=True))
     assert all(torch.equal(a, b) for a, b in zip(gradients, same_gradients, strict=True))
     assert run.findings == without.findings
