@@ -34,15 +34,20 @@ def log_run(run: StoredRun | str | os.PathLike[str], directory: str | os.PathLik
     run = opened(run)
     folder = make_folder(Path(directory), exist_ok=True)
     earlier = set(folder.iterdir())
-    writer: Any = SummaryWriter(str(directory))
+    try:
+        return _write(SummaryWriter(str(directory)), run)
+    finally:
+        for file in set(folder.iterdir()) - earlier:
+            file.chmod(FILE)
+
+
+def _write(writer: Any, run: StoredRun) -> int:
     with writer:
         count = _write_points(writer, run) + _write_times(writer, run)
         facts = settings_of(run) | {name: str(value) for name, value in numbers_of(run).items()}
         writer.add_text("kernelscope", "\n".join(f"    {name} = {value}" for name, value in facts.items()))
         for number, finding in enumerate(run.findings):
             writer.add_text("kernelscope/findings", f"    {finding}", number)
-    for file in set(folder.iterdir()) - earlier:
-        file.chmod(FILE)
     return count
 
 
