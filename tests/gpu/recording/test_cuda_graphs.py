@@ -110,7 +110,7 @@ def test_training_in_graphs(values: str) -> None:
             compiled(x).square().mean().backward()
         return run, losses, kept
 
-    steps(None, 1)  # what Inductor chooses by time it chooses once, and the choice decides how results round
+    steps(None, 1)  # the first compilation of a process may round otherwise than later ones, recorded or not
     without, losses, gradients = steps(None, 8)
     run, same_losses, same_gradients = steps("reduce-overhead", 8)
     assert all(torch.equal(a, b) for a, b in zip(losses, same_losses, strict=True))
