@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
+from tests.programs.late_writes import NAME, VICTIMS, calm, meddle
 from torch._inductor.utils import fresh_cache
 
 import kernelscope
 from kernelscope import ShadowResult
 from kernelscope.shadowing.writes.digests import DigestQueue, digests
 
-NAME = "kernelscope_late_gpu.meddle.default"
-VICTIMS: list[torch.Tensor] = []  # that the operator writes to, without a word of it
-
-
-@torch.library.custom_op("kernelscope_late_gpu::meddle", mutates_args=())
-def meddle(x: torch.Tensor) -> torch.Tensor:
-    if VICTIMS:
-        (VICTIMS[0] if VICTIMS[0].numel() else x).view(-1)[3] += 17
-    return x + 1
-
-
-@meddle.register_fake
-def _(x: torch.Tensor) -> torch.Tensor:
-    return torch.empty_like(x)
-
-
-@pytest.fixture(autouse=True)
-def _calm() -> Iterator[None]:
-    VICTIMS.clear()
-    torch._dynamo.reset()
-    yield
-    VICTIMS.clear()
-    torch._dynamo.reset()
+__all__ = ["calm"]  # a fixture for every test here
 
 
 def found_in_steps(

@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-import pytest
 import torch
+from tests.programs.late_writes import NAME, VICTIMS, calm, meddle
 
 import kernelscope
 from kernelscope import ShadowResult
 
-NAME = "kernelscope_late.meddle.default"
-VICTIMS: list[torch.Tensor] = []  # that the operator writes to, without a word of it
-
-
-@torch.library.custom_op("kernelscope_late::meddle", mutates_args=())
-def meddle(x: torch.Tensor) -> torch.Tensor:
-    if VICTIMS:
-        (VICTIMS[0] if VICTIMS[0].numel() else x).view(-1)[3] += 17
-    return x + 1
-
-
-@meddle.register_fake
-def _(x: torch.Tensor) -> torch.Tensor:
-    return torch.empty_like(x)
-
-
-@pytest.fixture(autouse=True)
-def _calm() -> Iterator[None]:
-    VICTIMS.clear()
-    torch._dynamo.reset()
-    yield
-    VICTIMS.clear()
+__all__ = ["calm"]  # a fixture for every test here
 
 
 def reasons(
