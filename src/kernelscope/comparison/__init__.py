@@ -1,0 +1,1 @@
+"""Rounding told from error: another program on the same values, call by call, with measured tolerances."""

@@ -1,0 +1,237 @@
+"""What one program did: its calls, the values that each of them read, and those that it left."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernelscope.events import Frame
+from kernelscope.fingerprint.torch_bits import why_not
+from kernelscope.probes.bus import BUS
+from kernelscope.probes.eager.annotations import forward_trace
+from kernelscope.probes.launch import Launch
+from kernelscope.probes.origins import frames_of_trace
+from kernelscope.shadowing.reference.node_kinds import draws_from_generator
+from kernelscope.shadowing.reference.rounding import eps_of, rounding_of
+
+_FILLS = ("new_zeros", "new_ones", "new_full", "zero_", "fill_", "uniform_", "normal_", "bernoulli_")
+LEAF = -1  # the call of a value that no call made
+_COPIES = (
+    "_to_copy",
+    "clone",
+    "copy_",
+    "copy",
+    "contiguous",
+    "detach",
+    "alias",
+    "lift_fresh",
+    "_foreach_copy_",
+)
+
+
+@dataclass(slots=True)
+class Call:
+    """One launch or operator."""
+
+    index: int
+    name: str
+    kind: str
+    phase: str
+    origin: tuple[Frame, ...]  # the program's lines, innermost first
+    reads: tuple[int, ...]  # numbers of values
+    eps: float  # the coarsest rounding of what it reads and writes
+    turn: int = 0  # how many backward passes had begun
+    is_draw: bool = False
+    nodes: tuple[str, ...] = ()
+    writes: list[int] = field(default_factory=list)
+
+    @property
+    def operator(self) -> str:
+        """Without namespace, overload and the mark of writing in place: mul, of aten.mul_.Tensor."""
+        parts = self.name.split(".")
+        found = parts[1] if len(parts) > 1 else parts[0]
+        return found.removeprefix("_foreach_").rstrip("_") if self.kind in ("op", "extern") else self.name
+
+    @property
+    def is_copy(self) -> bool:
+        parts = self.name.split(".")
+        return (parts[1] if len(parts) > 1 else parts[0]) in _COPIES
+
+
+@dataclass(slots=True)
+class Value:
+    """What one call left in a tensor, or what a program was given."""
+
+    number: int
+    call: int  # LEAF: made by none
+    argument: str
+    shape: tuple[int, ...]
+    dtype: str
+    eps: float  # one rounding of its dtype; 0 for integers
+    tiny: float = 0.0  # the smallest number of its dtype: what rounding does to numbers near zero
+    sources: tuple[int, ...] = ()  # values that it is a copy of, perhaps in another dtype
+    readers: list[int] = field(default_factory=list)  # calls
+
+    @property
+    def numel(self) -> int:
+        found = 1
+        for size in self.shape:
+            found *= size
+        return found
+
+
+class Flow:
+    """Calls and values in order; which value a tensor holds is known by its storage."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.values: list[Value] = []
+        self._held: dict[int, list[int]] = {}  # by storage: values written since it was last written wholly
+
+    def is_known(self, tensor: torch.Tensor) -> bool:
+        return BUS.storages.of(tensor).id in self._held
+
+    def held(self, tensor: torch.Tensor) -> list[int]:
+        return self._held.get(BUS.storages.of(tensor).id, [])
+
+    def add_leaf(self, tensor: torch.Tensor) -> tuple[Value, torch.Tensor]:
+        """What a program was given, as its memory lies."""
+        whole = memory_of(tensor)
+        value = self._value(LEAF, "", whole, ())
+        self._held[BUS.storages.of(tensor).id] = [value.number]
+        return value, whole
+
+    def add_call(self, launch: Launch, reads: Iterable[int], nodes: tuple[str, ...] = ()) -> Call:
+        site = launch.site
+        numbers = () if _reads_form_only(site.kernel.name) else tuple(dict.fromkeys(reads))
+        is_draw = bool(draws_from_generator(launch.func, launch.args, launch.kwargs))
+        call = Call(
+            len(self.calls), site.kernel.name, site.kernel.kind, launch.phase, _origin(launch), numbers,
+            _eps(launch), self._turn(launch.phase), is_draw, nodes,
+        )  # fmt: skip
+        self.calls.append(call)
+        for number in numbers:
+            self.values[number].readers.append(call.index)
+        return call
+
+    def _turn(self, phase: str) -> int:
+        before = self.calls[-1] if self.calls else None
+        begins = phase == "backward" and (before is None or before.phase != "backward")
+        return (before.turn if before is not None else 0) + begins
+
+    def add_value(self, call: Call, argument: str, tensor: torch.Tensor) -> Value:
+        sources = call.reads if call.is_copy else ()
+        value = self._value(call.index, argument, tensor, sources)
+        call.writes.append(value.number)
+        storage = BUS.storages.of(tensor).id
+        if tensor.numel() * tensor.element_size() >= tensor.untyped_storage().nbytes():
+            self._held[storage] = [value.number]
+        else:
+            self._held.setdefault(storage, []).append(value.number)
+        return value
+
+    def _value(self, call: int, argument: str, tensor: torch.Tensor, sources: tuple[int, ...]) -> Value:
+        name = str(tensor.dtype).removeprefix("torch.")
+        shape = tuple(tensor.shape)
+        value = Value(
+            len(self.values), call, argument, shape, name, eps_of(tensor.dtype), _tiny(tensor.dtype), sources
+        )
+        self.values.append(value)
+        return value
+
+
+_NEAR = 32  # values: as far as one program may compute something in other steps than the other
+
+
+def nearest(flow: Flow, reads: Iterable[int], wanted: Container[int]) -> set[int]:
+    """Of the values from which these were computed, and of them: the last that are wanted."""
+    found, todo, seen = set(), list(reads), set[int]()
+    while todo and len(seen) < _NEAR:
+        number = todo.pop(0)
+        if number in seen:
+            continue
+        seen.add(number)
+        if number in wanted:
+            found.add(number)
+        elif (call := flow.values[number].call) != LEAF:
+            todo += flow.calls[call].reads
+    return found
+
+
+def read_tensors(launch: Launch) -> list[torch.Tensor]:
+    """Those whose contents mean something."""
+    skipped = set(launch.uninitialised)
+    found = []
+    for i in launch.point.tensors:
+        is_output = launch.site.args[i].role == "out"
+        if i not in skipped and not is_output and why_not(launch.flat[i]) is None:
+            found.append(launch.flat[i])
+    return found
+
+
+def written_tensors(launch: Launch) -> list[tuple[str, torch.Tensor]]:
+    """What a launch that is over has left, with the names of its arguments."""
+    site = launch.site
+    found = [(site.args[i].name, launch.flat[i]) for i in sorted(launch.point.written)]
+    found += [(f"result{i}" if i else "result", tensor) for i, tensor in enumerate(launch.returned)]
+    return [(name, tensor) for name, tensor in found if why_not(tensor) is None]
+
+
+def alias_of(tensor: torch.Tensor, storage: Any = None) -> torch.Tensor:
+    """The same memory, or the same place in another one: writing to it is unseen by autograd."""
+    memory = tensor.untyped_storage() if storage is None else storage
+    made = torch.empty(0, dtype=tensor.dtype, device=memory.device)
+    return made.set_(memory, tensor.storage_offset(), tensor.size(), tensor.stride())
+
+
+def memory_of(tensor: torch.Tensor) -> torch.Tensor:
+    """All of a tensor's memory: in the shape in which it is contiguous, or else as a list."""
+    memory = tensor.untyped_storage()
+    count = memory.nbytes() // tensor.element_size()
+    alias = alias_of(tensor)
+    if tensor.numel() == count and tensor.dim():
+        order = sorted(range(tensor.dim()), key=lambda d: int(tensor.stride()[d]), reverse=True)
+        ordered = alias.permute(order)
+        if ordered.is_contiguous():
+            return ordered
+    made = torch.empty(0, dtype=tensor.dtype, device=memory.device)
+    return made.set_(memory, 0, (count,), (1,))
+
+
+def _tiny(dtype: torch.dtype) -> float:
+    if not (dtype.is_floating_point or dtype.is_complex):
+        return 0.0
+    found = torch.finfo(dtype)
+    return float(found.smallest_normal) * float(found.eps)
+
+
+def _reads_form_only(name: str) -> bool:
+    """Such as ones_like: of its argument it uses shape and dtype."""
+    parts = name.split(".")
+    operator = parts[1] if len(parts) > 1 else parts[0]
+    return operator.endswith("_like") or operator in _FILLS
+
+
+def _origin(launch: Launch) -> tuple[Frame, ...]:
+    """In the backward pass of eager code: where the forward operator was called."""
+    own = launch.site.origin
+    if launch.site.kernel.kind != "op" or launch.phase != "backward":
+        return own
+    trace = forward_trace()
+    if trace is None or (own and _is_inside_backward(own[0])):
+        return own
+    return frames_of_trace(trace) or own
+
+
+def _is_inside_backward(frame: Frame) -> bool:
+    """A function of the program that autograd calls: its own line says more than the forward's."""
+    return frame.function == "backward" or "hook" in frame.function
+
+
+def _eps(launch: Launch) -> float:
+    tensors = [launch.flat[i] for i in launch.point.tensors] + launch.returned
+    floats = [t for t in tensors if t.is_floating_point() or t.is_complex()]
+    return max((rounding_of(launch.func, t.dtype, t.device) for t in floats), default=0.0)

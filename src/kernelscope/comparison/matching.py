@@ -1,0 +1,183 @@
+"""Which value of the other program is this one of the reference: by value, and by its place in the flow."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from .closeness import Closeness, closeness
+from .flow import LEAF, Call, Flow, Value, nearest
+from .kept_values import KeptValues, sketch_of
+
+_MOST_TRIED = 24
+_FEW = 16  # elements: so few say little about which value it is
+_DRAWS = {
+    "bernoulli": "mask", "native_dropout": "mask", "uniform": "uniform", "rand": "uniform",
+    "rand_like": "uniform", "normal": "normal", "randn": "normal", "randn_like": "normal",
+    "normal_functional": "normal", "random": "integers", "randint": "integers", "randint_like": "integers",
+}  # fmt: skip
+
+
+class Matching:
+    """The values of the other program, and which of them stand for values of the reference."""
+
+    def __init__(self, flow: Flow, kept: KeptValues) -> None:
+        self.flow, self.kept = flow, kept
+        self.claimed: set[int] = set()
+        self._by_size: dict[int, list[Value]] = defaultdict(list)
+        for value in flow.values:
+            self._by_size[value.numel].append(value)
+        self._origins = [self._origins_of(value) for value in flow.values]
+        self.eps = [self._rounding_of(value) for value in flow.values]
+        self._last = 0  # the call of the last match
+
+    def _origins_of(self, value: Value) -> frozenset[int]:
+        """Itself, and what it is a copy of."""
+        found, todo = {value.number}, list(value.sources)
+        while todo:
+            number = todo.pop()
+            if number not in found:
+                found.add(number)
+                todo += self.flow.values[number].sources
+        return frozenset(found)
+
+    def _rounding_of(self, value: Value) -> float:
+        """The coarsest rounding that it meets: of its own dtype, and of the calls that read it."""
+        if not value.eps:
+            return 0.0
+        return max([value.eps, *(self.flow.calls[call].eps for call in value.readers)])
+
+    # -- leaves and draws --------------------------------------------------------------------------------
+
+    def leaf(self, tensor: torch.Tensor) -> Value | None:
+        """What both programs were given; it may have been rounded."""
+        found = [v for v in self._by_size[tensor.numel()] if v.call == LEAF]
+        for value in sorted(found, key=lambda v: v.number in self.claimed):
+            kept = self.kept.tensors[value.number]
+            eps = 2 * max(value.eps, torch.finfo(tensor.dtype).eps if tensor.is_floating_point() else 0.0)
+            if tuple(value.shape) == tuple(tensor.shape) and _is_same(kept, tensor, eps):
+                self.claimed.add(value.number)
+                return value
+        return None
+
+    def draw(self, call: Call, tensor: torch.Tensor) -> Value | None:
+        """The next random numbers of this kind and size; of dropout's, the next mask of zeros and ones."""
+        wanted = _DRAWS.get(call.operator, call.operator)
+        for value in self._by_size[tensor.numel()]:
+            if value.number in self.claimed or value.call == LEAF:
+                continue
+            made_by = self.flow.calls[value.call]
+            kind = _DRAWS.get(made_by.operator, made_by.operator)
+            if made_by.is_draw and kind == wanted and (kind != "mask" or self._is_mask(value)):
+                self.claimed.add(value.number)
+                return value
+        if wanted == "mask":
+            return next((v for v in self._by_size[tensor.numel()] if self._is_new_mask(v)), None)
+        return None
+
+    def _is_mask(self, value: Value) -> bool:
+        kept = self.kept.tensors[value.number]
+        return self.kept.sketches[value.number].is_whole and bool(((kept == 0) | (kept == 1)).all())
+
+    def _is_new_mask(self, value: Value) -> bool:
+        if value.number in self.claimed or value.dtype != "bool" or value.call == LEAF:
+            return False
+        self.claimed.add(value.number)
+        return True
+
+    # -- values ------------------------------------------------------------------------------------------
+
+    def find(
+        self, call: Call, reads: Iterable[int], tensor: torch.Tensor, replicas: Sequence[torch.Tensor],
+        noise: float, reach: float,
+    ) -> tuple[Value, Closeness] | None:  # fmt: skip
+        """The first that is as close as rounding explains, those in the same place of the flow first."""
+        inputs = {n for number in reads for n in self._origins[number]}
+        candidates = self._candidates(call, inputs, tensor, noise)
+        if self._has_twin(call, inputs, tensor.numel()):
+            candidates = [(v, shared) for v, shared in candidates if self._is_twin(call, v, shared)]
+        for value, shared in candidates:
+            found = self.compare(value, tensor, replicas, reach)
+            if found.within and (shared or self._is_near(call, value, inputs)):
+                self.claimed.add(value.number)
+                self._last = max(self._last, value.call)
+                return value, found
+        return None
+
+    def compare(
+        self, value: Value, tensor: torch.Tensor, replicas: Sequence[torch.Tensor], reach: float
+    ) -> Closeness:
+        eps = max(self.flow.calls[value.call].eps if value.call != LEAF else value.eps, value.eps)
+        kept = self.kept.tensors[value.number].to(tensor.device)
+        return closeness(kept, tensor, replicas, eps, reach, value.tiny)
+
+    def _candidates(
+        self, call: Call, inputs: set[int], tensor: torch.Tensor, noise: float
+    ) -> list[tuple[Value, int]]:
+        sketch, found = sketch_of(tensor), []
+        is_float = tensor.is_floating_point() or tensor.is_complex()
+        for value in self._by_size[tensor.numel()]:
+            if value.call == LEAF or bool(value.eps) != is_float:
+                continue
+            other = self.kept.sketches[value.number]
+            slack = 0.05 + 16 * max(noise, value.eps)
+            if is_float and abs(other.rms - sketch.rms) > slack * max(other.rms, sketch.rms):
+                continue
+            made_by = self.flow.calls[value.call]
+            if made_by.turn != call.turn:  # of another step
+                continue
+            shared = self._shared(made_by, inputs)
+            found.append((value, shared, made_by))
+        found.sort(
+            key=lambda each: (
+                each[0].number in self.claimed, each[0].shape != tuple(tensor.shape), -each[1],
+                each[2].operator != call.operator, abs(each[2].index - self._last),
+            )
+        )  # fmt: skip
+        return [(value, shared) for value, shared, _ in found[:_MOST_TRIED]]
+
+    def resolved(self, number: int) -> frozenset[int]:
+        """A value, and those that it is a copy of, perhaps in another dtype."""
+        return self._origins[number]
+
+    def _shared(self, call: Call, inputs: set[int]) -> int:
+        """How many of its inputs are these values, or copies of them."""
+        return sum(bool(self._origins[number] & inputs) for number in call.reads)
+
+    def _has_twin(self, call: Call, inputs: set[int], numel: int) -> bool:
+        """Whether the same operator made something of the same inputs: then it is that, or nothing."""
+        return any(
+            value.number not in self.claimed
+            and value.call != LEAF
+            and self._is_twin(call, value, self._shared(self.flow.calls[value.call], inputs))
+            for value in self._by_size[numel]
+        )
+
+    def _is_twin(self, call: Call, value: Value, shared: int) -> bool:
+        made_by = self.flow.calls[value.call]
+        alike = (made_by.operator, made_by.kind, made_by.turn) == (call.operator, call.kind, call.turn)
+        return alike and bool(call.reads) and shared == len(call.reads) == len(made_by.reads)
+
+    def _is_near(self, call: Call, value: Value, inputs: set[int]) -> bool:
+        """Computed from the same values in a few steps; or from none, by the same operator."""
+        made_by = self.flow.calls[value.call]
+        found = nearest(self.flow, made_by.reads, self.claimed)
+        if not inputs and not found:
+            return made_by.operator == call.operator or (value.numel >= _FEW and self._varies(value))
+        return any(self._origins[number] & inputs for number in found)
+
+    def _varies(self, value: Value) -> bool:
+        """One number many times is found everywhere."""
+        kept = self.kept.tensors[value.number]
+        return bool((kept != kept.reshape(-1)[0]).any())
+
+
+def _is_same(kept: torch.Tensor, tensor: torch.Tensor, eps: float) -> bool:
+    if (kept.is_floating_point() or kept.is_complex()) != (tensor.is_floating_point() or tensor.is_complex()):
+        return False
+    if not eps:
+        return bool((kept.to(tensor.device) == tensor).all())
+    a, b = kept.to(tensor.device, torch.float64), tensor.to(torch.float64)
+    return bool((((a - b).abs() <= eps * b.abs() + 1e-30) | (a == b) | (a.isnan() & b.isnan())).all())

@@ -1,0 +1,158 @@
+"""The reference on the other program's values: each call is judged by itself, then follows the other."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernelscope.probes.bus import BUS
+from kernelscope.probes.launch import Launch
+from kernelscope.probes.listener import Listener
+
+from .closeness import Closeness, noise_of
+from .flow import Call, Flow, Value, alias_of, nearest, read_tensors, written_tensors
+from .kept_values import sketch_of
+from .matching import Matching
+from .replicas import Replicas
+
+_SAME = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Amplified:
+    """A call that makes differences larger: of one rounding of its inputs, `gain` times that."""
+
+    call: int
+    gain: float
+    share: float  # of the elements of an integer result: how many a rounding flips
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A value of the reference that was not found in the other program."""
+
+    tensor: torch.Tensor
+    replicas: list[torch.Tensor]
+    reach: float
+
+
+class ReferenceRun(Listener):
+    """Every operator also runs on replicas, whose distance from the program's own value is the noise."""
+
+    def __init__(self, matching: Matching) -> None:
+        self.flow = Flow()
+        self.matching = matching
+        self.replicas = Replicas()
+        self.matched: dict[int, int] = {}  # by number of the value: of the other program's
+        self.close: dict[int, Closeness] = {}
+        self.unmatched: dict[int, Expected] = {}  # by number of the value
+        self.rounded: list[tuple[Call, Value]] = []  # whole numbers that the other's dtype does not hold
+        self.amplified: list[Amplified] = []
+        self.failures: list[str] = []
+        self.draws_not_found: list[Call] = []
+        self._noise: dict[int, float] = {}  # by number of the value
+        self._eps: dict[int, float] = {}
+
+    @property
+    def wants_values(self) -> bool:
+        return True
+
+    def finding(self, finding: Any) -> None:
+        self.failures.append(str(finding.message))
+
+    def before(self, launch: Launch) -> Any:
+        if launch.outer is not None:
+            return None
+        reads: list[int] = []
+        with BUS.mute(), torch.no_grad():
+            for tensor in read_tensors(launch):
+                if not self.flow.is_known(tensor):
+                    self._leaf(tensor)
+                reads += self.flow.held(tensor)
+            for i in launch.point.tensors:
+                self.replicas.ensure(launch.flat[i])
+        return reads
+
+    def after(self, launch: Launch, reads: list[int]) -> None:
+        if launch.error is not None:
+            return
+        with BUS.mute(), torch.no_grad():
+            call = self.flow.add_call(launch, reads)
+            self.replicas.run(launch, again=not call.is_draw and not launch.site.collective)
+            size = max((self.flow.values[number].numel for number in call.reads), default=0)
+            for name, tensor in written_tensors(launch):
+                value = self.flow.add_value(call, name, tensor)
+                self._judge(call, value, alias_of(tensor), size / max(tensor.numel(), 1))
+
+    # -- values ------------------------------------------------------------------------------------------
+
+    def _leaf(self, tensor: torch.Tensor) -> None:
+        value, whole = self.flow.add_leaf(tensor)
+        self.replicas.ensure(tensor)
+        other = self.matching.leaf(whole)
+        if other is not None:
+            self._follow(value, other, whole)
+        else:
+            self._keep(value, whole, self._coarsest(()))
+
+    def _judge(self, call: Call, value: Value, tensor: torch.Tensor, reach: float) -> None:
+        if call.is_draw:
+            other = self.matching.draw(call, tensor)
+            if other is None:
+                self.draws_not_found.append(call)
+            else:
+                self._follow(value, other, tensor)
+            return
+        replicas = self.replicas.of(tensor)
+        noise = noise_of(tensor, replicas)
+        self._note_gain(call, value, noise)
+        inputs = [self.matched[number] for number in nearest(self.flow, call.reads, self.matched)]
+        reach = reach if reach > 1 else 0.0
+        found = self.matching.find(call, inputs, tensor, replicas, noise, reach)
+        if found is None:
+            self.unmatched[value.number] = Expected(
+                tensor.clone(), [each.clone() for each in replicas], reach
+            )
+            self._keep(value, tensor, self._coarsest(call.reads))
+            return
+        other, self.close[value.number] = found
+        is_rounded = value.eps and sketch_of(tensor).is_whole and found[1].differing
+        if is_rounded and all(self._is_exact(number) for number in call.reads):
+            self.rounded.append((call, other))
+        self._follow(value, other, tensor)
+
+    def _is_exact(self, number: int) -> bool:
+        return not self._noise.get(number)
+
+    def _follow(self, value: Value, other: Value, tensor: torch.Tensor) -> None:
+        """From here on the reference has the other program's value."""
+        self.matched[value.number] = other.number
+        kept = self.matching.kept.tensors[other.number].to(tensor.device).reshape(tensor.shape)
+        is_whole = self.matching.kept.sketches[other.number].is_whole
+        eps = 0.0 if is_whole else max(self.matching.eps[other.number], value.eps)
+        self.replicas.set(tensor, kept, eps, 0.0 if is_whole else other.tiny)
+        tensor.copy_(kept)
+        self._noise[value.number], self._eps[value.number] = eps / math.sqrt(12), eps
+
+    def _keep(self, value: Value, tensor: torch.Tensor, eps: float) -> None:
+        """The other program has no such value: it stays, with the uncertainty of one more rounding."""
+        eps = max(eps, value.eps)
+        if not sketch_of(tensor).is_whole:
+            self.replicas.shake(tensor, eps)
+        self._eps[value.number] = eps
+        self._noise[value.number] = noise_of(tensor, self.replicas.of(tensor))
+
+    def _coarsest(self, reads: tuple[int, ...]) -> float:
+        return max((self._eps.get(number, 0.0) for number in reads), default=0.0)
+
+    def _note_gain(self, call: Call, value: Value, noise: float) -> None:
+        given = max((self._noise.get(number, 0.0) for number in call.reads), default=0.0)
+        if given <= _SAME or not noise:
+            return
+        if value.eps:
+            self.amplified.append(Amplified(call.index, noise / given, 0.0))
+        else:
+            self.amplified.append(Amplified(call.index, 0.0, noise))

@@ -1,0 +1,174 @@
+"""What a comparison found."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from kernelscope.events import Frame
+from kernelscope.text.amounts import counted
+from kernelscope.text.frames import frame_form
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedCall:
+    """A call of one of the programs."""
+
+    index: int
+    name: str
+    phase: str
+    origin: tuple[Frame, ...]
+
+    @property
+    def line(self) -> str:
+        return str(self.origin[0]) if self.origin else "an unknown line"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "index": self.index, "name": self.name, "phase": self.phase,
+            "origin": [frame_form(frame) for frame in self.origin],
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        return f"#{self.index} {self.name} ({self.phase}) at {self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first call that differs by more than rounding explains, and what the reference does there."""
+
+    kind: str  # computes | reads | rounds-whole-numbers
+    call: ComparedCall  # of the other program
+    reference: ComparedCall | None  # what it was compared with
+    reads: ComparedCall | None = None  # what it reads in place of what the reference reads
+    missing: ComparedCall | None = None  # the call of the reference that has no counterpart
+    difference: float | None = None  # rms, relative
+    noise: float | None = None  # what rounding explains of it
+    max_abs: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        numbers = {name: getattr(self, name) for name in ("difference", "noise", "max_abs")}
+        finite = {k: v if v is not None and v < float("inf") else None for k, v in numbers.items()}
+        calls = {name: getattr(self, name) for name in ("call", "reference", "reads", "missing")}
+        return {"kind": self.kind, **{k: v.to_dict() if v else None for k, v in calls.items()}, **finite}
+
+
+@dataclass(frozen=True, slots=True)
+class Amplifier:
+    """A call of the reference that makes a harmless difference large."""
+
+    call: ComparedCall
+    gain: float  # noise of its result, over that of its inputs; 0 for an integer result
+    flipped: float  # share of an integer result that one rounding of the inputs changes
+    times: int  # how often this line did
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"call": self.call.to_dict()}
+
+
+@dataclass(slots=True)
+class ComparisonResult:
+    """True when something differs by more than rounding explains."""
+
+    first: Difference | None = None
+    others: list[Difference] = field(default_factory=list)  # that do not follow from the first
+    amplifiers: list[Amplifier] = field(default_factory=list)
+    calls: dict[str, int] = field(default_factory=dict)
+    values: dict[str, int] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    failed: str = ""
+
+    def __bool__(self) -> bool:
+        return self.first is not None
+
+    @property
+    def problem(self) -> str:
+        if self.failed:
+            return self.failed
+        if self.failures:
+            return f"kernelscope itself failed: {self.failures[0]}"
+        if not self.values.get("matched"):
+            return "no value of the one program was found in the other"
+        return ""
+
+    @property
+    def status(self) -> int:
+        """An exit status: 0 rounding explains all differences, 1 it does not, 2 inconclusive."""
+        return 1 if self else 2 if self.problem else 0
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "first": self.first.to_dict() if self.first is not None else None,
+            "status": self.status,
+            "problem": self.problem,
+            "others": [each.to_dict() for each in self.others],
+            "amplifiers": [each.to_dict() for each in self.amplifiers],
+            "calls": self.calls,
+            "values": self.values,
+            "failures": self.failures,
+            "notes": self.notes,
+        }
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2)
+
+    def __repr__(self) -> str:
+        what = f"error: {self.first.call}" if self.first else self.problem or "rounding"
+        return f"<ComparisonResult: {what}, {counted(self.values.get('matched', 0), 'value')} matched>"
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines(most=4))
+
+    def details(self) -> str:
+        """The same with everything that was found."""
+        return "\n".join(self._lines(most=len(self.others) + len(self.amplifiers)))
+
+    def _lines(self, most: int) -> list[str]:
+        if self.first is not None:
+            lines = _difference_lines(self.first)
+            lines += [f"  also       {each.call}" for each in self.others[:most]]
+            more = len(self.others) - most
+            lines += [f"  also       {more} more"] if more > 0 else []
+        elif self.problem:
+            lines = [f"inconclusive: {self.problem}"]
+        else:
+            lines = ["rounding: it explains every difference"]
+        lines += [f"  amplifier  {_amplifier_text(each)}" for each in self.amplifiers[:most]]
+        if self.values:
+            lines.append(
+                f"{self.values['matched']} of {self.values['reference']} values of the reference were found "
+                f"in the other program, which made {counted(self.calls['other'], 'call')}."
+            )
+        return [*lines, *self.failures[:4], *self.notes]
+
+
+def _difference_lines(first: Difference) -> list[str]:
+    verb = _VERBS[first.kind]
+    lines = [f"error: {first.call} {verb}"]
+    if first.reference is not None:
+        lines.append(f"  reference  {first.reference}")
+    if first.reads is not None:
+        lines.append(f"  reads      the result of {first.reads}")
+    if first.missing is not None:
+        lines.append(f"  instead of {first.missing}")
+    if first.difference is not None:
+        part = f"{first.difference:.2g} of its size (rms); rounding explains {first.noise or 0.0:.2g}"
+        lines.append(f"  how much   {part}; at most {first.max_abs:.3g}")
+    return lines
+
+
+def _amplifier_text(each: Amplifier) -> str:
+    if each.gain:
+        amount = f"{each.gain:.3g} times the difference of its inputs"
+    else:
+        amount = f"one rounding of its inputs changes {each.flipped:.2%} of its integers"
+    return f"{each.call}: {amount}" + (f", {each.times} times" if each.times > 1 else "")
+
+
+_VERBS = {
+    "computes": "differs by more than its inputs and rounding explain",
+    "reads": "reads values that differ from the reference's",
+    "rounds-whole-numbers": "leaves whole numbers that its dtype cannot hold",
+}

@@ -1,0 +1,1 @@
+"""Two scripts, compared in a process each."""

@@ -1,0 +1,105 @@
+"""Values that have the same place in both programs although they differ.
+
+Two calls of one operator on the same inputs make twins; so do the inputs of two calls of one operator whose
+results are the same, place by place.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from .closeness import Closeness
+from .flow import LEAF, Call, Flow
+from .reference import ReferenceRun
+
+MARGIN = 2.0  # times what rounding explains: it was measured a few times only
+
+
+class Twins:
+    """By number of the reference's value: the other program's."""
+
+    def __init__(self, run: ReferenceRun) -> None:
+        self._run, self.other = run, run.matching.flow
+        self.pairs: dict[int, int] = dict(run.matched)
+        self._taken = set(run.matching.claimed)
+        self.close: dict[int, Closeness] = {}  # by number of the other's value, of those that differ
+        self._by_operator: dict[str, list[Call]] = defaultdict(list)
+        for call in self.other.calls:
+            self._by_operator[call.operator].append(call)
+        for _ in range(2):
+            for call in run.flow.calls:
+                self._same_inputs(call)
+            for call in reversed(run.flow.calls):
+                self._same_result(call)
+
+    def twin_of(self, call: Call) -> Call | None:
+        """The other program's call in the place of this one of the reference."""
+        found = [self.pairs[number] for number in call.writes if number in self.pairs]
+        calls = [self.other.calls[n] for v in found if (n := self.other.values[v].call) != LEAF]
+        return next((each for each in calls if each.operator == call.operator), None)
+
+    def places(self, ours: Call, theirs: Call) -> list[tuple[int, int]]:
+        """What they read, place by place; nothing where they do not read alike."""
+        return (
+            list(zip(ours.reads, theirs.reads, strict=True)) if len(ours.reads) == len(theirs.reads) else []
+        )
+
+    def is_same(self, ours: int, theirs: int) -> bool:
+        """Whether a value of the reference stands for one of the other's, or one that it is a copy of."""
+        return ours in self.pairs and self._is_copy(self.pairs[ours], theirs)
+
+    def _is_copy(self, first: int, second: int) -> bool:
+        return bool(self._run.matching.resolved(first) & self._run.matching.resolved(second))
+
+    def _same_inputs(self, call: Call) -> None:
+        if not call.reads or not any(number in self._run.unmatched for number in call.writes):
+            return
+        if all(number in self.pairs for number in call.writes):
+            return
+        for other in self._by_operator[call.operator]:
+            places = self.places(call, other) if other.turn == call.turn else []
+            if places and all(self.is_same(*each) for each in places) and self._join_results(call, other):
+                return
+
+    def _join_results(self, call: Call, other: Call) -> bool:
+        if len(call.writes) != len(other.writes):
+            return False
+        joined = [self._join(*each) for each in zip(call.writes, other.writes, strict=True)]
+        return any(joined)
+
+    def _same_result(self, call: Call) -> None:
+        other = self.twin_of(call)
+        if other is not None:
+            for ours, theirs in self.places(call, other):
+                self._join(ours, theirs)
+
+    def _join(self, ours: int, theirs: int) -> bool:
+        """Copies in another dtype are passed by, on the way back."""
+        run = self._run
+        if ours in self.pairs or ours not in run.unmatched:
+            return False
+        while theirs in self._taken or self._differs_in_form(ours, theirs):
+            sources = self.other.values[theirs].sources
+            if len(sources) != 1:
+                return False
+            theirs = sources[0]
+        expected, value = run.unmatched[ours], self.other.values[theirs]
+        found = run.matching.compare(value, expected.tensor, expected.replicas, expected.reach)
+        self.pairs[ours] = theirs
+        self._taken.add(theirs)
+        if found.excess > MARGIN:
+            self.close[theirs] = found
+        return True
+
+    def _differs_in_form(self, ours: int, theirs: int) -> bool:
+        a, b = self._run.flow.values[ours], self.other.values[theirs]
+        return a.numel != b.numel or bool(a.eps) != bool(b.eps)
+
+
+def tainted(flow: Flow, wrong: set[int], matched: set[int]) -> set[int]:
+    """What was computed from wrong values, as far as it has no counterpart."""
+    found = set(wrong)
+    for call in flow.calls:
+        if not found.isdisjoint(call.reads):
+            found.update(number for number in call.writes if number not in matched)
+    return found

@@ -1,0 +1,57 @@
+"""`kernelscope compare reference.py other.py`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.json_schemas import wrong_in
+
+ROOT = Path(__file__).parents[3]
+REFERENCE = """\
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(16, 8).to(torch.float32)
+x = torch.randn(32, 16).to(torch.float32)
+y = model(x)
+loss = y.float().square().mean()
+loss.backward()
+print(loss.item())
+"""
+
+
+def _compared(folder: Path, other: str) -> tuple[int, dict]:
+    (folder / "reference.py").write_text(REFERENCE, encoding="utf-8")
+    (folder / "other.py").write_text(other, encoding="utf-8")
+    words = [sys.executable, "-m", "kernelscope", "compare", "--json", "reference.py", "other.py"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        words, cwd=folder, env=environment, capture_output=True, encoding="utf-8", timeout=300
+    )
+    form = json.loads(done.stdout)
+    assert not wrong_in("compare", form)
+    return done.returncode, form
+
+
+def test_an_error_is_named_with_its_line(tmp_path: Path) -> None:
+    wrong = REFERENCE.replace("float32", "bfloat16").replace("model(x)", "model(x) * 1.1")
+    status, form = _compared(tmp_path, wrong)
+    assert status == 1
+    assert form["first"]["call"]["name"].startswith("aten.mul")
+    assert form["first"]["call"]["origin"][0]["line"] == 5
+
+
+def test_rounding_is_not_an_error(tmp_path: Path) -> None:
+    status, form = _compared(tmp_path, REFERENCE.replace("float32", "bfloat16"))
+    assert status == 0, form
+    assert form["first"] is None
+    assert form["values"]["matched"] == form["values"]["reference"]
+
+
+def test_a_script_that_fails_is_inconclusive(tmp_path: Path) -> None:
+    status, form = _compared(tmp_path, "raise ValueError('no')\n")
+    assert status == 2
+    assert "ValueError" in form["problem"]
