@@ -78,6 +78,7 @@ class Launch:
         self.only_compiles = bool(plan["only_compiles"])
         threads = "4" if self.only_compiles else "1"
         environ = os.environ | {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": threads}
+        environ["CUDA_VISIBLE_DEVICES"] = ""  # FSDP would move the model to a GPU
         self._ranks = []
         for rank in range(self.size):
             with open(folder / f"output-{rank}.txt", "w", encoding="utf-8") as output:

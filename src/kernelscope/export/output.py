@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TextIO, cast
 
 from kernelscope.errors import RunError
-from kernelscope.private_files import open_private
+from kernelscope.private_files import FOLDER, open_private
 
 STANDARD_OUTPUT = Path("-")
 
@@ -32,6 +33,28 @@ def new_file(path: Path) -> Iterator[TextIO]:
     finally:
         if unfinished.parent.is_dir():
             unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder to write to; it gets its name when all is in it."""
+    refuse_existing(path)
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    try:
+        unfinished.mkdir(FOLDER)
+    except FileExistsError:
+        raise RunError(f"{unfinished} already exists: wait for the other export, or remove it") from None
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror or error}") from None
+    try:
+        yield unfinished
+        unfinished.rename(path)
+    except OSError as error:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise RunError(f"cannot write {path}: {error.strerror or error}") from None
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
 
 
 def refuse_existing(path: Path) -> None:

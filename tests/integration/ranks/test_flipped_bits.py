@@ -17,6 +17,7 @@ from tests.support.json_schemas import wrong_in
 import kernelscope
 from kernelscope.analysis.ranks.compare import ranks_by_step
 from kernelscope.cli import main
+from kernelscope.export.rank_dataset import export_ranks
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = Path(__file__).parent / "trials.py"
@@ -102,6 +103,83 @@ def test_recording_adds_no_collective(two: tuple[Path, Any]) -> None:
         clean = [trial for trial in rank if "clean" in trial]
         assert [trial["alone"] for trial in clean] == [trial["recorded"] for trial in clean]
         assert all(trial["alone"] > 3 for trial in clean)
+
+
+def test_tables_give_the_same_answer(two: tuple[Path, Any], tmp_path: Path) -> None:
+    """A clean run, flips that only --recheck sees, and one of each kind of deviation."""
+    pytest.importorskip("pyarrow")
+    pytest.importorskip("duckdb")
+    kinds = set()
+    for name in ("clean-fsdp", "ddp-0", "fsdp-1", "inside", "later", "given"):
+        assert export_ranks(two[0] / name, tmp_path / name) > 500
+        found = kernelscope.ranks(tmp_path / name)
+        assert found.to_json() == kernelscope.ranks(two[0] / name).to_json()
+        kinds.add(found.first and found.first.kind)
+    assert len(kinds) == 5
+
+
+def test_tables_on_the_command_line(two: tuple[Path, Any], tmp_path: Path, capsys: Any) -> None:
+    pytest.importorskip("pyarrow")
+    pytest.importorskip("duckdb")
+    run, tables = str(two[0] / "inside"), str(tmp_path / "tables")
+    assert main(["export", run, "--parquet", "--ranks", "all", "-o", tables]) == 0
+    assert f"compare the ranks: kernelscope ranks {tables}" in capsys.readouterr().out
+    [file] = (tmp_path / "tables" / "hashes" / "rank=1").rglob("*.parquet")
+    assert file.parent.name == "steps=0-2"
+    assert main(["ranks", tables]) == 1
+    from_tables = capsys.readouterr().out
+    assert "aten.addcdiv_.default, argument self" in from_tables
+    assert main(["ranks", run, "--engine", "duckdb"]) == 1
+    assert capsys.readouterr().out == from_tables
+    assert main(["ranks", tables, "--ranks", "0"]) == 2
+    assert "not two ranks to compare" in capsys.readouterr().err
+    assert main(["ranks", tables, "--ranks", "0,9"]) == 2
+    assert "has no rank 9; it has 0, 1" in capsys.readouterr().err
+    assert main(["ranks", tables, "--engine", "numpy"]) == 2
+    assert "--engine numpy cannot read" in capsys.readouterr().err
+    file.write_bytes(b"not a table")
+    assert main(["ranks", tables]) == 2
+    assert "DuckDB cannot read the tables" in capsys.readouterr().err
+
+
+def test_ray_gives_the_same_answer(two: tuple[Path, Any], tmp_path: Path, capsys: Any) -> None:
+    """In a process of its own: Ray leaves threads behind."""
+    pytest.importorskip("pyarrow")
+    pytest.importorskip("duckdb")
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'kernelscope[ray]'")
+    export_ranks(two[0] / "inside", tmp_path / "tables")
+    words = [sys.executable, "-m", "kernelscope", "ranks", str(tmp_path / "tables"), "--json"]
+    done = subprocess.run([*words, "--engine", "ray"], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout) == kernelscope.ranks(two[0] / "inside").to_json()
+
+
+def test_what_tables_need(two: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    run = str(two[0] / "inside")
+    monkeypatch.setitem(sys.modules, "duckdb", None)  # what Python does with a module that is not there
+    assert main(["ranks", run, "--engine", "duckdb"]) == 2
+    assert "pip install 'kernelscope[duckdb]'" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert main(["ranks", run, "--engine", "ray"]) == 2
+    assert "pip install 'kernelscope[ray]'" in capsys.readouterr().err
+    assert main(["export", run, "--json", "--ranks", "all"]) == 2
+    assert "--ranks needs --parquet" in capsys.readouterr().err
+    assert main(["export", run, "--parquet", "--ranks", "all", "--step", "1"]) == 2
+    assert "leave out --kernel, --step" in capsys.readouterr().err
+
+
+def test_a_query_over_ranks(two: tuple[Path, Any], capsys: Any) -> None:
+    run, sql = str(two[0] / "inside"), "SELECT max(step) AS last, count(*) FROM call"
+    assert main(["query", run, "--ranks", "all", "--json", sql]) == 0
+    form = json.loads(capsys.readouterr().out)
+    assert form["columns"] == ["rank", "last", "count(*)"]
+    assert [row[:2] for row in form["rows"]] == [[0, 2], [1, 2]]
+    assert main(["query", run, "--ranks", "1", "--json", sql]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == form["rows"][1:]
+    assert main(["query", run, "--ranks", "7", sql]) == 2
+    assert "has no rank 7; it has 0, 1" in capsys.readouterr().err
+    assert main(["query", run, "--ranks", "1", "--rank", "1", sql]) == 2
+    assert "exclude each other" in capsys.readouterr().err
 
 
 def test_the_command_says_the_same_and_exits_with_1(two: tuple[Path, Any], capsys: Any) -> None:

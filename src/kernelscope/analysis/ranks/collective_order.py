@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,7 +30,7 @@ class CollectiveOrder:
         self._ranks = {rank.number: rank for rank in ranks}
         self.meetings: list[Meeting] = []
         self.stuck: dict[int, tuple[int, Key]] = {}  # rank: the collective at which it waits in vain
-        queues = {rank.number: _numbered(rank) for rank in ranks}
+        queues = {rank.number: numbered(rank) for rank in ranks}
         heads = dict.fromkeys(queues, 0)
         levels = dict.fromkeys(queues, 0)
         reached: dict[int, list[tuple[int, int]]] = {rank: [] for rank in queues}
@@ -60,14 +60,9 @@ class CollectiveOrder:
             _set_levels(rank_, reached[rank_.number])
 
     def notes(self) -> Iterator[str]:
-        for rank, (position, key) in sorted(self.stuck.items()):
-            absent = [r for r in key[1] if r in self._ranks and self.stuck.get(r, (0, None))[1] != key]
-            call = self._ranks[rank].at(position)
-            yield (
-                f"rank {rank} is alone at collective {key[2]} of group {key[0]} (call {call.index}, "
-                f"{call.kernel_name}): it has no partner on {_ranks_text(absent)}; "
-                "what follows was compared without the order of collectives"
-            )
+        calls = {rank: self._ranks[rank].at(position) for rank, (position, _) in self.stuck.items()}
+        stuck = {r: (calls[r].index, calls[r].kernel_name, key) for r, (_, key) in self.stuck.items()}
+        return stuck_notes(stuck, self._ranks)
 
     def deviations(self) -> Iterator[Deviation]:
         """Ranks that were in different collectives at the same time."""
@@ -75,26 +70,42 @@ class CollectiveOrder:
             names = {r: self._name(r, p) for r, p in meeting.positions.items()}
             if len(set(names.values())) == 1:
                 continue
-            first, *others = sorted(names)
-            other = next(r for r in others if names[r] != names[first])
+            first, other, reason = other_names(meeting.number, meeting.group, names)
             yield self._ranks[other].deviation(
-                ORDER, meeting.positions[other],
-                f"at collective {meeting.number} of group {meeting.group} rank {other} runs {names[other]}, "
-                f"and rank {first} {names[first]}",
-                suspects=(first, other), other_rank=first,
-            )  # fmt: skip
+                ORDER, meeting.positions[other], reason, suspects=(first, other), other_rank=first
+            )
 
     def _name(self, rank: int, position: int) -> str:
         columns = self._ranks[rank].columns
         return columns.sites[int(columns.site[position])].kernel.name
 
 
-def _numbered(rank: Rank) -> list[tuple[int, Key]]:
+def other_names(number: int, group: str, names: dict[int, str]) -> tuple[int, int, str]:
+    """Two ranks that ran different collectives at the same place, and a sentence about it."""
+    first, *others = sorted(names)
+    other = next(r for r in others if names[r] != names[first])
+    told = f"rank {other} runs {names[other]}, and rank {first} {names[first]}"
+    return first, other, f"at collective {number} of group {group} {told}"
+
+
+def stuck_notes(stuck: dict[int, tuple[int, str, Key]], present: Container[int]) -> Iterator[str]:
+    """`stuck` has, by rank, the index and the name of the collective at which it is alone."""
+    for rank, (index, name, key) in sorted(stuck.items()):
+        absent = [r for r in key[1] if r in present and (r not in stuck or stuck[r][2] != key)]
+        yield (
+            f"rank {rank} is alone at collective {key[2]} of group {key[0]} (call {index}, {name}): "
+            f"it has no partner on {_ranks_text(absent)}; "
+            "what follows was compared without the order of collectives"
+        )
+
+
+def numbered(rank: Rank) -> list[tuple[int, Key]]:
     counts: dict[str, int] = {}
     found = []
     for position, group in rank.collectives:
         number = counts[group] = counts.get(group, -1) + 1
-        found.append((position, (group, rank.groups.get(group, (rank.number,)), number)))
+        members = rank.groups.get(group, ())
+        found.append((position, (group, members if rank.number in members else (rank.number,), number)))
     return found
 
 

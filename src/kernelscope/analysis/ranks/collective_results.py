@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from .collective_order import Meeting
 from .deviation import COLLECTIVE, Deviation
 from .rank import Rank
+from .votes import vote
 from .waits import Waits
 
 _SAME_EVERYWHERE = ("allreduce", "all_reduce", "broadcast", "allgather", "all_gather")
@@ -42,9 +42,12 @@ def unequal_results(ranks: Sequence[Rank], meetings: Sequence[Meeting]) -> list[
 
 
 def _is_same_everywhere(ranks: dict[int, Rank], meeting: Meeting) -> bool:
-    number, position = next(iter(meeting.positions.items()))
+    number, position = min(meeting.positions.items())
     columns = ranks[number].columns
-    name = columns.sites[int(columns.site[position])].kernel.name
+    return gives_all_the_same(columns.sites[int(columns.site[position])].kernel.name)
+
+
+def gives_all_the_same(name: str) -> bool:
     return any(word in name for word in _SAME_EVERYWHERE)
 
 
@@ -56,23 +59,31 @@ def result_deviations(ranks: Sequence[Rank], unequal: Sequence[Unequal]) -> Iter
 
 def _deviations(ranks: dict[int, Rank], unequal: Unequal) -> Iterator[Deviation]:
     meeting, known = unequal.meeting, unequal.gave
-    calls = {number: ranks[number].at(meeting.positions[number]) for number in known}
-    votes = Counter(unequal.value(number) for number in known)
-    most = max(votes.values())
-    right = [value for value, count in votes.items() if count == most]
-    wrong = [n for n in known if len(right) > 1 or unequal.value(n) != right[0]]
-    good = next((n for n in known if n not in wrong), wrong[0])
-    for number in wrong:
-        other = good if good != number else wrong[-1]
-        names = [
-            calls[number].arg_names[i] for i, value in known[number].items() if known[other].get(i) != value
-        ]
+    numbers = sorted(known)
+    for number, other, suspects in disputed(numbers, [unequal.value(number) for number in numbers]):
+        call, other_call = (ranks[n].at(meeting.positions[n]) for n in (number, other))
+        names = [call.arg_names[i] for i, value in known[number].items() if known[other].get(i) != value]
         if not names:
             continue
         yield ranks[number].deviation(
             COLLECTIVE, meeting.positions[number],
-            f"collective {meeting.number} of group {meeting.group} must give all its ranks the same, and "
-            f"gave rank {number} other values than rank {other} (call {calls[other].index})",
-            argument=names[0], suspects=(number,) if len(right) == 1 else tuple(wrong),
-            other_rank=other, other_index=calls[other].index,
+            collective_reason(meeting.number, meeting.group, number, other, other_call.index),
+            argument=names[0], suspects=suspects, other_rank=other, other_index=other_call.index,
         )  # fmt: skip
+
+
+def disputed(numbers: Sequence[int], values: Sequence[Any]) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+    """Each rank that got a wrong value, one that it is compared with, and which ranks may be wrong."""
+    decided = vote(values)
+    wrong = [numbers[place] for place in decided.wrong]
+    good = wrong[0] if decided.good is None else numbers[decided.good]
+    for number in wrong:
+        other = good if good != number else wrong[-1]
+        yield number, other, (number,) if decided.is_decided else tuple(wrong)
+
+
+def collective_reason(number: int, group: str, rank: int, other: int, other_index: int) -> str:
+    return (
+        f"collective {number} of group {group} must give all its ranks the same, and "
+        f"gave rank {rank} other values than rank {other} (call {other_index})"
+    )

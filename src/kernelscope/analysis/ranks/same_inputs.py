@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,13 +18,14 @@ from kernelscope.analysis.diff.verdicts import judge
 from kernelscope.analysis.random_operators import is_random
 from kernelscope.events import Site
 from kernelscope.model.call import KernelCall
-from kernelscope.store.columns import Ints, Words, mixed
+from kernelscope.store.columns import Ints, Words, mixed, text_word
 
 from .deviation import COMPUTED, Deviation
 from .rank import Rank, communicates, site_key
+from .votes import Vote, vote
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MOST_AT_A_SITE = 50  # candidates looked into for one kernel
+MOST_OF_A_KERNEL = 50  # candidates looked into for one kernel, the earliest first
 
 
 class SameInputs:
@@ -31,86 +33,114 @@ class SameInputs:
 
     def __init__(self, ranks: Sequence[Rank]) -> None:
         self._ranks = ranks
-        numbers: dict[object, int] = {}
-        parts = [self._of_rank(which, rank, numbers) for which, rank in enumerate(ranks)]
-        self._rank, self._position, self._key, self._left = (
-            np.concatenate([part[i] for part in parts]) for i in range(4)
-        )
+        parts = [(np.full(len(calls.at), which), calls) for which, calls in enumerate(map(comparable, ranks))]
+        self._rank = np.concatenate([which for which, _ in parts])
+        self._position = np.concatenate([calls.at for _, calls in parts])
+        self._key = np.concatenate([calls.key for _, calls in parts])
+        self._inputs = np.concatenate([calls.inputs for _, calls in parts])
+        self._left = np.concatenate([calls.left for _, calls in parts])
         self.compared = 0
-
-    def _of_rank(self, which: int, rank: Rank, numbers: dict[object, int]) -> tuple[Ints, Ints, Words, Words]:
-        columns = rank.columns
-        assert columns.found is not None
-        known = {id: numbers.setdefault(site_key(s), len(numbers)) for id, s in columns.sites.items()}
-        wanted = np.array([id for id, s in columns.sites.items() if _is_comparable(s)], np.int64)
-        at = np.flatnonzero(np.isin(columns.site, wanted))
-        most = max(known, default=0) + 1
-        table = np.zeros(most, np.uint64)
-        for id, number in known.items():
-            table[id] = number + 1
-        with np.errstate(over="ignore"):
-            key = mixed(columns.found[at] + table[columns.site[at]] * _GOLDEN)
-        return np.full(len(at), which), at, key, columns.left[at]
 
     def deviations(self) -> Iterator[Deviation]:
         looked: Counter[str] = Counter()
         for members in self._disagreeing():
             first = self._ranks[self._rank[members[0]]].at(int(self._position[members[0]]))
             looked[first.kernel_name] += 1
-            if looked[first.kernel_name] <= _MOST_AT_A_SITE:
+            if looked[first.kernel_name] <= MOST_OF_A_KERNEL:
                 yield from self._judged(members)
 
-    def _disagreeing(self) -> Iterator[Ints]:
-        """Groups whose calls left different values."""
+    def _disagreeing(self) -> list[Ints]:
+        """Groups whose calls left different values, the earliest first."""
         if not len(self._key):
-            return
-        order = np.lexsort((self._position, self._rank, self._key))
-        key, rank = self._key[order], self._rank[order]
-        starts = np.flatnonzero(np.r_[True, (key[1:] != key[:-1]) | (rank[1:] != rank[:-1])])
-        lengths = np.diff(np.r_[starts, len(key)])
-        occurrence = np.arange(len(key)) - np.repeat(starts, lengths)
-        again = np.lexsort((rank, occurrence, key))
-        order, key, occurrence = order[again], key[again], occurrence[again]
-        starts = np.flatnonzero(np.r_[True, (key[1:] != key[:-1]) | (occurrence[1:] != occurrence[:-1])])
+            return []
+        order = np.lexsort((self._rank, self._key))
+        key = self._key[order]
+        starts = np.flatnonzero(np.r_[True, key[1:] != key[:-1]])
         lengths = np.diff(np.r_[starts, len(key)])
         self.compared = int(lengths[lengths > 1].sum())
         left = self._left[order]
         differs = left != np.repeat(left[starts], lengths)
         groups = np.repeat(np.arange(len(starts)), lengths)
-        for group in np.unique(groups[differs]):
-            yield order[starts[group] : starts[group] + lengths[group]]
+        found = [order[starts[g] : starts[g] + lengths[g]] for g in np.unique(groups[differs])]
+        return sorted(found, key=lambda members: min(self._place(m) for m in members.tolist()))
+
+    def _place(self, member: int) -> tuple[int, int, int]:
+        columns, at = self._ranks[self._rank[member]].columns, self._position[member]
+        return int(columns.step[at]), int(columns.index[at]), int(self._key[member])
 
     def _judged(self, members: Ints) -> Iterator[Deviation]:
         """The calls of the ranks that are in the minority, or of all where there is none."""
-        votes = Counter(self._left[members].tolist())
-        most = max(votes.values())
-        right = [left for left, count in votes.items() if count == most]
-        if len(right) > 1:  # as many say this as that: what did the same call give at other times
-            elsewhere = Counter(self._left[self._key == self._key[members[0]]].tolist())
-            best = max(elsewhere[left] for left in right)
-            right = [left for left in right if elsewhere[left] == best]
-        is_known = len(right) == 1
-        wrong = [m for m in members.tolist() if not is_known or int(self._left[m]) != right[0]]
-        good = next((m for m in members.tolist() if is_known and int(self._left[m]) == right[0]), None)
-        suspects = tuple(self._ranks[self._rank[m]].number for m in wrong)
-        for m in wrong:
-            beside = good if good is not None else next(o for o in members if self._left[o] != self._left[m])
-            rank, other = self._ranks[self._rank[m]], self._ranks[self._rank[beside]]
-            at, at_other = int(self._position[m]), int(self._position[beside])
+        left = self._left[members].tolist()
+        decided = vote(left, lambda: Counter(self._left[self._inputs == self._inputs[members[0]]].tolist()))
+        numbers = [self._ranks[which].number for which in self._rank[members].tolist()]
+        for place in decided.wrong:
+            other_place = beside(left, decided, place)
+            rank, other = (self._ranks[self._rank[members[p]]] for p in (place, other_place))
+            at, at_other = (int(self._position[members[p]]) for p in (place, other_place))
             call, other_call = rank.at(at), other.at(at_other)
             difference = compare(call, other_call)
-            if difference.inputs or not difference.outputs or not _is_known(call):
+            if difference.inputs or not difference.outputs or not is_known(call):
                 continue
             verdict, _, _ = judge(call, other_call, rank.reader, other.reader)
             if verdict != NONDETERMINISTIC:
                 continue
-            told = f"rank {other.number} ran the same kernel on the same inputs (call {other_call.index})"
             yield rank.deviation(
-                COMPUTED, at, f"it computed something else from the same inputs: {told} and got other values",
-                argument=difference.outputs[0].argument,
-                suspects=(rank.number,) if is_known else suspects,
+                COMPUTED, at, computed_reason(other.number, other_call.index),
+                argument=difference.outputs[0].argument, suspects=suspects(numbers, decided, place),
                 other_rank=other.number, other_index=other_call.index,
             )  # fmt: skip
+
+
+def beside(left: Sequence[int], decided: Vote, place: int) -> int:
+    """With which member one that is wrong is compared."""
+    if decided.good is not None:
+        return decided.good
+    return next(other for other, value in enumerate(left) if value != left[place])
+
+
+def suspects(numbers: Sequence[int], decided: Vote, place: int) -> tuple[int, ...]:
+    return (numbers[place],) if decided.is_decided else tuple(numbers[wrong] for wrong in decided.wrong)
+
+
+def computed_reason(other_rank: int, other_index: int) -> str:
+    told = f"rank {other_rank} ran the same kernel on the same inputs (call {other_index})"
+    return f"it computed something else from the same inputs: {told} and got other values"
+
+
+@dataclass(frozen=True, slots=True)
+class ComparableCalls:
+    """The calls of a rank whose outputs follow from what is recorded of their inputs."""
+
+    at: Ints  # positions
+    inputs: Words  # kernel and inputs
+    key: Words  # these, and how often the rank has had both before
+    left: Words
+
+
+def comparable(rank: Rank) -> ComparableCalls:
+    columns = rank.columns
+    assert columns.found is not None
+    wanted = [id for id, site in columns.sites.items() if _is_comparable(site)]
+    at = np.flatnonzero(np.isin(columns.site, np.array(wanted, np.int64)))
+    words = np.zeros(max(columns.sites, default=0) + 1, np.uint64)
+    for id in wanted:
+        words[id] = text_word(repr(site_key(columns.sites[id])))
+    with np.errstate(over="ignore"):
+        inputs = mixed(columns.found[at] + words[columns.site[at]])
+        before = _occurrences(inputs)
+        key = np.where(before == 0, inputs, mixed(inputs + before * _GOLDEN))
+    return ComparableCalls(at, inputs, key, columns.left[at])
+
+
+def _occurrences(inputs: Words) -> Words:
+    """How often each word stands before its place."""
+    order = np.argsort(inputs, kind="stable")
+    ordered = inputs[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(inputs) else order
+    lengths = np.diff(np.r_[starts, len(inputs)])
+    found = np.zeros(len(inputs), np.uint64)
+    found[order] = np.arange(len(inputs)) - np.repeat(starts, lengths)
+    return found
 
 
 def _is_comparable(site: Site) -> bool:
@@ -121,7 +151,7 @@ def _is_comparable(site: Site) -> bool:
     return not any(tensor.unread for tensor in read)
 
 
-def _is_known(call: KernelCall) -> bool:
+def is_known(call: KernelCall) -> bool:
     """Whether the contents of everything that it reads are known."""
     pre = call.pre_hashes
     read = [i for i, a in enumerate(call.arguments) if a.tensor is not None and a.role == "in"]

@@ -1,0 +1,124 @@
+"""What the tables hold about one rank: `export` writes them, and the SQL beside this file reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernelscope.analysis.diff.verdicts import settings_of
+from kernelscope.analysis.ranks.chosen import rechecks, summary
+from kernelscope.analysis.ranks.collective_order import Key, numbered
+from kernelscope.analysis.ranks.collective_results import gives_all_the_same
+from kernelscope.analysis.ranks.contents import changed_memory, rechecked
+from kernelscope.analysis.ranks.rank import Rank
+from kernelscope.analysis.ranks.same_inputs import ComparableCalls, comparable, is_known
+from kernelscope.analysis.ranks.waits import Waits
+from kernelscope.model.call import KernelCall
+from kernelscope.store.columns import text_word, word
+from kernelscope.text.hashes import full_hash
+
+# One row for each call whose result must be the same wherever its inputs are.
+HASHES = {
+    "index": "int64", "step": "int64", "kernel_name": "string", "key": "word", "base": "word",
+    "result": "word", "settings": "word", "is_known": "flag",
+}  # fmt: skip
+COLLECTIVES = {
+    "index": "int64", "step": "int64", "kernel_name": "string", "meeting": "word", "process_group": "string",
+    "members": "string", "number": "int64", "is_same_everywhere": "flag", "result": "word",
+    "names": "list<string>", "values": "list<string>",
+}  # fmt: skip
+DEVIATIONS = {"index": "int64", "kind": "string", "argument": "string", "reason": "string"}
+RANKS = {
+    "rank": "int64", "local_rank": "int64", "host": "string", "part": "string", "calls": "int64",
+    "steps": "int64", "collectives": "int64", "torch": "string", "is_closed": "flag", "rechecked": "int64",
+}  # fmt: skip
+
+_BLOCK = 100_000  # calls: a file has at least so many, unless the rank has fewer
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Successive steps of a rank that are in one file."""
+
+    first: int  # position
+    last: int  # position, not included
+    steps: str  # "0-41"
+
+
+def blocks(rank: Rank, least: int = _BLOCK) -> Iterator[Block]:
+    step = rank.columns.step
+    highest = np.maximum.accumulate(step)
+    starts = [0, *(np.flatnonzero(highest[1:] > highest[:-1]) + 1).tolist()]
+    begin = 0
+    for following in [*starts[1:], len(step)]:
+        if following == len(step) or following - begin >= least:
+            yield Block(begin, following, f"{highest[begin]}-{highest[following - 1]}")
+            begin = following
+
+
+class HashRows:
+    """The rows of HASHES, block by block."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._rank = rank
+        self._calls: ComparableCalls = comparable(rank)
+        self._settings: dict[tuple[Any, ...], int] = {}
+
+    def of(self, begin: int, calls: list[KernelCall]) -> list[Row]:
+        """Of calls that follow one another; `begin` is the position of the first."""
+        found = []
+        first, last = np.searchsorted(self._calls.at, (begin, begin + len(calls)))
+        for i in range(int(first), int(last)):
+            call = calls[int(self._calls.at[i]) - begin]
+            key, base = int(self._calls.key[i]), int(self._calls.inputs[i])
+            found.append({
+                "index": call.index, "step": call.step, "kernel_name": call.kernel_name, "key": key,
+                "base": None if key == base else base, "result": int(self._calls.left[i]),
+                "settings": self._settings_of(call), "is_known": is_known(call),
+            })  # fmt: skip
+        return found
+
+    def _settings_of(self, call: KernelCall) -> int:
+        reader = self._rank.reader
+        offsets = tuple((i, offset) for i, (_, _, offset) in sorted(call.storages.items()))
+        known = call.site.id, call.device, offsets, repr(reader.switches(call))
+        if known not in self._settings:
+            told = settings_of(call, reader)
+            self._settings[known] = text_word(repr(sorted(told.items(), key=str)))
+        return self._settings[known]
+
+
+def collective_rows(rank: Rank) -> Iterator[Row]:
+    waits = Waits(rank)
+    for position, key in numbered(rank):
+        call = rank.at(position)
+        gave = waits.gave(position)
+        yield {
+            "index": call.index, "step": call.step, "kernel_name": call.kernel_name,
+            "meeting": meeting_word(key), "process_group": key[0], "members": ",".join(map(str, key[1])),
+            "number": key[2], "is_same_everywhere": gives_all_the_same(call.kernel_name),
+            "result": text_word(repr([word(value) for value in gave.values()])) if gave else None,
+            "names": [call.arg_names[i] for i in gave], "values": [str(full_hash(v)) for v in gave.values()],
+        }  # fmt: skip
+
+
+def meeting_word(key: Key) -> int:
+    return text_word(repr(key))
+
+
+def deviation_rows(rank: Rank) -> Iterator[Row]:
+    """What is wrong on a rank, whatever the others did."""
+    for each in (*changed_memory(rank), *rechecked(rank)):
+        yield {
+            "index": each.index, "kind": each.kind, "argument": each.argument, "reason": each.reason,
+        }  # fmt: skip
+
+
+def rank_row(rank: Rank) -> Row:
+    found = summary(rank)
+    return {name: getattr(found, name, None) for name in RANKS} | {"rechecked": rechecks(rank)}
