@@ -49,7 +49,7 @@ class RecordedSteps:
 
     def close(self) -> None:
         """The training has ended, though more steps were chosen."""
-        self.recorder.close()
+        self.recorder.finish()
 
     def state_dict(self) -> dict[str, int]:
         return {"step": self.step}

@@ -39,7 +39,7 @@ class KernelscopeCallback(_lightning.Callback):  # type: ignore[misc, name-defin
             self.recorder.end(self._step)
 
     def on_train_end(self, trainer: Any, *_: Any) -> None:
-        self.recorder.close()
+        self.recorder.finish()
 
     def on_exception(self, trainer: Any, *_: Any) -> None:
         self.recorder.close()

@@ -10,6 +10,7 @@ Example:
 from __future__ import annotations
 
 import os
+from itertools import islice
 from typing import Any
 
 from kernelscope.store.stored_run import StoredRun
@@ -50,11 +51,12 @@ def _log_statistics(mlflow: Any, identity: str, run: StoredRun) -> None:
     """In blocks of 1,000, which is the most that a request may have."""
     metric = needed("mlflow.entities", "mlflow", "kernelscope.integrations.mlflow").Metric
     now = int(run.info.realtime_ns / 1e6)
-    found = [
+    values = (
         metric(_key(f"{_FOLDER}/{point.tag}/{name}"), float(value), now, point.step)
         for point in points_of(run)
         for name, value in point.statistics.items()
-    ][:_MOST_POINTS]
+    )
+    found = list(islice(values, _MOST_POINTS))
     for first in range(0, len(found), 1000):
         mlflow.MlflowClient().log_batch(identity, metrics=found[first : first + 1000])
 

@@ -10,6 +10,7 @@ Example:
 from __future__ import annotations
 
 import argparse
+import ast
 import html
 import shlex
 from pathlib import Path
@@ -34,15 +35,17 @@ class _Words(argparse.ArgumentParser):
 
 
 def _parser() -> _Words:
-    parser = _Words(prog="%%kscope", add_help=False)
+    about = "Run a cell, record it on disk, and show what ran below it."
+    parser = _Words(prog="%%kscope", description=about, add_help=False)
     add = parser.add_argument
     add("name", nargs="?", default="", help="variable that gets the run")
-    add("--values", choices=_KINDS, default="hash")
-    add("--time", action="store_true")
-    add("--ops", choices=("graph", "all"), default="graph")
-    add("-o", dest="path", default="")
-    add("--no-page", dest="page", action="store_false")
-    add("--height", type=int, default=_HEIGHT)
+    add("--values", choices=_KINDS, default="hash", help="what to record about tensor values (default hash)")
+    add("--time", action="store_true", help="measure how long each call runs")
+    add("--ops", choices=("graph", "all"), default="graph", help="all: record eager operators too")
+    add("-o", dest="path", default="", help="folder of the run; default: kscope-runs/cell-1, and so on")
+    add("--no-page", dest="page", action="store_false", help="show the summary only")
+    add("--height", type=int, default=_HEIGHT, help="height of the page in pixels (default 640)")
+    add("--help", "-h", action="store_true", help="show this text, and run nothing")
     return parser
 
 
@@ -60,7 +63,11 @@ def record_cell(shell: Any, line: str, cell: str) -> None:
     from kernelscope.recording import record
 
     display = needed("IPython.display", "notebook", "%%kscope")
-    given = _parser().parse_args(shlex.split(line))
+    given = _parse(line)
+    if given.help:
+        print(_parser().format_help())
+        return
+    _check(shell, cell)
     values: Values = given.values
     path = folder.named(given.path) if given.path else _next_path()
     try:
@@ -77,13 +84,37 @@ def record_cell(shell: Any, line: str, cell: str) -> None:
     result.raise_error()
 
 
+def _parse(line: str) -> argparse.Namespace:
+    try:
+        given = _parser().parse_args(shlex.split(line))
+    except ValueError as error:  # a quotation that is not closed
+        raise RunError(f"%%kscope: {error}") from None
+    if given.name and not given.name.isidentifier():
+        raise RunError(f"%%kscope: {given.name!r} cannot be the name of a variable; write: %%kscope run")
+    return given
+
+
+def _check(shell: Any, cell: str) -> None:
+    """What cannot be run is not recorded either: errors of syntax, and what needs the event loop."""
+    code = shell.transform_cell(cell)
+    ast.parse(code)
+    if shell.should_run_async(cell, transformed_cell=code):
+        raise RunError(
+            "%%kscope: the cell has await outside of a function, which a magic cannot run; "
+            "write `with kernelscope.record(path=...) as run:` in the cell instead"
+        )
+
+
 def _run(shell: Any, cell: str) -> Any:
     """The cell as usual, but that its exception is shown once, where the magic raises it again."""
-    shell.showtraceback = lambda *_, **__: None
+    names = ("showtraceback", "showsyntaxerror")
+    for name in names:
+        setattr(shell, name, lambda *_, **__: None)
     try:
         return shell.run_cell(cell)
     finally:
-        del shell.showtraceback
+        for name in names:
+            delattr(shell, name)
 
 
 def framed(page: str, height: int) -> str:

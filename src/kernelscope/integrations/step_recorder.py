@@ -13,11 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernelscope.config import (
-    Config,
-    strict_from_environment,
-    strings,
-)
+from kernelscope.config import Config, ValueSettings, strict_from_environment, strings
 from kernelscope.errors import reason
 from kernelscope.store import folder
 from kernelscope.store.ranks.shared_folder import numbered_part_of_rank
@@ -25,6 +21,7 @@ from kernelscope.values.conditions import parse_watch
 
 if TYPE_CHECKING:
     from kernelscope.recording import Recording
+    from kernelscope.values.session import ValueSession
 
 Steps = tuple[int, int] | Iterable[int]
 
@@ -62,6 +59,7 @@ class StepRecorder:
         self._open: Recording | None = None
         self._around: ExitStack | None = None
         self._step = -1  # that is being recorded
+        self._latest = -1  # that has begun, recorded or not
 
     @property
     def is_recording(self) -> bool:
@@ -69,6 +67,7 @@ class StepRecorder:
 
     def begin(self, step: int) -> None:
         """A step begins. What fails here is reported, and the program goes on unrecorded."""
+        self._latest = step
         if step == self._step:  # the next part of a step with gradient accumulation
             return
         if step not in self.steps:
@@ -104,6 +103,17 @@ class StepRecorder:
             except Exception as error:
                 self._give_up(error)
 
+    def finish(self) -> None:
+        """The training has ended. If it had none of the chosen steps, that is reported."""
+        self.close()
+        if self.steps and not self.paths:
+            seen = f"the last one was {self._latest}" if self._latest >= 0 else "there was none"
+            print(
+                f"kernelscope: nothing was recorded: the training had none of the chosen steps, "
+                f"of which the first is {min(self.steps)}; {seen}",
+                file=sys.stderr,
+            )
+
     def _start(self) -> None:
         from kernelscope.probes.probe_list import check_gil
         from kernelscope.recording import Recording
@@ -113,15 +123,22 @@ class StepRecorder:
         recording = Recording(self.config, part, says_why_empty=True)
         with ExitStack() as stack:
             stack.callback(recording.close)
+            session = self._watch(recording) if self.stop_on else None
             recording.open()
-            if self.stop_on:
-                from kernelscope.values import watch
-
-                stack.enter_context(watch(*self.stop_on))
+            if session is not None:
+                stack.callback(session.close)
+                stack.callback(session.settle)
             self._around = stack.pop_all()
         self._open = recording
         self.paths.append(part)
         atexit.register(self.close)
+
+    def _watch(self, recording: Recording) -> ValueSession:
+        """In the same recording, so that its run has the finding and the tensors of the call."""
+        from kernelscope.values.session import ValueSession, has_gpu
+
+        exact = self.config.values != "off" or not has_gpu()
+        return ValueSession(recording, ValueSettings(watches=self.stop_on, exact=exact))
 
     def _folder(self) -> Path:
         """A new run; ranks share one, and each has its part in it."""

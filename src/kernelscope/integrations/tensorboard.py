@@ -9,22 +9,31 @@ Example:
 from __future__ import annotations
 
 import os
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernelscope.errors import RunError
 from kernelscope.private_files import FILE, make_folder
 from kernelscope.store.stored_run import StoredRun
 
 from .packages import needed
-from .tracked_run import numbers_of, opened, points_of, settings_of
+from .tracked_run import name_of, numbers_of, opened, points_of, settings_of
 
 _MOST_ELEMENTS = 1_000_000  # of one histogram
 
 
-def log_run(run: StoredRun | str | os.PathLike[str], directory: str | os.PathLike[str]) -> int:
-    """Write event files to a folder; returns how many values and histograms there are.
+class Logged(NamedTuple):
+    """What was written, and where."""
 
+    values: int  # and histograms
+    folder: Path
+
+
+def log_run(run: StoredRun | str | os.PathLike[str], directory: str | os.PathLike[str]) -> Logged:
+    """Write event files to DIRECTORY/NAME, after the name of the run; to NAME-2 and so on where that exists.
+
+    TensorBoard joins all files of a folder to one curve, so each export has a folder of its own.
     Scalars KERNEL/ARGUMENT/max and so on come from `values="stats"`, histograms of values from
     `values="save"`, and histograms of seconds from `time=True`. Findings are texts.
     """
@@ -32,13 +41,22 @@ def log_run(run: StoredRun | str | os.PathLike[str], directory: str | os.PathLik
     from torch.utils.tensorboard import SummaryWriter
 
     run = opened(run)
-    folder = make_folder(Path(directory), exist_ok=True)
-    earlier = set(folder.iterdir())
+    folder = _new_folder(Path(directory), name_of(run))
     try:
-        return _write(SummaryWriter(str(directory)), run)
+        return Logged(_write(SummaryWriter(str(folder)), run), folder)
     finally:
-        for file in set(folder.iterdir()) - earlier:
+        for file in folder.iterdir():
             file.chmod(FILE)
+
+
+def _new_folder(home: Path, name: str) -> Path:
+    make_folder(home, exist_ok=True)
+    for number in count(1):
+        try:
+            return make_folder(home / (name if number == 1 else f"{name}-{number}"))
+        except FileExistsError:
+            continue
+    raise AssertionError("numbers do not end")
 
 
 def _write(writer: Any, run: StoredRun) -> int:

@@ -39,7 +39,9 @@ def opened(run: StoredRun | str | os.PathLike[str]) -> StoredRun:
 
 
 def name_of(run: StoredRun) -> str:
-    return run.path.name.removesuffix(folder.SUFFIX)
+    """Of a part of a run, such as that of a rank: the name of the run and of the part."""
+    name, whole = run.path.name.removesuffix(folder.SUFFIX), run.path.absolute().parent.name
+    return f"{whole.removesuffix(folder.SUFFIX)}-{name}" if whole.endswith(folder.SUFFIX) else name
 
 
 def settings_of(run: StoredRun) -> dict[str, str]:

@@ -26,6 +26,9 @@ class KernelscopeCallback(_transformers.TrainerCallback):  # type: ignore[misc, 
     def __init__(self, steps: Steps, **options: Any) -> None:
         self.recorder = StepRecorder(steps, **options)
 
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.recorder.close()  # of a training that ended with an exception: the Trainer does not report those
+
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.recorder.begin(state.global_step)
 
@@ -33,4 +36,4 @@ class KernelscopeCallback(_transformers.TrainerCallback):  # type: ignore[misc, 
         self.recorder.end(state.global_step - 1)  # it counts the step that has just ended
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.recorder.close()
+        self.recorder.finish()

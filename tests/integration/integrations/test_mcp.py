@@ -33,6 +33,9 @@ def here(tmp_path: Path) -> Path:
     write_sample(outside / "secret.kscope")
     (inside / "way-out.kscope").symlink_to(outside / "secret.kscope")
     (inside / "link.py").symlink_to(outside / "program.py")
+    hidden = inside / folder.HOME / "newest-1.kscope"  # a link that `newest` must not follow
+    hidden.symlink_to(outside / "secret.kscope")
+    os.utime(outside / "secret.kscope", (4e9, 4e9))
     return inside
 
 
@@ -43,7 +46,9 @@ def test_tools_read_runs(here: Path) -> None:
         assert all(tool.description for tool in tools.values())
         listed = await client("list_runs")
         names = {run["run"] for run in listed["runs"]}
-        assert {"kscope-runs/old-1.kscope", "kscope-runs/new-1.kscope"} <= names
+        assert names == {"kscope-runs/old-1.kscope", "kscope-runs/new-1.kscope"}
+        newest = await client("show")
+        assert "newest-1" not in newest["answer"]
         shown = await client("show", run="old-1", kernel="*mm")
         assert {call["kernel"] for call in shown["calls"]} == {"extern_kernels.mm"}
         assert len(json.dumps(shown)) < 10_000
@@ -57,6 +62,12 @@ def test_tools_read_runs(here: Path) -> None:
             await client("diff", a="old-1", b="new-1")
         rows = await client("query", sql="-- a comment\nSELECT count(*) AS n FROM call", run="old-1")
         assert rows["rows"] == [{"n": 40}]
+        rows = await client("query", sql="SELECT 1 AS a, 2 AS a, 3 AS a_2, 4 AS a", run="old-1")
+        assert list(rows["rows"][0].values()) == [1, 2, 3, 4]
+        graph = (await client("stages", run="old-1"))["graphs"][0]["graph"]
+        assert [each["graph"] for each in (await client("stages", run="old-1", graph=graph))["graphs"]] == [
+            graph
+        ]
 
     with_server(here, [], work)
 
@@ -70,9 +81,13 @@ HOSTILE: list[tuple[str, dict[str, Any], str]] = [
     ("show", {"run": "-o/x"}, "options cannot be given"),
     ("show", {"run": "old-1\0"}, "NUL"),
     ("show", {"run": "x" * 5000}, "NUL character or more than"),
+    ("show", {"run": "x" * 300}, "there is no run"),  # longer than a name may be
+    ("show", {"run": "old-1", "crash": True, "call": 5}, "leave out the arguments"),
     ("show", {"run": "old-1", "output": "/x"}, "output"),
     ("show", {"run": "old-1", "call": -1}, "at least 0"),
     ("show", {"run": "old-1", "call": "0 --source"}, "valid integer"),
+    ("stages", {"run": "old-1", "graph": "7/0 forward"}, "has no graph"),
+    ("stages", {"run": "old-1", "graph": "0/0 forward", "kernel": "*"}, "not both"),
     ("stages", {"run": "old-1", "export": "/x"}, "export"),
     ("stages", {"run": "old-1", "graph": "--export=x", "stage": "--export=x"}, "graph"),
     ("diff", {"a": "old-1", "b": "--save"}, "options cannot be given"),
@@ -97,6 +112,7 @@ HOSTILE_RUNS: list[tuple[str, dict[str, Any], str]] = [
     ("record", {"script": "-mos"}, "options cannot be given"),
     ("reduce", {"script": "--resume"}, "options cannot be given"),
     ("record", {"script": "."}, "no script"),
+    ("record", {"script": "x" * 300}, "no script"),
     ("record", {"script": "program.py", "values": "hash --ops all"}, "values"),
     ("record", {"script": "program.py", "arguments": ["x"] * 101}, "more than 100 words"),
 ]

@@ -59,3 +59,37 @@ def test_cell_is_recorded_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "%%kscope: unrecognized arguments: --vales" in error["evalue"]
     names = sorted(path.name for path in (tmp_path / "kscope-runs").iterdir())
     assert names == ["cell-1.kscope", "cell-2.kscope"]
+
+
+def errors_of(cell: Any) -> list[str]:
+    return [f"{out['ename']}: {out['evalue']}" for out in cell.outputs if out["output_type"] == "error"]
+
+
+def test_cells_that_cannot_be_recorded_say_why_and_leave_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = executed(
+        [
+            "%load_ext kernelscope",
+            "%%kscope\nprint(1",
+            "%%kscope\nreturn 1",
+            "%%kscope\nimport asyncio\nawait asyncio.sleep(0)",
+            "%%kscope 'x\nprint(1)",
+            "%%kscope not-a-name\nprint(1)",
+            "%%kscope --help\nprint(1)",
+        ],
+        tmp_path,
+        monkeypatch,
+        allow_errors=True,
+    )
+    texts = [errors_of(cell) for cell in cells]
+    assert [len(each) for each in texts] == [0, 1, 1, 1, 1, 1, 0]  # each is shown once
+    assert texts[1][0].startswith("SyntaxError")
+    assert "'return' outside function" in texts[2][0]
+    assert "await outside of a function" in texts[3][0]
+    assert "%%kscope: No closing quotation" in texts[4][0]
+    assert "'not-a-name' cannot be the name of a variable" in texts[5][0]
+    assert "what to record about tensor values" in cells[6].outputs[0]["text"]
+    assert "1\n" not in [out.get("text") for cell in cells for out in cell.outputs]
+    names = [path.name for path in (tmp_path / "kscope-runs").glob("*")]
+    assert names == ["cell-1.kscope"]  # of `return`, which Python refuses only when the cell is compiled

@@ -1,4 +1,8 @@
-"""Inference servers: entry points as vLLM and SGLang load them, and recording switched from outside."""
+"""Inference servers: entry points as vLLM and SGLang load them, and recording switched from outside.
+
+A program of ours calls the loaders of both packages, where they are installed (`make test-integrations`), and
+otherwise does what they do.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,12 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -21,14 +27,21 @@ ROOT = Path(__file__).parents[3]
 GROUPS = ("vllm.general_plugins", "sglang.srt.plugins")
 # What both servers do in each process: find the entry points of their group, choose by name, load, call.
 SERVER = """
-import sys
+import os, sys
 from importlib.metadata import entry_points
 import torch
 
-allowed = sys.argv[2].split(",") if sys.argv[2] else None
-for plugin in entry_points(group=sys.argv[1]):
-    if allowed is None or plugin.name in allowed:
-        plugin.load()()
+if sys.argv[1] == "vllm":
+    from vllm.plugins import load_general_plugins
+    load_general_plugins()
+elif sys.argv[1] == "sglang":
+    from sglang.srt.plugins import load_plugins
+    load_plugins()
+else:
+    allowed = os.environ.get("VLLM_PLUGINS") or os.environ.get("SGLANG_PLUGINS")
+    for plugin in entry_points(group=sys.argv[1]):
+        if allowed is None or plugin.name in allowed.split(","):
+            plugin.load()()
 half = torch.compile(lambda x: x.sin() / 2)
 print("ready", flush=True)
 for line in sys.stdin:
@@ -67,9 +80,11 @@ class Server:
 
 
 @contextmanager
-def server(site: Path, group: str, allowed: str = "", **variables: str) -> Iterator[Server]:
-    environment = os.environ | {"PYTHONPATH": f"{site}:{ROOT / 'src'}", **variables}
-    words = [sys.executable, "server.py", group, allowed]
+def server(site: Path, loader: str, **variables: str) -> Iterator[Server]:
+    """-S, because the .pth file of an installed kernelscope would start the recording before any plugin."""
+    packages = f"{site}:{ROOT / 'src'}:{sysconfig.get_path('purelib')}"
+    environment = os.environ | {"PYTHONPATH": packages, **variables}
+    words = [sys.executable, "-S", "server.py", loader]
     with subprocess.Popen(
         words, cwd=site.parent, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
@@ -92,12 +107,21 @@ def test_nothing_happens_without_the_variable(site: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("group", "allowed", "calls"),
-    [(GROUPS[0], "", 2), (GROUPS[1], "kernelscope", 2), (GROUPS[0], "other", 0)],
-)
-def test_everything_is_recorded_with_it(group: str, allowed: str, calls: int, site: Path) -> None:
+    ("loader", "allowed", "calls"),
+    [
+        (GROUPS[0], {}, 2), (GROUPS[1], {"SGLANG_PLUGINS": "kernelscope"}, 2),
+        (GROUPS[0], {"VLLM_PLUGINS": "other"}, 0),
+        ("vllm", {}, 2), ("vllm", {"VLLM_PLUGINS": "x,kernelscope"}, 2),
+        ("vllm", {"VLLM_PLUGINS": "other"}, 0),
+        ("sglang", {}, 2), ("sglang", {"SGLANG_PLUGINS": "x,kernelscope"}, 2),
+        ("sglang", {"SGLANG_PLUGINS": "other"}, 0),
+    ],
+)  # fmt: skip
+def test_everything_is_recorded_with_it(loader: str, allowed: dict[str, str], calls: int, site: Path) -> None:
+    if loader not in GROUPS and find_spec(loader) is None:
+        pytest.skip(f"needs {loader}: make test-integrations")
     variables = {"KERNELSCOPE_RUN": "serving", "KERNELSCOPE_OPTIONS": "--values hash"}
-    with server(site, group, allowed, **variables) as started:
+    with server(site, loader, **variables, **allowed) as started:
         for _ in range(2):
             started.compute()
     path = site.parent / "serving.kscope"

@@ -80,15 +80,59 @@ def test_tensorboard(here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     for name in ("stats", "save"):
         assert main(["export", name, "--tensorboard", "-o", str(tmp_path / name)]) == 0
     assert "tensorboard --logdir" in capsys.readouterr().out
-    stats = EventAccumulator(str(tmp_path / "stats"), {"histograms": 0}).Reload()
+    stats = EventAccumulator(str(tmp_path / "stats" / "stats"), {"histograms": 0}).Reload()
     points = [(event.step, event.value) for event in stats.Scalars(f"{KERNEL}/out_ptr0/nan")]
     assert points == [(0, 0), (1, 0), (2, 8)]
     largest = [event.value for event in stats.Scalars(f"{KERNEL}/out_ptr0/max")]
     assert largest == pytest.approx([0, float(torch.tensor(1.0).sin() / 2)])  # nothing is finite in step 2
     assert len(stats.Histograms(f"{KERNEL}/seconds")) == 3
-    saved = EventAccumulator(str(tmp_path / "save"), {"histograms": 0}).Reload()
+    saved = EventAccumulator(str(tmp_path / "save" / "save"), {"histograms": 0}).Reload()
     histograms = saved.Histograms(f"{KERNEL}/out_ptr0")
     assert [(event.step, event.histogram_value.num) for event in histograms] == [(0, 8), (1, 8)]
+
+
+def test_tensorboard_runs_in_one_folder_stay_apart(here: Path, tmp_path: Path) -> None:
+    """TensorBoard draws all files of a folder as one curve: no point may come from another run."""
+    pytest.importorskip("tensorboard", reason="pip install 'kernelscope[tensorboard]'")
+    from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
+
+    for name in ("stats", "save", "stats"):
+        assert main(["export", name, "--tensorboard", "-o", str(tmp_path / "logs")]) == 0
+    seen = EventMultiplexer().AddRunsFromDirectory(str(tmp_path / "logs")).Reload()
+    assert set(seen.Runs()) == {"stats", "save", "stats-2"}
+    for name in ("stats", "stats-2"):
+        assert [event.step for event in seen.Scalars(name, f"{KERNEL}/out_ptr0/nan")] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("tracker", ["mlflow", "wandb", "tensorboard"])
+def test_filters_are_not_ignored(
+    tracker: str, here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["--step", "0"], ["--kernel", "x*"], ["--limit", "2"]):
+        assert main(["export", "stats", f"--{tracker}", *words, "-o", str(tmp_path / "x")]) == 2
+        assert f"--{tracker} exports the whole run: leave out" in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
+
+
+def test_place_that_cannot_be_written_is_a_sentence(
+    here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("tensorboard", reason="pip install 'kernelscope[tensorboard]'")
+    (tmp_path / "taken").touch()
+    assert main(["export", "stats", "--tensorboard", "-o", str(tmp_path / "taken")]) == 2
+    told = capsys.readouterr().err
+    assert "cannot be written" in told
+    assert "Traceback" not in told
+
+
+def test_part_of_a_run_has_a_name_of_its_own(tmp_path: Path) -> None:
+    from tests.support.sample_runs import write_sample
+
+    from kernelscope.integrations.tracked_run import name_of
+
+    for path, name in (("a.kscope/rank-0", "a-rank-0"), ("b.kscope/rank-0", "b-rank-0"), ("c.kscope", "c")):
+        write_sample(tmp_path / path)
+        assert name_of(kernelscope.load(tmp_path / path)) == name
 
 
 def test_missing_package_is_named(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

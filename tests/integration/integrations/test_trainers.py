@@ -17,6 +17,8 @@ import kernelscope
 from kernelscope.integrations.step_recorder import StepRecorder, step_numbers
 from kernelscope.recording.open_recordings import OPEN
 from kernelscope.store import folder
+from kernelscope.store.flight.ending import ending_of
+from kernelscope.values import WatchHit
 
 ROOT = Path(__file__).parents[3]
 
@@ -61,6 +63,21 @@ def test_ranges_have_a_run_each(tmp_path: Path) -> None:
     assert [len(kernelscope.load(path)) for path in recorder.paths] == [2, 1]
 
 
+def test_training_without_the_chosen_steps_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    late, right = (StepRecorder(steps, path=tmp_path / "x", stages=False) for steps in ((8, 9), (1, 9)))
+    for recorder in (late, right):
+        for step in range(4):
+            recorder.begin(step)
+            recorder.end(step)
+        recorder.finish()
+    told = capsys.readouterr().err
+    assert told.count("kernelscope: nothing was recorded: ") == 1
+    assert "of which the first is 8; the last one was 3" in told
+    assert not OPEN
+
+
 def test_ranks_share_a_run_without_talking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each rank has its part in the run of its launch, also if the other ranks have no recorder."""
     double = torch.compile(lambda x: x * 2)
@@ -93,6 +110,27 @@ def test_failure_to_record_does_not_reach_the_program(
     recorder.begin(1)
     assert not recorder.paths
     assert capsys.readouterr().err.count("kernelscope: not recording:") == 1
+
+
+@pytest.mark.parametrize("values", ["off", "hash"])
+def test_what_stops_a_training_is_in_its_run(tmp_path: Path, values: str) -> None:
+    function = torch.compile(lambda x: (x - 1).log() + 1)
+    recorder = StepRecorder((1, 5), path=tmp_path / "x", stages=False, stop_on="nan", values=values)
+
+    def train() -> None:
+        for step in range(6):
+            recorder.begin(step)
+            function(torch.full((8,), 0.0 if step == 3 else 2.0))
+            recorder.end(step)
+
+    with pytest.raises(WatchHit):
+        train()
+    recorder.finish()
+    assert not OPEN
+    run = kernelscope.load(recorder.paths[0])
+    [found] = [finding for finding in run.findings if finding.kind == "watch"]
+    assert {moment for _, moment in run.saved_tensors(found.call)} == {"before", "after"}
+    assert ending_of(run.path).kind == "stopped"
 
 
 def test_transformers(tmp_path: Path) -> None:
@@ -133,6 +171,25 @@ def test_transformers_resume_and_accumulation(tmp_path: Path) -> None:
     forward = [call for call in kernelscope.load(whole.recorder.paths[0]).calls if call.phase == "forward"]
     assert {call.step for call in forward} == {2}
     assert len({call.graph_call for call in forward}) == 2  # both batches of the step
+
+
+def test_transformers_after_an_exception(tmp_path: Path) -> None:
+    """The Trainer calls no callback then; the next training has a run of its own."""
+    pytest.importorskip("accelerate", reason="Trainer needs it: pip install 'kernelscope[transformers]'")
+    from transformers import TrainerCallback
+
+    from kernelscope.integrations.transformers import KernelscopeCallback
+
+    class Fails(TrainerCallback):  # type: ignore[misc]
+        def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            raise RuntimeError("out of luck")
+
+    callback = KernelscopeCallback(steps=(0, 2), path=tmp_path / "runs" / "hf")
+    with pytest.raises(RuntimeError, match="out of luck"):
+        tiny.fit_transformers(tmp_path / "model", [callback, Fails()], steps=3)
+    tiny.fit_transformers(tmp_path / "model", [callback], steps=3)
+    assert not OPEN
+    assert [steps_of(path) for path in callback.recorder.paths] == [[0], [0, 1]]
 
 
 def test_lightning(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ class Allowed:
     def run(self, given: str) -> Path:
         """The folder of a run, by name or path; empty is the newest."""
         if not given:
-            found = [path for root in self.roots for path in folder.runs_in(root)]
+            found = [path for root in self.roots for path in folder.runs_in(root) if self.holds(path)]
             if not found:
                 raise Refused(f"there is no run in {self._listed(self.roots)}; make one with: record")
             return max(found, key=lambda path: path.stat().st_mtime_ns)
@@ -47,7 +47,9 @@ class Allowed:
         homes = [home for root in self.roots for home in (root, root / folder.HOME)]
         for candidate in (home / each for home in homes for each in (name, Path(f"{name}{folder.SUFFIX}"))):
             real = self._inside(candidate, given)
-            if real.is_dir() and (folder.parts(real) or real.name.endswith(folder.SUFFIX)):
+            if os.path.isdir(real) and (  # not Path.is_dir, which raises where a name is too long
+                folder.parts(real) or real.name.endswith(folder.SUFFIX)
+            ):
                 return real
         raise Refused(f"there is no run {given!r}; list_runs lists those that can be read")
 
@@ -60,7 +62,7 @@ class Allowed:
         real = Path(os.path.realpath(self.home / word(given, "script")))
         if not any(real == each or each in real.parents for each in self.scripts):
             raise Refused(f"{given!r} may not be run; --allow-run allows {self._listed(self.scripts)}")
-        if not real.is_file():
+        if not os.path.isfile(real):
             raise Refused(f"there is no script {given!r}")
         return real
 
@@ -71,10 +73,14 @@ class Allowed:
 
     def _inside(self, path: Path, given: str) -> Path:
         """Links are followed first, so that a link cannot lead outside."""
-        real = Path(os.path.realpath(path))
-        if not any(real == root or root in real.parents for root in self.roots):
+        if not self.holds(path):
             raise Refused(f"{given!r} is outside of the folders that may be read: {self._listed(self.roots)}")
-        return real
+        return Path(os.path.realpath(path))
+
+    def holds(self, path: Path | str) -> bool:
+        """Whether it lies in a folder that may be read, once links are followed."""
+        real = Path(os.path.realpath(path))
+        return any(real == root or root in real.parents for root in self.roots)
 
     @staticmethod
     def _listed(paths: Sequence[Path]) -> str:

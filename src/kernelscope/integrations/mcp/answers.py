@@ -100,11 +100,13 @@ def ending_answer(run: str, form: Form, script: Form) -> dict[str, Any]:
     """What `show --crash` tells."""
     ended, crash = form["ended"], form["crash"] or {}
     steps = [call("show", "the calls before it", run=run)]
+    if (at := ended["call"]) is not None:
+        steps.insert(0, call("show", "the call at which it ended, with its arguments", run=run, call=at))
     if ended["kind"] in ("crash", "exception", "status") and script:
         steps.insert(0, call("bisect", "which part of the compiler it is", fails_on="exception", **script))
     return answer(
         f"run {run}: {ended['how'] or ended['kind']}", *steps, kind=ended["kind"], status=ended["status"],
-        exception=ended["exception"], executing=crash.get("executing"),
+        exception=ended["exception"], call=at, executing=crash.get("executing"),
         completed_through=crash.get("completed_through"),
     )  # fmt: skip
 

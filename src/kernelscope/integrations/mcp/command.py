@@ -50,7 +50,10 @@ async def run_command(words: Sequence[str], cwd: Path, seconds: float) -> Outcom
                 raise TooLong(f"{words[0]} did not end within {seconds:g} s and was ended")
         finally:
             end_tree(child)
-        return Outcome(child.returncode, _form(out), _head(out), _tail(err))
+        complaint = _tail(err)
+        if out.seek(0, 2) > _MOST:
+            complaint = f"the answer has more than {_MOST >> 20} MB; ask for less, for example with LIMIT"
+        return Outcome(child.returncode, _form(out), _head(out), complaint)
 
 
 def _form(out: IO[bytes]) -> Any:

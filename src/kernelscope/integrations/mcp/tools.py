@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,7 +39,8 @@ class Tools:
         """List the recorded runs, newest first: name, number of calls, how it ended, command."""
         found = []
         for root in self.allowed.roots:
-            found += (await self._read("ls", str(root)))["runs"]
+            listed = (await self._read("ls", str(root)))["runs"]
+            found += [each for each in listed if self.allowed.holds(self.allowed.home / each["path"])]
         if not found:
             steps = [call("record", "make a run", script="SCRIPT.py")] if self.allowed.scripts else []
             return answer("there are no runs; a user makes one with: kernelscope run script.py", *steps)
@@ -68,6 +70,8 @@ class Tools:
         kernel, step, phase, first, changed    which calls to list; kernel is a pattern such as *mm*
         crash   how the program ended, and what was executing
         """
+        if crash and (call is not None or kernel or step is not None or phase or first or changed):
+            raise Refused("crash tells how the program ended: leave out the arguments that choose calls")
         path = self.allowed.run(run)
         name, script = self.allowed.shown(path), self._script_of(path)
         if crash:
@@ -94,7 +98,13 @@ class Tools:
                 raise RunError(outcome.complaint)
             other = call("stages", "all graphs and stages", run=name)
             return answer(f"stage {stage} of graph {graph}", other, text=outcome.text)
+        if graph and kernel:
+            raise Refused("give graph or kernel, not both")
         form = await self._read("stages", str(path), *_options(kernel=kernel))
+        if graph:
+            form = form | {"graphs": [each for each in form["graphs"] if each["name"] == graph]}
+            if not form["graphs"]:
+                raise Refused(f"run {name} has no graph {graph!r}; call stages without graph for a list")
         return answers.kernels_answer(name, form) if kernel else answers.graphs_answer(name, form)
 
     async def diff(self, a: str, b: str) -> Answer:
@@ -113,7 +123,8 @@ class Tools:
         most = f"--limit={max(1, min(int(limit), _MOST_ROWS))}"
         # A space, so that a query that starts with a comment is not taken for an option.
         form = await self._read("query", most, str(path), f" {text(sql, 'sql')}")
-        rows = [dict(zip(form["columns"], row, strict=True)) for row in form["rows"]]
+        names = _distinct(form["columns"])
+        rows = [dict(zip(names, row, strict=True)) for row in form["rows"]]
         more = "; there are more" if form["more"] else ""
         other = call("show", "calls and findings of this run", run=self.allowed.shown(path))
         return answer(f"{len(rows)} rows{more}", other, rows=rows)
@@ -234,6 +245,15 @@ def _options(**given: Any) -> list[str]:
     """--name=value of those that have a value."""
     kept = {name: value for name, value in given.items() if value not in (None, "")}
     return [f"--{name.replace('_', '-')}={text(str(value), name)}" for name, value in kept.items()]
+
+
+def _distinct(columns: Sequence[str]) -> list[str]:
+    """Names of columns, with a number where one occurs again: a row with both values is not a dictionary."""
+    seen: list[str] = []
+    for column in columns:
+        numbered = (f"{column}_{number}" for number in count(2))
+        seen.append(column if column not in seen else next(each for each in numbered if each not in seen))
+    return seen
 
 
 def _one_of(given: str, name: str, known: Sequence[str]) -> str:
