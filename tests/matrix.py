@@ -197,10 +197,15 @@ def table(rows: list[Row]) -> str:
     return text
 
 
-def write_docs(page: Path, text: str) -> None:
-    """As the benchmarks do; theirs needs torch."""
-    between = re.compile(r"(<!-- matrix -->\n).*?(<!-- end -->)", re.DOTALL)
-    page.write_text(between.sub(lambda found: f"{found[1]}{text}\n{found[2]}", page.read_text()))
+def write_docs(page: Path, text: str, machine: str) -> None:
+    """As the benchmarks do; theirs needs torch. Each kind of machine has a table of its own."""
+    between = re.compile(rf"(<!-- matrix {machine} -->\n).*?(<!-- end -->)", re.DOTALL)
+    written, count = between.subn(lambda found: f"{found[1]}{text}\n{found[2]}", page.read_text())
+    if count != 1:
+        sys.exit(
+            f"{page.name} has no place for the table: put <!-- matrix {machine} --> and <!-- end --> there"
+        )
+    page.write_text(written)
 
 
 def main() -> int:
@@ -227,7 +232,7 @@ def main() -> int:
             "\n".join(f"failed on Python {row.python}, torch {row.torch}: {name}" for name in row.all.failed)
         )
     if options.write_docs:
-        write_docs(PAGE, table(rows))
+        write_docs(PAGE, table(rows), platform.machine())
     return int(any(row.problem or row.all.failed for row in rows))
 
 

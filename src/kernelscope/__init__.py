@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .analysis.ranks.deviation import RanksResult as RanksResult
     from .bisection import BisectResult as BisectResult
     from .bisection import bisect as bisect
+    from .comparison.api import compare as compare
+    from .comparison.result import ComparisonResult as ComparisonResult
     from .debug_mode import DebugMode as DebugMode
     from .determinism.api import check_determinism as check_determinism
     from .errors import RunError as RunError
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "BisectResult": ".bisection",
+    "ComparisonResult": ".comparison.result",
     "DebugMode": ".debug_mode",
     "DeterminismResult": ".analysis.determinism",
     "Divergence": ".analysis.diff.divergence",
@@ -48,6 +51,7 @@ _HOMES = {
     "bisect": ".bisection",
     "check_determinism": ".determinism.api",
     "check_invariance": ".invariance.api",
+    "compare": ".comparison.api",
     "InvarianceResult": ".invariance.result",
     "diff": ".analysis.diff.search",
     "RanksResult": ".analysis.ranks.deviation",
@@ -67,6 +71,7 @@ _HOMES = {
 
 __all__ = [
     "BisectResult",
+    "ComparisonResult",
     "DebugMode",
     "DeterminismResult",
     "Divergence",
@@ -83,6 +88,7 @@ __all__ = [
     "check_correctness",
     "check_determinism",
     "check_invariance",
+    "compare",
     "diff",
     "fingerprint",
     "load",

@@ -34,6 +34,7 @@ class Config:
     save_call: int | None = None  # with values="save": keep the tensors of this call only
     keep_last: int = 0  # steps that stay on disk; 0 for all
     recapture: bool = False  # drop torch.compile's CUDA graphs, so that they are captured under the recording
+    mark_graphs: bool = False  # the GPU notes the end of each launch inside CUDA graphs
     stages: bool = False  # what the compiler does
     fresh: bool = False  # with stages: no graph from a cache
     audit: bool = False  # hold what a profiler sees against the calls

@@ -9,6 +9,10 @@ class RunError(Exception):
     """A run that cannot be read or written. The message says what, where, and what to do."""
 
 
+class EndedOnPurpose:
+    """An exception of ours that ends the program after a launch; the launch itself did not fail."""
+
+
 class NoGil(RunError):
     """This Python cannot be recorded."""
 

@@ -187,6 +187,8 @@ class CapturedGraph:
     launches: tuple[SteadySite, ...]
     numbers: tuple[int, ...]  # of these steady sites
     slots: int  # of fingerprints that one replay leaves
+    progress: Any = None  # a GraphProgress, with the word of each launch in it
+    places: tuple[int, ...] = ()
 
 
 class Replay(NamedTuple):

@@ -53,6 +53,8 @@ def add_recording_options(parser: argparse.ArgumentParser | argparse._ArgumentGr
     add("--save-call", type=int, metavar="CALL",
         help="with --values save: keep the tensors of this call only")  # fmt: skip
     add("--workers", action="store_true", help="record the workers of a DataLoader too")
+    add("--mark-graphs", action="store_true",
+        help="in CUDA graphs, note the end of each launch (3 µs each), to name one that faults")  # fmt: skip
     add("--keep-last", type=int, default=0, metavar="N", help="keep only the last N steps on disk")
     add_value_options(parser)
 
@@ -150,6 +152,7 @@ def config_of(given: argparse.Namespace) -> Config:
         recheck=given.recheck,
         save_call=given.save_call,
         keep_last=given.keep_last,
+        mark_graphs=given.mark_graphs,
         stages=given.stages,
         fresh=given.fresh,
         audit=given.audit,

@@ -14,9 +14,11 @@ PAGES = [*sorted(p.relative_to(DOCS).as_posix() for p in DOCS.rglob("*.md")), ".
 
 # Not run by a test: they install, or belong to the repository itself.
 SHOWN = re.compile(r"pip install|git clone|make ")
-# What starts a program, and so takes seconds: run for real in `make test-all`, read by its parser always.
+# What starts a program, and so takes seconds, or reads the ranks of one: run for real in `make test-all`,
+# read by its parser always.
 STARTS = re.compile(
-    r"kernelscope (why|run|shadow|determinism|bisect|reduce|invariance|ranks)\b|^python |^[A-Z_]+=|--save\b"
+    r"kernelscope (why|run|shadow|determinism|bisect|reduce|invariance|compare|ranks)\b|^(python|sed) |"
+    r"^[A-Z_]+=|--save\b|--ranks\b"
 )
 # What these say on a machine without a GPU.
 REFUSED = {"kernelscope stages --kernel 'triton_*'": "no kernel matches 'triton_*'"}
@@ -94,6 +96,7 @@ with torch.no_grad(), kernelscope.record(values="hash") as second: step(batch)
 """
 PRELUDES = {
     "invariance.md": "batch = x",
+    "compare.md": "other_model = model",
     "debug_mode.md": "compiled_model = compiled",
     "diff.md": TWO_RUNS,
     "questions/two-runs-differ.md": TWO_RUNS,

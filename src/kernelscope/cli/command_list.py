@@ -28,6 +28,10 @@ COMMANDS = {
         "cli.programs.invariance",
         "name the kernel that makes the result for a row depend on the batch",
     ),
+    "compare": (
+        "cli.programs.compare",
+        "name the first call whose difference from a reference is more than rounding",
+    ),
     "bisect": (
         "cli.programs.bisect",
         "find the setting, pass, lowering, fusion or kernel that makes a script fail",

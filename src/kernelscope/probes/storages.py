@@ -19,6 +19,7 @@ import torch
 _Memory: Any = torch.UntypedStorage
 _SWEEP_AT_LEAST = 4096
 _UNDER_WAY = -1  # a version that no tensor has
+_FEW = 4096  # bytes of views that are compared byte by byte
 _View = tuple[int, tuple[int, ...], tuple[int, ...], int]
 
 
@@ -216,7 +217,28 @@ def _contains(outer: _View, inner: _View) -> bool:
     if outer == inner or _is_dense(outer) or _join(outer, inner) == outer:
         return True
     outer, inner = _by_bytes(outer), _by_bytes(inner)
-    return outer == inner or _join(outer, inner) == outer
+    if outer == inner or _join(outer, inner) == outer:
+        return True
+    # Dimensions that overlap can be written down in many ways: then each byte is looked at, if they are few.
+    return _overlaps(outer) and max(_nbytes(outer), _nbytes(inner)) <= _FEW and _bytes(inner) <= _bytes(outer)
+
+
+def _overlaps(view: _View) -> bool:
+    """Whether a byte may have several places in it."""
+    reached = 1
+    for step, count in sorted(zip(view[2], view[1], strict=True)):
+        if step < reached:
+            return True
+        reached = step * count
+    return False
+
+
+def _bytes(view: _View) -> set[int]:
+    start, shape, stride, _ = view
+    found = {start}
+    for step, count in zip(stride, shape, strict=True):
+        found = {place + step * n for place in found for n in range(count)}
+    return found
 
 
 def _by_bytes(view: _View) -> _View:

@@ -33,6 +33,7 @@ def record(
     max_tensors: int = 2_000_000_000,
     keep_last: int = 0,
     recapture: bool = False,
+    mark_graphs: bool = False,
     stages: bool = False,
     fresh: bool = False,
     audit: bool = False,
@@ -56,6 +57,8 @@ def record(
     stop_at end the program once the call with this index is over
     recapture  have torch.compile forget the CUDA graphs that it captured before (mode="reduce-overhead"), so
             that they are captured again inside the recording and can be seen into
+    mark_graphs  of a run on disk: the GPU notes the end of each launch inside CUDA graphs (3 µs each), so
+            that a launch which faults there is named
     max_tensors, keep_last    of a run on disk: bytes of saved tensors, and how many steps stay
     stages  keep what the compiler did: every graph on its way down, passes, fusion, each kernel's origin
     fresh   with stages: compile every graph, ignoring compile caches
@@ -83,14 +86,16 @@ def record(
         max_tensors=max_tensors,
         keep_last=keep_last,
         recapture=recapture,
+        mark_graphs=mark_graphs,
         stages=stages,
         fresh=fresh,
         audit=audit,
         recheck=recheck,
     )
-    if path is None and (values == "save" or keep_last):
+    if path is None and (values == "save" or keep_last or mark_graphs):
         raise ValueError(
-            "record(values='save') and record(keep_last=…) need a path: they apply to runs on disk"
+            "record(values='save'), record(keep_last=…) and record(mark_graphs=True) need a path: they apply "
+            "to runs on disk"
         )
     return _recorded(config, None if path is None else Path(path))
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from kernelscope.config import Config
+from kernelscope.errors import EndedOnPurpose
 from kernelscope.events import Call, Finding, Replay
 from kernelscope.fingerprint.fingerprinter import Fingerprinter
 from kernelscope.probes.bus import BUS
@@ -23,6 +24,8 @@ from .cuda_graphs import (
     CapturedCall,
     CapturedValues,
     LateCapture,
+    MarkedCall,
+    MarkedGraph,
     captured_graph,
     not_in_graph,
     prepare_capture,
@@ -36,7 +39,7 @@ from .sinks import DiskSink, MemorySink, Sink
 from .torch_state import TorchState
 
 
-class StopAtCall(SystemExit):
+class StopAtCall(SystemExit, EndedOnPurpose):
     """Ends the program after the call that `stop_at` names, with exit status 0."""
 
 
@@ -55,7 +58,7 @@ class LaunchRecorder(Listener):
         else:
             self.sink = DiskSink(path, run_info(config), config, self._pause)
             if config.values == "save":
-                self.observers.append(self.sink.tensor_saver(config))
+                self.observers.append(self.sink.tensor_saver)
         self.replayer = Replayer(config.replay) if config.replay else None
         if self.replayer is not None:
             self.observers.append(self.replayer)
@@ -88,7 +91,7 @@ class LaunchRecorder(Listener):
         self.sink.read_slots_with(fingerprinter)
         self.values = LaunchValues(fingerprinter, self.config.verify) if fingerprinter is not None else None
 
-    def before(self, launch: Launch) -> Call | CapturedCall | LateCapture | None:
+    def before(self, launch: Launch) -> Call | CapturedCall | MarkedCall | LateCapture | None:
         busy, thread = self._busy, threading.get_ident()
         busy.append(thread)
         try:
@@ -96,14 +99,14 @@ class LaunchRecorder(Listener):
         finally:
             busy.remove(thread)
 
-    def _before(self, launch: Launch) -> Call | CapturedCall | LateCapture | None:
+    def _before(self, launch: Launch) -> Call | CapturedCall | MarkedCall | LateCapture | None:
         site, point = launch.site, launch.point
         if launch.captured is not None:
             if BUS.profiler and self._wants(site.kernel):
                 launch.func = as_captured_launch(launch.func)
             if self.late is not None:
                 return LateCapture(self.late, lambda why: self.finding(not_in_graph(why)))
-            kept: CapturedValues | None = launch.captured.kept.get(self)
+            kept: CapturedValues | MarkedGraph | None = launch.captured.kept.get(self)
             if kept is None:
                 return None
             if self._wants(site.kernel):
@@ -152,11 +155,11 @@ class LaunchRecorder(Listener):
             self._times.enter(call)
         return call
 
-    def begun(self, call: Call | CapturedCall | LateCapture) -> None:
+    def begun(self, call: Call | CapturedCall | MarkedCall | LateCapture) -> None:
         if isinstance(call, Call) and self.ranges is not None:
             self.ranges.leave(call)  # ranges of a thread lie within each other
 
-    def after(self, launch: Launch, call: Call | CapturedCall | LateCapture) -> None:
+    def after(self, launch: Launch, call: Call | CapturedCall | MarkedCall | LateCapture) -> None:
         if not isinstance(call, Call):
             call.finish(launch)
             return
@@ -210,7 +213,11 @@ class LaunchRecorder(Listener):
 
     def capturing(self) -> Kept | None:
         return prepare_capture(
-            self.late, self.fingerprinter, self.config.verify, lambda why: self.finding(not_in_graph(why))
+            self.late,
+            self.fingerprinter,
+            self.config.verify,
+            self.finding,
+            marked=self.config.mark_graphs,
         )
 
     def replayed(self, capture: Capture, stream: int, graph_call: int) -> None:

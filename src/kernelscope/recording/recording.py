@@ -10,6 +10,7 @@ from typing import Any
 
 from kernelscope.compiler_control.forced_settings import STAGE_SETTINGS
 from kernelscope.config import Config
+from kernelscope.errors import EndedOnPurpose
 from kernelscope.events import COMPACT_CALL, CompactCall, Finding, Graph, GraphCall
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.cuda_graphs.tree_graphs import drop_tree_graphs
@@ -208,7 +209,7 @@ class Recording(LaunchRecorder):
     def note_failed(self, graph_call: int, line: int, error: BaseException) -> None:
         if self.ranges is not None:
             self.ranges.failed()
-        if self.is_open:
+        if self.is_open and not isinstance(error, EndedOnPurpose):
             self.sink.note_failed(graph_call, line, f"{type(error).__name__}: {error}")
 
     # -- what happens between launches -----------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,7 @@ class DiskSink:
     """A new folder, which survives a crash."""
 
     def __init__(self, path: Path, info: RunInfo, config: Config, on_failure: Callable[[], None]) -> None:
+        self._config = config
         self.writer = Writer(path, info, timed=config.time, keep_last=config.keep_last)
         self.writer.on_failure = on_failure
         self.wants_ends = config.time  # without them a call is over when its graph call comes to the next
@@ -283,7 +285,10 @@ class DiskSink:
         self.run.close()
         self.writer.close()
 
-    def tensor_saver(self, config: Config) -> TensorSaver:
+    @cached_property
+    def tensor_saver(self) -> TensorSaver:
+        """Made when it is needed first."""
+        config = self._config
         return TensorSaver(self.writer, config.max_tensors, _unrecorded, config.save_call)
 
 

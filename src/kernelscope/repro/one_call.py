@@ -82,11 +82,15 @@ def _recorded(
         notes.append("the kernel draws random numbers: its output is not compared with the recorded one")
         return {}
     files = tensors.run.saved_tensors(call.index)
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
+    noted = tensors.run.noted_findings()
+    watched = {each.arg for each in noted if each.kind == "watch" and each.call == call.index}
     for i, arg in enumerate(call.arguments):
         if arg.tensor is not None and (i, "after") in files:
             saved = tensors.add(files[i, "after"], f"{names[i]} after")
             found[names[i]] = {"saved": saved, "dtype": arg.tensor.dtype, "shape": arg.tensor.shape}
+            if arg.name in watched:
+                found[names[i]]["watched"] = True
     if not found:
         notes.append("not compared with the recorded output, which was not saved (--values save)")
     elif any(note.endswith("its values were not saved") for note in notes):

@@ -1,4 +1,7 @@
-"""`kernelscope run --stop-on` on a GPU: a second run that waits for each launch, to save the inputs."""
+"""A second run on a GPU that finds out what the first could not: it waits for each launch, or marks each.
+
+`--stop-on` does not wait, so the first run has no inputs. A fault in a CUDA graph is one of a whole replay.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,12 @@ from pathlib import Path
 
 from kernelscope.errors import RunError
 from kernelscope.store import folder
+from kernelscope.store.flight.crash import Crash, crash_in
 from kernelscope.store.stored_run import load
 
 from .recorded_child import watch
+
+_SHORT = 600  # seconds: a program that took longer is not run again unasked
 
 STOPPED = 3  # exit status of a program that a watch has ended, as values.script has it
 LATE_HIT = "watch-late"  # kind of its finding, where the program went on for a while
@@ -35,3 +41,26 @@ def rerun_exactly(command: list[str], path: Path, options: str, late: str, *, as
             file=sys.stderr,
         )
     return STOPPED
+
+
+def fault_in_graph(path: Path) -> Crash | None:
+    """The crash of a run, where it is known only that it happened in a replay of a CUDA graph."""
+    with contextlib.suppress(RunError, OSError):
+        crash = crash_in(path)
+        return crash if crash is not None and crash.in_replay else None
+    return None
+
+
+def is_short(path: Path) -> bool:
+    """Whether the recorded program took so little time that it can be run again unasked."""
+    invocation = folder.read_invocation(path)
+    return invocation is not None and invocation.ended_ns - invocation.started_ns < _SHORT * 1_000_000_000
+
+
+def rerun_marked(command: list[str], path: Path, options: str, *, as_json: bool) -> int:
+    """Run it again with --mark-graphs in its options, so that the launch which faults is known."""
+    print("kernelscope: running again with --mark-graphs to name the kernel", file=sys.stderr)
+    status = watch(command, path, options, as_json=as_json)
+    if crash_in(path) is None:
+        print(f"kernelscope: the fault did not occur again (exit status {status})", file=sys.stderr)
+    return status

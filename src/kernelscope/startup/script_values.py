@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kernelscope.compiler_control.stock_printer import StockPrinter
 from kernelscope.config import Config, ValueSettings, strict_from_environment
-from kernelscope.errors import RunError
+from kernelscope.errors import EndedOnPurpose, RunError
 from kernelscope.options import parse_options, take_over_printer, value_settings_of
 from kernelscope.probes.patching import MovedTarget
 from kernelscope.recording import Recording
@@ -24,13 +24,13 @@ from kernelscope.values.session import ValueSession, has_gpu, settings_of_level
 STOPPED = 3  # exit status of a program that a watch has ended
 
 
-class StopOnHit(SystemExit):
+class StopOnHit(SystemExit, EndedOnPurpose):
     """Ends the program where a watched condition first held; to other code a plain exit."""
 
 
 def session_for_script(recording: Recording, settings: ValueSettings, run: Path | None) -> ValueSession:
     """Settings of the command line; what the program sets in torch's config is taken over as well."""
-    if (settings.saves or settings.watches) and not settings.folder and run is not None:
+    if settings.saves and not settings.folder and run is not None:
         settings = replace(settings, folder=str(run / "values"))
     elif settings.folder and run is not None and run.suffix != ".kscope":  # one of several processes
         settings = replace(settings, folder=str(Path(settings.folder) / run.name))

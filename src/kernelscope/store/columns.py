@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -76,7 +78,13 @@ def signatures(rows: Ints, positions: Ints, values: Words, count: int) -> Words:
 
 def word(value: Any) -> int:
     """Any value as 64 bits; equal values give equal ones, and NaN equals NaN."""
-    return value % (1 << 64) if type(value) is int else hash(codec.to_json(value)) % (1 << 64)
+    return value % (1 << 64) if type(value) is int else text_word(codec.to_json(value))
+
+
+@lru_cache(maxsize=10_000)
+def text_word(text: str) -> int:
+    """A text as 64 bits, the same in every process and on every machine."""
+    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
 # -- a run in memory --------------------------------------------------------------------------------------
@@ -84,8 +92,8 @@ def word(value: Any) -> int:
 
 def _of_memory(run: Run, found: bool) -> Columns:
     calls = run.records_of_calls
-    given = [hash(codec.to_json(call.scalars)) if call.scalars else 0 for call in calls]
-    numbers = np.array(given, np.int64).astype(np.uint64)
+    given = [text_word(codec.to_json(call.scalars)) if call.scalars else 0 for call in calls]
+    numbers = np.array(given, np.uint64)
     left = [_slots_of(call, call.pre if call.post is None else call.post) for call in calls]
     return Columns(
         {call.site.id: call.site for call in calls},
@@ -175,13 +183,12 @@ def _details(database: DatabaseReader, values: _Values, index: Ints, slots: str)
         if has_scalars:
             where = "FROM details WHERE call BETWEEN ? AND ? ORDER BY call"
             rows = database.rows(f"SELECT scalars {where}", (int(calls[0]), int(calls[-1])))
-            given = np.fromiter((_given(scalars) for (scalars,) in rows), np.int64, len(calls))
-            found[rows_at] ^= given.astype(np.uint64)
+            found[rows_at] ^= np.fromiter((_given(scalars) for (scalars,) in rows), np.uint64, len(calls))
     return found
 
 
 def _given(scalars: str) -> int:
-    return hash(scalars) if scalars != "[]" else 0
+    return text_word(scalars) if scalars != "[]" else 0
 
 
 class _Values:

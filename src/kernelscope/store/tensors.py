@@ -5,6 +5,7 @@ Only the saver needs torch; reading a file does not.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections import deque
@@ -179,7 +180,19 @@ class TensorSaver:
         self._bytes_waiting = 0
         self._most_waiting = min(_MOST_BYTES, budget // 8)  # what is used next must not be dropped before
         self._copier = _Copier()
+        self._chosen = itertools.count(-1, -1)  # in place of slots, which are not negative
         writer.save_waiting = self._write_waiting
+
+    def keep(self, call: Call, tensors: dict[int, Any], moment: str) -> None:
+        """These tensors, by argument, of a call that was chosen; whether or not others are saved."""
+        if not self._writer.is_open:
+            return
+        with self._quiet():
+            for position, tensor in tensors.items():
+                copy, slot = self._copier.copy(tensor), next(self._chosen)
+                self._bytes_waiting += copy.nbytes
+                self._waiting.append(_Waiting(call.index, position, moment, slot, copy))
+        self._writer.wait_until(lambda: not self._waiting)
 
     def before(self, call: Call, launch: Any) -> None:
         tensors = {i: launch.flat[i] for i in launch.point.tensors if i not in launch.uninitialised}

@@ -266,8 +266,8 @@ class Writer:
             db.compiled(compiled)
             for key, value in told:
                 db.note(key, value)
-            first_kept = self.first_kept
-            if first_kept > self._dropped_before:
+            self._replays.note_progress(db, self._markers)
+            if (first_kept := self.first_kept) > self._dropped_before:
                 db.drop_before(first_kept)
                 self._dropped_before = first_kept
         self._ring.free()

@@ -26,6 +26,7 @@ from kernelscope.probes.bus import BUS
 from kernelscope.probes.compilation.compile_settings import defaults_of_changed, values_of
 from kernelscope.probes.compilation.lowering import LoweredGraph, Lowerings
 from kernelscope.probes.compiler_steps.fx_stages import FxStages
+from kernelscope.probes.cuda_graphs.tree_graphs import LaunchByLaunch
 from kernelscope.probes.dynamo.compiled_regions import CompiledRegions
 from kernelscope.probes.patching import MovedTarget
 from kernelscope.probes.probe_list import PROBES
@@ -108,6 +109,8 @@ class InProcessTrials:
             _install(stack, self._binaries)
             forced = [(*split(name), value) for name, value in settings.configs.items()]
             _install(stack, ForcedSettings([*forced, *NO_CACHES]))
+            if self._check.judges:  # each launch, of which a CUDA graph shows none
+                _install(stack, LaunchByLaunch())
             off = {axis: settings.names(axis) for axis in AXES}
             _install(stack, CompilerSwitches(off, settings.backend, self._met))
             if settings.replaces_all:

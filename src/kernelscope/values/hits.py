@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bdb
 import pdb
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 
+from kernelscope.errors import EndedOnPurpose
 from kernelscope.events import Finding, Site
 from kernelscope.probes.bus import BUS
 
@@ -34,6 +36,7 @@ class Hit:
     origin: str = ""
     remarks: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()  # the inputs, and what the launch left
+    run: Path | None = None  # the run that has these tensors
     inputs: dict[str, torch.Tensor] = field(default_factory=dict, compare=False, repr=False)
 
     def __str__(self) -> str:
@@ -43,10 +46,18 @@ class Hit:
         lines += [f"  {remark}" for remark in self.remarks]
         if self.files:
             lines.append(f"  its inputs and outputs are saved in {self.files[0].parent}")
+        if self.run is not None:
+            lines.append("  its inputs and outputs are saved in the run; to launch it alone with them:")
+            lines.append(f"    kernelscope repro {_as_typed(self.run)} --call {self.call} --run")
         return "\n".join(lines)
 
 
-class WatchHit(BaseException):
+def _as_typed(run: Path) -> str:
+    is_part = run.suffix != ".kscope" and run.parent.suffix == ".kscope"  # of a run of several processes
+    return shlex.join([str(run.parent), "--part", run.name] if is_part else [str(run)])
+
+
+class WatchHit(BaseException, EndedOnPurpose):
     """A watched condition holds. Not an Exception: a program that survives errors must stop here too."""
 
     def __init__(self, hit: Hit) -> None:

@@ -21,6 +21,7 @@ from kernelscope.probes.bus import BUS
 from kernelscope.probes.cpp_wrappers.instrumented_graphs import PRINTED
 from kernelscope.probes.cuda_graphs.tree_graphs import LaunchByLaunch
 from kernelscope.recording import Recording
+from kernelscope.recording.sinks import DiskSink
 from kernelscope.store import folder
 
 from .async_watch import AsyncWatch, bits_of, can_watch_async
@@ -80,7 +81,12 @@ class ValueSession:
             _take_statistics(recording)
             self._open_files(settings.folder)
             self._watcher = Watcher(
-                watches, predicate=predicate, wanted=self.wanted, files=self.files, on_hit=self._hit
+                watches,
+                predicate=predicate,
+                wanted=self.wanted,
+                files=self.files,
+                run=recording.sink if isinstance(recording.sink, DiskSink) else None,
+                on_hit=self._hit,
             )
             plain = predicate is None and watches and not settings.prints
             if plain and can_watch_async(watches) and not has_gpu():
@@ -224,6 +230,7 @@ def watch(
             @KERNEL@ARGUMENT; or a function of a tensor
     on_hit  "stop" raises WatchHit, "pdb" enters the debugger, "note" goes on and records a finding
     folder  save there what the launch found and what it left
+    path    record to this folder as well, with the tensors of each hit
     exact   on a GPU, wait for each launch and check its inputs too. Without it nothing waits: `nan`, `inf`
             and `-inf` are found on the GPU itself and reported at the next graph. A folder, "pdb", a function
             and the other conditions imply it

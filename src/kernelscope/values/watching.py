@@ -9,12 +9,13 @@ from typing import Any
 import torch
 
 from kernelscope.events import Call
-from kernelscope.fingerprint import Stats
+from kernelscope.fingerprint import Stats, why_not
 from kernelscope.fingerprint.torch_bits import quiet
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import Launch
+from kernelscope.recording.sinks import DiskSink
 
-from .argument_snapshots import AFTER, BEFORE, seen
+from .argument_snapshots import AFTER, BEFORE, Seen, seen
 from .conditions import CHANGED, Condition
 from .files import ValueFiles
 from .hits import Hit, Watches, hit_at
@@ -35,11 +36,14 @@ class Watcher:
         predicate: Predicate | None = None,
         wanted: KernelFilter,
         files: ValueFiles | None,
+        run: DiskSink | None = None,
         on_hit: Callable[[Hit], None],
     ) -> None:
+        """A hit's tensors go to `files`, and into `run`, from which a script of the call can be made."""
         self.watches = Watches(conditions, wanted)
         self._predicate = predicate
         self._files = files
+        self._run = run
         self._on_hit = on_hit
         self._before: dict[int, Tensors] = {}  # by call: copies of what it may overwrite
         self._infinite: dict[int, tuple[int, str]] = {}  # by storage: the first call that made an infinity
@@ -96,9 +100,8 @@ class Watcher:
         if self._predicate is None or self.failure is not None:
             return
         name = getattr(self._predicate, "__name__", "the function")
-        for one in seen(call, launch, AFTER):
-            written = one.position in launch.point.written or one.arg.returned
-            if one.tensor is not None and written and self._holds(one.tensor):
+        for one, tensor in _left(call, launch):
+            if self._holds(tensor):
                 inputs = _inputs(call, launch, copies)
                 dirty = [i for i, tensor in inputs.items() if self._holds(tensor)]
                 self._hit(call, launch, inputs, name, one.position, f"{name} holds", dirty, {})
@@ -138,6 +141,7 @@ class Watcher:
             is_producer=all(_is_only_written(call, i) for i in before or ()),
             remarks=tuple(self._remarks(call, launch, before, pre)),
             files=self._saved(call, launch, inputs),
+            run=self._kept(call, launch, inputs),
             inputs={site.args[i].name: tensor for i, tensor in inputs.items()},
         )
         self._on_hit(hit)
@@ -170,10 +174,17 @@ class Watcher:
         part, kernel = f"hit_{call.index}", call.site.kernel.name
         names = {one.position: one.name for one in seen(call, launch, BEFORE)}
         paths = [self._files.save(part, f"{BEFORE}_{kernel}_{names[i]}", t) for i, t in inputs.items()]
-        for one in seen(call, launch, AFTER):
-            if one.tensor is not None and (one.position in launch.point.written or one.arg.returned):
-                paths.append(self._files.save(part, f"{AFTER}_{kernel}_{one.name}", one.tensor))
+        for one, tensor in _left(call, launch):
+            paths.append(self._files.save(part, f"{AFTER}_{kernel}_{one.name}", tensor))
         return tuple(path for path in paths if path is not None)
+
+    def _kept(self, call: Call, launch: Launch, inputs: Tensors) -> Path | None:
+        if self._run is None:
+            return None
+        saver = self._run.tensor_saver
+        saver.keep(call, {i: t for i, t in inputs.items() if why_not(t) is None}, "before")
+        saver.keep(call, {one.position: tensor for one, tensor in _left(call, launch)}, "after")
+        return self._run.writer.folder
 
     def _follow_infinities(
         self, call: Call, launch: Launch, pre: dict[int, Stats], post: dict[int, Stats]
@@ -185,6 +196,13 @@ class Watcher:
             stats = post.get(i)
             if stats is not None and stats.pos_inf and place < len(launch.storages):
                 self.note_infinity(launch.storages[place].id, call)
+
+
+def _left(call: Call, launch: Launch) -> Iterator[tuple[Seen, torch.Tensor]]:
+    """What the launch has written or returned."""
+    for one in seen(call, launch, AFTER):
+        if one.tensor is not None and (one.position in launch.point.written or one.arg.returned):
+            yield one, one.tensor
 
 
 def _found(condition: Condition, i: int, call: Call, pre: dict[int, Stats], post: dict[int, Stats]) -> str:

@@ -385,6 +385,11 @@ def test_a_script_is_run_again_to_the_hit(tmp_path: Path, mode: str) -> None:
     assert done.returncode == 3, done.stderr
     assert "running again synchronously" in done.stderr
     assert "this call produced it" in done.stderr
-    saved = list(tmp_path.rglob("hit_*/before_launch_*.pt"))
-    assert saved
-    assert not any(torch.load(file, weights_only=True).isnan().any() for file in saved)
+    exact = tmp_path / "kscope-runs" / "train-exact-1.kscope"
+    run = kernelscope.load(exact)
+    [call] = {finding.call for finding in run.findings if finding.kind == "watch"}
+    assert {moment for _, moment in run.saved_tensors(call)} == {"before", "after"}
+    script = child(tmp_path, "-m", "kernelscope", "repro", str(exact), "--call", str(call), "--run")
+    assert script.returncode == 1, script.stdout + script.stderr
+    assert "NaN, and no input has any: the kernel makes it" in script.stdout
+    assert "generated from its recorded statistics" not in script.stdout

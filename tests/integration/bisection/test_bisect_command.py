@@ -63,6 +63,7 @@ def kernel_of(result: dict[str, Any]) -> str:
     return str(switch["info"]["kernel"])
 
 
+@pytest.mark.timeout(900)  # with a torch for CUDA each trial is a new process
 def test_a_script_is_bisected(tmp_path: Path) -> None:
     script(tmp_path, WRONG)
     result, said = bisect(tmp_path, "program.py")

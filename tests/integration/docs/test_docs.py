@@ -50,7 +50,7 @@ kernelscope() {{
       timeout -s INT 8 "{sys.executable}" -m kernelscope "$@" --no-browser || status=$?
       test $status = 124 ;;
     tui) python -m kernelscope "$@" --json ;;
-    invariance) python -m kernelscope "$@" || status=$?; test $status -le 1 ;;
+    invariance|compare) python -m kernelscope "$@" || status=$?; test $status -le 1 ;;
     ranks) python -m kernelscope "$@" || status=$?; test $status = 0 -o $status = 2 ;;
     bisect|reduce) python -m kernelscope "$@" || status=$?; test $status = 2 ;;
     *) python -m kernelscope "$@" ;;

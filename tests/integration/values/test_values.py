@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
 
@@ -176,10 +177,19 @@ def test_stop_on_nan(tmp_path: Path) -> None:
     assert "this call produced it" in done.stderr
     assert "values.py:" in done.stderr
     assert "reached the end" not in done.stdout
-    hits = list((tmp_path / "kscope-runs" / "values-1.kscope" / "values").glob("hit_*/before_launch_*.pt"))
-    assert hits
-    assert not any(torch.load(path, weights_only=True).isnan().any() for path in hits)
     run = load(tmp_path / "kscope-runs" / "values-1.kscope")
+    [call] = {finding.call for finding in run.findings if finding.kind == "watch"}
+    [found] = run.select(first=call, limit=1)
+    saved = run.saved_tensors(call)
+    assert {moment for _, moment in saved} == {"before", "after"}
+    assert not found.error, "the launch itself did not fail"
+    for (position, moment), _ in saved.items():
+        value = found.value(found.arguments[position].name, moment)
+        assert bool(numpy.isnan(value).any()) == (moment == "after")
+    script = child("-m", "kernelscope", "repro", "--call", str(call), "--run", cwd=tmp_path)
+    assert script.returncode == 1, script.stdout + script.stderr
+    assert "NaN, and no input has any: the kernel makes it" in script.stdout
+    assert "generated from its recorded statistics" not in script.stdout
     assert [finding.kind for finding in run.findings if finding.kind == "watch"] == ["watch"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -53,10 +54,13 @@ def test_it_counts() -> None:
 
 def test_the_table_is_put_into_its_place(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("before\n<!-- matrix -->\nold\n<!-- end -->\nafter\n")
-    matrix.write_docs(page, "new")
-    assert page.read_text() == "before\n<!-- matrix -->\nnew\n<!-- end -->\nafter\n"
-    assert "<!-- matrix -->" in matrix.PAGE.read_text()
+    text = "before\n<!-- matrix a -->\nold\n<!-- end -->\n<!-- matrix b -->\nold\n<!-- end -->\nafter\n"
+    page.write_text(text)
+    matrix.write_docs(page, "new", "b")  # the table of another kind of machine stays
+    assert page.read_text() == text.replace("b -->\nold", "b -->\nnew")
+    with pytest.raises(SystemExit, match="put <!-- matrix c -->"):
+        matrix.write_docs(page, "new", "c")
+    assert f"<!-- matrix {platform.machine()} -->" in matrix.PAGE.read_text()
 
 
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import ctypes
 import itertools
 import threading
+from collections.abc import Callable
 from typing import Any
 
+import pytest
 from tests.support.between_steps import acting_at_step
 
+from kernelscope.events import CapturedGraph
 from kernelscope.store.flight import markers
-from kernelscope.store.flight.markers import StreamMarkers
+from kernelscope.store.flight.markers import GraphProgress, StreamMarkers
 from kernelscope.store.flight.recorder import STREAMS
 
 
@@ -117,3 +120,46 @@ def test_a_driver_that_refuses_is_asked_once() -> None:
     marked = StreamMarkers(said.append, refusing)
     assert [marked.mark(1, 0), marked.mark(2, 1)] == [0, 0]
     assert said == ["cuMemHostAlloc failed with CUDA error 2"]
+
+
+class StoppingDriver(Driver):
+    """Does what was captured only when it is asked to, up to where it faults."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.captured: list[Callable[[], None]] = []
+
+    def __call__(self) -> Any:
+        found = super().__call__()
+
+        def write(stream: int, address: int, value: int, flags: int) -> int:
+            self.captured.append(lambda: setattr(ctypes.c_uint32.from_address(address), "value", value))
+            return 0
+
+        def fill(address: int, value: int, count: int, stream: int) -> int:
+            self.captured.append(lambda: ctypes.memset(address, value, 4 * count))
+            return 0
+
+        found.cuStreamWriteValue32_v2, found.cuMemsetD32Async = write, fill
+        return found
+
+
+def test_a_replay_that_stops_says_at_which_launch() -> None:
+    driver = StoppingDriver()
+    progress = GraphProgress(driver)
+    progress.begin(7)
+    places = [progress.mark(7), -1, progress.mark(8), progress.mark(7)]  # one is not marked, one runs beside
+    for node in driver.captured:  # a whole replay, and then one that comes to its second mark
+        node()
+    assert progress.completed(places) == len(places)
+    for node in driver.captured[:2]:
+        node()
+    graph = CapturedGraph((), (), 0, progress, tuple(places))
+    assert progress.completed(graph.places) == 2
+    driver.captured[3]()  # the other stream is further: the first launch that is not over counts
+    assert progress.completed(places) == 2
+
+
+def test_a_driver_that_cannot_mark_is_a_sentence() -> None:
+    with pytest.raises(OSError, match="cuMemsetD32Async"):
+        GraphProgress(Driver())

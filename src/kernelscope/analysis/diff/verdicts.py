@@ -68,6 +68,13 @@ def other_settings(a: KernelCall, b: KernelCall, of_a: Reader, of_b: Reader) -> 
     return unlike(told_a, told_b)
 
 
+def settings_of(call: KernelCall, reader: Reader) -> dict[str, Any]:
+    """All that makes a call with the same inputs another one: code, library, layout, flags."""
+    versions = {} if call.source else {n: reader.run.info.versions.get(n) for n in ("torch", "cuda")}
+    code = {"code": kernel_key(call.site.kernel)}
+    return code | versions | launch_settings(call) | _layouts(call) | reader.switches(call)
+
+
 def launch_settings(call: KernelCall) -> dict[str, Any]:
     return call.config | {"grid": call.grid, "device": call.device}
 

@@ -9,7 +9,13 @@ from kernelscope.cli.arguments import add_script
 from kernelscope.errors import RunError
 from kernelscope.options import add_recording_options, check_options, options_text
 from kernelscope.processes.program_words import command_words, stem_of
-from kernelscope.startup.exact_rerun import late_hits, rerun_exactly
+from kernelscope.startup.exact_rerun import (
+    fault_in_graph,
+    is_short,
+    late_hits,
+    rerun_exactly,
+    rerun_marked,
+)
 from kernelscope.startup.recorded_child import watch
 from kernelscope.store import folder
 
@@ -53,4 +59,8 @@ def main(args: argparse.Namespace) -> int:
         args.exact = True
         path = folder.create_next(home, f"{stem}-exact")
         return rerun_exactly(command, path, options_text(args), late[0], as_json=args.json)
+    if not args.mark_graphs and fault_in_graph(path) is not None and is_short(path):
+        args.mark_graphs = True
+        path = folder.create_next(home, f"{stem}-marked")
+        rerun_marked(command, path, options_text(args), as_json=args.json)
     return status

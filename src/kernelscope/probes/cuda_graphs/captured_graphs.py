@@ -144,7 +144,9 @@ class CudaGraphs(PatchSet):
         stay = [
             capture
             for graph in marked
-            if (capture := self._captures[graph]).templates and graph not in of_torch
+            if (capture := self._captures[graph]).templates
+            and graph not in of_torch
+            and capture.kept[listener].nbytes
         ]
         if stay:
             size = sum(capture.kept[listener].nbytes for capture in stay)

@@ -120,6 +120,10 @@ def check(
     for name, about in recorded.items():
         kept = recorded_result(tensors[about["saved"]], about)
         problems += differs(name, made[name], kept, "the recording", kept, reference)
+        if about.get("watched"):
+            read = [n for n, v in given.items() if v["role"] != "out" and not v.get("uninitialised")]
+            inputs = arguments(given, tensors)
+            problems += holds_new(name, made[name], [inputs[n] for n in read])
     for name, value in reference.right.items():
         own = made[name].reshape(value.shape) if made[name].numel() == value.numel() else made[name]
         problems += differs(name, own, value, "eager", reference.exact.get(name, value), reference)
@@ -139,6 +143,18 @@ def differs(name: str, made: Any, other: Any, what: str, exact: Any, reference: 
     good, bad = f"ok   {name}: matches {what} up to rounding", f"FAIL {name}: differs from {what}: {wrong}"
     print(bad if wrong else good)
     return bool(wrong)
+
+
+def holds_new(name: str, made: Any, inputs: list[Any]) -> bool:
+    """Print whether a result has NaN or infinities, which the recording was stopped for, but no input has."""
+    found = []
+    for kind, test in (("NaN", torch.isnan), ("inf", torch.isinf)):
+        number = int(test(made).sum())
+        if number and not any(bool(test(value).any()) for value in inputs):
+            found.append(f"{number} {kind}")
+    if found:
+        print(f"FAIL {name}: has {' and '.join(found)}, and no input has any: the kernel makes it")
+    return bool(found)
 
 
 def shared(name: str, given: dict[str, Any]) -> bool:

@@ -15,6 +15,7 @@ from kernelscope.store.stored_run import StoredRun
 from kernelscope.text.process_ends import how_it_ended
 
 from .reader import UNKNOWN, Cell, is_recording
+from .replays import UNDER_WAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Crash:
     completed: int = -1  # the newest call that is known to have completed
     queued: int = 0
     last: KernelCall | None = None  # the newest call, when none was executing
+    in_replay: bool = False  # the one that was executing may be a later one of the same replay
 
     def text(self) -> str:
         lines = [
@@ -39,6 +41,9 @@ class Crash:
             more = f"; {self.queued} more were queued" if self.queued else ""
             lines.append(f"  {done}; {call.index}, this kernel, was executing{more}:")
             lines += [f"    {line}" for line in describe(call)]
+            if self.in_replay:
+                lines.append("    a CUDA graph was replayed: it is this call, or a later one of the replay;")
+                lines.append("    to know which, record with --mark-graphs")
             lines += [f"  inside call {c.index}: {c.kernel_name}" for c in reversed(self.executing[:-1])]
         elif self.last is not None:
             lines.append(
@@ -56,6 +61,7 @@ class Crash:
             "completed_through": self.completed if self.completed >= 0 else None,
             "executing": [about(call) for call in self.executing],
             "queued": self.queued,
+            "in_replay": self.in_replay,
             "last": about(self.last) if self.last is not None else None,
             "path": str(self.path),
         }
@@ -64,16 +70,11 @@ class Crash:
 def describe(call: KernelCall) -> list[str]:
     where = f" at {call.origin}" if call.origin else ""
     grid = f" grid={call.grid}" if call.grid is not None else ""
-    replay = ["(a CUDA graph was replayed: it is this call, or a later one of the replay)"]
     args = [
         f"  {name}: {arg.tensor.short.removeprefix('t: ') if arg.tensor else value}"
         for name, arg, value in zip(call.arg_names, call.arguments, call.args, strict=False)
     ]
-    return [
-        f"[{call.kind}] {call.kernel_name}{grid}{where}",
-        *args,
-        *(replay if call.replay is not None else ()),
-    ]
+    return [f"[{call.kind}] {call.kernel_name}{grid}{where}", *args]
 
 
 def about(call: KernelCall) -> dict[str, Any]:
@@ -135,7 +136,11 @@ def _told(
     queued = 0
     completed = max((cell.index for cell in cells if not cell.is_executing), default=-1)
     on_device = _unfinished(cells, flight.streams)
+    in_replay = False
     if on_device:
+        over = _over_in_replay(run, on_device)
+        in_replay = over is None and _call(run, on_device[0]).replay is not None
+        on_device = on_device[over or 0 :]
         # The host is ahead of the device: what the markers say is what happened.
         executing, queued, completed = on_device[:1], len(on_device) - 1, on_device[0].index - 1
     elif executing:
@@ -147,7 +152,18 @@ def _told(
     ended = _ended(invocation, is_closed=run.is_closed)
     if (invocation is None or invocation.status is None) and is_recording(run.path / folder.FLIGHT) is None:
         ended += f", or still runs ({UNKNOWN})"
-    return Crash(run.path, ended, exception, calls, completed, queued, last)
+    return Crash(run.path, ended, exception, calls, completed, queued, last, in_replay)
+
+
+def _over_in_replay(run: StoredRun, unfinished: list[Cell]) -> int | None:
+    """How many calls at the front, which a CUDA graph replayed, are over; None where that is not known."""
+    told = run.metadata.get(UNDER_WAY)
+    over = told.get(str(unfinished[0].index)) if isinstance(told, dict) else None
+    if not isinstance(over, int) or not 0 <= over < len(unfinished):
+        return None
+    replay = _call(run, unfinished[0]).replay
+    same = [cell for cell in unfinished if cell.graph_call == unfinished[0].graph_call]
+    return over if replay is not None and over < len(same) else None
 
 
 def _unfinished(cells: list[Cell], streams: list[tuple[int, int]]) -> list[Cell]:
