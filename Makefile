@@ -133,6 +133,10 @@ $(INTEGRATIONS)/.installed: pyproject.toml constraints.txt
 	grep -v '^pyarrow==' constraints.txt >$(INTEGRATIONS)/constraints.txt # mlflow wants an older one
 	$(INTEGRATIONS)/bin/pip install -c $(INTEGRATIONS)/constraints.txt torch==$(PINNED) 'triton; sys_platform == "linux"'
 	$(INTEGRATIONS)/bin/pip install -c $(INTEGRATIONS)/constraints.txt -e '.[dev,integrations]'
+	# Of the servers, only what their loaders of plugins import: the rest needs a GPU.
+	$(INTEGRATIONS)/bin/pip install --no-deps -c constraints.txt vllm sglang
+	$(INTEGRATIONS)/bin/pip install -c $(INTEGRATIONS)/constraints.txt regex orjson psutil pybase64 requests pillow \
+	  starlette msgspec pyzmq tqdm ipython pydantic aiohttp
 	@touch $@
 
 # Inductor and the gcu backend compile C++ that includes Python.h.

@@ -53,6 +53,7 @@ FLOORS = [
     "determinism",
     "shadowing",
     "invariance",
+    "comparison",
     "repro",
     "trials",
     "bisection",
