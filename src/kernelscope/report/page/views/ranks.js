@@ -38,14 +38,15 @@ function rankVerdict(told, facts) {
       d.origin ? ` at ${place([d.origin.file, d.origin.line])}` : '',
       ` · ${d.graph ? `graph ${d.graph}, ` : ''}${d.phase}, after ${plural(d.collectives_before, 'collective')}`),
     el('p', null, el('b', null, 'Why: '), d.reason, '.'),
-    el('p', null, 'See it: ', callOfRank(d, told, facts)),
+    el('p', null, 'See it: ', callOfRank(d.rank, d.index, told, facts)),
+    d.other_index === null ? null : el('p', null, `Compared with rank ${d.other_rank}: `, callOfRank(d.other_rank, d.other_index, told, facts)),
     checked, notes);
 }
 
 // A link where this page has that rank's calls, and the command elsewhere.
-function callOfRank(d, told, facts) {
-  if (facts.rank === d.rank) return link({ call: d.index }, `call ${d.index}`);
-  const how = `kernelscope show ${shellWord(told.run)} --rank ${d.rank} --call ${d.index}`;
+function callOfRank(rank, index, told, facts) {
+  if (facts.rank === rank) return link({ call: index }, `call ${index}`);
+  const how = `kernelscope show ${shellWord(told.run)} --rank ${rank} --call ${index}`;
   return [el('code', null, how), copyButton(how, 'the command')];
 }
 
