@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,15 +95,26 @@ def _options_of(item: Any) -> dict[str, Any]:
 
 
 class _RecordedTests:
-    """Records the call of each test on disk; of a test that passes, the run is removed."""
+    """Records each test on disk, and its fixtures before and after it; what passes is removed."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
-        self._path: Path | None = None  # of the test that runs now
+        self._path: Path | None = None  # of the part of a test that runs now
         self._problem = ""
 
     @pytest.hookimpl(hookwrapper=True, trylast=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, Any, None]:
+        yield from self._recorded(item)
+
+    @pytest.hookimpl(hookwrapper=True, trylast=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, None]:
+        yield from self._recorded(item)
+
+    @pytest.hookimpl(hookwrapper=True, trylast=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, Any, None]:
+        yield from self._recorded(item)
+
+    def _recorded(self, item: pytest.Item) -> Generator[None, Any, None]:
         self._path, self._problem = None, ""
         with ExitStack() as recorded:
             try:
@@ -129,10 +140,12 @@ class _RecordedTests:
     def pytest_runtest_makereport(self, item: pytest.Item, call: Any) -> Generator[None, Any, None]:
         outcome = yield
         report = outcome.get_result()
-        if report.when != "call":
-            return
         path, self._path = self._path, None
-        if report.failed and (path is not None or self._problem):
+        if (
+            report.failed
+            and (path is not None or self._problem)
+            and (report.when == "call" or _has_calls(path))
+        ):
             report.sections.append(("kernelscope", self._problem or _told(path)))
             if path is not None:
                 noted = ("kernelscope_run", str(path))
@@ -140,6 +153,19 @@ class _RecordedTests:
                 item.user_properties.append(noted)  # what junitxml writes comes from here
         elif path is not None:
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _has_calls(path: Path | None) -> bool:
+    """Whether a fixture launched something: most that fail have nothing to do with torch."""
+    from . import load
+
+    if path is None:
+        return False
+    try:
+        with closing(load(path)) as run:
+            return len(run) > 0
+    except Exception:  # what cannot be read is kept, and `_told` says why
+        return True
 
 
 def _told(path: Path | None) -> str:

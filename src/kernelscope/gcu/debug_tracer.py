@@ -137,7 +137,8 @@ class Trace:
             self._hand_over(folder / f"{done.name}.co")
         # Elsewhere first: a library that is in use must not change under its users.
         with tempfile.TemporaryDirectory(dir=folder, prefix=".making-") as making:
-            built = toolchain.build(source, Path(making) / done.name, seconds=self.settings.compile_seconds)
+            stem, seconds = Path(making) / done.name, self.settings.compile_seconds
+            built = toolchain.build(source, stem, seconds=seconds, beside_torch=True)
             library = folder / built.library.name
             built.object.replace(folder / built.object.name)
             built.library.replace(library)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import shlex
 import sys
 import tempfile
@@ -13,11 +14,15 @@ from kernelscope import config
 from kernelscope.native import compiler
 from kernelscope.native.sources import joined
 
+from . import sleef
+
 HEADER = Path(__file__).parent / "choreo" / "choreo.h"
+# As wide as torch's own; GCC prefers half of that on most processors that have it.
+_WIDE = ("-mprefer-vector-width=512",) if platform.machine() == "x86_64" else ()
 # Signed overflow wraps, as in torch.
 FLAGS = (
     "-std=c++17", "-O3", *compiler.NATIVE, "-fno-math-errno", "-fno-trapping-math",
-    "-funroll-loops", "-ffp-contract=fast", "-fwrapv", "-fopenmp", "-fPIC",
+    "-funroll-loops", *_WIDE, "-ffp-contract=fast", "-fwrapv", "-fopenmp", "-fPIC",
 )  # fmt: skip
 # A kernel called `add` is this library's, whatever else the process has under that name.
 _OWN_SYMBOLS = ("-Wl,-Bsymbolic",) if sys.platform.startswith("linux") else ()
@@ -35,17 +40,19 @@ def header_text() -> str:
     return joined(HEADER)
 
 
-def identity(flags: Sequence[str] = FLAGS) -> str:
-    """Everything besides the program that decides what the compiler makes of it."""
+def identity() -> str:
+    """Everything besides the program that decides what the compiler makes of it, beside torch."""
+    flags = (*FLAGS, *sleef.compile_flags(), *sleef.link_flags())
     return f"{compiler.identity(compiler.compiler(), flags)}\0{header_text()}"
 
 
-def build(source: Path, stem: Path, *, seconds: int | None = None) -> Built:
-    """Compile a translation unit to `stem.o` and `stem.so`."""
+def build(source: Path, stem: Path, *, seconds: int | None = None, beside_torch: bool = False) -> Built:
+    """Compile a translation unit to `stem.o` and `stem.so`; `beside_torch`: for a process that has torch."""
     object_, library = stem.with_suffix(".o"), stem.with_suffix(".so")
+    given, linked = (sleef.compile_flags(), sleef.link_flags()) if beside_torch else ((), ())
     steps = [
-        compile_command("-c", str(source), "-o", str(object_)),
-        compile_command("-shared", *_OWN_SYMBOLS, str(object_), "-o", str(library)),
+        compile_command(*given, "-c", str(source), "-o", str(object_)),
+        compile_command("-shared", *_OWN_SYMBOLS, str(object_), "-o", str(library), *linked),
     ]
     for step in steps:
         run(step, seconds)

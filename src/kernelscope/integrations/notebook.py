@@ -121,7 +121,8 @@ def framed(page: str, height: int) -> str:
     """A page inside of a frame that has no access to the notebook: contents of a run stay contents."""
     source = html.escape(page, quote=True)
     style = "width:100%;border:1px solid #8888"
-    return f'<iframe sandbox="allow-scripts" style="{style}" height="{height}" srcdoc="{source}"></iframe>'
+    frame = f'<iframe sandbox="allow-scripts" style="{style}" height="{height}" srcdoc="{source}"></iframe>'
+    return f"<div>{frame}</div>"  # IPython warns about HTML that is a frame, and its own cannot be closed off
 
 
 def _next_path() -> Path:

@@ -158,10 +158,12 @@ class StepRecorder:
 
 def step_numbers(steps: Steps) -> frozenset[int]:
     """A pair is the first step and the one after the last; anything else names each step."""
-    if isinstance(steps, tuple) and len(steps) == 2:
-        steps = range(*steps)
-    found = frozenset(steps)
-    if not found or not all(isinstance(step, int) and step >= 0 for step in found):
+    try:
+        named: Iterable[int] = range(*steps) if isinstance(steps, tuple) and len(steps) == 2 else steps
+        found = frozenset(named)
+    except TypeError:  # a number, or something with parts that are not numbers
+        found = frozenset()
+    if not found or not all(type(step) is int and step >= 0 for step in found):
         raise ValueError(
             f"steps={steps!r}: give the first step and the one after the last, (3, 6), or a list of steps"
         )

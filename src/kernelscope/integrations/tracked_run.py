@@ -76,6 +76,11 @@ def points_of(run: StoredRun) -> Iterator[Point]:
                     yield Point(f"{which}/{argument.name}", call.step, call, i, kept)
 
 
+def has_statistics(run: StoredRun) -> bool:
+    """Whether there is a curve to draw: a number for a tensor of some step."""
+    return any(point.statistics for point in points_of(run))
+
+
 @contextmanager
 def files_of(run: StoredRun) -> Iterator[list[Path]]:
     """The packed run, its page and its findings, in a folder that is gone afterwards."""

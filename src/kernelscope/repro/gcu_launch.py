@@ -18,7 +18,8 @@ def built(cpp, header):
             file.write(text)
     library = os.path.join(folder, "kernel.so")
     command = [os.environ.get("CXX", "g++"), *FLAGS, f"-I{folder}", "-shared", f"{folder}/kernel.cpp"]
-    subprocess.run([*command, "-o", library], check=True)
+    linked = [f"-L{os.path.dirname(torch.__file__)}/lib", "-ltorch_cpu"]  # for functions of SLEEF
+    subprocess.run([*command, "-o", library, *linked], check=True)
     return ctypes.CDLL(library)
 '''
 
@@ -27,6 +28,7 @@ def gcu_launch(call: KernelCall, names: dict[int, str]) -> tuple[list[str], list
     """Code that builds the kernel, and code that launches it."""
     from kernelscope.gcu.choreo.cpp.to_cpp import translate
     from kernelscope.gcu.choreo.syntax.errors import ChoreoError
+    from kernelscope.gcu.sleef import compile_flags
     from kernelscope.gcu.toolchain import FLAGS, header_text
 
     try:
@@ -51,7 +53,7 @@ def gcu_launch(call: KernelCall, names: dict[int, str]) -> tuple[list[str], list
     parts += [_number(call, symbol, known) for symbol in code.symbols]
     before = [
         "import ctypes",
-        f"FLAGS = {list(FLAGS)!r}",
+        f"FLAGS = {[*FLAGS, *compile_flags()]!r}",
         f"# Choreo:\n{_commented(call.source)}",
         f"CPP = {raw(translation.cpp)}",
         f"HEADER = {raw(header_text())}",

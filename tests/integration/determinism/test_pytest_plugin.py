@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -66,6 +67,33 @@ def test_fails():
 """
 
 
+FIXTURES = """
+@pytest.fixture
+def before():
+    half(torch.ones(3))
+    raise ValueError
+
+@pytest.fixture
+def after():
+    yield
+    half(torch.ones(3))
+    raise ValueError
+
+@pytest.fixture
+def without_torch():
+    raise ValueError
+
+def test_fixtures_before(before):
+    pass
+
+def test_fixtures_after(after):
+    pass
+
+def test_fixtures_without_torch(without_torch):
+    pass
+"""
+
+
 def child_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
     if not entry_points(group="pytest11", name="kernelscope"):  # not installed, only on the path
@@ -89,6 +117,18 @@ def test_as_a_plugin(tmp_path: Path) -> None:
     assert "1 kernel call recorded; the last one is cpp_fused_div_sin_0" in child.stdout
     assert f"kernelscope show {path}" in child.stdout
     assert f'<property name="kernelscope_run" value="{path}"' in (tmp_path / "results.xml").read_text()
+
+
+def test_what_fails_in_a_fixture_has_its_run(tmp_path: Path) -> None:
+    """Before the test and after it; a fixture that launched nothing leaves no run."""
+    (tmp_path / "test_it.py").write_text(USES + FIXTURES)
+    child = child_pytest(tmp_path, "--kernelscope", "-k", "fixtures")
+    assert re.search(r"1 passed, .*3 errors in", child.stdout), child.stdout
+    runs = sorted((tmp_path / "kscope-runs").iterdir())
+    assert [path.name for path in runs] == ["test_fixtures_after-1.kscope", "test_fixtures_before-1.kscope"]
+    for path in runs:
+        assert [call.kernel_name for call in kernelscope.load(path).calls] == ["cpp_fused_div_sin_0"]
+        assert f"kernelscope show {path}" in child.stdout
 
 
 def test_recording_that_fails_does_not_fail_a_test(tmp_path: Path) -> None:

@@ -77,6 +77,8 @@ HOSTILE: list[tuple[str, dict[str, Any], str]] = [
     ("show", {"run": "{outside}/secret.kscope"}, "outside of the folders"),
     ("show", {"run": "way-out"}, "outside of the folders"),
     ("show", {"run": "/etc"}, "outside of the folders"),
+    ("show", {"call": True}, "not true or false"),
+    ("query", {"sql": "SELECT 1", "limit": True}, "not true or false"),
     ("show", {"run": "--help"}, "options cannot be given"),
     ("show", {"run": "-o/x"}, "options cannot be given"),
     ("show", {"run": "old-1\0"}, "NUL"),

@@ -45,7 +45,8 @@ def test_cell_is_recorded_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
     shown, page = html_of(cells[1])[-2:]
     assert "cpp_fused_div_sin_0" in shown
-    assert page.startswith('<iframe sandbox="allow-scripts"')
+    assert page.startswith('<div><iframe sandbox="allow-scripts"')
+    assert not [out["text"] for out in cells[1].outputs if out.get("name") == "stderr"]  # IPython's warnings
     assert "cpp_fused_div_sin_0" in page
     assert "<script" not in page  # escaped, for the frame alone
     values = [out["data"]["text/plain"] for out in cells[1].outputs if "data" in out]

@@ -79,7 +79,9 @@ def test_tensorboard(here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
 
     for name in ("stats", "save"):
         assert main(["export", name, "--tensorboard", "-o", str(tmp_path / name)]) == 0
-    assert "tensorboard --logdir" in capsys.readouterr().out
+        said = capsys.readouterr().out
+        assert "tensorboard --logdir" in said
+        assert ("record with --values stats" in said) == (name == "save")  # it has histograms alone
     stats = EventAccumulator(str(tmp_path / "stats" / "stats"), {"histograms": 0}).Reload()
     points = [(event.step, event.value) for event in stats.Scalars(f"{KERNEL}/out_ptr0/nan")]
     assert points == [(0, 0), (1, 0), (2, 8)]

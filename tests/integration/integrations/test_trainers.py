@@ -44,7 +44,7 @@ def test_steps_are_a_pair_or_a_list() -> None:
     assert step_numbers((3, 6)) == {3, 4, 5}
     assert step_numbers([3, 6]) == step_numbers({3, 6}) == {3, 6}
     assert step_numbers(range(2)) == {0, 1}
-    for wrong in ((6, 3), [], [-1], ["3"]):
+    for wrong in ((6, 3), [], [-1], ["3"], 3, None, (1.5, 3), [True]):
         with pytest.raises(ValueError, match="give the first step"):
             step_numbers(wrong)  # type: ignore[arg-type]
 

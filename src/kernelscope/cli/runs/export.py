@@ -73,9 +73,13 @@ def main(args: argparse.Namespace) -> int:
         return _ranks(args)
     run = load_run(args)
     if args.tracker is not None:
+        from kernelscope.integrations.tracked_run import has_statistics
+
         _refuse_filters(args)
         try:
             print(_track(run, args.tracker, args.output))
+            if len(run) and not has_statistics(run):
+                print("the run has no statistics, so there are no curves; record with --values stats")
         except OSError as error:
             raise RunError(f"--{args.tracker} -o {args.output} cannot be written: {reason(error)}") from None
         except Exception as error:

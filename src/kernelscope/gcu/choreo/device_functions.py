@@ -1,7 +1,7 @@
 """Functions that Choreo lacks and generated kernels need: C++ for the `__cok__` part of their file.
 
 They need nothing but the C++ library, so that the file compiles wherever Choreo does. With our own
-header, `erf` is the one that becomes vector code.
+header, they are its functions, which become vector code.
 """
 
 from __future__ import annotations
@@ -15,17 +15,21 @@ _PUBLIC = (
 )  # fmt: skip
 _CALL = re.compile(r"\b__([a-z]\w*)\(")
 _LIBRARY = {
-    "acosh": "acosh", "asinh": "asinh", "atanh": "atanh", "erfc": "erfc", "exp2": "exp2", "lgamma": "lgamma",
-    "log10": "log10", "log2": "log2", "round": "rint", "trunc": "trunc",
+    "acosh": "acosh", "asinh": "asinh", "atanh": "atanh", "erf": "erf", "erfc": "erfc", "exp2": "exp2",
+    "lgamma": "lgamma", "log10": "log10", "log2": "log2", "round": "rint", "trunc": "trunc",
 }  # fmt: skip
 _BOTH = "typename std::common_type<A, B, float>::type"
 
 
 def _library(name: str, function: str) -> str:
-    return "\n".join(
-        f"__co_device__ inline {kind} dev_{name}({kind} x) {{ return std::{function}(x); }}"
-        for kind in ("float", "double")
-    )
+    forms = [
+        "\n".join(
+            f"__co_device__ inline {kind} dev_{name}({kind} x) {{ return {called}(x); }}"
+            for kind in ("float", "double")
+        )
+        for called in (f"choreo::{name}_", f"std::{function}")
+    ]
+    return f"#if defined(CHOREO_VECTOR_MATHEMATICS)\n{forms[0]}\n#else\n{forms[1]}\n#endif"
 
 
 def _of_two(name: str, *lines: str) -> str:
@@ -46,32 +50,7 @@ def _extreme(name: str, sign: str) -> str:
     )
 
 
-_TEXTS: dict[str, str] = {
-    **{name: _library(name, function) for name, function in _LIBRARY.items()},
-    "erf": """__co_device__ inline float dev_erf(float x) {
-#if defined(CHOREO_VECTOR_MATHEMATICS)
-  return choreo::erf_(x);
-#else
-  return std::erf(x);
-#endif
-}
-__co_device__ inline double dev_erf(double x) { return std::erf(x); }""",
-    "abs": """__co_device__ inline float dev_abs(float x) { return std::fabs(x); }
-__co_device__ inline double dev_abs(double x) { return std::fabs(x); }
-template <class T>
-__co_device__ inline T dev_abs(T x) { return static_cast<T>(x < T(0) ? T(0) - x : x); }""",
-    "neg": _of_one("neg", "T", "return static_cast<T>(-x);"),
-    "bitnot": _of_one("bitnot", "T", "return static_cast<T>(~x);"),
-    "sign": _of_one("sign", "T", "return static_cast<T>((x > T(0)) - (x < T(0)));"),
-    "isnan": _of_one("isnan", "int", "return x != x;"),
-    "isinf": _of_one("isinf", "int", "return x == x && x - x != T(0);"),
-    "max": _extreme("max", ">"),
-    "min": _extreme("min", "<"),
-    "inf": "__co_device__ inline float dev_inf() { return std::numeric_limits<float>::infinity(); }",
-    "nan": "__co_device__ inline float dev_nan() { return std::numeric_limits<float>::quiet_NaN(); }",
-    "copysign": _of_two(
-        "copysign", f"using T = {_BOTH};", "return std::copysign(static_cast<T>(a), static_cast<T>(b));"
-    ),
+_REMAINDERS = {
     "fmod": _of_two("fmod", f"using T = {_BOTH};", "return std::fmod(static_cast<T>(a), static_cast<T>(b));"),
     "remainder": "// The sign of the divisor.\n"
     + _of_two(
@@ -92,6 +71,30 @@ __co_device__ inline T dev_abs(T x) { return static_cast<T>(x < T(0) ? T(0) - x 
         "const T down = std::floor(quotient);",
         "return quotient - down > T(0.5) ? down + 1 : down;",
     ),
+}
+_TEXTS: dict[str, str] = {
+    **{name: _library(name, function) for name, function in _LIBRARY.items()},
+    "abs": """__co_device__ inline float dev_abs(float x) { return std::fabs(x); }
+__co_device__ inline double dev_abs(double x) { return std::fabs(x); }
+template <class T>
+__co_device__ inline T dev_abs(T x) { return static_cast<T>(x < T(0) ? T(0) - x : x); }""",
+    "neg": _of_one("neg", "T", "return static_cast<T>(-x);"),
+    "bitnot": _of_one("bitnot", "T", "return static_cast<T>(~x);"),
+    "sign": _of_one("sign", "T", "return static_cast<T>((x > T(0)) - (x < T(0)));"),
+    "isnan": _of_one("isnan", "int", "return x != x;"),
+    "isinf": _of_one("isinf", "int", "return x == x && x - x != T(0);"),
+    "max": _extreme("max", ">"),
+    "min": _extreme("min", "<"),
+    "inf": "__co_device__ inline float dev_inf() { return std::numeric_limits<float>::infinity(); }",
+    "nan": "__co_device__ inline float dev_nan() { return std::numeric_limits<float>::quiet_NaN(); }",
+    "copysign": _of_two(
+        "copysign", f"using T = {_BOTH};", "return std::copysign(static_cast<T>(a), static_cast<T>(b));"
+    ),
+    **{
+        name: f"#if defined(CHOREO_VECTOR_MATHEMATICS)\n{_of_two(name, f'return choreo::{name}_(a, b);')}\n"
+        f"#else\n{text}\n#endif"
+        for name, text in _REMAINDERS.items()
+    },
 }
 # What these functions are called in a program; they have no effect but their result.
 PURE = frozenset(f"dev_{name}" for name in _TEXTS)

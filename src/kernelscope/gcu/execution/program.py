@@ -160,7 +160,7 @@ def build_cached(translation: Translation) -> cache.Library:
     def make(folder: Path) -> Path:
         source = folder / "kernel.cpp"
         source.write_text(translation.cpp, encoding="utf-8")
-        return toolchain.build(source, folder / "kernel").library
+        return toolchain.build(source, folder / "kernel", beside_torch=True).library
 
     return cache.cached(key_of(translation), make)
 

@@ -46,9 +46,19 @@ def _tool(home: str, tools: Tools, name: str, failure: type[Exception]) -> Any:
     made = import_module(f"{home}.tools").Tool.from_function(method, name=name, annotations=notes)
     model = made.fn_metadata.arg_model
     model.model_config["extra"] = "forbid"
+    for field in model.model_fields.values():
+        if field.annotation in (int, int | None):
+            field.metadata.append(import_module("pydantic").BeforeValidator(_no_truth_value))
     model.model_rebuild(force=True)
     made.parameters["additionalProperties"] = False
     return made
+
+
+def _no_truth_value(given: Any) -> Any:
+    """`call: true` is a mistake, which pydantic would take for call 1."""
+    if isinstance(given, bool):
+        raise ValueError("give a number, not true or false")
+    return given
 
 
 def tool_names(tools: Tools) -> list[str]:

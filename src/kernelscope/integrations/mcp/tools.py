@@ -15,6 +15,7 @@ from typing import Any, Literal
 from kernelscope.errors import RunError
 from kernelscope.integrations.packages import needed
 from kernelscope.store import folder
+from kernelscope.text.amounts import counted
 
 from . import answers, verdicts
 from .allowed import Allowed, Refused, text, word, words
@@ -49,7 +50,8 @@ class Tools:
              "command": shlex.join(each["command"] or ()), "error": each["error"]}
             for each in found
         ]  # fmt: skip
-        return answer(f"{len(runs)} runs", call("show", "the newest run", run=runs[0]["run"]), runs=runs)
+        newest = call("show", "the newest run", run=runs[0]["run"])
+        return answer(counted(len(runs), "run"), newest, runs=runs)
 
     async def show(
         self,
@@ -127,7 +129,7 @@ class Tools:
         rows = [dict(zip(names, row, strict=True)) for row in form["rows"]]
         more = "; there are more" if form["more"] else ""
         other = call("show", "calls and findings of this run", run=self.allowed.shown(path))
-        return answer(f"{len(rows)} rows{more}", other, rows=rows)
+        return answer(f"{counted(len(rows), 'row')}{more}", other, rows=rows)
 
     async def record(
         self,

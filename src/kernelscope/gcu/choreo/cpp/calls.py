@@ -9,7 +9,7 @@ from kernelscope.gcu.choreo.builtins import BUILTINS, OF_INTEGERS, builtin
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError
 
-from .data import FRACTIONS, DataExpressions
+from .data import FRACTIONS, HALVES, DataExpressions
 from .shapes import Dim, dim, same
 from .values import Data, Future, Scalar, Value
 
@@ -89,6 +89,9 @@ class CallExpressions(DataExpressions):
         wrong = next((a for a in args if a.type in ("text", "address")), None)
         if wrong is not None:
             raise ChoreoError(f"{e.name} needs a number", e.span)
+        if name == "cast_f32" and _is_rounding(e.args[0]):  # to half precision and back
+            number = args[0].text.removeprefix("choreo::cast_")
+            return Scalar(f"choreo::rounded_{number}", "f32")
         if name.startswith("cast_"):
             return Scalar(f"choreo::{name}({args[0].text})", name.removeprefix("cast_"))
         given = [wide(a) for a in args]
@@ -113,6 +116,10 @@ class CallExpressions(DataExpressions):
         return Dim(None, text) if isinstance(a, Dim) and isinstance(b, Dim) else Scalar(text, "s64")
 
 
+def _is_rounding(e: Any) -> bool:
+    return isinstance(e, tree.Builtin) and builtin(e.name) in [f"cast_{half}" for half in HALVES]
+
+
 def wide(x: Scalar) -> Scalar:
     """A half-precision number as a float: between two types that convert to each other C++ cannot choose."""
-    return Scalar(f"static_cast<float>({x.text})", "float") if x.type in ("f16", "bf16") else x
+    return Scalar(f"static_cast<float>({x.text})", "float") if x.type in HALVES else x

@@ -11,7 +11,8 @@ from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
 from .shapes import Dim, add, contiguous, dim, div, mod, mul, product, same, shown
 from .values import Bounded, Buffers, Data, Events, Future, Scalar
 
-FRACTIONS = ("float", "double", "f16", "bf16", "f32", "f64")
+HALVES = ("f16", "bf16")
+FRACTIONS = ("float", "double", *HALVES, "f32", "f64")
 
 
 class DataExpressions:

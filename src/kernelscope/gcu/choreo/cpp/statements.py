@@ -11,6 +11,7 @@ from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
 from kernelscope.gcu.choreo.syntax.printer import expr
 from kernelscope.gcu.choreo.syntax.walk import last, names, nodes
 
+from .data import HALVES
 from .elision import becomes, moving_futures, reads_in_place
 from .expressions import Expressions
 from .shapes import Dim, contiguous, dim, product, same, shown
@@ -289,7 +290,10 @@ class Statements(Teams):
         value = self.expressions.text(s.value)
         if s.op != "=":
             value = f"{place.text} {s.op[:-1]} {value}"
-        self.emit(f"{place.text} = static_cast<{cpp_type(data.element)}>({value});")
+        if data.element in HALVES:
+            self.emit(f"choreo::put({place.text}, {value});")
+        else:
+            self.emit(f"{place.text} = static_cast<{cpp_type(data.element)}>({value});")
 
     def _if(self, s: tree.If) -> None:
         with self.nested(f"if ({self.expressions.text(s.condition)})"), self.guarded():

@@ -5,9 +5,6 @@
 #include <cstring>
 #include <type_traits>
 // CHOREO_PORTABLE: use nothing that only some compilers and processors have.
-#if defined(__F16C__) && !defined(CHOREO_PORTABLE)
-#include <immintrin.h>
-#endif
 
 namespace choreo {
 // Names that host code may also use without `choreo::`.
@@ -57,25 +54,24 @@ struct f16 {
 #if defined(__ARM_FP16_FORMAT_IEEE) && !defined(CHOREO_PORTABLE)
   static uint16_t narrow(float x) { return bits_as<uint16_t>(static_cast<__fp16>(x)); }
   static float widen(uint16_t h) { return static_cast<float>(bits_as<__fp16>(h)); }
-#elif defined(__F16C__) && !defined(CHOREO_PORTABLE)
-  static uint16_t narrow(float x) { return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT); }
-  static float widen(uint16_t h) { return _cvtsh_ss(h); }
 #else
+  // With choices instead of branches, so that loops become vector code.
   static uint16_t narrow(float x) {
     const uint32_t u = bits_as<uint32_t>(x), sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
-    if (a > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u | ((a >> 13) & 0x3ffu));
-    if (a >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);
-    if (a < 0x38800000u) {  // becomes subnormal: adding 0.5 rounds at the right bit
-      const uint32_t m = bits_as<uint32_t>(bits_as<float>(a) + 0.5f) - 0x3f000000u;
-      return static_cast<uint16_t>(sign | m);
-    }
-    return static_cast<uint16_t>(sign | ((a + 0xc8000fffu + ((a >> 13) & 1u)) >> 13));
+    const uint32_t normal = (a + 0xc8000fffu + ((a >> 13) & 1u)) >> 13;
+    // Becomes subnormal: adding 0.5 rounds at the right bit.
+    const uint32_t small = bits_as<uint32_t>(bits_as<float>(a) + 0.5f) - 0x3f000000u;
+    const uint32_t finite = a < 0x38800000u ? small : normal;
+    const uint32_t number = a >= 0x477ff000u ? 0x7c00u : finite;
+    const uint32_t quiet = 0x7e00u | ((a >> 13) & 0x3ffu);
+    return static_cast<uint16_t>(sign | (a > 0x7f800000u ? quiet : number));
   }
   static float widen(uint16_t h) {
     const uint32_t sign = (h & 0x8000u) << 16, e = (h >> 10) & 31u, m = h & 0x3ffu;
-    if (e == 31) return bits_as<float>(sign | 0x7f800000u | (m << 13));
-    if (e == 0) return bits_as<float>(sign | bits_as<uint32_t>(static_cast<float>(m) * 0x1p-24f));
-    return bits_as<float>(sign | ((e + 112) << 23) | (m << 13));
+    const uint32_t small = bits_as<uint32_t>(static_cast<float>(static_cast<int32_t>(m)) * 0x1p-24f);
+    const uint32_t normal = ((e + 112) << 23) | (m << 13), special = 0x7f800000u | (m << 13);
+    const uint32_t finite = e == 0 ? small : normal;
+    return bits_as<float>(sign | (e == 31 ? special : finite));
   }
 #endif
 };
@@ -84,24 +80,44 @@ struct f16 {
 struct bf16 {
   uint16_t bits;
   bf16() = default;
-  bf16(float x) {
-    const uint32_t u = bits_as<uint32_t>(x);
-    const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-    bits = static_cast<uint16_t>(x != x ? 0x7fc0u : rounded);
-  }
+  bf16(float x) : bits(narrow(x)) {}
   template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
   bf16(T x) : bf16(static_cast<float>(x)) {}
-  operator float() const { return bits_as<float>(static_cast<uint32_t>(bits) << 16); }
-  float toFloat() const { return static_cast<float>(*this); }
+  operator float() const { return widen(bits); }
+  float toFloat() const { return widen(bits); }
+  static uint16_t narrow(float x) {
+    const uint32_t u = bits_as<uint32_t>(x);
+    const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+    return static_cast<uint16_t>(x != x ? 0x7fc0u : rounded);
+  }
+  static float widen(uint16_t h) { return bits_as<float>(static_cast<uint32_t>(h) << 16); }
 };
 using half = f16;
 using bfp16 = bf16;
 
 }  // namespace names
 
+// A number in half precision as a float, and the assignment of one: no object in between, which would keep
+// compilers from making vector code.
+template <class T>
+inline float rounded_f16(const T& x) {
+  return f16::widen(f16::narrow(static_cast<float>(x)));
+}
+template <class T>
+inline float rounded_bf16(const T& x) {
+  return bf16::widen(bf16::narrow(static_cast<float>(x)));
+}
+template <class T, class Value>
+inline void put(T& to, const Value& value) {
+  if constexpr (std::is_class_v<T>)
+    to.bits = T::narrow(static_cast<float>(value));
+  else
+    to = static_cast<T>(value);
+}
+
 #define CHOREO_CAST(name, type)                                   \
   template <class T>                                              \
-  inline type cast_##name(T x) {                                  \
+  inline type cast_##name(const T& x) {                           \
     if constexpr (std::is_class_v<T>)                             \
       return static_cast<type>(static_cast<float>(x));            \
     else                                                          \

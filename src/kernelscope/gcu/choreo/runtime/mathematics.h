@@ -1,7 +1,8 @@
 // Mathematics that compilers can vectorise.
 //
-// In single precision, exp, log, tanh and erf are written without branches, so that loops over them become
-// vector code with any compiler and any C library. The others, and double precision, are the C library's.
+// In single precision, exp, log, tanh and erf are written without branches, so that loops over them become vector
+// code with any compiler and any C library. The others are SLEEF's where a program is linked with torch, and
+// the C library's elsewhere.
 #pragma once
 
 #include <cmath>
@@ -10,8 +11,9 @@
 #include <type_traits>
 
 #include "element_types.h"
+#include "vector_functions.h"
 
-#define CHOREO_VECTOR_MATHEMATICS  // erf_ below becomes vector code
+#define CHOREO_VECTOR_MATHEMATICS  // functions below become vector code
 
 namespace choreo {
 
@@ -89,18 +91,21 @@ inline float tanh_(float x) {
 }
 
 inline float erf_(float given) {
-  const float x = at_least(at_most(given, 4.0f), -4.0f);
-  const float z = x * x;
+  const float t = at_most(__builtin_fabsf(given), 4.0f), z = t * t;
   // In pairs, because a chain of dependent steps would wait for itself.
-  const float z2 = z * z, z4 = z2 * z2;
-  const float p0 = z * -2.95459980854025e-03f - 1.60960333262415e-02f;
-  const float p2 = z * -5.69250639462346e-05f - 7.34990630326855e-04f;
-  const float p4 = z2 * -2.72614225801306e-10f + (z * 2.77068142495902e-08f - 2.10102402082508e-06f);
-  const float p = z4 * p4 + (z2 * p2 + p0);
-  const float q0 = z * -7.37332916720468e-03f - 1.42647390514189e-02f;
-  const float q2 = z * -2.13374055278905e-04f - 1.68282697438203e-03f;
-  const float q = z4 * -1.45660718464996e-05f + (z2 * q2 + q0);
-  const float y = x * p / q;
+  const float z2 = z * z, n0 = z * -3.76124686e-1f + 1.28379146e-1f, n2 = z * -2.67570351e-2f + 1.12815525e-1f;
+  const float n4 = z * -5.91941845e-4f + 4.9791305e-3f;
+  const float near = t * (z2 * (z2 * n4 + n2) + n0) + t;
+  // The logarithm of 1 - erf(t), plus t.
+  float p = 1.93900685e-4f;
+  p = p * t - 3.02316325e-3f;
+  p = p * t + 2.21466448e-2f;
+  p = p * t - 1.03764309e-1f;
+  p = p * t - 6.37373788e-1f;
+  p = p * t - 1.27561287e-1f;
+  p = p * t - 2.23501614e-4f;
+  const float far = 1.0f - exp_(p - t);
+  const float y = __builtin_copysignf(t < 0.9375f ? near : far, given);
   return given == given ? y : given;
 }
 
@@ -112,14 +117,17 @@ inline double erf_(double x) { return std::erf(x); }
 #define CHOREO_MATH(name, call)                      \
   inline float name##_(float x) { return call(x); }  \
   inline double name##_(double x) { return call(x); }
+#if !defined(CHOREO_VECTORS_OF_SLEEF)
 CHOREO_MATH(exp2, std::exp2) CHOREO_MATH(expm1, std::expm1) CHOREO_MATH(log2, std::log2)
-CHOREO_MATH(log10, std::log10) CHOREO_MATH(log1p, std::log1p) CHOREO_MATH(sqrt, std::sqrt)
+CHOREO_MATH(log10, std::log10) CHOREO_MATH(log1p, std::log1p)
 CHOREO_MATH(sin, std::sin) CHOREO_MATH(cos, std::cos) CHOREO_MATH(tan, std::tan)
 CHOREO_MATH(asin, std::asin) CHOREO_MATH(acos, std::acos) CHOREO_MATH(atan, std::atan)
-CHOREO_MATH(sinh, std::sinh) CHOREO_MATH(cosh, std::cosh) CHOREO_MATH(asinh, std::asinh)
-CHOREO_MATH(acosh, std::acosh) CHOREO_MATH(atanh, std::atanh) CHOREO_MATH(erfc, std::erfc)
+CHOREO_MATH(sinh, std::sinh) CHOREO_MATH(cosh, std::cosh) CHOREO_MATH(atanh, std::atanh)
+CHOREO_MATH(erfc, std::erfc) CHOREO_MATH(lgamma, std::lgamma)
+#endif
+CHOREO_MATH(asinh, std::asinh) CHOREO_MATH(acosh, std::acosh)
 CHOREO_MATH(floor, std::floor) CHOREO_MATH(ceil, std::ceil) CHOREO_MATH(trunc, std::trunc)
-CHOREO_MATH(round, std::rint) CHOREO_MATH(lgamma, std::lgamma)
+CHOREO_MATH(round, std::rint) CHOREO_MATH(sqrt, std::sqrt)
 #undef CHOREO_MATH
 inline float rsqrt_(float x) { return 1.0f / std::sqrt(x); }
 inline double rsqrt_(double x) { return 1.0 / std::sqrt(x); }
@@ -128,8 +136,11 @@ inline double sigmoid_(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
 inline float gelu_(float x) { return 0.5f * x * (1.0f + erf_(x * 0.70710678118654752f)); }
 inline double gelu_(double x) { return 0.5 * x * (1.0 + std::erf(x * 0.70710678118654752)); }
-inline float softplus_(float x) { return x > 20.0f ? x : std::log1p(exp_(x)); }
-inline double softplus_(double x) { return x > 20.0 ? x : std::log1p(std::exp(x)); }
+template <class T>
+inline T softplus_(T x) {
+  const T near = log1p_(exp_(x));  // in any case, so that loops become vector code
+  return x > T(20) ? x : near;
+}
 
 template <class T>
 inline int isfinite_(T x) {
@@ -206,11 +217,19 @@ inline auto min_(A a, B b) {
 template <class A, class B>
 inline auto pow_(A a, B b) {
   using T = std::common_type_t<A, B, float>;
+#if defined(CHOREO_VECTORS_OF_SLEEF)
+  if constexpr (std::is_same_v<T, float>) return choreo_pow_f32(a, b);
+  if constexpr (std::is_same_v<T, double>) return choreo_pow_f64(a, b);
+#endif
   return std::pow(static_cast<T>(a), static_cast<T>(b));
 }
 template <class A, class B>
 inline auto atan2_(A a, B b) {
   using T = std::common_type_t<A, B, float>;
+#if defined(CHOREO_VECTORS_OF_SLEEF)
+  if constexpr (std::is_same_v<T, float>) return choreo_atan2_f32(a, b);
+  if constexpr (std::is_same_v<T, double>) return choreo_atan2_f64(a, b);
+#endif
   return std::atan2(static_cast<T>(a), static_cast<T>(b));
 }
 template <class A, class B>
@@ -221,25 +240,28 @@ inline auto copysign_(A a, B b) {
 template <class A, class B>
 inline auto fmod_(A a, B b) {
   using T = std::common_type_t<A, B, float>;
+#if defined(CHOREO_VECTORS_OF_SLEEF)
+  if constexpr (std::is_same_v<T, float>) return choreo_fmod_f32(a, b);
+  if constexpr (std::is_same_v<T, double>) return choreo_fmod_f64(a, b);
+#endif
   return std::fmod(static_cast<T>(a), static_cast<T>(b));
 }
 template <class A, class B>
 inline auto remainder_(A a, B b) {  // the sign of the divisor
   using T = std::common_type_t<A, B, float>;
-  const T y = static_cast<T>(b), rest = std::fmod(static_cast<T>(a), y);
-  return rest != 0 && ((y < 0) != (rest < 0)) ? rest + y : rest;
+  const T y = static_cast<T>(b), rest = fmod_(static_cast<T>(a), y), other = rest + y;
+  return (rest != 0) & ((y < 0) != (rest < 0)) ? other : rest;
 }
 template <class A, class B>
-inline auto floordiv_(A a, B b) {
+inline auto floordiv_(A a, B b) {  // without branches, so that loops become vector code
   using T = std::common_type_t<A, B, float>;
-  const T x = static_cast<T>(a), y = static_cast<T>(b);
-  if (y == 0) return x / y;
-  const T rest = std::fmod(x, y);
-  T quotient = (x - rest) / y;
-  if (rest != 0 && ((y < 0) != (rest < 0))) quotient -= 1;
-  if (quotient == 0) return std::copysign(T(0), x / y);
-  const T down = std::floor(quotient);
-  return quotient - down > T(0.5) ? down + 1 : down;
+  const T x = static_cast<T>(a), y = static_cast<T>(b), exact = x / y, rest = fmod_(x, y);
+  const T whole = (x - rest) / y;
+  const T quotient = (rest != 0) & ((y < 0) != (rest < 0)) ? whole - 1 : whole;
+  const T down = std::floor(quotient), up = down + 1;
+  const T rounded = quotient - down > T(0.5) ? up : down;
+  const T result = quotient == 0 ? std::copysign(T(0), exact) : rounded;
+  return y == 0 ? exact : result;
 }
 
 }  // namespace choreo

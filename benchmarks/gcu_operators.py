@@ -1,0 +1,141 @@
+"""Each operator of gcu against eager: time on one thread, and error; `--write-docs` updates docs/gcu.md."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import platform
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
+from _report import aligned, write_table  # noqa: E402
+
+DOCS = Path(__file__).parents[1] / "docs" / "gcu.md"
+Operator = Callable[..., torch.Tensor]
+
+_ONE = (
+    "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh"
+    " atanh erf erfc sigmoid lgamma reciprocal abs neg sign floor ceil round trunc frac square relu isnan"
+    " logical_not"
+)
+_TWO = (
+    "add sub mul div maximum minimum pow atan2 fmod remainder copysign eq lt logical_and hypot xlogy"
+    " floor_divide"
+)
+UNARY: dict[str, Operator] = {name: getattr(torch, name) for name in _ONE.split()} | {
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "softplus": F.softplus,
+    "mish": F.mish,
+    "elu": F.elu,
+    "leaky_relu": F.leaky_relu,
+    "hardswish": F.hardswish,
+    "logsigmoid": F.logsigmoid,
+    "softshrink": F.softshrink,
+    "transpose + 1": lambda x: x.view(1024, 1024).t().contiguous() + 1,
+}
+BINARY: dict[str, Operator] = {name: getattr(torch, name) for name in _TWO.split()}
+POSITIVE = ("log", "log2", "log10", "log1p", "sqrt", "rsqrt", "lgamma", "pow", "xlogy")
+BELOW_ONE = ("asin", "acos", "atanh")
+ABOVE_ONE = ("acosh",)
+
+
+@dataclass
+class Row:
+    name: str
+    ratio: float  # time of gcu by that of eager
+    error: float  # in units in the last place, of gcu
+    eager_error: float
+
+
+def inputs(name: str, dtype: torch.dtype) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    made = [torch.randn(1 << 20) * 3, torch.randn(1 << 20) * 3]
+    if name in POSITIVE:
+        made[0] = made[0].abs() + 1e-3
+    if name in BELOW_ONE:
+        made[0] = torch.rand(1 << 20) * 2 - 1
+    if name in ABOVE_ONE:
+        made[0] = made[0].abs() + 1
+    count = 1 if name in UNARY else 2
+    return [x.to(dtype) for x in made[:count]]
+
+
+def errors(found: torch.Tensor, exact: torch.Tensor) -> float:
+    """The largest error in units in the last place of what is right."""
+    if not found.is_floating_point():
+        return float((found != exact).any())
+    info = torch.finfo(found.dtype)
+    size = exact.abs().clamp_min(info.tiny)
+    unit = torch.exp2(torch.floor(torch.log2(size))) * info.eps
+    apart = ((found.double() - exact) / unit).abs()
+    return float(apart.nan_to_num(0.0, posinf=math.inf).max())
+
+
+def measured(name: str, operator: Operator, dtype: torch.dtype, rounds: int) -> Row:
+    given = inputs(name, dtype)
+    torch._dynamo.reset()
+    compiled = torch.compile(operator, backend="gcu")
+    exact = operator(*(x.double() for x in given))
+    row = Row(name, 0.0, errors(compiled(*given), exact), errors(operator(*given), exact))
+    times: dict[str, list[float]] = {"eager": [], "gcu": []}
+    for _ in range(rounds):
+        for which, run in (("eager", operator), ("gcu", compiled)):
+            start = time.thread_time()
+            for _ in range(3):
+                run(*given)
+            times[which].append(time.thread_time() - start)
+    row.ratio = min(times["gcu"]) / min(times["eager"])
+    return row
+
+
+def table(rows: dict[torch.dtype, list[Row]]) -> str:
+    lines = [["operator", *(f"{str(dtype).removeprefix('torch.')}" for dtype in rows), "error", "of eager"]]
+    first = next(iter(rows.values()))
+    for number, row in enumerate(first):
+        ratios = [f"{found[number].ratio:.2f}" for found in rows.values()]
+        lines.append([row.name, *ratios, f"{row.error:.2f}", f"{row.eager_error:.2f}"])
+    means = [math.exp(sum(math.log(row.ratio) for row in found) / len(found)) for found in rows.values()]
+    lines.append(["geometric mean", *(f"{mean:.2f}" for mean in means), "", ""])
+    capability = torch.backends.cpu.get_cpu_capability()
+    return "\n".join(
+        [
+            *aligned(lines),
+            "",
+            "Time of gcu by that of eager, one thread, 1,048,576 elements (lower is faster), and the largest "
+            "error in float32, in units in the last place.",
+            f"Machine: {platform.machine()}, {capability}; torch {torch.__version__}.",
+        ]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--only", nargs="*", default=[], help="operators")
+    parser.add_argument("--float32", action="store_true", help="leave out bfloat16")
+    parser.add_argument("--write-docs", action="store_true")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    dtypes = [torch.float32] if given.float32 else [torch.float32, torch.bfloat16]
+    chosen = {name: made for name, made in (UNARY | BINARY).items() if not given.only or name in given.only}
+    rows: dict[torch.dtype, list[Row]] = {dtype: [] for dtype in dtypes}
+    for name, operator in chosen.items():
+        for dtype in dtypes:
+            rows[dtype].append(measured(name, operator, dtype, given.rounds))
+        print(name, *(f"{found[-1].ratio:.2f}" for found in rows.values()), file=sys.stderr, flush=True)
+    text = table(rows)
+    print(text)
+    if given.write_docs:
+        write_table(DOCS, "gcu operators", text)
+
+
+if __name__ == "__main__":
+    main()

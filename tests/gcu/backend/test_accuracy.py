@@ -1,0 +1,95 @@
+"""Functions of gcu: how far from float64, the same wherever a number is, and vector code with SLEEF."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelscope.gcu import sleef, toolchain
+from kernelscope.gcu.choreo.cpp.to_cpp import translate
+
+ANY = ("exp", "expm1", "sin", "cos", "tan", "atan", "sinh", "cosh", "tanh", "asinh", "erf", "erfc", "sigmoid")
+POSITIVE = ("log", "log2", "log10", "log1p", "sqrt", "rsqrt")
+WITHIN_ONE = ("asin", "acos", "atanh")
+MOST = 2.0  # units in the last place
+
+
+def all_of(x: torch.Tensor) -> list[torch.Tensor]:
+    inside, positive = torch.sin(x) * 0.999, x.abs() + 1e-3
+    found = [getattr(torch, name)(x) for name in ANY]
+    found += [getattr(torch, name)(positive) for name in POSITIVE]
+    return found + [getattr(torch, name)(inside) for name in WITHIN_ONE] + [torch.pow(positive, x)]
+
+
+def units(found: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    size = exact.abs().clamp_min(torch.finfo(torch.float32).tiny)
+    unit = torch.exp2(torch.floor(torch.log2(size))) * torch.finfo(torch.float32).eps
+    return ((found.double() - exact) / unit).abs()
+
+
+def exact_of(x: torch.Tensor) -> list[torch.Tensor]:
+    """What is right for the float32 numbers that each function was given."""
+    inside, positive = (torch.sin(x) * 0.999).double(), (x.abs() + 1e-3).double()
+    exact = [getattr(torch, name)(x.double()) for name in ANY]
+    exact += [getattr(torch, name)(positive) for name in POSITIVE]
+    return exact + [getattr(torch, name)(inside) for name in WITHIN_ONE] + [torch.pow(positive, x.double())]
+
+
+def test_at_most_two_units_in_the_last_place() -> None:
+    torch.manual_seed(0)
+    base = torch.randn(20_000) * 3
+    x = torch.cat([base, base[:4093]])  # the same numbers at another place of a vector, and in a rest
+    compiled = torch.compile(all_of, backend="gcu")(x)
+    names = (*ANY, *POSITIVE, *WITHIN_ONE, "pow")
+    for name, got, exact in zip(names, compiled, exact_of(x), strict=True):
+        assert torch.equal(got[:4093], got[20_000:]), name
+        if name not in WITHIN_ONE:  # their argument is computed, with a rounding of its own
+            assert float(units(got, exact).max()) <= MOST, name
+
+
+@pytest.mark.parametrize("limits", [(0.0, 1.0), (0.9, 1.0), (1.0, 4.2)])
+def test_erf(limits: tuple[float, float]) -> None:
+    x = torch.linspace(*limits, 200_001)
+    got = torch.compile(torch.erf, backend="gcu")(x)
+    assert float(units(got, torch.erf(x.double())).max()) <= MOST
+    special = torch.tensor([math.inf, -math.inf, math.nan, -0.0, 5e-324, 100.0])
+    assert torch.equal(
+        torch.compile(torch.erf, backend="gcu")(special).nan_to_num(9), torch.erf(special).nan_to_num(9)
+    )
+
+
+PROGRAM = """__co__ auto f({0} [4096] x) {{
+  {0} [4096] out;
+  foreach i in out.span {{
+    out.at(i) = {1};
+  }}
+  return out;
+}}
+"""
+
+
+@pytest.mark.skipif(sleef.library() is None, reason="this torch does not offer SLEEF")
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="needs objdump")
+@pytest.mark.parametrize(
+    ("element", "expression"),
+    [
+        ("f32", "__sin(x.at(i))"),
+        ("f64", "__sin(x.at(i))"),
+        ("f32", "x.at(i) > 20.0f ? x.at(i) : __log1p(__exp(x.at(i)))"),
+        ("bf16", "__cast_f32(__cast_bf16(__atan(__cast_f32(x.at(i)))))"),
+        ("f16", "__cast_f32(__cast_f16(__cosh(__cast_f32(x.at(i)))))"),
+    ],
+)
+def test_loops_become_vector_code(element: str, expression: str, tmp_path: Path) -> None:
+    source = tmp_path / "f.cpp"
+    source.write_text(translate(PROGRAM.format(element, expression), "f.co").cpp)
+    built = toolchain.build(source, tmp_path / "f", beside_torch=True)
+    words = ["objdump", "-d", "--no-show-raw-insn", str(built.library)]
+    code = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert re.search(r"\b(call|bl)\w*\s.*<_ZGV\wN\d+v_choreo_\w+>", code), code[:2000]
