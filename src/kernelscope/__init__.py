@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from .analysis.diff.search import diff as diff
     from .analysis.ranks.compare import ranks as ranks
     from .analysis.ranks.deviation import RanksResult as RanksResult
+    from .analysis.sharding.result import ShardedResult as ShardedResult
     from .bisection import BisectResult as BisectResult
     from .bisection import bisect as bisect
     from .comparison.api import compare as compare
+    from .comparison.one_against_many import diff_sharded as diff_sharded
     from .comparison.result import ComparisonResult as ComparisonResult
     from .debug_mode import DebugMode as DebugMode
     from .determinism.api import check_determinism as check_determinism
@@ -54,6 +56,8 @@ _HOMES = {
     "compare": ".comparison.api",
     "InvarianceResult": ".invariance.result",
     "diff": ".analysis.diff.search",
+    "diff_sharded": ".comparison.one_against_many",
+    "ShardedResult": ".analysis.sharding.result",
     "RanksResult": ".analysis.ranks.deviation",
     "ShadowResult": ".shadowing.result",
     "check_correctness": ".shadowing.api",
@@ -82,6 +86,7 @@ __all__ = [
     "Run",
     "RunError",
     "ShadowResult",
+    "ShardedResult",
     "__version__",
     "aoti_compile_and_package",
     "bisect",
@@ -90,6 +95,7 @@ __all__ = [
     "check_invariance",
     "compare",
     "diff",
+    "diff_sharded",
     "fingerprint",
     "load",
     "ranks",

@@ -263,6 +263,9 @@ class Mark:
     text: str
 
 
+# Kinds of marks: a device mesh; an operator on DTensors, whose local operators follow until it ends.
+MESH, DTENSOR_OPERATOR, DTENSOR_ENDS = "device-mesh", "dtensor-operator", "dtensor-ends"
+
 ABOUT_NOTHING = ("nothing-compiled", "nothing-matched")  # kinds of findings that say why a run has no calls
 
 

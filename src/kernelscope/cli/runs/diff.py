@@ -13,17 +13,22 @@ from kernelscope.store import folder
 if TYPE_CHECKING:
     from kernelscope.store.stored_run import StoredRun
 
-DESCRIPTION = "Compare two runs of a program, and name the first call at which they differ."
+DESCRIPTION = (
+    "Compare two runs of a program, and name the first call at which they differ. "
+    "A run of one process can be compared with a run of several ranks."
+)
 EPILOG = """\
 examples:
   kernelscope diff train-1 train-2          find the first divergence of two runs
   kernelscope diff                          compare the two newest runs here
   kernelscope diff train-1 --ranks 0,1      compare two ranks of one run
   kernelscope diff train-1 train-2 --save   run both again, save that call's tensors, and compare the numbers
+  kernelscope diff one sharded              one process against several ranks, put together from their shards
   kernelscope diff --fail-on values a b     in CI: other kernels are fine as long as values are equal
   kernelscope diff --json a b | jq .divergence.kernel_name
 
-The runs need hashes: kernelscope run --values hash script.py.
+The runs need hashes: kernelscope run --values hash script.py. To compare one process with several ranks,
+both need saved values and eager operators: --values save --ops all.
 Exit status: 0 the runs agree, 1 they differ (see --fail-on), 2 they could not be compared.
 """
 FAIL_ON = ("values", "kernels", "nothing")
@@ -50,6 +55,8 @@ def main(args: argparse.Namespace) -> int:
     from kernelscope.analysis.diff.search import diff
     from kernelscope.views import plain
 
+    if args.ranks is None and args.rank is None and not args.part and _is_sharded(args):
+        return _sharded(args)
     first, second = _two_ranks(args) if args.ranks is not None else _two_runs(args)
     found = diff(first, second)
     if args.save and found:
@@ -59,6 +66,30 @@ def main(args: argparse.Namespace) -> int:
     fails = {"kernels": bool(found), "values": found.values_differ, "nothing": False}[args.fail_on]
     if args.json:
         plain.dump(found.to_json() | {"values_differ": found.values_differ, "fails": fails})
+    else:
+        print(found)
+        if found and not fails:
+            print(f"--fail-on {args.fail_on}: {_WHY_NOT[args.fail_on]}, so the exit status is 0")
+    return int(fails)
+
+
+def _is_sharded(args: argparse.Namespace) -> bool:
+    from kernelscope.store.ranks.rank_parts import has_ranks
+
+    args.a, args.b = _paths(args.a, args.b)
+    return not has_ranks(args.a) and has_ranks(args.b)
+
+
+def _sharded(args: argparse.Namespace) -> int:
+    from kernelscope.comparison.one_against_many import diff_sharded
+    from kernelscope.views import plain
+
+    if args.save:
+        raise RunError("--save does not go with a run of several ranks; record both with --values save")
+    found = diff_sharded(args.a, args.b)
+    fails = bool(found) and args.fail_on != "nothing"
+    if args.json:
+        plain.dump(found.to_json() | {"fails": fails})
     else:
         print(found)
         if found and not fails:

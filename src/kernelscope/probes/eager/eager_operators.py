@@ -17,6 +17,7 @@ from kernelscope.probes.bus import BUS
 from kernelscope.probes.contained import contained
 from kernelscope.probes.describe import flatten, geometry
 from kernelscope.probes.distributed.collectives import group_of, is_in_place
+from kernelscope.probes.distributed.dtensors import DTensorOperators, dtensor_class
 from kernelscope.probes.launch import LaunchPoint
 from kernelscope.probes.operators import (
     is_birth,
@@ -104,6 +105,8 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its _
         self._made_by = kind, producer
         self._inside_graphs = inside_graphs
         self._points: dict[Any, LaunchPoint] = {}
+        self._dtensors = DTensorOperators()
+        self._told = threading.local()  # of each thread: the operator on DTensors that is about to run
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -124,8 +127,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its _
         if what == "not a kernel":
             return func(*args, **kwargs)
         if what == "subclass":
-            BUS.unwrapped(func, types, args, kwargs)
-            return NotImplemented  # the subclass unwraps itself, and what it runs comes here again
+            return self._unwrap(func, types, args, kwargs)
         if what in ("fake", "view", "annotation"):
             return BUS.pass_by(what, func, args, kwargs)
         if what == "region":
@@ -142,6 +144,27 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its _
             BUS.finding(own_fault(f"looking at the arguments of {func}"))
             return func(*args, **kwargs)
         return BUS.run(point, flat, func, args, kwargs)
+
+    def _unwrap(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """The subclass unwraps itself, and what it runs comes here again."""
+        dtensor = dtensor_class()
+        if dtensor is None or not any(issubclass(t, dtensor) for t in types) or self._is_told(func):
+            BUS.unwrapped(func, types, args, kwargs)
+            return NotImplemented
+        self._dtensors.begins(func, args, kwargs)
+        self._told.operator = func
+        try:
+            with self:  # it comes here once more, and then goes on to the subclass
+                result = func(*args, **kwargs)
+        finally:
+            self._told.operator = None
+        self._dtensors.ends(func, result)
+        return result
+
+    def _is_told(self, func: Any) -> bool:
+        told = getattr(self._told, "operator", None)
+        self._told.operator = None
+        return told is func
 
     def _run_region(self, graph: Any, name: Any, *operands: Any) -> Any:
         """What the graph runs comes here again, operator by operator."""

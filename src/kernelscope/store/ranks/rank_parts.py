@@ -55,6 +55,14 @@ def rank_parts(path: str | Path) -> RankParts:
     return RankParts(root, dict(sorted(runs.items())), size, tuple(notes))
 
 
+def has_ranks(path: str | Path) -> bool:
+    """Whether several ranks recorded it."""
+    try:
+        return bool(rank_parts(path).runs)
+    except RunError:
+        return False
+
+
 def _plausible(run: StoredRun) -> StoredRun:
     rank, ranks = run.info.rank, run.info.world_size
     if ranks > 1 and not 0 <= rank < ranks <= _MOST_RANKS:

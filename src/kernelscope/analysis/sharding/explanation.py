@@ -1,0 +1,158 @@
+"""Why the ranks together do not hold the reference's value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernelscope.model.call import KernelCall
+
+from .declared import Declared
+from .fits import Fit
+from .layouts import Layout
+from .part import inputs
+from .result import NOT_REDUCED, PLACEMENT, VALUES, CallPlace, ShardedDifference
+from .search import Mismatch, Search
+from .tracing import claims, first_term, source_of
+
+_A_TERM = "each rank holds one term of a sum: their sum is the reference's value, what a rank holds is not"
+
+
+def explained(search: Search, found: Mismatch) -> ShardedDifference:
+    return _Explanation(search, found).difference()
+
+
+class _Explanation:
+    def __init__(self, search: Search, found: Mismatch) -> None:
+        self._search, self._found = search, found
+        self._part, self._call = search.ranks[0], found.calls[0]
+        self._inputs = dict(self._held_inputs())
+
+    def difference(self) -> ShardedDifference:
+        found = self._found
+        position, name = found.position, self._call.arguments[found.position].name
+        held = self._held(position, found.moment)
+        if found.declared is not None and held is not None:
+            return self._misdeclared(name, found.declared, held)
+        terms = [i for i, each in self._inputs.items() if each is not None and each.layout.is_partial]
+        if terms and found.moment == "after":
+            return self._not_reduced(terms[0])
+        lost = [i for i, each in self._inputs.items() if each is None]
+        if found.moment == "before":
+            lost = [position]
+        return self._lost(lost[0]) if lost else self._other(name)
+
+    def _misdeclared(self, name: str, declared: Declared, held: Fit) -> ShardedDifference:
+        said = f"{name} is declared {declared.layout} of a tensor of shape {list(declared.shape)}"
+        if held.layout.is_partial and not declared.layout.is_partial:
+            return self._made(
+                NOT_REDUCED, name, f"{said}, but {_A_TERM}; it was never reduced", held=held.layout
+            )
+        if held.layout.is_replicated and declared.layout.is_partial:
+            reason = f"{said}, but each rank holds the whole sum: a reduction would add it up again"
+        else:
+            reason = f"{said}, but its parts give the reference's value when put together as {held.layout}"
+        return self._made(PLACEMENT, name, reason, held=held.layout)
+
+    def _not_reduced(self, position: int) -> ShardedDifference:
+        name = self._call.arguments[position].name
+        fit = self._inputs[position]
+        assert fit is not None
+        since = first_term(self._part, self._search.layouts, self._call, position)
+        claim = claims(self._part, since, self._call) if since is not None else None
+        said = f"; a DTensor declares it {claim.layout}" if claim is not None else ""
+        if fit.layout.placements == ("Partial(avg)",):
+            reason = (
+                f"{name} is not reduced: the mean over the ranks is the reference's value, "
+                f"what a rank holds is not{said}"
+            )
+        else:
+            reason = f"{name} is not reduced: {_A_TERM}{said}"
+        began = since[0] if since is not None else None
+        return self._made(NOT_REDUCED, name, reason, held=fit.layout, since=began, claim=claim)
+
+    def _lost(self, position: int) -> ShardedDifference:
+        """An input that is in no layout what the reference reads."""
+        name = self._call.arguments[position].name
+        source = source_of(self._part, self._search.layouts, self._call, position)
+        if source is None:
+            reason = (
+                f"no layout makes the reference's {name} of what the ranks read, and no recorded call made "
+                "it: were both given the same parameters and the same batch?"
+            )
+            return self._made(VALUES, name, reason)
+        was = source.fit.layout
+        if source.collective is not None:
+            reason = (
+                f"no layout makes the reference's {name} of what the ranks read: they held it as {was}, and "
+                f"call {source.collective.index}, {source.collective.kernel_name}, joined it another way"
+            )
+            return self._made(PLACEMENT, name, reason, held=was, since=source.call)
+        reason = (
+            f"no layout makes the reference's {name} of what the ranks read; the ranks last held it as {was}"
+        )
+        return self._made(VALUES, name, reason, held=was, since=source.call)
+
+    def _other(self, name: str) -> ShardedDifference:
+        kinds = {str(each.layout) for each in self._inputs.values() if each is not None}
+        sharded = {each for each in kinds if "Shard" in each}
+        if len(kinds) > 1 and sharded:
+            reason = (
+                f"what the ranks read is right ({self._listed()}), but the operator was run on these parts "
+                "as if they belonged together: an argument is laid out in another way than the operator needs"
+            )
+            return self._made(PLACEMENT, name, reason)
+        return self._made(
+            VALUES, name, "what the ranks read is the reference's, but no layout makes its result of theirs"
+        )
+
+    def _listed(self) -> str:
+        names = self._call.arguments
+        return ", ".join(
+            f"{names[i].name} {each.layout}" for i, each in self._inputs.items() if each is not None
+        )
+
+    def _held_inputs(self) -> Iterator[tuple[int, Fit | None]]:
+        """How the ranks hold each input; None if in no layout."""
+        reference = self._found.reference
+        for i in inputs(reference):
+            if i < len(self._call.arguments) and self._call.arguments[i].tensor is not None:
+                all_fits = list(self._fits(i, "before"))
+                if all_fits:
+                    yield i, next((each for each in all_fits if each.is_good), None)
+
+    def _held(self, position: int, moment: str) -> Fit | None:
+        return next((each for each in self._fits(position, moment) if each.is_good), None)
+
+    def _fits(self, position: int, moment: str) -> Iterator[Fit]:
+        found = self._found
+        noise = self._search.noise_of(found.reference, position)
+        phase = "backward" if found.reference.phase == "optimizer" else None  # also sums, and scaled ones
+        return self._search.fits(found.reference, found.calls, position, moment, noise, phase=phase)
+
+    def _declared(self, argument: str) -> Declared | None:
+        """How the DTensor is laid out that the answer is about."""
+        if argument == self._call.arguments[self._found.position].name:
+            return self._found.declared
+        position = self._call.arg_names.index(argument)
+        return self._search.declaration(self._call, position, is_result=False)
+
+    def _made(
+        self, kind: str, argument: str, reason: str, *, held: Layout | None = None,
+        since: KernelCall | None = None, claim: Declared | None = None,
+    ) -> ShardedDifference:  # fmt: skip
+        found, declared = self._found, claim or self._declared(argument)
+        near = found.nearest
+        arguments = self._call.arguments
+        shown = tuple(
+            (arguments[i].name, str(each.layout) if each is not None else "not the reference's in any layout")
+            for i, each in self._inputs.items()
+        )
+        return ShardedDifference(
+            kind, self._search.world.ranks, CallPlace.of(self._call), CallPlace.of(found.reference), argument,
+            found.moment if argument == arguments[found.position].name else "before",
+            str(declared.layout) if declared is not None else None,
+            str(held) if held is not None else None, shown,
+            near.error if near is not None else float("inf"), near.limit if near is not None else 0.0, reason,
+            CallPlace.of(since) if since is not None else None,
+            declared.mesh.text() if declared is not None else "",
+        )  # fmt: skip

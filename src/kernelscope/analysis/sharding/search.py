@@ -1,0 +1,203 @@
+"""The first call at which several ranks together do not hold what one process holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from kernelscope.model.call import KernelCall
+
+from .declared import Declared
+from .fits import Allowed, Fit, best, eps_of, fit
+from .layouts import Mesh, possible_layouts
+from .pairing import Pairing
+from .part import Part, inputs, outputs
+from .tracing import Layouts
+
+_UNSEEN_GAIN = 4.0  # of noise, by a call that was not compared
+
+# Whether rounding explains the error of a result of the reference's call, given the noise of each of its
+# inputs; None: not known.
+SecondOpinion = Callable[[Part, KernelCall, int, float, Mapping[int, float]], bool | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A value of the ranks that is not the reference's."""
+
+    reference: KernelCall
+    calls: list[KernelCall]  # one for each rank
+    position: int
+    moment: str  # "before": an argument is laid out in another way than its DTensor says
+    declared: Declared | None
+    nearest: Fit | None
+
+
+class Search:
+    """Goes through the reference's calls in order, up to the first mismatch."""
+
+    def __init__(self, reference: Part, ranks: Sequence[Part], second_opinion: SecondOpinion) -> None:
+        self.reference, self.ranks = reference, list(ranks)
+        self.pairing = Pairing(reference, ranks)
+        self._second_opinion = second_opinion
+        self.world = Mesh((len(ranks),), tuple(part.rank for part in ranks))
+        self.mesh = self._largest_mesh()
+        self.layouts: Layouts = {}
+        self._noise: dict[int, float] = {}  # by storage of the reference
+        self.compared = self.declared = self.without_values = self.unpaired = 0
+        self.amplified: list[KernelCall] = []  # of the reference, whose errors only a second opinion explains
+        self.undecided: list[KernelCall] = []
+
+    def _largest_mesh(self) -> Mesh:
+        known = [
+            mesh
+            for mesh in self.ranks[0].dtensors.meshes.values()
+            if set(mesh.ranks) == set(self.world.ranks)
+        ]
+        return max(known, key=lambda mesh: len(mesh.shape), default=self.world)
+
+    def first_mismatch(self) -> Mismatch | None:
+        for call in self.reference.calls:
+            found = self._look_at(call)
+            if found is not None:
+                return found
+        return None
+
+    def _look_at(self, call: KernelCall) -> Mismatch | None:
+        noise = max((self.noise_of(call, i) for i in inputs(call)), default=0.0)
+        likely: list[Mismatch] = []
+        has_values = False
+        for candidate in self.pairing.candidates(call):
+            calls = self.pairing.on_all_ranks(candidate)
+            if calls is None:
+                continue
+            found = self._compared(call, calls, noise)
+            if found is None:
+                continue
+            has_values = True
+            if isinstance(found, Mismatch):
+                likely.append(found)
+                continue
+            self.pairing.take(candidate)
+            self._note(call, calls, found)
+            return None
+        self._carry(call, noise)
+        partner = self.pairing.likely(call)
+        mine = [each for each in likely if partner is not None and each.calls[0] is partner]
+        if not mine:
+            self.unpaired += not has_values or not likely
+            self.without_values += partner is not None and not has_values
+            return None
+        return self._confirmed(call, mine[0])
+
+    def _confirmed(self, call: KernelCall, found: Mismatch) -> Mismatch | None:
+        error = found.nearest.error if found.nearest is not None else math.inf
+        if found.moment == "after" and math.isfinite(error):
+            noises = {i: self.noise_of(call, i) for i in inputs(call)}
+            explained = self._second_opinion(self.reference, call, found.position, error, noises)
+            if explained:
+                self.amplified.append(call)
+                self.pairing.take(found.calls[0])
+                for position in outputs(call):
+                    if position in call.storages:
+                        self._noise[call.storages[position][0]] = error
+                return None
+            if explained is None:
+                self.undecided.append(call)
+        return found
+
+    def _note(self, call: KernelCall, calls: list[KernelCall], fits: dict[int, Fit]) -> None:
+        self.compared += 1
+        for position, each in fits.items():
+            if position in calls[0].storages:
+                self.layouts[calls[0].index, calls[0].storages[position][0]] = each
+            if position in call.storages:
+                self._noise[call.storages[position][0]] = each.error
+
+    def noise_of(self, call: KernelCall, position: int) -> float:
+        """How far the ranks are from what an argument of the reference holds, relative to it."""
+        place = call.storages.get(position)
+        return self._noise.get(place[0], 0.0) if place else 0.0
+
+    def _carry(self, call: KernelCall, noise: float) -> None:
+        for position in outputs(call):
+            if position in call.storages:
+                self._noise[call.storages[position][0]] = _UNSEEN_GAIN * noise
+
+    # -- one call ----------------------------------------------------------------------------------------
+
+    def _compared(
+        self, call: KernelCall, calls: list[KernelCall], noise: float
+    ) -> dict[int, Fit] | Mismatch | None:
+        """How each result is laid out; None where the runs have no values to compare."""
+        mine, theirs = outputs(call), outputs(calls[0])
+        if mine != theirs:
+            return None
+        found: dict[int, Fit] = {}
+        wrong: Mismatch | None = None
+        for position in mine:
+            declared = self.declaration(calls[0], position, is_result=True)
+            near = self.nearest(call, calls, position, "after", declared, noise)
+            if near is not None and not near.is_good:
+                wrong = Mismatch(call, calls, position, "after", declared, near)
+                break
+            if near is not None:
+                found[position] = near
+        if not found and wrong is None:
+            return None
+        claims = (self._misdeclared(call, calls, position) for position in inputs(call))
+        return next((claim for claim in claims if claim is not None), wrong or found)
+
+    def _misdeclared(self, call: KernelCall, calls: list[KernelCall], position: int) -> Mismatch | None:
+        if position >= len(calls[0].arguments) or calls[0].arguments[position].tensor is None:
+            return None
+        declared = self.declaration(calls[0], position, is_result=False)
+        if declared is None:
+            return None
+        self.declared += 1
+        near = self.nearest(call, calls, position, "before", declared, self.noise_of(call, position))
+        if near is None or near.is_good:
+            return None
+        return Mismatch(call, calls, position, "before", declared, near)
+
+    def declaration(self, call: KernelCall, position: int, *, is_result: bool) -> Declared | None:
+        """Of the first rank; only where its mesh has all ranks."""
+        found = self.ranks[0].dtensors.of_argument(call, position, is_result=is_result)
+        return found if found is not None and set(found.mesh.ranks) == set(self.world.ranks) else None
+
+    def nearest(
+        self, call: KernelCall, calls: list[KernelCall], position: int, moment: str,
+        declared: Declared | None, noise: float,
+    ) -> Fit | None:  # fmt: skip
+        """In the declared layout, or in whichever fits best; None without values."""
+        if declared is not None:
+            return best(self.fits(call, calls, position, moment, noise, (declared.mesh, declared)))
+        return best(self.fits(call, calls, position, moment, noise))
+
+    def fits(
+        self, call: KernelCall, calls: list[KernelCall], position: int, moment: str, noise: float,
+        only: tuple[Mesh, Declared] | None = None, phase: str | None = None,
+    ) -> Iterator[Fit]:  # fmt: skip
+        """One after the other, in all layouts that the shapes allow."""
+        expected = self.reference.value(call, position, moment)
+        pieces = {
+            part.rank: part.value(each, position, moment)
+            for part, each in zip(self.ranks, calls, strict=True)
+        }
+        if expected is None or any(piece is None for piece in pieces.values()):
+            return
+        spec, other = call.arguments[position].tensor, calls[0].arguments[position].tensor
+        allowed = Allowed(eps_of(spec, other), _reach(call, expected.size), noise)
+        if only is not None:
+            yield fit(pieces, expected, only[0], only[1].layout, allowed)
+            return
+        shapes = {rank: piece.shape for rank, piece in pieces.items()}
+        for mesh in dict.fromkeys((self.mesh, self.world)):
+            for layout in possible_layouts(shapes, expected.shape, mesh, phase or call.phase):
+                yield fit(pieces, expected, mesh, layout, allowed)
+
+
+def _reach(call: KernelCall, elements: int) -> float:
+    largest = max((arg.tensor.numel for i in inputs(call) if (arg := call.arguments[i]).tensor), default=1)
+    return largest / max(elements, 1) if elements < largest else 1.0

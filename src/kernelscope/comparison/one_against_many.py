@@ -1,0 +1,99 @@
+"""A run of one process against a run of several ranks."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from kernelscope.analysis.random_operators import is_random
+from kernelscope.analysis.sharding.explanation import explained
+from kernelscope.analysis.sharding.part import Part
+from kernelscope.analysis.sharding.result import ShardedResult
+from kernelscope.analysis.sharding.search import Search
+from kernelscope.errors import RunError
+from kernelscope.store import folder
+from kernelscope.store.ranks.rank_parts import has_ranks, rank_parts
+from kernelscope.store.stored_run import StoredRun, load
+from kernelscope.text.amounts import counted
+
+from .operator_noise import rounding_explains
+
+_RECORD = "record both with --values save --ops all"
+
+
+def diff_sharded(one: str | os.PathLike[str], many: str | os.PathLike[str]) -> ShardedResult:
+    """The first call at which several ranks together do not hold what one process does; false without one.
+
+    Both need saved values (values="save"), eager operators (ops="all"), and the same parameters and batch.
+
+    Example:
+        result = kernelscope.diff_sharded("one.kscope", "sharded.kscope")
+        print(result)
+    """
+    alone, ranks, notes = _reference(folder.resolve(Path(one))), *_ranks(folder.resolve(Path(many)))
+    search = Search(alone, ranks, rounding_explains)
+    mismatch = search.first_mismatch()
+    if mismatch is None and not search.compared:
+        raise RunError(_nothing_compared(search))
+    first = explained(search, mismatch) if mismatch is not None else None
+    if mismatch is not None and is_random(mismatch.reference.kernel_name):
+        raise RunError(
+            f"the runs drew different random numbers at call {mismatch.reference.index}, "
+            f"{mismatch.reference.kernel_name}: what follows cannot be compared; record both without dropout"
+        )
+    counts = Counter(str(each.layout) for each in search.layouts.values())
+    compared = {
+        "reference_calls": len(alone.calls), "calls": search.compared, "declared": search.declared,
+        "unpaired": search.unpaired, "without_values": search.without_values,
+        "amplified": len(search.amplified),
+    }  # fmt: skip
+    return ShardedResult(first, len(ranks), compared, dict(counts), [*notes, *_notes(search)])
+
+
+def _reference(path: Path) -> Part:
+    if has_ranks(path):
+        raise RunError(f"{path} was recorded by several ranks; the first run has to be that of one process")
+    run = load(path)
+    _check(run)
+    return Part(run)
+
+
+def _ranks(path: Path) -> tuple[list[Part], list[str]]:
+    found = rank_parts(path)
+    if found.missing:
+        missing = ", ".join(map(str, found.missing[:8]))
+        raise RunError(
+            f"{path} lacks rank {missing} of {found.world_size}: a value needs all of its parts; "
+            "record all ranks"
+        )
+    for run in found.runs.values():
+        _check(run)
+    return [Part(run) for run in found.runs.values()], list(found.notes)
+
+
+def _check(run: StoredRun) -> None:
+    if not len(run):
+        raise RunError(f"{run.path} is empty: it has no calls to compare; {_RECORD}")
+    if not run.has_tensors():
+        raise RunError(f"{run.path} has no saved values, so they cannot be put together; {_RECORD}")
+
+
+def _nothing_compared(search: Search) -> str:
+    one, many = search.reference.run.path, search.ranks[0].run.path.parent
+    if search.without_values:
+        return f"{one} and {many} have no values of the same calls; {_RECORD}, with a larger --max-tensors"
+    return f"{one} and {many} are runs of different programs: no call of one has a counterpart in the other"
+
+
+def _notes(search: Search) -> Iterator[str]:
+    if not any(part.dtensors for part in search.ranks):
+        yield "the ranks have no DTensors: layouts were found by values alone"
+    if search.without_values:
+        count = counted(search.without_values, "call")
+        yield f"{count} of the run of one process could not be compared: values were not saved (--max-tensors)"
+    if search.unpaired:
+        yield f"the ranks have no counterpart of {counted(search.unpaired, 'call')} of the run of one process"
+    for call in search.undecided:
+        yield f"call {call.index}, {call.kernel_name}, could not be run again to measure its rounding"
