@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kernelscope.analysis.random_operators import is_random
 from kernelscope.analysis.sharding.explanation import explained
+from kernelscope.analysis.sharding.observed import HASHES, STATISTICS
 from kernelscope.analysis.sharding.part import Part
 from kernelscope.analysis.sharding.result import ShardedResult
 from kernelscope.analysis.sharding.search import Search
@@ -76,8 +77,8 @@ def _ranks(path: Path) -> tuple[list[Part], list[str]]:
 def _check(run: StoredRun) -> None:
     if not len(run):
         raise RunError(f"{run.path} is empty: it has no calls to compare; {_RECORD}")
-    if not run.has_tensors():
-        raise RunError(f"{run.path} has no saved values, so they cannot be put together; {_RECORD}")
+    if not run.has_tensors() and not run.has_hashes():
+        raise RunError(f"{run.path} has no values, so nothing can be put together; {_RECORD}")
 
 
 def _nothing_compared(search: Search) -> str:
@@ -90,10 +91,20 @@ def _nothing_compared(search: Search) -> str:
 def _notes(search: Search) -> Iterator[str]:
     if not any(part.dtensors for part in search.ranks):
         yield "the ranks have no DTensors: layouts were found by values alone"
+    if statistics := len(search.by[STATISTICS]):
+        yield (
+            f"{counted(statistics, 'call')} compared by statistics, which do not tell along which dimension "
+            f"a tensor is split, and of a sum only its mean; {_RECORD} to compare elements"
+        )
+    if hashes := len(search.by[HASHES]):
+        yield (
+            f"{counted(hashes, 'call')} with hashes alone, which tell equal values and not close ones: "
+            f"{search.compared} were decided; record both with --values stats or --values save"
+        )
     if search.without_values:
         count = counted(search.without_values, "call")
-        yield f"{count} of the run of one process could not be compared: values were not saved (--max-tensors)"
+        yield f"{count} of the run of one process not compared: values were not recorded, or do not decide"
     if search.unpaired:
         yield f"the ranks have no counterpart of {counted(search.unpaired, 'call')} of the run of one process"
     for call in search.undecided:
-        yield f"call {call.index}, {call.kernel_name}, could not be run again to measure its rounding"
+        yield f"call {call.index}, {call.kernel_name}, could not be run again to measure rounding"

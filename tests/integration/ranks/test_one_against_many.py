@@ -44,16 +44,17 @@ PLANTED = {
 }
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("sharded")
-    words = [[sys.executable, str(PROGRAM), "0", "1", str(folder), "save"]]
-    words += [
-        [sys.executable, str(PROGRAM), str(r), "2", str(folder), "save", *CLEAN, *PLANTED] for r in (0, 1)
-    ]
+def _recorded(folder: Path, values: str, *ways: str) -> Path:
+    words = [[sys.executable, str(PROGRAM), "0", "1", str(folder), values]]
+    words += [[sys.executable, str(PROGRAM), str(r), "2", str(folder), values, *ways] for r in (0, 1)]
     running = [subprocess.Popen(each) for each in words]
     assert [process.wait(600) for process in running] == [0, 0, 0]
     return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _recorded(tmp_path_factory.mktemp("sharded"), "save", *CLEAN, *PLANTED)
 
 
 @pytest.mark.parametrize("way", CLEAN)
@@ -147,7 +148,7 @@ def test_what_cannot_be_compared_gets_a_sentence(
 
     shutil.copytree(folder / "tp.kscope", tmp_path / "lost.kscope")
     shutil.rmtree(tmp_path / "lost.kscope" / "rank-1")
-    with kernelscope.record(path=tmp_path / "hashes", values="hash", ops="all"):
+    with kernelscope.record(path=tmp_path / "without", ops="all"):
         torch.ones(3).sin()
     with kernelscope.record(path=tmp_path / "other", values="save", ops="all"):
         torch.ones(3).sin()
@@ -158,6 +159,7 @@ def test_what_cannot_be_compared_gets_a_sentence(
         (one, tmp_path / "lost.kscope", "lacks rank 1 of 2"),
         (tmp_path / "other.kscope", many, "different programs"),
         (tmp_path / "empty.kscope", many, "is empty"),
+        (tmp_path / "without.kscope", many, "has no values"),
         (many, many, "has to be that of one process"),
         (one, one, "has no ranks"),
     ]:
@@ -165,3 +167,27 @@ def test_what_cannot_be_compared_gets_a_sentence(
             kernelscope.diff_sharded(a, b)
     assert main(["diff", str(one), str(many), "--save"]) == 2
     assert "--save does not go with a run of several ranks" in capsys.readouterr().err
+
+
+def test_statistics_are_enough_for_a_sum_that_is_not_made(tmp_path: Path) -> None:
+    folder = _recorded(tmp_path, "stats", "fsdp", "unreduced-mlp")
+    clean = kernelscope.diff_sharded(folder / "one.kscope", folder / "fsdp.kscope")
+    assert not clean, str(clean)
+    assert clean.compared["calls"] > 0.95 * clean.compared["reference_calls"], str(clean)
+    assert any("compared by statistics" in note for note in clean.notes)
+    first = kernelscope.diff_sharded(folder / "one.kscope", folder / "unreduced-mlp.kscope").first
+    assert first is not None
+    assert (first.kind, first.argument, first.held) == ("missing-all-reduce", "other", "Partial(sum)")
+
+
+def test_hashes_tell_slices_and_replicas(folder: Path, tmp_path: Path) -> None:
+    hashed = _recorded(tmp_path, "hash", "fsdp", "claimed")
+    clean = kernelscope.diff_sharded(folder / "one.kscope", hashed / "fsdp.kscope")
+    assert not clean, str(clean)
+    assert clean.placements["Shard(0)"] > 50, "slices of the tensors that the run of one process has saved"
+    assert "calls that could be compared" in str(clean)
+    assert any("with hashes alone" in note for note in clean.notes)
+    first = kernelscope.diff_sharded(folder / "one.kscope", hashed / "claimed.kscope").first
+    assert first is not None
+    assert (first.kind, first.declared) == ("values-differ", "Replicate")
+    assert "record both with --values save" in first.reason

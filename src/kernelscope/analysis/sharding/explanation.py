@@ -9,6 +9,7 @@ from kernelscope.model.call import KernelCall
 from .declared import Declared
 from .fits import Fit
 from .layouts import Layout
+from .observed import HASHES
 from .part import inputs
 from .result import NOT_REDUCED, PLACEMENT, VALUES, CallPlace, ShardedDifference
 from .search import Mismatch, Search
@@ -31,6 +32,12 @@ class _Explanation:
         found = self._found
         position, name = found.position, self._call.arguments[found.position].name
         held = self._held(position, found.moment)
+        if found.declared is not None and found.reference.index in self._search.by[HASHES]:
+            reason = (
+                f"{name} is declared {found.declared.layout}, but the ranks hold different values; hashes do "
+                "not tell in which way: record both with --values save"
+            )
+            return self._made(VALUES, name, reason)
         if found.declared is not None and held is not None:
             return self._misdeclared(name, found.declared, held)
         terms = [i for i, each in self._inputs.items() if each is not None and each.layout.is_partial]

@@ -166,7 +166,7 @@ def _shards(local: tuple[int, ...], whole: tuple[int, ...], size: int) -> Iterat
         if part == all_of_it and all_of_it > 0:
             continue
         yield f"Shard({dim})"
-        factors = [n for n in range(2, part) if part % n == 0][:_MOST_FACTORS]
+        factors = [n for n in range(2, part + 1) if part % n == 0][:_MOST_FACTORS]
         yield from (f"StridedShard({dim}, {factor})" for factor in factors)
 
 

@@ -12,12 +12,15 @@ import numpy as np
 
 from kernelscope.analysis.ranks.rank import communicates
 from kernelscope.errors import RunError
+from kernelscope.fingerprint.stats import Stats
 from kernelscope.model.call import KernelCall
 from kernelscope.store import folder
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.store.tensors import is_tensor_file, read_tensor
 
 from .declared import DTensors
+from .layouts import rms
+from .summaries import rms_of
 
 _READ_ONLY = ("_local_scalar_dense", "_wrap_tensor_autograd", "wait_tensor")
 _KEPT_ARRAYS = 512
@@ -82,6 +85,30 @@ class Part:
             shape = (*shape, 2)
         # Views with the same contents share a file, so its own shape is that of one of them.
         return None if held is None or held.size != math.prod(shape) else held.reshape(shape)
+
+    def raw(self, call: KernelCall, position: int) -> Any:
+        """A saved result in its own dtype, for hashing; None if it was not saved."""
+        file, spec = self._files.get((call.index, position, "after")), call.arguments[position].tensor
+        if file is None or spec is None:
+            return None
+        held = read_tensor(self.run.path / folder.TENSORS / file)
+        if len(held.data) != spec.numel * spec.item_size:
+            return None
+        return np.frombuffer(held.data, f"V{spec.item_size}").reshape(spec.shape)
+
+    def stats(self, call: KernelCall, position: int, moment: str) -> Stats | None:
+        return (call.pre_stats if moment == "before" else call.post_stats).get(position)
+
+    def size(self, call: KernelCall, position: int, moment: str) -> float | None:
+        """The rms of a value, if it is known."""
+        stats, held = self.stats(call, position, moment), self.value(call, position, moment)
+        if stats is not None:
+            return rms_of(stats)
+        return None if held is None else rms(held)
+
+    def bits(self, call: KernelCall, position: int, moment: str) -> int | None:
+        found = (call.pre_hashes if moment == "before" else call.post_hashes).get(position)
+        return found if isinstance(found, int) else None
 
     @cached_property
     def _files(self) -> dict[tuple[int, int, str], str]:

@@ -14,6 +14,7 @@ from kernelscope.text.visible import visible
 NOT_REDUCED = "missing-all-reduce"
 PLACEMENT = "wrong-placement"
 VALUES = "values-differ"
+_MOST = 0.9  # of the calls must have been compared to say that the runs agree
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +115,15 @@ class ShardedResult:
             "compared": self.compared, "placements": self.placements, "notes": self.notes,
         }  # fmt: skip
 
+    def _agreement(self) -> str:
+        calls, out_of = self.compared["calls"] + self.compared["amplified"], self.compared["reference_calls"]
+        if calls >= _MOST * out_of:
+            return f"{self.world_size} ranks together hold what one process holds, but for rounding"
+        return f"no difference in the {calls:,} of {out_of:,} calls that could be compared"
+
     def __str__(self) -> str:
         lines = self.first.lines() if self.first is not None else [
-            f"{self.world_size} ranks together hold what one process holds, but for rounding"
+            self._agreement()
         ]  # fmt: skip
         held = sorted(self.placements.items(), key=lambda each: -each[1])
         lines.append(

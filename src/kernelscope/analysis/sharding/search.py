@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelscope.model.call import KernelCall
 
 from .declared import Declared
-from .fits import Allowed, Fit, best, eps_of, fit
-from .layouts import Mesh, possible_layouts
+from .fits import Allowed, Fit, best, eps_of
+from .layouts import Layout, Mesh, possible_layouts
+from .observed import HASHES, SAVED, STATISTICS, Observed
 from .pairing import Pairing
 from .part import Part, inputs, outputs
 from .tracing import Layouts
 
+_CANCELLED = 64.0  # roundings of each number that was added up
 _UNSEEN_GAIN = 4.0  # of noise, by a call that was not compared
 
 # Whether rounding explains the error of a result of the reference's call, given the noise of each of its
@@ -46,6 +48,7 @@ class Search:
         self.layouts: Layouts = {}
         self._noise: dict[int, float] = {}  # by storage of the reference
         self.compared = self.declared = self.without_values = self.unpaired = 0
+        self.by: dict[str, set[int]] = {SAVED: set(), STATISTICS: set(), HASHES: set()}  # calls, by means
         self.amplified: list[KernelCall] = []  # of the reference, whose errors only a second opinion explains
         self.undecided: list[KernelCall] = []
 
@@ -86,7 +89,7 @@ class Search:
         partner = self.pairing.likely(call)
         mine = [each for each in likely if partner is not None and each.calls[0] is partner]
         if not mine:
-            self.unpaired += not has_values or not likely
+            self.unpaired += partner is None or has_values
             self.without_values += partner is not None and not has_values
             return None
         return self._confirmed(call, mine[0])
@@ -96,6 +99,8 @@ class Search:
         if found.moment == "after" and math.isfinite(error):
             noises = {i: self.noise_of(call, i) for i in inputs(call)}
             explained = self._second_opinion(self.reference, call, found.position, error, noises)
+            if explained is None and error <= _CANCELLED * self._cancelled(call, found.position):
+                explained = True
             if explained:
                 self.amplified.append(call)
                 self.pairing.take(found.calls[0])
@@ -107,13 +112,23 @@ class Search:
                 self.undecided.append(call)
         return found
 
+    def _cancelled(self, call: KernelCall, position: int) -> float:
+        """What rounding of the numbers that a call adds up may be, relative to their sum."""
+        sizes = [self.reference.size(call, i, "before") for i in inputs(call)]
+        size, spec = self.reference.size(call, position, "after"), call.arguments[position].tensor
+        known = [each for each in sizes if each is not None]
+        if not size or spec is None or len(known) < len(sizes):
+            return 0.0
+        return eps_of(spec) * max([*known, math.prod(known)]) * _reach(call, spec.numel) / size
+
     def _note(self, call: KernelCall, calls: list[KernelCall], fits: dict[int, Fit]) -> None:
         self.compared += 1
         for position, each in fits.items():
             if position in calls[0].storages:
                 self.layouts[calls[0].index, calls[0].storages[position][0]] = each
             if position in call.storages:
-                self._noise[call.storages[position][0]] = each.error
+                least = self._cancelled(call, position) if call.index in self.by[STATISTICS] else 0.0
+                self._noise[call.storages[position][0]] = max(each.error, least)
 
     def noise_of(self, call: KernelCall, position: int) -> float:
         """How far the ranks are from what an argument of the reference holds, relative to it."""
@@ -123,7 +138,8 @@ class Search:
     def _carry(self, call: KernelCall, noise: float) -> None:
         for position in outputs(call):
             if position in call.storages:
-                self._noise[call.storages[position][0]] = _UNSEEN_GAIN * noise
+                least = self._cancelled(call, position)
+                self._noise[call.storages[position][0]] = max(_UNSEEN_GAIN * noise, least)
 
     # -- one call ----------------------------------------------------------------------------------------
 
@@ -180,22 +196,28 @@ class Search:
         only: tuple[Mesh, Declared] | None = None, phase: str | None = None,
     ) -> Iterator[Fit]:  # fmt: skip
         """One after the other, in all layouts that the shapes allow."""
-        expected = self.reference.value(call, position, moment)
-        pieces = {
-            part.rank: part.value(each, position, moment)
-            for part, each in zip(self.ranks, calls, strict=True)
-        }
-        if expected is None or any(piece is None for piece in pieces.values()):
+        spec = call.arguments[position].tensor
+        specs = {p.rank: each.arguments[position].tensor for p, each in zip(self.ranks, calls, strict=True)}
+        if spec is None or any(each is None for each in specs.values()):
             return
-        spec, other = call.arguments[position].tensor, calls[0].arguments[position].tensor
-        allowed = Allowed(eps_of(spec, other), _reach(call, expected.size), noise)
+        allowed = Allowed(eps_of(spec, *specs.values()), _reach(call, spec.numel), noise)
+        seen = Observed(self.reference, self.ranks, call, calls, position, moment, allowed)
+        if not seen.means:
+            return
+        self.by[seen.means].add(call.index)
         if only is not None:
-            yield fit(pieces, expected, only[0], only[1].layout, allowed)
-            return
-        shapes = {rank: piece.shape for rank, piece in pieces.items()}
-        for mesh in dict.fromkeys((self.mesh, self.world)):
-            for layout in possible_layouts(shapes, expected.shape, mesh, phase or call.phase):
-                yield fit(pieces, expected, mesh, layout, allowed)
+            layouts: Iterable[tuple[Mesh, Layout]] = [(only[0], only[1].layout)]
+        else:
+            shapes = {rank: each.shape for rank, each in specs.items() if each is not None}
+            layouts = (
+                (mesh, layout)
+                for mesh in dict.fromkeys((self.mesh, self.world))
+                for layout in possible_layouts(shapes, spec.shape, mesh, phase or call.phase)
+            )
+        for mesh, layout in layouts:
+            found = seen.fit(mesh, layout, is_declared=only is not None)
+            if found is not None:
+                yield found
 
 
 def _reach(call: KernelCall, elements: int) -> float:
