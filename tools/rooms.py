@@ -54,6 +54,7 @@ FLOORS = [
     "shadowing",
     "invariance",
     "comparison",
+    "precision",
     "repro",
     "trials",
     "bisection",

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from .invariance.result import InvarianceResult as InvarianceResult
     from .model.call import KernelCall as KernelCall
     from .model.run import Run as Run
+    from .precision.api import precision_map as precision_map
+    from .precision.result import PrecisionMap as PrecisionMap
     from .probes.cpp_wrappers.packages import aoti_compile_and_package as aoti_compile_and_package
     from .recording import record as record
     from .recording import step as step
@@ -58,12 +60,14 @@ _HOMES = {
     "diff": ".analysis.diff.search",
     "diff_sharded": ".comparison.one_against_many",
     "ShardedResult": ".analysis.sharding.result",
+    "PrecisionMap": ".precision.result",
     "RanksResult": ".analysis.ranks.deviation",
     "ShadowResult": ".shadowing.result",
     "check_correctness": ".shadowing.api",
     "Reduction": ".reduction",
     "load": ".store.stored_run",
     "load_ipython_extension": ".integrations.notebook",
+    "precision_map": ".precision.api",
     "ranks": ".analysis.ranks.compare",
     "record": ".recording",
     "reduce": ".reduction",
@@ -81,6 +85,7 @@ __all__ = [
     "Divergence",
     "InvarianceResult",
     "KernelCall",
+    "PrecisionMap",
     "RanksResult",
     "Reduction",
     "Run",
@@ -98,6 +103,7 @@ __all__ = [
     "diff_sharded",
     "fingerprint",
     "load",
+    "precision_map",
     "ranks",
     "record",
     "reduce",

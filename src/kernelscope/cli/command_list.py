@@ -32,6 +32,10 @@ COMMANDS = {
         "cli.programs.compare",
         "name the first call whose difference from a reference is more than rounding",
     ),
+    "precision": (
+        "cli.programs.precision",
+        "measure each kernel against float64, and try which could be bfloat16 or fp8",
+    ),
     "bisect": (
         "cli.programs.bisect",
         "find the setting, pass, lowering, fusion or kernel that makes a script fail",

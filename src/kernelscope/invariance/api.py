@@ -10,6 +10,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from kernelscope.determinism.call_forms import arguments_of
+from kernelscope.determinism.noted_calls import is_compiled
 from kernelscope.determinism.state import State
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.probe_list import PROBES
@@ -73,14 +74,6 @@ def check_invariance(
     found.failures += [f"{each.where}: {each.error}" for each in shadowed.failures]
     found.notes += [*shadowed.notes, *shadowed.unshadowed]
     return found
-
-
-def is_compiled(fn: Any) -> bool:
-    """Whether torch.compile has made it, or `module.compile()` was called."""
-    is_module = isinstance(fn, torch.nn.Module)
-    if is_module and getattr(fn, "_compiled_call_impl", None) is not None:
-        return True
-    return hasattr(fn, "_orig_mod" if is_module else "_torchdynamo_orig_callable")
 
 
 @contextmanager

@@ -6,8 +6,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+import torch
+
 from kernelscope.values.kernel_filter import KernelFilter, globs_of
-from kernelscope.values.replacement import Arguments, Outputs, Replaced, replaced_outputs
+from kernelscope.values.replacement import Outputs, Replaced, replaced_outputs
 
 from .api import listening
 from .eager_launches import EagerLaunches
@@ -18,7 +20,7 @@ from .session import Session
 @contextmanager
 def replace(
     kernel: str | Sequence[str],
-    function: Callable[[Arguments], Outputs] | Outputs | str,
+    function: Callable[..., Outputs] | Outputs | torch.dtype | str,
     *,
     ops: str = "graph",
 ) -> Iterator[Replaced]:
@@ -26,9 +28,11 @@ def replace(
 
     kernel    globs of names, as for `kernelscope.values.observe`
     function  gets a dict of the arguments that a launch found, by name, and returns the tensor for its one
-              output, or a dict of tensors by argument; outputs that it leaves out stay as they are. Or
-              that tensor or dict itself. Or "eager", for what eager gives for the kernel's own FX nodes:
-              graphs are then compiled again inside the block, to learn which those are
+              output, or a dict of tensors by argument; outputs that it leaves out stay as they are. If it
+              takes two arguments, the second is a dict of what the kernel wrote. Or that tensor or dict
+              itself. Or a dtype: what the kernel wrote, rounded to it. Or "eager", for what eager gives for
+              the kernel's own FX nodes: graphs are then compiled again inside the block, to learn which
+              those are
 
     Example:
         with kernelscope.replace("cpp_fused_gelu_0", lambda args: F.gelu(args["in_ptr0"])):
@@ -40,7 +44,7 @@ def replace(
             yield replaced
         return
     if function != "eager":
-        raise ValueError(f"replace({kernel!r}, {function!r}): give a function, a tensor, or 'eager'")
+        raise ValueError(f"replace({kernel!r}, {function!r}): give a function, a tensor, a dtype, or 'eager'")
     result = ShadowResult()
     launches = EagerLaunches(
         result, lambda launch, _: wanted.wants(launch.site.kernel, launch.site.device), judges=False

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
-from kernelscope.events import Kernel
+from kernelscope.events import Kernel, Site
 
 _SHIM = re.compile(r"aoti_torch_(?:cpu_|cuda_|xpu_|mps_|aten_)?(\w+)$")
 
@@ -40,6 +40,9 @@ class KernelFilter:
             self._names.add(kernel.name)
             self._known[key] = bool(matched)
         return self._known[key]
+
+    def wants_site(self, site: Site) -> bool:
+        return self.wants(site.kernel, site.device)
 
     @property
     def has_seen(self) -> bool:

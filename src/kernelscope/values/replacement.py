@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,23 +11,31 @@ from typing import Any, Protocol
 import torch
 
 from kernelscope.config import Config, strict_from_environment
-from kernelscope.events import Call
+from kernelscope.events import Call, Site
 from kernelscope.fingerprint.torch_bits import quiet
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import Launch
 from kernelscope.recording import Recording
 
 from .argument_snapshots import AFTER, seen
-from .kernel_filter import KernelFilter
 
 Arguments = dict[str, Any]  # by the kernel's name for it: tensors as the launch found them, and numbers
 Outputs = torch.Tensor | Mapping[str, torch.Tensor]
+Written = dict[str, torch.Tensor]  # what the kernel wrote, by the same names
+Function = Callable[[Arguments, Written], Outputs]
+
+
+class WantedSites(Protocol):
+    """Which launches: a KernelFilter, or any other choice."""
+
+    def wants_site(self, site: Site) -> bool: ...
+    def complaints(self) -> list[str]: ...
 
 
 class Replacer:
     """The observer that runs a function beside each launch of some kernels, and keeps its result instead."""
 
-    def __init__(self, wanted: KernelFilter, function: Callable[[Arguments], Outputs]) -> None:
+    def __init__(self, wanted: WantedSites, function: Function) -> None:
         self._wanted = wanted
         self._function = function
         self._before: dict[int, Arguments] = {}
@@ -34,7 +43,7 @@ class Replacer:
         self.failure: Exception | None = None
 
     def before(self, call: Call, launch: Launch) -> None:
-        if not self._wanted.wants(call.site.kernel, call.site.device):
+        if not self._wanted.wants_site(call.site):
             return
         if launch.point.is_past:
             self.failure = RuntimeError(
@@ -62,7 +71,7 @@ class Replacer:
         }
         try:
             with BUS.mute(), quiet():
-                _write(self._function(arguments), outputs, call.site.kernel.name)
+                _write(self._function(arguments, outputs), outputs, call.site.kernel.name)
         except Exception as error:  # raised when the block ends; the kernel's own result stays
             self.failure = error
             return
@@ -79,7 +88,7 @@ class Replaced(Protocol):
 
 @contextmanager
 def replaced_outputs(
-    kernel: object, function: Callable[[Arguments], Outputs] | Outputs, wanted: KernelFilter, ops: str
+    kernel: object, function: Callable[..., Outputs] | Outputs | torch.dtype, wanted: WantedSites, ops: str
 ) -> Iterator[Replaced]:
     """What the function returns takes the place of what the wanted kernels write, inside the block."""
     config = Config(ops=ops, strict=strict_from_environment())  # type: ignore[arg-type]  # checked by Config
@@ -97,14 +106,41 @@ def replaced_outputs(
         raise RuntimeError(f"replace({kernel!r}): {replacer.failure}") from replacer.failure
 
 
-def _as_function(kernel: object, given: object) -> Callable[[Arguments], Outputs]:
+def _as_function(kernel: object, given: object) -> Function:
     if isinstance(given, torch.Tensor | Mapping):
-        return lambda arguments: given
+        return lambda arguments, written: given
+    if isinstance(given, torch.dtype):
+        return _rounding_to(kernel, given)
     if not callable(given):
         kind = type(given).__name__
-        raise ValueError(f"replace({kernel!r}, …): give a function, a tensor, or 'eager', not {kind}")
-    function: Callable[[Arguments], Outputs] = given
-    return function
+        raise ValueError(
+            f"replace({kernel!r}, …): give a function, a tensor, a dtype, or 'eager', not {kind}"
+        )
+    function: Callable[..., Outputs] = given
+    if _takes_written(function):
+        return function
+    return lambda arguments, written: function(arguments)
+
+
+def _takes_written(function: Callable[..., Any]) -> bool:
+    """Whether it must be given two arguments."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # of a builtin
+        return False
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return len([p for p in parameters if p.kind in kinds and p.default is p.empty]) == 2
+
+
+def _rounding_to(kernel: object, dtype: torch.dtype) -> Function:
+    if not dtype.is_floating_point:
+        raise ValueError(f"replace({kernel!r}, {dtype}): values are rounded to a floating-point dtype")
+
+    def rounded(arguments: Arguments, written: Written) -> Outputs:
+        floats = {name: tensor for name, tensor in written.items() if tensor.is_floating_point()}
+        return {name: tensor.to(dtype).to(tensor.dtype) for name, tensor in floats.items()}
+
+    return rounded
 
 
 def _write(given: Outputs, outputs: dict[str, torch.Tensor], kernel: str) -> None:

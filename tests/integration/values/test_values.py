@@ -236,7 +236,10 @@ def test_replacing_by_eagers_result(
     assert not torch.allclose(wrong, function(x))
     assert torch.allclose(right, function(x))
     assert "no kernel matched 'nothing_like_it'" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="give a function, a tensor, or 'eager'"), replace("a", "lazy"):
+    with (
+        pytest.raises(ValueError, match="give a function, a tensor, a dtype, or 'eager'"),
+        replace("a", "lazy"),
+    ):
         pass
 
 

@@ -43,6 +43,8 @@ from .poison import is_poisoned, nothing_in, overwrites, poison
 class LaunchCheck:
     """Judges what launches compute; what is wrong goes into `result`."""
 
+    needs_double = False  # float64 is computed for every launch, before it
+
     def __init__(self, result: ShadowResult, *, offload: bool) -> None:
         self.result = result
         self._offload = offload  # references on the CPU
@@ -110,6 +112,12 @@ class LaunchCheck:
         """Whether a reference is needed for this launch."""
         return True
 
+    def judging(self, launch: Launch, pending: Pending, output: Output, made: Any) -> None:
+        """An output is about to be judged, for whoever wants more than the verdict."""
+
+    def not_judged(self, launch: Launch, argument: str, reason: str) -> None:
+        """An output is left out."""
+
     def _compute(self, launch: Launch, pending: Pending) -> None:
         nodes, inputs = pending.nodes, pending.inputs
         try:
@@ -118,8 +126,10 @@ class LaunchCheck:
                 self._leave_out_unknown(launch, pending, pending.eager)
             if launch.site.kernel.kind == "extern" and self.poisons:
                 self._compare_layouts(launch, pending, pending.eager)
-            if self.poisons and overwrites(launch, inputs.values()):
+            is_overwritten = self.poisons and overwrites(launch, inputs.values())
+            if is_overwritten or self.needs_double:
                 pending.in_double()
+            if is_overwritten:
                 pending.inputs = {n: v.clone() for n, v in inputs.items() if isinstance(v, torch.Tensor)}
         except CannotEvaluate as error:
             self._leave_all_out(launch, pending, str(error))
@@ -196,6 +206,7 @@ class LaunchCheck:
         self, launch: Launch, pending: Pending, argument: str, reason: str, made: Any = None
     ) -> None:
         pending.is_left_out = True
+        self.not_judged(launch, argument, reason)
         self.result.leave_out(launch.site.kernel.name, argument, reason)
         self._count_unjudged(made)
 
@@ -220,6 +231,7 @@ class LaunchCheck:
             return
         made = shaped(made, output.held or output.node, pending.state.symbols).to(eager.device)
         eager = eager.reshape(made.shape)
+        self.judging(launch, pending, output, made)
         undefined = self._undefined(pending, output)
         if undefined is not None:
             undefined = undefined.reshape(made.shape)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.utils._pytree import tree_map
 
 from kernelscope.probes.dynamo.compiled_calls import CompiledCalls
 
-from .api import check_invariance
-from .result import InvarianceResult
-
 _MOST = 8  # functions
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class _NotedCall:
+class NotedCall:
+    """One call: the function, copies of its arguments, and the settings that it was made under."""
+
     target: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -29,11 +29,11 @@ class _NotedCall:
 
 
 class NotedCalls:
-    """Collects the calls while the script runs; `checked` repeats them with other rows."""
+    """Collects the calls while the script runs; `each` then hands them to a check."""
 
     def __init__(self, ops: str) -> None:
         self._which = ops
-        self._found: dict[int, _NotedCall] = {}
+        self._found: dict[int, NotedCall] = {}
         self.left_out = 0  # functions beyond the most that are checked
 
     @contextmanager
@@ -55,9 +55,10 @@ class NotedCalls:
         tensors = [each for each in torch.utils._pytree.tree_leaves((args, kwargs)) if torch.is_tensor(each)]
         device = tensors[0].device.type if tensors else "cpu"
         autocast = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
-        self._found[id(target)] = _NotedCall(target, args, kwargs, torch.is_grad_enabled(), autocast, device)
+        self._found[id(target)] = NotedCall(target, args, kwargs, torch.is_grad_enabled(), autocast, device)
 
-    def checked(self, dim: int) -> list[InvarianceResult]:
+    def each(self, check: Callable[[NotedCall], R]) -> list[R]:
+        """What the check says of each call, under the settings that the call was made under."""
         found = []
         for call in self._found.values():
             is_on, dtype = call.autocast
@@ -65,15 +66,19 @@ class NotedCalls:
                 torch.set_grad_enabled(call.gradients),
                 torch.autocast(call.device, dtype=dtype, enabled=is_on),
             ):
-                result = check_invariance(
-                    call.target, args=call.args, kwargs=call.kwargs, dim=dim, ops=self._which
-                )
-            result.function = _name_of(call.target)
-            found.append(result)
+                found.append(check(call))
         return found
 
 
-def _name_of(target: Any) -> str:
+def is_compiled(fn: Any) -> bool:
+    """Whether torch.compile has made it, or `module.compile()` was called."""
+    is_module = isinstance(fn, torch.nn.Module)
+    if is_module and getattr(fn, "_compiled_call_impl", None) is not None:
+        return True
+    return hasattr(fn, "_orig_mod" if is_module else "_torchdynamo_orig_callable")
+
+
+def name_of(target: Any) -> str:
     inner = getattr(target, "_orig_mod", target)
     owner = getattr(inner, "__self__", None)
     return (

@@ -1,0 +1,1 @@
+"""`kernelscope precision script.py`: the script runs in a child, the parent prints."""
