@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -59,7 +60,7 @@ class Format:
         blocks = padded.reshape(-1, BLOCK)
         most = blocks.abs().amax(1, keepdim=True)
         usable = torch.where((most > 0) & most.isfinite(), most, 1.0)
-        exponents = _exponent(usable) - _exponent(torch.tensor(self.largest, dtype=torch.float64))
+        exponents = _exponent(usable) - _exponent_of(self.largest)
         scales = torch.ldexp(torch.ones_like(usable), exponents.clamp(-_SCALES, _SCALES))
         scales = torch.where(most.isfinite(), scales, torch.nan)  # a NaN leaves no scale
         return blocks / scales, scales
@@ -77,6 +78,10 @@ class Lost:
 def _exponent(values: torch.Tensor) -> torch.Tensor:
     """floor(log2), exactly."""
     return torch.frexp(values).exponent - 1
+
+
+def _exponent_of(number: float) -> int:
+    return math.frexp(number)[1] - 1
 
 
 def _unblocked(blocks: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
@@ -107,9 +112,7 @@ def _steps(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     info = torch.finfo(dtype)
     finite = torch.where(values.isfinite(), values, 1.0)
     exponents = torch.where(finite == 0, torch.iinfo(torch.int32).min // 2, _exponent(finite))
-    lowest = _exponent(torch.tensor(info.smallest_normal, dtype=torch.float64))
-    digits = _exponent(torch.tensor(info.eps, dtype=torch.float64))
-    step = torch.maximum(exponents, lowest) + digits
+    step = exponents.clamp_min(_exponent_of(info.smallest_normal)) + _exponent_of(info.eps)
     return torch.ldexp(torch.ones_like(finite), step)
 
 

@@ -9,7 +9,7 @@ from kernelscope.text.amounts import counted
 
 from .formats import FORMATS
 from .kernel_row import KernelPrecision
-from .what_if import WhatIf
+from .what_if import IN_FLOAT32, WhatIf
 
 _NAME = 44  # columns of a kernel's name
 _SAYS = {
@@ -90,15 +90,24 @@ def _promise(each: WhatIf, *, verbose: bool) -> Iterator[str]:
     error = f"error {_error(each.error)}, {_error(each.error_of_all)} with all of them"
     if not each.chosen:
         yield f"{each.format}{where}: none of {counted(total, 'kernel')} can be {each.format} ({error})"
+        yield from _refusals(each, verbose=verbose)
         return
     some = f"{len(each.chosen)} of {counted(total, 'kernel')} can be {each.format}"
     yield f"{each.format}{where}: {some}; verified in a run with these rounded ({error})"
     yield f"  can be {each.format}: {_listed(each.chosen, None if verbose else 6)}"
-    if each.refused:
-        yield f"  should stay wider: {_listed(each.refused, None if verbose else 12)}"
+    yield from _refusals(each, verbose=verbose)
     if verbose:
         for one in sorted(each.candidates, key=lambda one: one.effect):
             yield f"    {one.label} alone: {_error(one.effect)}"
+
+
+def _refusals(each: WhatIf, *, verbose: bool) -> Iterator[str]:
+    """Those first that change the outputs most."""
+    refused = sorted((one for one in each.candidates if not one.is_chosen), key=lambda one: -one.effect)
+    named = [f"{one.label} (alone {_error(one.effect)})" for one in refused]
+    if named:
+        what = "should be float32" if each.program == IN_FLOAT32 else "should stay as they are"
+        yield f"  {what}: {_listed(named, None if verbose else 8)}"
 
 
 def _error(value: float) -> str:

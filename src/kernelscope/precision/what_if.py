@@ -108,6 +108,8 @@ def try_format(
     wider = {key_of(k.site): k for k in kernels if k.bits > each.bits}
     if not wider:
         found.reason = f"no kernel leaves floating-point values wider than {name}"
+        if program == IN_FLOAT32:
+            found.reason += ", also where parameters and arguments are float32: the program casts them itself"
         return found
     before = runs.count
     sites, worst = RoundedSites(), ""
