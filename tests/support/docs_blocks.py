@@ -17,8 +17,8 @@ SHOWN = re.compile(r"pip install|git clone|make ")
 # What starts a program, and so takes seconds, or reads the ranks of one: run for real in `make test-all`,
 # read by its parser always.
 STARTS = re.compile(
-    r"kernelscope (why|run|shadow|determinism|bisect|reduce|invariance|compare|ranks)\b|^(python|sed) |"
-    r"^[A-Z_]+=|--save\b|--ranks\b"
+    r"kernelscope (why|run|shadow|determinism|bisect|reduce|invariance|compare|precision|ranks)\b|"
+    r"^(python|sed) |^[A-Z_]+=|--save\b|--ranks\b"
 )
 # What these say on a machine without a GPU.
 REFUSED = {"kernelscope stages --kernel 'triton_*'": "no kernel matches 'triton_*'"}

@@ -29,7 +29,8 @@ class Format:
             return values
         if not self.is_block:
             held = self.cast(values.double())
-            return torch.where(held.isfinite(), held, self._too_large(values)).to(values.dtype)
+            held = torch.where(held.isfinite(), held, self._too_large(values))
+            return held.to(values.dtype)
         blocks, scales = self._scaled(values)
         held = self.cast(blocks)
         held = torch.where(held.isfinite(), held, self.largest * blocks.sign())  # they saturate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,6 +49,7 @@ class WhatIf:
     error_of_all: float = 0.0  # with all candidates rounded
     is_kept: bool = False
     runs: int = 0
+    seconds: float = 0.0  # that these took
     reason: str = ""  # why nothing was tried
     is_unfinished: bool = False  # it should have been possible
 
@@ -74,6 +76,7 @@ class WhatIf:
             "refused": self.refused,
             "candidates": [each.to_dict() for each in self.candidates],
             "runs": self.runs,
+            "seconds": self.seconds,
             "reason": self.reason,
         }
 
@@ -111,7 +114,7 @@ def try_format(
         if program == IN_FLOAT32:
             found.reason += ", also where parameters and arguments are float32: the program casts them itself"
         return found
-    before = runs.count
+    before, began = runs.count, time.perf_counter()
     sites, worst = RoundedSites(), ""
     try:
         with replaced_outputs("the chosen kernels", _rounding(each), sites, ops) as replaced:
@@ -133,6 +136,7 @@ def try_format(
     ]  # fmt: skip
     found.error, found.output, found.is_kept = choice.error, worst, choice.is_kept
     found.error_of_all, found.runs = choice.together, runs.count - before
+    found.seconds = time.perf_counter() - began
     return found
 
 
