@@ -25,6 +25,12 @@ CAUTIOUS: dict[str, Any] = {
         # numerics
         "fallback_random": True,
         "emulate_precision_casts": True,
+        "emulate_division_rounding": True,  # its name before eager_numerics
+        "eager_numerics.division_rounding": True,
+        "eager_numerics.disable_ftz": True,
+        "numerics": "strict",  # in newer versions: these three, and reductions as in eager
+        "deterministic": True,
+        "batch_invariant": True,
         "layout_optimization": False,
         "comprehensive_padding": False,
         "shape_padding": False,

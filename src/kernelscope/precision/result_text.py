@@ -13,7 +13,7 @@ from .what_if import IN_FLOAT32, WhatIf
 
 _NAME = 44  # columns of a kernel's name
 _SAYS = {
-    "amplifies": "rounding is amplified (cancellation)",
+    "amplifies": "rounding is amplified, as by cancellation",
     "overflows": "values do not fit the dtype",
     "wrong": "more error than rounding explains: kernelscope shadow",
 }

@@ -46,6 +46,22 @@ def test_eager_operators_are_measured_and_rounded() -> None:
     assert any("mm" in label for label in tried.refused)
 
 
+def test_a_program_under_autocast_is_tried_in_float32() -> None:
+    torch.manual_seed(0)
+    model, x = torch.nn.Linear(32, 32), torch.randn(16, 32)
+
+    def waves(x: torch.Tensor) -> torch.Tensor:
+        return (model(x) * 1000).sin()
+
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        found = precision_map(waves, x, ops="all", formats=[])
+    assert any("bfloat16" in kernel.dtypes for kernel in found.kernels)
+    (tried,) = found.what_ifs
+    assert (tried.program, tried.format, tried.is_kept) == ("in float32", "bfloat16", True)
+    assert any("addmm" in label for label in tried.refused)
+    assert any("sin" in label for label in tried.chosen)
+
+
 def test_a_function_that_varies_by_itself_gets_no_promise() -> None:
     def noisy(x: torch.Tensor) -> torch.Tensor:
         return x * float(1 + os.urandom(1)[0])
