@@ -24,7 +24,7 @@ def rounding_explains(
     part: Part, call: KernelCall, position: int, error: float, noises: Mapping[int, float]
 ) -> bool | None:
     """Whether the operator makes so large an error of inputs that are off by so much; None: cannot be run."""
-    if is_random(call.kernel_name):
+    if is_random(call.kernel_name) or not _may_run(call):
         return None
     try:
         expected = _run(part, call, {}, 0)[position]
@@ -32,6 +32,12 @@ def rounding_explains(
     except Exception:  # an operator of the program's own, or one whose arguments were not saved
         return None
     return error <= _TIMES * max(relative_error(each, expected) for each in moved)
+
+
+def _may_run(call: KernelCall) -> bool:
+    """A run names the operator, and may come from elsewhere: only ATen, and without texts such as paths."""
+    texts = [_plain(value) for value in call.args if isinstance(value, str)]
+    return call.kernel_name.startswith("aten.") and not any(isinstance(text, str) for text in texts)
 
 
 def _run(part: Part, call: KernelCall, noises: Mapping[int, float], seed: int) -> dict[int, Any]:
