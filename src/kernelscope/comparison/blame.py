@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
-from .flow import LEAF, Call, Flow, Value
+from .flow import LEAF, SERIES, Call, Flow, Value
+
+_MOST_STEPS = 64
+_JOINS = ("cat", "stack", "_unsafe_view")
 
 
 class Unmatched:
     """Values of one program that stand for none of the other's."""
 
-    def __init__(self, flow: Flow, matched: set[int]) -> None:
-        self.flow, self.matched = flow, matched
-        self.verified: set[int] = set()
+    def __init__(self, flow: Flow, placed: set[int], steps: set[int]) -> None:
+        """`placed` have a counterpart; `steps` lead to values that both have, in ways of their own."""
+        self.flow, self.matched = flow, placed
+        self.constants = _constants(flow)
+        self.verified = set(steps)
         for value in flow.values:
-            if value.number in matched or self._is_plain(value) or self._is_read_well(value):
+            if value.number in placed or self._is_plain(value) or self._is_read_well(value):
                 self.verified.add(value.number)
 
     def _is_plain(self, value: Value) -> bool:
-        """Made of nothing, such as zeros; or a copy of something that is right."""
+        """Made of nothing, such as zeros or a mask; or copied or joined from what is right."""
         if value.sources:
             return all(number in self.verified for number in value.sources)
-        return value.call != LEAF and not self.flow.calls[value.call].reads
+        if value.call != LEAF and (call := self.flow.calls[value.call]).operator in _JOINS:
+            return all(number in self.verified for number in call.reads)
+        return value.number in self.constants
 
     def _is_read_well(self, value: Value) -> bool:
         """Most calls that read it have a result with a counterpart."""
@@ -35,11 +42,8 @@ class Unmatched:
 
     def ends(self) -> list[Value]:
         """Of which nothing else was computed."""
-        return [
-            v
-            for v in self.flow.values
-            if v.number not in self.verified and v.call != LEAF and self._is_end(v)
-        ]
+        new = [v for v in self.flow.values if v.number not in self.verified and v.call != LEAF]
+        return [v for v in new if self._is_end(v)]
 
     def _is_end(self, value: Value) -> bool:
         return not any(self.flow.calls[reader].writes for reader in value.readers)
@@ -61,11 +65,70 @@ class Unmatched:
         ]
 
 
+def _constants(flow: Flow) -> set[int]:
+    """Computed from nothing that the program was given or drew."""
+    found: set[int] = set()
+    for call in flow.calls:
+        if not call.is_draw and found.issuperset(call.reads):
+            found.update(call.writes)
+    return found
+
+
+def own_steps(ours: Flow, theirs: Flow, right: dict[int, int]) -> tuple[set[int], set[int]]:
+    """What only one of them computes on the way from values that both have to another that both have.
+
+    Where both take steps of the same form, these may be counterparts that differ, and nothing is known of them.
+    """
+    right_there = {n for b in right.values() for n in (b, *theirs.values[b].sources)}
+    here, there = set[int](), set[int]()
+    for a, b in right.items():
+        before, before_there = _steps_to(ours, a, right), _steps_to(theirs, b, right_there)
+        forms = {_form(ours.values[n]) for n in before}
+        is_series = theirs.calls[theirs.values[b].call].kind == SERIES
+        differ = not is_series and forms.isdisjoint(_form(theirs.values[n]) for n in before_there)
+        if differ or not before or not before_there:
+            here |= before
+            there |= before_there
+    return here, there
+
+
+def _steps_to(flow: Flow, number: int, right: Container[int]) -> set[int]:
+    found, todo = set[int](), [number]
+    while todo and len(found) < _MOST_STEPS:
+        call = flow.values[todo.pop()].call
+        if call != LEAF:
+            new = [n for n in flow.calls[call].reads if n not in right and flow.values[n].call != LEAF]
+            todo += [n for n in new if n not in found]
+            found.update(new)
+    return found
+
+
 def differing_ends(reference: Unmatched, other: Unmatched) -> tuple[set[int], set[int]]:
     """Ends of the one and of the other that have the same form: what both computed, and differently."""
     ours, theirs = reference.ends(), other.ends()
     forms = Counter(map(_form, ours)) & Counter(map(_form, theirs))
-    return {v.number for v in ours if forms[_form(v)]}, {v.number for v in theirs if forms[_form(v)]}
+    here = {v.number for v in ours if forms[_form(v)]}
+    there = {v.number for v in theirs if forms[_form(v)]}
+    for series in _series(other.flow, [v for v in theirs if not forms[_form(v)]]):
+        same = [v for v in ours if bool(v.eps) == bool(series[0].eps) and _may_be(v, series)]
+        if same:
+            here.update(v.number for v in same)
+            there.update(v.number for v in series)
+    return here, there
+
+
+def _series(flow: Flow, values: list[Value]) -> list[list[Value]]:
+    """Of one line each."""
+    groups: dict[object, list[Value]] = {}
+    for value in values:
+        call = flow.calls[value.call]
+        groups.setdefault((call.operator, call.origin, value.argument), []).append(value)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _may_be(value: Value, series: list[Value]) -> bool:
+    """A prefill's result, of which each decoding step has a part; the last may be all that is left."""
+    return sum(part.numel for part in series) == value.numel
 
 
 def _form(value: Value) -> object:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from kernelscope.shadowing.reference.node_kinds import draws_from_generator
 from kernelscope.shadowing.reference.rounding import eps_of, rounding_of
 
 _FILLS = ("new_zeros", "new_ones", "new_full", "zero_", "fill_", "uniform_", "normal_", "bernoulli_")
+SERIES = "series"  # the kind of a call that stands for several
 LEAF = -1  # the call of a value that no call made
 _COPIES = (
     "_to_copy",
@@ -47,13 +48,19 @@ class Call:
     is_draw: bool = False
     nodes: tuple[str, ...] = ()
     writes: list[int] = field(default_factory=list)
+    parts: tuple[int, ...] = ()  # calls of which it is a series
 
     @property
     def operator(self) -> str:
         """Without namespace, overload and the mark of writing in place: mul, of aten.mul_.Tensor."""
         parts = self.name.split(".")
         found = parts[1] if len(parts) > 1 else parts[0]
-        return found.removeprefix("_foreach_").rstrip("_") if self.kind in ("op", "extern") else self.name
+        return found.removeprefix("_foreach_").rstrip("_") if not self.is_kernel else self.name
+
+    @property
+    def is_kernel(self) -> bool:
+        """Generated code, which may do what several operators do."""
+        return self.kind not in ("op", "extern")
 
     @property
     def is_copy(self) -> bool:
@@ -133,6 +140,21 @@ class Flow:
             self._held.setdefault(storage, []).append(value.number)
         return value
 
+    def add_series(self, parts: list[Value], tensor: torch.Tensor) -> Value:
+        """What several calls left, as if one had."""
+        calls = [self.calls[part.call] for part in parts]
+        numbers = tuple(part.number for part in parts)
+        call = replace(
+            calls[-1], index=len(self.calls), kind=SERIES, reads=numbers, writes=[],
+            parts=tuple(each.index for each in calls),
+        )  # fmt: skip
+        self.calls.append(call)
+        for part in parts:
+            part.readers.append(call.index)
+        value = self._value(call.index, parts[0].argument, tensor, numbers)
+        call.writes.append(value.number)
+        return value
+
     def _value(self, call: int, argument: str, tensor: torch.Tensor, sources: tuple[int, ...]) -> Value:
         name = str(tensor.dtype).removeprefix("torch.")
         shape = tuple(tensor.shape)
@@ -141,6 +163,16 @@ class Flow:
         )
         self.values.append(value)
         return value
+
+
+def is_same_turn(first: Call, second: Call) -> bool:
+    """Between the same backward passes; a compiler may compute early, before the pass, what the pass needs."""
+    return first.turn == second.turn or _is_saved(first, second) or _is_saved(second, first)
+
+
+def _is_saved(early: Call, late: Call) -> bool:
+    """Computed before the backward pass in which the other one is."""
+    return early.turn + 1 == late.turn and early.phase != "backward" and late.phase == "backward"
 
 
 _NEAR = 32  # values: as far as one program may compute something in other steps than the other

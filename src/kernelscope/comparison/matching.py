@@ -4,20 +4,32 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 
 from .closeness import Closeness, closeness
-from .flow import LEAF, Call, Flow, Value, nearest
-from .kept_values import KeptValues, sketch_of
+from .flow import LEAF, Call, Flow, Value, is_same_turn, nearest
+from .kept_values import KeptValues, Sketch, sketch_of
+from .series import SeriesIndex
 
 _MOST_TRIED = 24
+_MASKED = -1e4  # scores of what is not to be attended to
 _FEW = 16  # elements: so few say little about which value it is
 _DRAWS = {
     "bernoulli": "mask", "native_dropout": "mask", "uniform": "uniform", "rand": "uniform",
     "rand_like": "uniform", "normal": "normal", "randn": "normal", "randn_like": "normal",
     "normal_functional": "normal", "random": "integers", "randint": "integers", "randint_like": "integers",
 }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A value of the reference that was not found in the other program."""
+
+    tensor: torch.Tensor
+    replicas: list[torch.Tensor]
+    reach: float
 
 
 class Matching:
@@ -31,6 +43,7 @@ class Matching:
             self._by_size[value.numel].append(value)
         self._origins = [self._origins_of(value) for value in flow.values]
         self.eps = [self._rounding_of(value) for value in flow.values]
+        self._series = SeriesIndex(flow, kept)
         self._last = 0  # the call of the last match
 
     def _origins_of(self, value: Value) -> frozenset[int]:
@@ -104,7 +117,32 @@ class Matching:
                 self.claimed.add(value.number)
                 self._last = max(self._last, value.call)
                 return value, found
+        return self._find_series(call, inputs, tensor, replicas, noise, reach)
+
+    def _find_series(
+        self, call: Call, inputs: set[int], tensor: torch.Tensor, replicas: Sequence[torch.Tensor],
+        noise: float, reach: float,
+    ) -> tuple[Value, Closeness] | None:  # fmt: skip
+        """What the other program makes step by step."""
+        sketch = sketch_of(tensor)
+        for parts, whole in self._series.fitting(tensor):
+            if parts[0].eps and not is_as_large(sketch_of(whole), sketch, parts[0], noise):
+                continue
+            if any(not is_same_turn(call, self.flow.calls[part.call]) for part in parts):
+                continue
+            eps = max(max(self.flow.calls[part.call].eps, part.eps) for part in parts)
+            found = closeness(whole, tensor, replicas, eps, reach, parts[0].tiny)
+            if found.within and any(self._is_near(call, part, inputs) for part in parts):
+                return self._add_series(parts, whole), found
         return None
+
+    def _add_series(self, parts: list[Value], whole: torch.Tensor) -> Value:
+        value = self.flow.add_series(parts, whole)
+        self.kept.add(value.number, whole)
+        self._origins.append(self._origins_of(value))
+        self.eps.append(max(self.eps[part.number] for part in parts))
+        self.claimed.update((value.number, *(part.number for part in parts)))
+        return value
 
     def compare(
         self, value: Value, tensor: torch.Tensor, replicas: Sequence[torch.Tensor], reach: float
@@ -112,6 +150,17 @@ class Matching:
         eps = max(self.flow.calls[value.call].eps if value.call != LEAF else value.eps, value.eps)
         kept = self.kept.tensors[value.number].to(tensor.device)
         return closeness(kept, tensor, replicas, eps, reach, value.tiny)
+
+    def compare_unmasked(self, value: Value, expected: Expected) -> Closeness:
+        """But for elements that are a mask's in both, of which a softmax makes zeros."""
+        kept, tensor = self.kept.tensors[value.number].to(expected.tensor.device), expected.tensor
+        if value.eps and tensor.is_floating_point():
+            masked = (tensor <= _MASKED) & (kept.reshape(tensor.shape) <= _MASKED)
+            if masked.any():
+                tensors = [each.masked_fill(masked, 0.0) for each in (kept.reshape(tensor.shape), tensor)]
+                replicas = [each.masked_fill(masked, 0.0) for each in expected.replicas]
+                return closeness(*tensors, replicas, value.eps, expected.reach, value.tiny)
+        return self.compare(value, tensor, expected.replicas, expected.reach)
 
     def _candidates(
         self, call: Call, inputs: set[int], tensor: torch.Tensor, noise: float
@@ -121,19 +170,19 @@ class Matching:
         for value in self._by_size[tensor.numel()]:
             if value.call == LEAF or bool(value.eps) != is_float:
                 continue
-            other = self.kept.sketches[value.number]
-            slack = 0.05 + 16 * max(noise, value.eps)
-            if is_float and abs(other.rms - sketch.rms) > slack * max(other.rms, sketch.rms):
-                continue
             made_by = self.flow.calls[value.call]
-            if made_by.turn != call.turn:  # of another step
+            if not is_same_turn(call, made_by):
                 continue
             shared = self._shared(made_by, inputs)
+            other = self.kept.sketches[value.number]
+            if is_float and not is_as_large(other, sketch, value, noise):
+                if not self._is_twin(call, value, shared):
+                    continue
             found.append((value, shared, made_by))
         found.sort(
             key=lambda each: (
                 each[0].number in self.claimed, each[0].shape != tuple(tensor.shape), -each[1],
-                each[2].operator != call.operator, abs(each[2].index - self._last),
+                each[2].turn != call.turn, each[2].operator != call.operator, abs(each[2].index - self._last),
             )
         )  # fmt: skip
         return [(value, shared) for value, shared, _ in found[:_MOST_TRIED]]
@@ -157,7 +206,7 @@ class Matching:
 
     def _is_twin(self, call: Call, value: Value, shared: int) -> bool:
         made_by = self.flow.calls[value.call]
-        alike = (made_by.operator, made_by.kind, made_by.turn) == (call.operator, call.kind, call.turn)
+        alike = (made_by.operator, made_by.kind) == (call.operator, call.kind) and is_same_turn(call, made_by)
         return alike and bool(call.reads) and shared == len(call.reads) == len(made_by.reads)
 
     def _is_near(self, call: Call, value: Value, inputs: set[int]) -> bool:
@@ -165,13 +214,18 @@ class Matching:
         made_by = self.flow.calls[value.call]
         found = nearest(self.flow, made_by.reads, self.claimed)
         if not inputs and not found:
-            return made_by.operator == call.operator or (value.numel >= _FEW and self._varies(value))
+            return made_by.operator == call.operator or self.says_much(value.number)
         return any(self._origins[number] & inputs for number in found)
 
-    def _varies(self, value: Value) -> bool:
-        """One number many times is found everywhere."""
-        kept = self.kept.tensors[value.number]
-        return bool((kept != kept.reshape(-1)[0]).any())
+    def says_much(self, number: int) -> bool:
+        """A few numbers, or one number many times, are found everywhere."""
+        kept = self.kept.tensors[number]
+        return kept.numel() >= _FEW and bool((kept != kept.reshape(-1)[0]).any())
+
+
+def is_as_large(other: Sketch, sketch: Sketch, value: Value, noise: float) -> bool:
+    slack = 0.05 + 16 * max(noise, value.eps)
+    return abs(other.rms - sketch.rms) <= slack * max(other.rms, sketch.rms) + 16 * value.tiny
 
 
 def _is_same(kept: torch.Tensor, tensor: torch.Tensor, eps: float) -> bool:

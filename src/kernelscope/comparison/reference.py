@@ -15,7 +15,7 @@ from kernelscope.probes.listener import Listener
 from .closeness import Closeness, noise_of
 from .flow import Call, Flow, Value, alias_of, nearest, read_tensors, written_tensors
 from .kept_values import sketch_of
-from .matching import Matching
+from .matching import Expected, Matching
 from .replicas import Replicas
 
 _SAME = 1e-12
@@ -28,15 +28,6 @@ class Amplified:
     call: int
     gain: float
     share: float  # of the elements of an integer result: how many a rounding flips
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """A value of the reference that was not found in the other program."""
-
-    tensor: torch.Tensor
-    replicas: list[torch.Tensor]
-    reach: float
 
 
 class ReferenceRun(Listener):

@@ -23,6 +23,7 @@ class Twins:
         self.pairs: dict[int, int] = dict(run.matched)
         self._taken = set(run.matching.claimed)
         self.close: dict[int, Closeness] = {}  # by number of the other's value, of those that differ
+        self.doubtful: set[int] = set()  # of the others: those at the limit
         self._by_operator: dict[str, list[Call]] = defaultdict(list)
         for call in self.other.calls:
             self._by_operator[call.operator].append(call)
@@ -69,9 +70,15 @@ class Twins:
 
     def _same_result(self, call: Call) -> None:
         other = self.twin_of(call)
-        if other is not None:
-            for ours, theirs in self.places(call, other):
-                self._join(ours, theirs)
+        if other is None:
+            return
+        places = self.places(call, other)
+        if not any(self.pairs.get(number) in self.close for number in call.writes):
+            # Sums in another order have the same result too: of what is right, one input may differ.
+            places = [each for each in places if not self.is_same(*each)]
+            places = places if len(places) == 1 else []
+        for ours, theirs in places:
+            self._join(ours, theirs)
 
     def _join(self, ours: int, theirs: int) -> bool:
         """Copies in another dtype are passed by, on the way back."""
@@ -83,17 +90,27 @@ class Twins:
             if len(sources) != 1:
                 return False
             theirs = sources[0]
-        expected, value = run.unmatched[ours], self.other.values[theirs]
-        found = run.matching.compare(value, expected.tensor, expected.replicas, expected.reach)
+        found = run.matching.compare_unmasked(self.other.values[theirs], run.unmatched[ours])
         self.pairs[ours] = theirs
         self._taken.add(theirs)
         if found.excess > MARGIN:
             self.close[theirs] = found
+        elif not found.within:
+            self.doubtful.add(theirs)
         return True
 
     def _differs_in_form(self, ours: int, theirs: int) -> bool:
         a, b = self._run.flow.values[ours], self.other.values[theirs]
         return a.numel != b.numel or bool(a.eps) != bool(b.eps)
+
+
+def with_doubtful(flow: Flow, wrong: set[int], doubtful: set[int]) -> set[int]:
+    """What is at the limit is wrong if something wrong was computed from it."""
+    found = set(wrong)
+    for call in reversed(flow.calls):
+        if not found.isdisjoint(call.writes):
+            found.update(doubtful.intersection(call.reads))
+    return found
 
 
 def tainted(flow: Flow, wrong: set[int], matched: set[int]) -> set[int]:
