@@ -1,6 +1,6 @@
 """Training programs of other kinds of layers, each with an error that can be switched on.
 
-They were written after the comparison had been corrected, to see whether it holds on programs that it was not built on.
+They were written after the comparison, to see whether it holds on programs that it was not built on.
 """
 
 from __future__ import annotations
@@ -127,7 +127,10 @@ class _Routed(nn.Module):
     def __init__(self, bug: bool) -> None:
         super().__init__()
         self.bug, self.router = bug, nn.Linear(16, 4, bias=False)
-        self.up, self.down = nn.Parameter(torch.randn(4, 16, 32) / 4), nn.Parameter(torch.randn(4, 32, 16) / 6)
+        self.up, self.down = (
+            nn.Parameter(torch.randn(4, 16, 32) / 4),
+            nn.Parameter(torch.randn(4, 32, 16) / 6),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         weights, chosen = self.router(x).float().softmax(-1).topk(2, -1)
@@ -181,7 +184,9 @@ class _Llama(nn.Module):
 def rotary(setup: Setup, bug: bool) -> Any:
     torch.manual_seed(26)
     model, ids = setup.to(_Llama(bug)), torch.randint(0, 30, (2, 12)).to(setup.device)
-    return steps(setup, model, lambda run, step: F.cross_entropy(run(ids).flatten(0, 1).float(), ids.flatten()))
+    return steps(
+        setup, model, lambda run, step: F.cross_entropy(run(ids).flatten(0, 1).float(), ids.flatten())
+    )
 
 
 class _Scaled(nn.Module):

@@ -77,19 +77,29 @@ def _constants(flow: Flow) -> set[int]:
 def own_steps(ours: Flow, theirs: Flow, right: dict[int, int]) -> tuple[set[int], set[int]]:
     """What only one of them computes on the way from values that both have to another that both have.
 
-    Where both take steps of the same form, these may be counterparts that differ, and nothing is known of them.
+    Where both take steps of the same form, these may be counterparts that differ: they are left out.
     """
-    right_there = {n for b in right.values() for n in (b, *theirs.values[b].sources)}
+    right_there = with_parts(theirs, right.values())
     here, there = set[int](), set[int]()
     for a, b in right.items():
         before, before_there = _steps_to(ours, a, right), _steps_to(theirs, b, right_there)
         forms = {_form(ours.values[n]) for n in before}
-        is_series = theirs.calls[theirs.values[b].call].kind == SERIES
-        differ = not is_series and forms.isdisjoint(_form(theirs.values[n]) for n in before_there)
+        differ = not _is_series(theirs, b) and forms.isdisjoint(_form(theirs.values[n]) for n in before_there)
         if differ or not before or not before_there:
             here |= before
             there |= before_there
     return here, there
+
+
+def with_parts(flow: Flow, numbers: Iterable[int]) -> set[int]:
+    """Of a series, also the values that it is made of."""
+    found = set(numbers)
+    return found.union(*(flow.values[n].sources for n in found if _is_series(flow, n)))
+
+
+def _is_series(flow: Flow, number: int) -> bool:
+    call = flow.values[number].call
+    return call != LEAF and flow.calls[call].kind == SERIES
 
 
 def _steps_to(flow: Flow, number: int, right: Container[int]) -> set[int]:

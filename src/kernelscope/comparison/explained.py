@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from .blame import Unmatched
+from .blame import Unmatched, with_parts
 from .closeness import Closeness
 from .flow import LEAF, Call, Flow
 from .reference import ReferenceRun
@@ -29,7 +29,7 @@ class Explained:
         self._steps = there.verified - there.constants
         self._other = run.matching.flow
         self._ours = {b: a for a, b in twins.pairs.items()}
-        self._right = self._ours.keys() - twins.close.keys()
+        self._right = with_parts(self._other, self._ours) - twins.close.keys()
 
     def of(self, call: Call) -> Difference:
         close = next((self._twins.close[n] for n in call.writes if n in self._twins.close), None)
@@ -63,7 +63,10 @@ class Explained:
         for number in call.writes:
             if number in self._ours and (made_by := flow.values[self._ours[number]].call) != LEAF:
                 return flow.calls[made_by]
-        inputs = {a for a, b in self._twins.pairs.items() if b in self._resolved(call)}
+        read = self._resolved(call)
+        inputs = {
+            a for a, b in self._twins.pairs.items() if not read.isdisjoint(with_parts(self._other, [b]))
+        }
         best, most = None, (0, 0, 0)
         for each in flow.calls:
             if self._lost.isdisjoint(each.writes) or not self._lost.isdisjoint(each.reads):
@@ -78,7 +81,7 @@ class Explained:
         return {n for number in call.reads for n in self._run.matching.resolved(number)}
 
     def _other_input(self, ours: Call, theirs: Call) -> tuple[int, int] | None:
-        """The first place in which they read different values; a kernel's arguments have an order of their own."""
+        """The first place in which they read different values; the order of a kernel's says nothing."""
         if theirs.is_kernel:
             return None
         for a, b in self._twins.places(ours, theirs):

@@ -166,7 +166,7 @@ class Flow:
 
 
 def is_same_turn(first: Call, second: Call) -> bool:
-    """Between the same backward passes; a compiler may compute early, before the pass, what the pass needs."""
+    """Between the same backward passes; compiled code may compute before a pass what the pass needs."""
     return first.turn == second.turn or _is_saved(first, second) or _is_saved(second, first)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .blame import Unmatched, differing_ends, own_steps
+from .blame import Unmatched, differing_ends, own_steps, with_parts
 from .explained import Explained, shown
 from .flow import SERIES, Call, Value
 from .reference import ReferenceRun
@@ -21,7 +21,7 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
     right = {a: b for a, b in run.matched.items() if run.matching.says_much(b)}
     ours, theirs = own_steps(run.flow, other, right)
     here = Unmatched(run.flow, set(twins.pairs), ours)
-    there = Unmatched(other, set(twins.pairs.values()), theirs)
+    there = Unmatched(other, with_parts(other, twins.pairs.values()), theirs)
     ours, theirs = differing_ends(here, there)
     theirs = {number for number in theirs if not _is_explained(run, other.values[number])}
     wrong = with_doubtful(other, set(twins.close) | there.leading_to(theirs), twins.doubtful)

@@ -157,9 +157,10 @@ class Matching:
         if value.eps and tensor.is_floating_point():
             masked = (tensor <= _MASKED) & (kept.reshape(tensor.shape) <= _MASKED)
             if masked.any():
-                tensors = [each.masked_fill(masked, 0.0) for each in (kept.reshape(tensor.shape), tensor)]
+                other = kept.reshape(tensor.shape).masked_fill(masked, 0.0)
+                own = tensor.masked_fill(masked, 0.0)
                 replicas = [each.masked_fill(masked, 0.0) for each in expected.replicas]
-                return closeness(*tensors, replicas, value.eps, expected.reach, value.tiny)
+                return closeness(other, own, replicas, value.eps, expected.reach, value.tiny)
         return self.compare(value, tensor, expected.replicas, expected.reach)
 
     def _candidates(
@@ -175,10 +176,9 @@ class Matching:
                 continue
             shared = self._shared(made_by, inputs)
             other = self.kept.sketches[value.number]
-            if is_float and not is_as_large(other, sketch, value, noise):
-                if not self._is_twin(call, value, shared):
-                    continue
-            found.append((value, shared, made_by))
+            is_large = not is_float or is_as_large(other, sketch, value, noise)
+            if is_large or self._is_twin(call, value, shared):
+                found.append((value, shared, made_by))
         found.sort(
             key=lambda each: (
                 each[0].number in self.claimed, each[0].shape != tuple(tensor.shape), -each[1],

@@ -1,4 +1,4 @@
-"""Values that one program makes at once and the other in a series of steps: a prefill's rows, token by token."""
+"""Values that one program makes at once and the other in steps: the rows of a prefill, token by token."""
 
 from __future__ import annotations
 

@@ -6,15 +6,14 @@ from types import ModuleType
 
 import pytest
 import torch
-from tests.programs import more_training_programs, training_programs
+from tests.programs import more_training_programs, other_training_programs, training_programs
 from tests.programs.training_programs import Setup
 
 import kernelscope
 
-_QUICK = {"stale", "transposed", "gradient", "clamp"}
-_PLANTED = [
-    (module, name) for module in (training_programs, more_training_programs) for name in module.PLANTED
-]
+_QUICK = {"stale", "transposed", "gradient", "clamp", "variance"}
+_MODULES = (training_programs, more_training_programs, other_training_programs)
+_PLANTED = [(module, name) for module in _MODULES for name in module.PLANTED]
 _SETUPS = {
     "bfloat16": Setup(torch.bfloat16),
     "float16": Setup(torch.float16),
@@ -23,14 +22,7 @@ _SETUPS = {
     "compiled-bfloat16": Setup(torch.bfloat16, compiled=True),
 }
 _LOW = _SETUPS["bfloat16"]
-# False alarms that are still to be mended; docs/compare.md lists them.
-_ALARMS = {("language_model", "float16"), ("language_model", "compiled-bfloat16")}
 _QUICK_PAIRS = {("experts", "bfloat16"), ("large_logits", "autocast")}
-
-
-def _marks(pair: tuple[str, str]) -> list[pytest.MarkDecorator]:
-    known = [pytest.mark.xfail(strict=True, reason="a false alarm that is known")] if pair in _ALARMS else []
-    return [pytest.mark.slow, *known]
 
 
 def _lines(module: ModuleType, name: str) -> set[int]:
@@ -66,7 +58,7 @@ def test_no_alarm_without_the_error(module: ModuleType, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "how"),
     [
-        pair if pair in _QUICK_PAIRS else pytest.param(*pair, marks=_marks(pair))
+        pair if pair in _QUICK_PAIRS else pytest.param(*pair, marks=pytest.mark.slow)
         for pair in ((name, how) for how in _SETUPS for name in more_training_programs.HEALTHY)
     ],
 )
@@ -75,6 +67,23 @@ def test_rounding_raises_no_alarm(name: str, how: str) -> None:
     result = kernelscope.compare(lambda: program(Setup(), False), lambda: program(_SETUPS[how], False))
     assert result.status == 0, result.details()
     assert result.values["matched"] > result.values["reference"] / 2, result.details()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["float16", "autocast"])
+@pytest.mark.parametrize("name", other_training_programs.PLANTED)
+def test_rounding_of_other_layers_raises_no_alarm(name: str, how: str) -> None:
+    program = other_training_programs.PLANTED[name]
+    result = kernelscope.compare(lambda: program(Setup(), False), lambda: program(_SETUPS[how], False))
+    assert result.status == 0, result.details()
+
+
+@pytest.mark.slow
+def test_a_mask_that_compiled_code_saves_is_that_of_its_own_step() -> None:
+    program = training_programs.PLANTED["clamp"]
+    how = _SETUPS["compiled-bfloat16"]
+    result = kernelscope.compare(lambda: program(Setup(), False), lambda: program(how, False))
+    assert result.status == 0, result.details()
 
 
 def test_amplifiers_have_a_gain() -> None:

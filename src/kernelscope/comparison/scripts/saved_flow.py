@@ -45,7 +45,7 @@ def load(folder: Path) -> CandidateRun:
 
 
 def _call(form: dict[str, Any]) -> Call:
-    lists = {name: tuple(form[name]) for name in ("reads", "nodes")}
+    lists = {name: tuple(form[name]) for name in ("reads", "nodes", "parts")}
     return Call(**(form | lists | {"origin": tuple(Frame(**frame) for frame in form["origin"])}))
 
 

@@ -1,0 +1,42 @@
+"""A prefill against decoding with a cache: one call of the one program is a series of calls of the other."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.programs import cached_decoding
+from tests.programs.cached_decoding import BUGS, Decoder, decode, prefill
+
+import kernelscope
+
+_MISSED = pytest.mark.xfail(strict=True, reason="it is named at the product of the scores, a line before")
+_BUGS = [
+    pytest.param(bug, marks=[pytest.mark.slow, *([_MISSED] if bug == "scale" else [])]) for bug in BUGS[1:]
+]
+
+
+def _model(dtype: torch.dtype = torch.float32) -> Decoder:
+    torch.manual_seed(0)
+    return Decoder().to(dtype)
+
+
+def _ids() -> torch.Tensor:
+    return torch.randint(0, 50, (2, 7), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.slow)])
+def test_decoding_with_a_cache_is_rounding(dtype: torch.dtype) -> None:
+    result = kernelscope.compare(prefill, decode, (_model(), _ids()), other_args=(_model(dtype), _ids()))
+    assert result.status == 0, result.details()
+    assert result.values["matched"] > 0.5 * result.values["reference"], result.details()
+
+
+@pytest.mark.parametrize("bug", [BUGS[0], *_BUGS])
+def test_an_error_of_decoding_is_named(bug: str) -> None:
+    model, ids = _model(), _ids()
+    result = kernelscope.compare(prefill, decode, (model, ids), other_args=(model, ids, bug))
+    assert result.status == 1, result.details()
+    with open(str(cached_decoding.__file__), encoding="utf-8") as text:
+        lines = {n for n, line in enumerate(text, start=1) if f"# planted: {bug}" in line}
+    assert result.first is not None
+    assert result.first.call.origin[0].line in lines, result.details()
