@@ -40,10 +40,10 @@ def header_text() -> str:
     return joined(HEADER)
 
 
-def identity() -> str:
+def identity(flags: Sequence[str] = FLAGS) -> str:
     """Everything besides the program that decides what the compiler makes of it, beside torch."""
-    flags = (*FLAGS, *sleef.compile_flags(), *sleef.link_flags())
-    return f"{compiler.identity(compiler.compiler(), flags)}\0{header_text()}"
+    given = (*flags, *sleef.compile_flags(), *sleef.link_flags())
+    return f"{compiler.identity(compiler.compiler(), given)}\0{header_text()}"
 
 
 def build(source: Path, stem: Path, *, seconds: int | None = None, beside_torch: bool = False) -> Built:
