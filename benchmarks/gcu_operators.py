@@ -101,7 +101,7 @@ def table(rows: dict[torch.dtype, list[Row]]) -> str:
     first = next(iter(rows.values()))
     for number, row in enumerate(first):
         ratios = [f"{found[number].ratio:.2f}" for found in rows.values()]
-        lines.append([row.name, *ratios, f"{row.error:.2f}", f"{row.eager_error:.2f}"])
+        lines.append([row.name, *ratios, _number(row.error), _number(row.eager_error)])
     means = [math.exp(sum(math.log(row.ratio) for row in found) / len(found)) for found in rows.values()]
     lines.append(["geometric mean", *(f"{mean:.2f}" for mean in means), "", ""])
     capability = torch.backends.cpu.get_cpu_capability()
@@ -114,6 +114,10 @@ def table(rows: dict[torch.dtype, list[Row]]) -> str:
             f"Machine: {platform.machine()}, {capability}; torch {torch.__version__}.",
         ]
     )
+
+
+def _number(error: float) -> str:
+    return f"{error:.2f}" if error < 1000 else f"{error:.1e}"
 
 
 def main() -> None:
