@@ -15,10 +15,10 @@ from kernelscope.probes.listener import Listener
 from kernelscope.probes.probe_list import PROBES
 
 from .candidate import CandidateRun
-from .judging import judged
 from .matching import Matching
 from .reference import ReferenceRun
 from .result import ComparisonResult
+from .verdict.judging import judged
 
 
 def compare(

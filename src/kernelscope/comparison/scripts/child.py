@@ -9,10 +9,10 @@ from typing import Any
 
 from kernelscope.comparison.api import observed
 from kernelscope.comparison.candidate import CandidateRun
-from kernelscope.comparison.judging import judged
 from kernelscope.comparison.matching import Matching
 from kernelscope.comparison.reference import ReferenceRun
 from kernelscope.comparison.result import ComparisonResult
+from kernelscope.comparison.verdict.judging import judged
 from kernelscope.shadowing.script_child import run_words
 
 from .saved_flow import load, save

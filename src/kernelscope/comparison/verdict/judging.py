@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from kernelscope.comparison.flow import SERIES, Call, Value
+from kernelscope.comparison.reference import ReferenceRun
+from kernelscope.comparison.result import Amplifier, ComparisonResult, Difference
+
 from .blame import Unmatched, differing_ends, own_steps, with_parts
 from .explained import Explained, shown
-from .flow import SERIES, Call, Value
-from .reference import ReferenceRun
-from .result import Amplifier, ComparisonResult, Difference
 from .twins import MARGIN, Twins, tainted, with_doubtful
 
 _GAIN = 8.0

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Container
 
+from kernelscope.comparison.closeness import Closeness
+from kernelscope.comparison.flow import LEAF, Call, Flow
+from kernelscope.comparison.reference import ReferenceRun
+from kernelscope.comparison.result import ComparedCall, Difference
+
 from .blame import Unmatched, with_parts
-from .closeness import Closeness
-from .flow import LEAF, Call, Flow
-from .reference import ReferenceRun
-from .result import ComparedCall, Difference
 from .twins import Twins
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from .closeness import Closeness
-from .flow import LEAF, Call, Flow
-from .reference import ReferenceRun
+from kernelscope.comparison.closeness import Closeness
+from kernelscope.comparison.flow import LEAF, Call, Flow
+from kernelscope.comparison.reference import ReferenceRun
 
 MARGIN = 2.0  # times what rounding explains: it was measured a few times only
 
