@@ -118,9 +118,8 @@ inline double first(__m256d x) { return _mm256_cvtsd_f64(x); }
 #endif
 
 #if defined(CHOREO_VECTORS_OF_SLEEF)
-// GCC moves a call into the one branch that needs its result, or makes two paths of a choice whose outcome
-// decides the next one; and then it sees a loop with branches.
-#pragma GCC optimize("no-tree-sink", "no-thread-jumps")
+// GCC moves a call into the one branch that needs its result, and then sees a loop with branches.
+#pragma GCC optimize("no-tree-sink")
 
 #define CHOREO_ONE(name, ulp)                                                                    \
   extern "C" {                                                                                   \
