@@ -40,6 +40,12 @@ inline To bits_as(From from) {
 #endif
 }
 
+// Without a branch: of several choices that depend on each other compilers make paths, and no vector code.
+inline uint32_t chosen(bool first, uint32_t one, uint32_t other) {
+  const uint32_t mask = 0u - static_cast<uint32_t>(first);
+  return (one & mask) | (other & ~mask);
+}
+
 inline namespace names {
 
 // IEEE half precision, rounded to nearest, ties to even.
@@ -55,23 +61,22 @@ struct f16 {
   static uint16_t narrow(float x) { return bits_as<uint16_t>(static_cast<__fp16>(x)); }
   static float widen(uint16_t h) { return static_cast<float>(bits_as<__fp16>(h)); }
 #else
-  // With choices instead of branches, so that loops become vector code.
   static uint16_t narrow(float x) {
     const uint32_t u = bits_as<uint32_t>(x), sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
     const uint32_t normal = (a + 0xc8000fffu + ((a >> 13) & 1u)) >> 13;
     // Becomes subnormal: adding 0.5 rounds at the right bit.
     const uint32_t small = bits_as<uint32_t>(bits_as<float>(a) + 0.5f) - 0x3f000000u;
-    const uint32_t finite = a < 0x38800000u ? small : normal;
-    const uint32_t number = a >= 0x477ff000u ? 0x7c00u : finite;
+    const uint32_t finite = chosen(a < 0x38800000u, small, normal);
+    const uint32_t number = chosen(a >= 0x477ff000u, 0x7c00u, finite);
     const uint32_t quiet = 0x7e00u | ((a >> 13) & 0x3ffu);
-    return static_cast<uint16_t>(sign | (a > 0x7f800000u ? quiet : number));
+    return static_cast<uint16_t>(sign | chosen(a > 0x7f800000u, quiet, number));
   }
   static float widen(uint16_t h) {
     const uint32_t sign = (h & 0x8000u) << 16, e = (h >> 10) & 31u, m = h & 0x3ffu;
     const uint32_t small = bits_as<uint32_t>(static_cast<float>(static_cast<int32_t>(m)) * 0x1p-24f);
     const uint32_t normal = ((e + 112) << 23) | (m << 13), special = 0x7f800000u | (m << 13);
-    const uint32_t finite = e == 0 ? small : normal;
-    return bits_as<float>(sign | (e == 31 ? special : finite));
+    const uint32_t finite = chosen(e == 0, small, normal);
+    return bits_as<float>(sign | chosen(e == 31, special, finite));
   }
 #endif
 };
@@ -88,8 +93,7 @@ struct bf16 {
   static uint16_t narrow(float x) {
     const uint32_t u = bits_as<uint32_t>(x);
     const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-    // Not x != x: what the compiler knows of the float would lead it to make two paths of an earlier choice.
-    return static_cast<uint16_t>((u & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : rounded);
+    return static_cast<uint16_t>(chosen((u & 0x7fffffffu) > 0x7f800000u, 0x7fc0u, rounded));
   }
   static float widen(uint16_t h) { return bits_as<float>(static_cast<uint32_t>(h) << 16); }
 };
