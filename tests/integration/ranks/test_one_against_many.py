@@ -169,6 +169,7 @@ def test_what_cannot_be_compared_gets_a_sentence(
     assert "--save does not go with a run of several ranks" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_statistics_are_enough_for_a_sum_that_is_not_made(tmp_path: Path) -> None:
     folder = _recorded(tmp_path, "stats", "fsdp", "unreduced-mlp")
     clean = kernelscope.diff_sharded(folder / "one.kscope", folder / "fsdp.kscope")
@@ -180,6 +181,7 @@ def test_statistics_are_enough_for_a_sum_that_is_not_made(tmp_path: Path) -> Non
     assert (first.kind, first.argument, first.held) == ("missing-all-reduce", "other", "Partial(sum)")
 
 
+@pytest.mark.slow
 def test_hashes_tell_slices_and_replicas(folder: Path, tmp_path: Path) -> None:
     hashed = _recorded(tmp_path, "hash", "fsdp", "claimed")
     clean = kernelscope.diff_sharded(folder / "one.kscope", hashed / "fsdp.kscope")
