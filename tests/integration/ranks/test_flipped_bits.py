@@ -203,7 +203,7 @@ def test_the_block_of_the_docs(
 ) -> None:
     shutil.copytree(two[0] / "later.kscope", tmp_path / "kscope-runs" / "train-1.kscope")
     monkeypatch.chdir(tmp_path)
-    [block] = [block for block in all_blocks("ranks.md") if block.language == "python"]
+    [block, _of_shards] = [block for block in all_blocks("ranks.md") if block.language == "python"]
     exec(block.text, {"kernelscope": kernelscope})
     assert "1 1 aten.addcdiv_.default" in capsys.readouterr().out
 

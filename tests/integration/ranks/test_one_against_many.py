@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.docs_blocks import all_blocks
 from tests.support.json_schemas import wrong_in
 
 import kernelscope
@@ -139,6 +140,16 @@ def test_the_command_line_has_both_forms(folder: Path, capsys: pytest.CaptureFix
         assert not wrong_in("diff", form)
         assert bool(form["first"]) == bool(status) == form["fails"]
     assert main(["diff", "--fail-on", "nothing", one, str(folder / "head.kscope")]) == 0
+
+
+def test_the_block_of_the_docs(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(folder / "one.kscope", tmp_path / "one.kscope")
+    shutil.copytree(folder / "unreduced-mlp.kscope", tmp_path / "sharded.kscope")
+    monkeypatch.chdir(tmp_path)
+    [_of_ranks, block] = [block for block in all_blocks("ranks.md") if block.language == "python"]
+    space: dict[str, Any] = {"kernelscope": kernelscope}
+    exec(block.text, space)
+    assert space["result"].first.kind == "missing-all-reduce"
 
 
 def test_what_cannot_be_compared_gets_a_sentence(
