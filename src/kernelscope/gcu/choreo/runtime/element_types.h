@@ -57,10 +57,7 @@ struct f16 {
   f16(T x) : f16(static_cast<float>(x)) {}
   operator float() const { return widen(bits); }
   float toFloat() const { return widen(bits); }
-#if defined(__ARM_FP16_FORMAT_IEEE) && !defined(CHOREO_PORTABLE)
-  static uint16_t narrow(float x) { return bits_as<uint16_t>(static_cast<__fp16>(x)); }
-  static float widen(uint16_t h) { return static_cast<float>(bits_as<__fp16>(h)); }
-#else
+  // Not the conversions that some processors have: g++ does not vectorise them.
   static uint16_t narrow(float x) {
     const uint32_t u = bits_as<uint32_t>(x), sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
     const uint32_t normal = (a + 0xc8000fffu + ((a >> 13) & 1u)) >> 13;
@@ -78,7 +75,6 @@ struct f16 {
     const uint32_t finite = chosen(e == 0, small, normal);
     return bits_as<float>(sign | chosen(e == 31, special, finite));
   }
-#endif
 };
 
 // The upper half of a float, rounded to nearest, ties to even.
