@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 
 from kernelscope.cli.arguments import add_json
 from kernelscope.errors import RunError
-from kernelscope.text.terminal_size import fitted
+
+from .script_answer import print_answer
 
 DESCRIPTION = "Find the first call whose difference from a reference is more than rounding explains."
 USAGE = "%(prog)s [options] reference.py other.py [arguments of both]"
@@ -38,10 +38,4 @@ def main(args: argparse.Namespace) -> int:
     # With --json, stdout is for the result alone.
     output = sys.stderr if args.json else None
     form, text = compare_scripts([reference, *rest], [other, *rest], verbose=args.verbose, stdout=output)
-    if args.json:
-        print(json.dumps(form, indent=2))
-    elif text:
-        print(text)
-    if form["problem"]:
-        print(fitted(f"kernelscope: {form['problem']}", sys.stderr), file=sys.stderr)
-    return int(form["status"])
+    return print_answer(form, text, args.json)

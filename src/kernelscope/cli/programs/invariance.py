@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 
 from kernelscope.cli.arguments import SCRIPT_USAGE, add_json, add_script
 from kernelscope.processes.program_words import script_words
-from kernelscope.text.terminal_size import fitted
+
+from .script_answer import print_answer
 
 DESCRIPTION = "Run a script, then its compiled functions on the same rows alone and among others."
 USAGE = SCRIPT_USAGE
@@ -51,10 +51,4 @@ def main(args: argparse.Namespace) -> int:
     # With --json, stdout is for the result alone.
     output = sys.stderr if args.json else None
     form, text = check_script(words, dim=args.dim, ops=args.ops, verbose=args.verbose, stdout=output)
-    if args.json:
-        print(json.dumps(form, indent=2))
-    elif text:
-        print(text)
-    if form["problem"]:
-        print(fitted(f"kernelscope: {form['problem']}", sys.stderr), file=sys.stderr)
-    return int(form["status"])
+    return print_answer(form, text, args.json)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 
 from kernelscope.cli.arguments import SCRIPT_USAGE, add_json, add_script
 from kernelscope.processes.program_words import script_words
-from kernelscope.text.terminal_size import fitted
+
+from .script_answer import print_answer
 
 DESCRIPTION = "Measure each kernel of a script against float64, and try which could have a narrower format."
 USAGE = SCRIPT_USAGE
@@ -61,13 +61,7 @@ def main(args: argparse.Namespace) -> int:
     }
     # With --json, stdout is for the result alone.
     form, text = map_script(words, options, stdout=sys.stderr if args.json else None)
-    if args.json:
-        print(json.dumps(form, indent=2))
-    elif text:
-        print(text)
-    if form["problem"]:
-        print(fitted(f"kernelscope: {form['problem']}", sys.stderr), file=sys.stderr)
-    return int(form["status"])
+    return print_answer(form, text, args.json)
 
 
 def _tolerance(text: str) -> float:

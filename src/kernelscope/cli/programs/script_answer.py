@@ -1,0 +1,19 @@
+"""How a command that runs scripts ends: what it prints of the answer, and its exit status."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from kernelscope.text.terminal_size import fitted
+
+
+def print_answer(form: dict[str, Any], text: str, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps(form, indent=2))
+    elif text:
+        print(text)
+    if form["problem"]:
+        print(fitted(f"kernelscope: {form['problem']}", sys.stderr), file=sys.stderr)
+    return int(form["status"])
