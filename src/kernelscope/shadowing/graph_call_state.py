@@ -24,6 +24,8 @@ from kernelscope.shadowing.reference.node_kinds import (
 from kernelscope.shadowing.reference.places import Holdings, place_of
 from kernelscope.shadowing.reference.wrapper_variables import WrapperText, read_text
 
+Known = tuple[frozenset[str], frozenset[tuple[str, frozenset[Node]]]]  # doubted buffers; nodes, by piece
+
 
 @dataclass(frozen=True, slots=True)
 class Function:
@@ -115,6 +117,11 @@ class GraphCallState:
             inner = self._inner[name] = GraphCallState(self._functions[name], self.name, self)
         inner.symbols = self.symbols
         return inner.at(functions, line)
+
+    def known(self) -> Known:
+        """On which the nodes of a launch depend, beside its site."""
+        carried = frozenset((name, frozenset(nodes)) for name, nodes in self.carried.items())
+        return frozenset(self.doubted), carried
 
     def node_of(self, name: str, tensor: torch.Tensor | None) -> Node | None:
         """The node whose value this variable holds when its last write is done."""

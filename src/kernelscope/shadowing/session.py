@@ -31,7 +31,7 @@ from kernelscope.shadowing.writes.memory_check import MemoryCheck
 
 from .culprit import Culprit
 from .generator_state import untouched_random_numbers
-from .graph_call_state import Function, GraphCallState, read_function
+from .graph_call_state import Function, GraphCallState, Known, read_function
 from .result import ShadowResult
 
 _GRAPH_CALLS_KEPT = 64
@@ -77,7 +77,7 @@ class Session(Listener):
         self.checks_all = launches is None
         self._lowered: dict[str, LoweredGraph] = {}  # by the wrapper's path
         self._functions: dict[str, Function] = {}
-        self._nodes: dict[tuple[str, int, int], LaunchNodes] = {}
+        self._nodes: dict[tuple[str, int, Known], LaunchNodes] = {}
         self._states: dict[int, GraphCallState] = {}
         self._stages: list[Stage] = []  # since the last graph was lowered
         self._checks: dict[str, StepsCheck] = {}  # by the wrapper's path, until its first graph call
@@ -175,6 +175,7 @@ class Session(Listener):
             return pending
         with self._guarded(launch.site.kernel.name):  # what it writes to is not known to hold anything
             state.lose(launch.flat[i] for i in launch.point.written)
+            self._memory.lose(launch.graph_call)
         self.result.counts.unjudged_launches += 1
         return None
 
@@ -193,6 +194,8 @@ class Session(Listener):
                 self.result.add(*self._memory.after(pending.index, launch, pending.alive))
             self._report(launch.graph_call, pending.state, pending)
             is_done = True
+        if not is_done:
+            self._memory.lose(launch.graph_call)
         self.result.counts.unjudged_launches += pending.is_left_out or not is_done
 
     def _look_once_more(self, launch: Launch, pending: Pending) -> None:
@@ -262,7 +265,7 @@ class Session(Listener):
         if state is not whole and not state.done:
             self._memory.enter(launch.graph_call, state.text.variables)
         state.look_at(alive)
-        key = launch.site.file, launch.site.line, len(state.doubted)
+        key = launch.site.file, launch.site.line, state.known()
         nodes = self._nodes.get(key)
         if nodes is None:
             nodes = self._nodes[key] = nodes_of(launch, state, alive)

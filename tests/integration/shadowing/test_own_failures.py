@@ -10,6 +10,7 @@ import torch
 
 import kernelscope
 from kernelscope.probes.compilation import lowering
+from kernelscope.probes.launch import Launch
 from kernelscope.shadowing import session
 from kernelscope.shadowing.checks.launch_check import LaunchCheck
 from kernelscope.shadowing.writes.memory_check import MemoryCheck
@@ -45,6 +46,38 @@ def test_it_does_not_reach_the_program(place: str, monkeypatch: pytest.MonkeyPat
     assert "test_own_failures.py" in result.failures[0].traceback
     if "launch" in place:
         assert result.counts.shares["launches"] == 0
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_it_accuses_nobody(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a launch wrote in place while shadow failed is not a write that nobody declared."""
+    follow, failed = getattr(LaunchCheck, place), 0
+
+    def fails_at_a_write_in_place(*args: Any) -> Any:
+        nonlocal failed
+        launch = next(each for each in args if isinstance(each, Launch))
+        if "add_one" in launch.site.kernel.name and not failed:
+            failed += 1
+            raise AssertionError("a mistake")
+        return follow(*args)
+
+    @torch.library.custom_op("kernelscope_test::add_one_", mutates_args=("x",))
+    def add_one(x: torch.Tensor) -> None:
+        x.add_(1)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        add_one(x)
+        return x @ x
+
+    torch._dynamo.reset()
+    monkeypatch.setattr(LaunchCheck, place, fails_at_a_write_in_place)
+    with kernelscope.shadow() as result:
+        compiled = torch.compile(function)
+        for _ in range(3):
+            compiled(torch.linspace(0, 1, 16).reshape(4, 4))
+    assert failed
+    assert result.culprits == [], str(result)
+    assert result.status == 2
 
 
 class _Failing(torch.autograd.Function):

@@ -17,7 +17,7 @@ from kernelscope.probes.launch import Launch
 from kernelscope.shadowing.culprit import Culprit, culprit_of
 from kernelscope.shadowing.graph_call_state import GraphCallState
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate, Reference
-from kernelscope.shadowing.reference.graph_walk import concrete_shape, shaped, walk
+from kernelscope.shadowing.reference.graph_walk import concrete_shape, shaped, stop_at, walk
 from kernelscope.shadowing.reference.launch_nodes import given_values
 from kernelscope.shadowing.reference.node_kinds import results_of, value_of
 from kernelscope.shadowing.reference.places import Memories
@@ -72,7 +72,10 @@ def all_inputs(launch: Launch, state: GraphCallState, memories: Memories) -> dic
     for name in given_values(launch, state):
         node, value = state.holds.node(name), state.holds.read(name, memories)
         if node is not None and value is not None:
-            found[node] = shaped(value, node, state.symbols)
+            alike: dict[Node, str] = {}  # a reader may need it in the form that it had before a reshape
+            for each in (node, *state.lowered.same.get(node, ())):
+                stop_at(alike, each, name)
+            found |= {each: shaped(value, each, state.symbols) for each in alike}
         found |= state.carried.get(name, {})
     return found
 

@@ -98,6 +98,13 @@ class MemoryCheck:
         watch.follows_plan = False
         return [*self.after(index, launch, alive), *self.returned(launch.graph_call)]
 
+    def lose(self, graph_call: int) -> None:
+        """A launch was not followed to its end: whatever it left is not known, and not suspicious."""
+        call = self._calls.get(graph_call)
+        if call is not None:
+            self._plans[call.path] = None
+            self._calls[graph_call] = _GraphCall("", Watch())
+
     def returned(self, graph_call: int) -> list[Culprit]:
         """A graph is over: what changed in it, if that was not said at once."""
         call = self._calls.pop(graph_call, None)
