@@ -11,6 +11,7 @@ from unittest import mock
 
 import torch
 import torch._inductor.config
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 import kernelscope
@@ -182,6 +183,8 @@ def _varies(program: Program, bare: list[Any]) -> str:
     choice is then taken away: if nothing differs with the first configuration of each Triton kernel, and
     something does with the last ones, the difference is that of the configurations.
     """
+    if _returns_uninitialised_memory(program):
+        return "it returns what uninitialised memory holds"
     for _ in range(3):
         if any(_differs(bare, each) for each in _compiled_anew(program, 5)):
             return "runs without kernelscope differ"
@@ -200,6 +203,28 @@ def _varies(program: Program, bare: list[Any]) -> str:
             return ""
         ends.append(alone[0])
     return "Triton configurations that the tuner chooses from differ" if _differs(*ends) else ""
+
+
+class _Filled(TorchDispatchMode):
+    """New memory holds this byte, until something is written to it."""
+
+    def __init__(self, byte: int) -> None:
+        super().__init__()
+        self._byte = byte
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if "empty" in func.__name__ and isinstance(result, torch.Tensor) and result.numel():
+            result.untyped_storage().fill_(self._byte)
+        return result
+
+
+def _returns_uninitialised_memory(program: Program) -> bool:
+    runs = []
+    for byte in (17, 42):
+        with _Filled(byte):
+            runs.append(_outcome(program, program.call)[0])
+    return _differs(*runs) is not None
 
 
 def _compiled_anew(program: Program, times: int) -> list[list[Any]]:
