@@ -14,6 +14,7 @@ from kernelscope.probes.bus import BUS
 from kernelscope.probes.eager.annotations import forward_trace
 from kernelscope.probes.launch import Launch
 from kernelscope.probes.origins import frames_of_trace
+from kernelscope.shadowing.reference.library_digits import library_rounding
 from kernelscope.shadowing.reference.node_kinds import draws_from_generator
 from kernelscope.shadowing.reference.rounding import eps_of, rounding_of
 
@@ -49,6 +50,7 @@ class Call:
     nodes: tuple[str, ...] = ()
     writes: list[int] = field(default_factory=list)
     parts: tuple[int, ...] = ()  # calls of which it is a series
+    digits: float = 0.0  # one rounding that a library may do inside, where it is coarser than the dtype's
 
     @property
     def operator(self) -> str:
@@ -117,7 +119,7 @@ class Flow:
         is_draw = bool(draws_from_generator(launch.func, launch.args, launch.kwargs))
         call = Call(
             len(self.calls), site.kernel.name, site.kernel.kind, launch.phase, _origin(launch), numbers,
-            _eps(launch), self._turn(launch.phase), is_draw, nodes,
+            _eps(launch), self._turn(launch.phase), is_draw, nodes, digits=_digits(launch),
         )  # fmt: skip
         self.calls.append(call)
         for number in numbers:
@@ -264,6 +266,13 @@ def _is_inside_backward(frame: Frame) -> bool:
 
 
 def _eps(launch: Launch) -> float:
+    return max((rounding_of(launch.func, t.dtype, t.device) for t in _floats(launch)), default=0.0)
+
+
+def _digits(launch: Launch) -> float:
+    return max((library_rounding(launch.func, t.dtype, t.device) for t in _floats(launch)), default=0.0)
+
+
+def _floats(launch: Launch) -> list[torch.Tensor]:
     tensors = [launch.flat[i] for i in launch.point.tensors] + launch.returned
-    floats = [t for t in tensors if t.is_floating_point() or t.is_complex()]
-    return max((rounding_of(launch.func, t.dtype, t.device) for t in floats), default=0.0)
+    return [t for t in tensors if t.is_floating_point() or t.is_complex()]

@@ -112,7 +112,7 @@ class Matching:
         if self._has_twin(call, inputs, tensor.numel()):
             candidates = [(v, shared) for v, shared in candidates if self._is_twin(call, v, shared)]
         for value, shared in candidates:
-            found = self.compare(value, tensor, replicas, reach)
+            found = self.compare(value, tensor, replicas, reach, call.digits)
             if found.within and (shared or self._is_near(call, value, inputs)):
                 self.claimed.add(value.number)
                 self._last = max(self._last, value.call)
@@ -145,9 +145,15 @@ class Matching:
         return value
 
     def compare(
-        self, value: Value, tensor: torch.Tensor, replicas: Sequence[torch.Tensor], reach: float
+        self,
+        value: Value,
+        tensor: torch.Tensor,
+        replicas: Sequence[torch.Tensor],
+        reach: float,
+        digits: float = 0.0,
     ) -> Closeness:
-        eps = max(self.flow.calls[value.call].eps if value.call != LEAF else value.eps, value.eps)
+        """`digits`: one rounding that a library may do inside the reference's own call."""
+        eps = max(self.flow.calls[value.call].eps if value.call != LEAF else value.eps, value.eps, digits)
         kept = self.kept.tensors[value.number].to(tensor.device)
         return closeness(kept, tensor, replicas, eps, reach, value.tiny)
 

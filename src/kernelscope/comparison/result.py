@@ -67,12 +67,34 @@ class Amplifier:
         return asdict(self) | {"call": self.call.to_dict()}
 
 
+@dataclass(frozen=True, slots=True)
+class FewerDigits:
+    """A setting lets a library compute with fewer digits in one program: the first call that shows it."""
+
+    digits: str  # of the other program: tf32, bf16, float32
+    reference_digits: str
+    call: ComparedCall
+    reference: ComparedCall
+    difference: float  # rms, relative: the largest of all such calls
+    times: int
+
+    def to_dict(self) -> dict[str, Any]:
+        calls = {"call": self.call.to_dict(), "reference": self.reference.to_dict()}
+        return asdict(self) | calls
+
+    def __str__(self) -> str:
+        text = f"{self.call} computes in {self.digits}, and the reference in {self.reference_digits}"
+        many = f", the largest of {self.times} such calls" if self.times > 1 else ""
+        return f"{text}: {self.difference:.2g} of its size (rms){many}"
+
+
 @dataclass(slots=True)
 class ComparisonResult:
     """True when something differs by more than rounding explains."""
 
     first: Difference | None = None
     others: list[Difference] = field(default_factory=list)  # that do not follow from the first
+    fewer_digits: list[FewerDigits] = field(default_factory=list)  # rounding that a setting made coarser
     amplifiers: list[Amplifier] = field(default_factory=list)
     calls: dict[str, int] = field(default_factory=dict)
     values: dict[str, int] = field(default_factory=dict)
@@ -104,6 +126,7 @@ class ComparisonResult:
             "status": self.status,
             "problem": self.problem,
             "others": [each.to_dict() for each in self.others],
+            "fewer_digits": [each.to_dict() for each in self.fewer_digits],
             "amplifiers": [each.to_dict() for each in self.amplifiers],
             "calls": self.calls,
             "values": self.values,
@@ -135,6 +158,7 @@ class ComparisonResult:
             lines = [f"inconclusive: {self.problem}"]
         else:
             lines = ["rounding: it explains every difference"]
+        lines += [f"  setting    {each}" for each in self.fewer_digits]
         lines += [f"  amplifier  {_amplifier_text(each)}" for each in self.amplifiers[:most]]
         if self.values:
             lines.append(

@@ -10,6 +10,7 @@ from kernelscope.comparison.result import Amplifier, ComparisonResult, Differenc
 
 from .blame import Unmatched, differing_ends, own_steps, with_parts
 from .explained import Explained, shown
+from .library_settings import fewer_digits
 from .twins import MARGIN, Twins, tainted, with_doubtful
 
 _GAIN = 8.0
@@ -34,7 +35,8 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
     found += [explained.of(call) for call in first]
     found.sort(key=lambda each: each.call.index)
     return ComparisonResult(
-        first=found[0] if found else None, others=found[1:], amplifiers=_amplifiers(run),
+        first=found[0] if found else None, others=found[1:], fewer_digits=fewer_digits(run),
+        amplifiers=_amplifiers(run),
         calls={"reference": len(run.flow.calls), "other": sum(call.kind != SERIES for call in other.calls)},
         values={
             "reference": len(run.flow.values), "other": len(other.values), "matched": len(run.matched),

@@ -30,6 +30,10 @@ def library_rounding(operator: Any, dtype: torch.dtype | None, device: torch.dev
     return rounding_by(library) if library is not None else 0.0
 
 
+def name_of_digits(rounding: float) -> str:
+    return next((name for name, each in _DIGITS.items() if each == rounding), "float32")
+
+
 def library_of(operator: Any, dtype: torch.dtype | None, device: torch.device | None) -> Library | None:
     """The library that computes this, if it may use fewer digits."""
     if dtype not in _COMPUTED_IN_FLOAT32 or device is None or device.type not in ("cuda", "cpu"):
