@@ -30,6 +30,7 @@ class ShadowResult:
         self._wrong: dict[tuple[str, str, str, str], Culprit] = {}
         self._unchecked: dict[tuple[str, str, str], int] = {}
         self._failures: dict[tuple[str, str], Failure] = {}
+        self._suspects: dict[tuple[str, str, str], Culprit] = {}
 
     # -- what was found --------------------------------------------------------------------------------
 
@@ -86,6 +87,13 @@ class ShadowResult:
             key = culprit.graph, culprit.kernel_name, culprit.buffer, culprit.wrapper
             known = self._wrong.get(key)
             self._wrong[key] = culprit if known is None else replace(known, times=known.times + 1)
+
+    def suspect(self, culprit: Culprit) -> None:
+        """It is not finite where eager is, and exact numbers explain that: wrong only if a function is."""
+        self._suspects[culprit.graph, culprit.kernel_name, culprit.buffer] = culprit
+
+    def suspects_since(self, launch: int) -> list[Culprit]:
+        return sorted((c for c in self._suspects.values() if c.index >= launch), key=lambda c: c.index)
 
     def leave_out(self, kernel_name: str, argument: str, reason: str) -> None:
         key = kernel_name, argument, reason

@@ -13,18 +13,17 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from .buffer_verdict import NOT_ROUNDED, Jittered, Unwritten, Verdict, wrong_at
+from .discrete import judge_discrete
 from .measure import in_memory, is_equal, sums
 from .not_finite import unexplained
 
-Jittered = Callable[[], torch.Tensor]
-Unwritten = Callable[[], torch.Tensor | None]
 JITTERED_RUNS = 4
-RUNS_AT_MOST = 16  # until each element that looks wrong is explained
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +37,6 @@ class Limits:
 
 FINE = Limits(4, (16, 12, 32), (64, 24, 64))  # float32, float64
 COARSE = Limits(1.5, (4, 2, 4), (6, 2.5, 4))  # float16, bfloat16
-
-
-@dataclass(slots=True)
-class Verdict:
-    """What was found of one buffer."""
-
-    is_wrong: bool
-    is_bitwise: bool = False
-    reason: str = ""
-    numbers: dict[str, float | int | str] = field(default_factory=dict)
-    where: tuple[int, ...] | None = None
 
 
 def judge(
@@ -106,7 +94,7 @@ def _judged(
         return Verdict(False, is_bitwise=True)
     reference = in_memory(wide()).expand(made.shape)
     if not (made.is_floating_point() or made.is_complex()):
-        return _judge_discrete(made, eager, reference, jittered, unwritten)
+        return judge_discrete(made, eager, reference, jittered, unwritten)
     verdict = _Floats(made, eager, reference, jittered, eps, adds=adds).judge()
     if signed_zeros and not verdict.is_wrong:
         return _judge_zeros(verdict, made, eager, reference, jittered)
@@ -148,9 +136,19 @@ class _Floats:
             has = "NaN" if self.made.flatten()[place].isnan() else f"{float(self.made.flatten()[place]):.4g}"
             reason = f"neither eager nor float64 has {has} there, and rounding cannot explain it"
             return self._wrong(verdict, reason, place)
+        if self.sums.considered < self.made.numel():
+            verdict.suspect = self._not_finite_alone(verdict)
         if all(ratio <= limit for ratio, limit in zip(ratios, self.limits.suspicious, strict=True)):
             return verdict
         return self._look_closely(verdict)
+
+    def _not_finite_alone(self, verdict: Verdict) -> Verdict | None:
+        """Not finite where eager is: exact numbers explain it, and a program may still be wrong by it."""
+        odd = (self.eager.isfinite() & ~self.made.isfinite()).flatten()
+        if not bool(odd.any()):
+            return None
+        doubt = Verdict(False, numbers=verdict.numbers | {"wrong": int(odd.sum())})
+        return self._wrong(doubt, NOT_ROUNDED, int(odd.to(torch.int8).argmax()))
 
     def _ratios(self) -> tuple[float, float, float]:
         found, n, eps, least = self.sums, self.count, self.eps, self.least
@@ -228,7 +226,7 @@ class _Floats:
         )
 
     def _wrong(self, verdict: Verdict, reason: str, place: int) -> Verdict:
-        return _wrong(verdict, reason, place, self.made, self.eager, self.reference)
+        return wrong_at(verdict, reason, place, self.made, self.eager, self.reference)
 
     def _numbers(self, ratios: tuple[float, float, float]) -> dict[str, float | int | str]:
         found, n, power = self.sums, self.count, self.sums.reference_squares
@@ -262,58 +260,11 @@ def _judge_zeros(
         return verdict
     verdict.numbers["wrong"] = int(wrong.sum())
     place = int(wrong.flatten().to(torch.int8).argmax())
-    return _wrong(verdict, "the sign of a zero is wrong, which 1/x or atan2 would show", place, c, e, r)
+    return wrong_at(verdict, "the sign of a zero is wrong, which 1/x or atan2 would show", place, c, e, r)
 
 
 def _parts(value: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(value) if value.is_complex() else value
-
-
-def _judge_discrete(
-    made: torch.Tensor,
-    eager: torch.Tensor,
-    reference: torch.Tensor,
-    jittered: Jittered,
-    unwritten: Unwritten,
-) -> Verdict:
-    """Integers and booleans are wrong only where no small error would make them differ."""
-    exact = reference.to(made.dtype)
-    differing = made != eager
-    wrong = differing & (made != exact)
-    # Sooner than all those runs: attention without dropout never writes the seed that it returns.
-    if bool(wrong.any()) and (left := unwritten()) is not None:
-        defined = ~left.reshape(made.shape)
-        wrong, differing = wrong & defined, differing & defined
-        if not bool(differing.any()):
-            return Verdict(False, is_bitwise=True)
-    verdict = Verdict(False, numbers={"differing": int(differing.sum()), "count": made.numel()})
-    for _ in range(RUNS_AT_MOST):
-        if not bool(wrong.any()):
-            return verdict
-        wrong &= in_memory(jittered()).to(made.dtype).expand(made.shape) == exact
-    count = int(wrong.sum())
-    if not count:
-        return verdict
-    verdict.numbers["wrong"] = count
-    reason = f"{count} of {made.numel()} values differ, and rounding cannot explain it"
-    return _wrong(verdict, reason, int(wrong.flatten().to(torch.int8).argmax()), made, eager, reference)
-
-
-def _wrong(
-    verdict: Verdict,
-    reason: str,
-    place: int,
-    made: torch.Tensor,
-    eager: torch.Tensor,
-    reference: torch.Tensor,
-) -> Verdict:
-    """Wrong, above all in this element of the flat result."""
-    verdict.is_wrong, verdict.reason = True, reason
-    verdict.where = tuple(int(n) for n in torch.unravel_index(torch.tensor(place), made.shape))
-    values = {"compiled": made, "eager": eager, "float64": reference}
-    verdict.numbers |= {name: value.flatten()[place].item() for name, value in values.items()}
-    verdict.numbers["elements"] = made.numel()
-    return verdict
 
 
 def _real_view(value: torch.Tensor) -> torch.Tensor:

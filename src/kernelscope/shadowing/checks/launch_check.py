@@ -32,8 +32,9 @@ from kernelscope.shadowing.reference.places import Memories, place_of
 from kernelscope.shadowing.reference.rounding import Rounding
 from kernelscope.shadowing.result import ShadowResult
 
+from .buffer_verdict import Verdict
 from .eager_layout import EagerLayout
-from .judge import Verdict, judge, why_not_comparable
+from .judge import judge, why_not_comparable
 from .measure import is_equal
 from .pending import Pending, doubtful, made_outputs, part_of
 from .pieces import Doubts, all_inputs, differ, judged_results, made_up, maker_of
@@ -274,6 +275,8 @@ class LaunchCheck:
             pending.is_right = False
             doubted = self._doubts.of(doubtful(pending))
             self.result.add(*(doubted or [self._culprit(launch, pending, output, verdict)]))
+        elif verdict.suspect is not None:
+            self.result.suspect(self._culprit(launch, pending, output, verdict.suspect))
 
     def _undefined(self, pending: Pending, output: Output) -> torch.Tensor | None:
         """The elements that have no value to compare with, because they come from uninitialised memory."""

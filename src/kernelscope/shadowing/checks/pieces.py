@@ -23,7 +23,8 @@ from kernelscope.shadowing.reference.node_kinds import results_of, value_of
 from kernelscope.shadowing.reference.places import Memories
 from kernelscope.shadowing.reference.rounding import Rounding
 
-from .judge import Verdict, judge, why_not_comparable
+from .buffer_verdict import Verdict
+from .judge import judge, why_not_comparable
 
 Key = tuple[int, str]  # graph and buffer
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from kernelscope.shadowing.checks.judge import Verdict, judge
+from kernelscope.shadowing.checks.buffer_verdict import Verdict
+from kernelscope.shadowing.checks.judge import judge
 from kernelscope.shadowing.checks.measure import is_equal
 from kernelscope.shadowing.draws.compiled_draws import Draws
 from kernelscope.shadowing.reference.rounding import eps_of, widen

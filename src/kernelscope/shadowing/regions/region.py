@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch.fx import GraphModule
 
 from kernelscope.events import Frame
-from kernelscope.shadowing.checks.judge import Verdict
+from kernelscope.shadowing.checks.buffer_verdict import Verdict
 
 from .copies import Snapshot
 from .eager_run import Eager
@@ -43,3 +43,4 @@ class KnownWrong(NamedTuple):
 
     steps: int  # of the compiler
     launches: int
+    launch: int  # the next one's index

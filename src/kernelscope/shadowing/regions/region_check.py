@@ -31,7 +31,7 @@ from .function_run import UserFunction, frame_of, when_returned
 from .gradients import Backward, edges_of, watch_backward
 from .padding import may_be_padded, padded
 from .region import Difference, KnownWrong, Region
-from .region_culprit import VERDICT, culprit_of_region
+from .region_culprit import VERDICT, culprit_of_region, suspect_of_region
 
 DYNAMO = "Dynamo"
 UNMATCHED = "eager draws other random numbers, and it is not known which of them belong together"
@@ -111,7 +111,7 @@ class RegionCheck:
         """How often something else was found wrong so far."""
         others = [c for c in self.result.culprits if c.verdict != VERDICT]
         steps = sum(c.times for c in others if c.is_step)
-        return KnownWrong(steps, sum(c.times for c in others) - steps)
+        return KnownWrong(steps, sum(c.times for c in others) - steps, self.counts.launches)
 
     def add(
         self, region: Region, differences: Sequence[Difference], known: KnownWrong, step: str = ""
@@ -123,7 +123,8 @@ class RegionCheck:
         if now.steps > known.steps or now.launches > known.launches:
             self.result.note(f"Because of it, {first.what} of {region.name} differs from eager.")
             return
-        result.add(culprit_of_region(region, differences, step or blame(region, first)))
+        found = suspect_of_region(result.suspects_since(known.launch), region, first) if not step else None
+        result.add(found or culprit_of_region(region, differences, step or blame(region, first)))
 
 
 class _Before(NamedTuple):
@@ -316,7 +317,7 @@ class _Execution:
 
         def begin() -> None:
             # The steps that led to the backward graph were compared when the forward graph first ran.
-            at_begin[0] = KnownWrong(known.steps, check.known().launches)
+            at_begin[0] = KnownWrong(known.steps, check.known().launches, known.launch)
 
         def end(backward: Backward) -> None:
             if check.is_open:

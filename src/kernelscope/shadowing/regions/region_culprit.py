@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kernelscope.shadowing.culprit import Culprit
 
 from .region import Difference, Region
 
 VERDICT = "wrong-function"
+
+
+def suspect_of_region(suspects: Sequence[Culprit], region: Region, first: Difference) -> Culprit | None:
+    """The first kernel that left what eager does not, because it does not round, if NaN came of it."""
+    made = first.verdict.numbers.get("compiled") if first.verdict is not None else None
+    if not suspects or not isinstance(made, float) or math.isfinite(made):
+        return None
+    kernel = suspects[0]
+    reason = f"{kernel.reason}. Because of it, {first.what} of {region.name} is not finite"
+    return replace(kernel, reason=reason)
 
 
 def culprit_of_region(region: Region, differences: Sequence[Difference], step: str) -> Culprit:
