@@ -23,7 +23,7 @@ import _report
 from _measure import machine, versions
 
 import kernelscope
-from kernelscope.compiler_control.settings_to_try import CAUTIOUS
+from kernelscope.compiler_control.cautious_settings import CAUTIOUS
 
 PAGE = _report.ROOT / "docs" / "precision.md"
 PREFIX = "torch._inductor.config."

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelscope.compiler_control.settings_to_try import CAUTIOUS, INDUCTOR
+from kernelscope.compiler_control.cautious_settings import CAUTIOUS, INDUCTOR
 from kernelscope.errors import RunError
 from kernelscope.text.amounts import counted
 from kernelscope.trials.outcome import PASSED, Outcome

@@ -14,7 +14,7 @@ from kernelscope.trials.journal import BISECT, FILE, Journal, refuse_foreign
 from kernelscope.trials.outcome import Outcome
 from kernelscope.trials.progress_line import ProgressLine
 from kernelscope.trials.runner import SoughtFailure, TrialRunner
-from kernelscope.trials.workers import Workers
+from kernelscope.trials.trial_processes import Workers
 
 from .axis_order import Descent
 from .result import BisectResult

@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
+from kernelscope.compiler_control.cautious_settings import CAUTIOUS, DYNAMO, INDUCTOR, split, switchable
 from kernelscope.compiler_control.forced_settings import NO_CACHES, ForcedSettings
 from kernelscope.compiler_control.lazy_kernels import LazyKernels
-from kernelscope.compiler_control.settings_to_try import CAUTIOUS, DYNAMO, INDUCTOR, split, switchable
 from kernelscope.compiler_control.shared_binaries import SharedBinaries
 from kernelscope.compiler_control.switches import CompilerSwitches
 from kernelscope.errors import RunError

@@ -17,7 +17,7 @@ import pytest
 from kernelscope.processes.quick_start import torch_is_for_gpus
 from kernelscope.trials.outcome import KILLED, PASSED, RAISED, TIMED_OUT
 from kernelscope.trials.settings import Settings, Switch
-from kernelscope.trials.workers import Workers
+from kernelscope.trials.trial_processes import Workers
 
 COMMAND = [sys.executable, "-m", "kernelscope", "bisect"]
 

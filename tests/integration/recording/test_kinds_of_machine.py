@@ -31,7 +31,7 @@ from kernelscope.shadowing.checks.measure import MeasureLibrary
 from kernelscope.store.flight import recorder as flight
 from kernelscope.trials.outcome import PASSED
 from kernelscope.trials.settings import Settings
-from kernelscope.trials.workers import Workers, folder_to_compile_in
+from kernelscope.trials.trial_processes import Workers, folder_to_compile_in
 
 SOURCE = Path(kernelscope.__file__).parent.parent
 CHOREO = Path(__file__).parents[2] / "gcu" / "choreo" / "co" / "scalars_and_spans.co"

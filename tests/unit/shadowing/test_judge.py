@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelscope.shadowing.checks.buffer_verdict import Verdict
 from kernelscope.shadowing.checks.judge import judge
 from kernelscope.shadowing.checks.measure import LIBRARY, Sums, is_equal, sums, sums_by_torch
+from kernelscope.shadowing.checks.verdict_record import Verdict
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from .buffer_verdict import NOT_ROUNDED, Jittered, Unwritten, Verdict, wrong_at
 from .measure import in_memory
+from .verdict_record import NOT_ROUNDED, Jittered, Unwritten, Verdict, wrong_at
 
 _RUNS_AT_MOST = 16  # until each element that looks wrong is explained
 

@@ -18,8 +18,8 @@ from kernelscope.shadowing.reference.layouts import depends_on_memory
 from kernelscope.shadowing.reference.node_kinds import value_of
 from kernelscope.shadowing.reference.rounding import coarsest_eps
 
-from .buffer_verdict import Verdict
 from .judge import judge
+from .verdict_record import Verdict
 
 
 class EagerLayout:

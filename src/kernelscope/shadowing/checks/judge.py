@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 
-from .buffer_verdict import NOT_ROUNDED, Jittered, Unwritten, Verdict, wrong_at
 from .discrete import judge_discrete
 from .measure import in_memory, is_equal, sums
 from .not_finite import unexplained
+from .verdict_record import NOT_ROUNDED, Jittered, Unwritten, Verdict, wrong_at
 
 JITTERED_RUNS = 4
 

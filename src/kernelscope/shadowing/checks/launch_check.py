@@ -32,13 +32,13 @@ from kernelscope.shadowing.reference.places import Memories, place_of
 from kernelscope.shadowing.reference.rounding import Rounding
 from kernelscope.shadowing.result import ShadowResult
 
-from .buffer_verdict import Verdict
 from .eager_layout import EagerLayout
 from .judge import judge, why_not_comparable
 from .measure import is_equal
 from .pending import Pending, doubtful, made_outputs, part_of
 from .pieces import Doubts, all_inputs, differ, judged_results, made_up, maker_of
 from .poison import is_poisoned, nothing_in, overwrites, poison
+from .verdict_record import Verdict
 
 
 class LaunchCheck:

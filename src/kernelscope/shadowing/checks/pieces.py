@@ -23,8 +23,8 @@ from kernelscope.shadowing.reference.node_kinds import results_of, value_of
 from kernelscope.shadowing.reference.places import Memories
 from kernelscope.shadowing.reference.rounding import Rounding
 
-from .buffer_verdict import Verdict
 from .judge import judge, why_not_comparable
+from .verdict_record import Verdict
 
 Key = tuple[int, str]  # graph and buffer
 

@@ -18,7 +18,7 @@ from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_leaves, tree_map
 
 from kernelscope.probes.compiler_steps.fx_stages import Traced
-from kernelscope.shadowing.checks.buffer_verdict import Verdict
+from kernelscope.shadowing.checks.verdict_record import Verdict
 from kernelscope.shadowing.generator_state import seeded
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
 from kernelscope.shadowing.reference.rounding import eps_of

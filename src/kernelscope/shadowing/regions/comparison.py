@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from kernelscope.shadowing.checks.buffer_verdict import Verdict
 from kernelscope.shadowing.checks.judge import judge
 from kernelscope.shadowing.checks.measure import is_equal
+from kernelscope.shadowing.checks.verdict_record import Verdict
 from kernelscope.shadowing.draws.compiled_draws import Draws
 from kernelscope.shadowing.reference.rounding import eps_of, widen
 from kernelscope.shadowing.reference.written_arguments import unwritten

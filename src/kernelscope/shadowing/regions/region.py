@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch.fx import GraphModule
 
 from kernelscope.events import Frame
-from kernelscope.shadowing.checks.buffer_verdict import Verdict
+from kernelscope.shadowing.checks.verdict_record import Verdict
 
 from .copies import Snapshot
 from .eager_run import Eager

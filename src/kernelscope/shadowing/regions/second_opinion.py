@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from kernelscope.shadowing.checks.buffer_verdict import Unwritten, Verdict
 from kernelscope.shadowing.checks.judge import judge
+from kernelscope.shadowing.checks.verdict_record import Unwritten, Verdict
 
 _RUNS = 8
 _MORE = 4.0  # times as many elements, and times as far

@@ -14,8 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from kernelscope.probes.compiler_steps.decompositions import decomposition_of, functional_of
-from kernelscope.shadowing.checks.buffer_verdict import Verdict
 from kernelscope.shadowing.checks.judge import judge
+from kernelscope.shadowing.checks.verdict_record import Verdict
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
 from kernelscope.shadowing.reference.rounding import eps_of, rounding_of, widen
 from kernelscope.shadowing.regions.operator_modes import Wide

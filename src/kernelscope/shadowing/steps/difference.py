@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from kernelscope.shadowing.checks.buffer_verdict import Verdict
 from kernelscope.shadowing.checks.judge import judge
+from kernelscope.shadowing.checks.verdict_record import Verdict
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
 from kernelscope.shadowing.regions.second_opinion import judge_whole
 

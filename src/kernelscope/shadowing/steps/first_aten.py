@@ -13,8 +13,8 @@ import torch
 from torch.fx import GraphModule
 
 from kernelscope.probes.compiler_steps.fx_stages import Traced
-from kernelscope.shadowing.checks.buffer_verdict import Verdict
 from kernelscope.shadowing.checks.judge import judge
+from kernelscope.shadowing.checks.verdict_record import Verdict
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
 from kernelscope.shadowing.reference.rounding import eps_of
 from kernelscope.shadowing.regions.copies import Snapshot

@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 from torch.utils._pytree import tree_flatten
 
 from kernelscope.probes.compiler_steps.fx_stages import Traced
-from kernelscope.shadowing.checks.buffer_verdict import Verdict
+from kernelscope.shadowing.checks.verdict_record import Verdict
 from kernelscope.shadowing.program_state import own_autograd_state
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
 from kernelscope.shadowing.reference.node_kinds import can_be_left_out, effect_of, why_not_again

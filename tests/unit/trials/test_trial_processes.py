@@ -16,7 +16,7 @@ import pytest
 from kernelscope.errors import RunError
 from kernelscope.trials import workers as module
 from kernelscope.trials.outcome import KILLED, Outcome
-from kernelscope.trials.workers import Workers, _Child, _Zygote
+from kernelscope.trials.trial_processes import Workers, _Child, _Zygote
 
 # The process to fork from, without the compiler, which takes seconds to load.
 COLD = "from kernelscope.trials.zygote import answer\nanswer({})"

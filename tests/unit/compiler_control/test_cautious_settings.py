@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch._inductor.config as inductor
 
-from kernelscope.compiler_control.settings_to_try import CAUTIOUS, INDUCTOR, split, switchable
+from kernelscope.compiler_control.cautious_settings import CAUTIOUS, INDUCTOR, split, switchable
 
 STRICT = ("emulate_precision_casts", "deterministic", "batch_invariant", "eager_numerics.division_rounding")
 
