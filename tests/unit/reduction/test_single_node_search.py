@@ -144,6 +144,7 @@ def test_a_planted_fault_takes_few_trials() -> None:
 
 def test_who_waits_for_a_search_does_without_torch() -> None:
     """The child loads it; loading it twice would take as long as several trials."""
-    names = "kernelscope.reduction.script_parent, kernelscope.cli.programs.bisect, kernelscope.trials.trial_processes"
-    code = f"import sys, {names}; sys.exit('torch' in sys.modules)"
+    names = ("reduction.script_parent", "cli.programs.bisect", "trials.trial_processes")
+    modules = ", ".join(f"kernelscope.{name}" for name in names)
+    code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
