@@ -31,6 +31,13 @@ std::vector<char*> pointers(const Words& words) {
     _exit(127);
 }
 
+// The words of a call that writes its result elsewhere.
+Words writing_to(Words words, const string& target) {
+    for (size_t i = 1; i + 1 < words.size(); ++i)
+        if (words[i] == "-o") words[i + 1] = target;
+    return words;
+}
+
 // The exit status of the compiler, with a list of the headers and what it said in two files; -1 for a signal.
 int run(Words words, const string& rules, const string& said) {
     words.insert(words.end(), {"-MD", "-MF", rules, "-MT", "target"});
@@ -56,8 +63,9 @@ int main(int argc, char** argv) {
     Words words(argv, argv + argc);
     const fs::path home = fs::read_symlink("/proc/self/exe").parent_path(), store = home / "store";
     words[0] = fs::read_symlink(home / "real" / name_of(words[0])).string();
-    if (const auto linker = text_of(home / "linker"); linker && links_as_usual(words))
-        words.insert(words.begin() + 1, linker->substr(0, linker->find('\n')));
+    const auto linker = text_of(home / "linker");
+    const bool links_faster = linker && links_as_usual(words);
+    if (links_faster) words.insert(words.begin() + 1, linker->substr(0, linker->find('\n')));
     const Request request(words);
     const auto key = request.usual ? request.key() : std::nullopt;
     if (!key) run_unseen(words);
@@ -79,12 +87,18 @@ int main(int argc, char** argv) {
     std::error_code ignored;
     fs::remove(request.target, ignored);
     const time_t begun = time(nullptr);
-    const int status = run(words, mine + ".rule", mine + ".said");
-    const auto said = text_of(mine + ".said");
+    // gold writes the path of its output into the library, which would then belong to its folder.
+    const string made_at = links_faster ? stem + ".linked" : request.target;
+    const int status = run(writing_to(words, made_at), mine + ".rule", mine + ".said");
+    const bool moved = !links_faster || status || copy_file(made_at, request.target);
+    if (links_faster) fs::remove(made_at, ignored);
+    auto said = text_of(mine + ".said");
+    if (said) said = replaced(*said, made_at, request.target);
     auto headers = headers_in(mine + ".rule");
     fs::remove(mine + ".said", ignored), fs::remove(mine + ".rule", ignored);
     if (said) fwrite(said->data(), 1, said->size(), stderr);
     if (status) return note(store, "failed", request), status < 0 ? 1 : status;
+    if (!moved) return fprintf(stderr, "%s cannot be written\n", request.target.c_str()), 1;
 
     bool objects_only = true;
     for (const string& path : request.inputs) objects_only = objects_only && is_object(path);

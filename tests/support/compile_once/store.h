@@ -11,6 +11,19 @@
 
 const string FOLDER = "\1folder\1";  // of the first input, in what the compiler said
 
+// With its mode; a precompiled header with its time, which is part of later keys.
+inline bool copy_file(const string& from, const string& to) {
+    struct stat found;
+    std::error_code failed;
+    if (stat(from.c_str(), &found)) return false;
+    fs::remove(to, failed);
+    if (!fs::copy_file(from, to, failed) || failed) return false;
+    const struct timespec times[2] = {found.st_mtim, found.st_mtim};
+    if (fs::path(from).extension() == ".gch" || fs::path(to).extension() == ".gch")
+        if (utimensat(AT_FDCWD, to.c_str(), times, 0)) return false;
+    return !chmod(to.c_str(), found.st_mode & 0777);
+}
+
 // What was built, with which headers, and what the compiler said of it: three files, named by the key.
 class Entry {
   public:
@@ -22,7 +35,7 @@ class Entry {
         if (!list) return false;
         while (std::getline(list, state) && std::getline(list, header))
             if (state_of(header) != state) return false;
-        if (!copy(path_, target)) return false;
+        if (!copy_file(path_, target)) return false;
         const string said = replaced(text_of(path_ + ".said").value_or(""), FOLDER, folder);
         fwrite(said.data(), 1, said.size(), stderr);
         return true;
@@ -36,24 +49,11 @@ class Entry {
             if (!list.flush()) return false;
         }
         if (!said.empty() && !(std::ofstream(path_ + ".said") << said)) return false;
-        if (!copy(target, unfinished + "-copy") || rename((unfinished + "-copy").c_str(), path_.c_str())) return false;
+        if (!copy_file(target, unfinished + "-copy") || rename((unfinished + "-copy").c_str(), path_.c_str())) return false;
         return !rename(unfinished.c_str(), (path_ + ".headers").c_str());
     }
 
   private:
-    // With its mode; a precompiled header with its time, which is part of later keys.
-    static bool copy(const string& from, const string& to) {
-        struct stat found;
-        std::error_code failed;
-        if (stat(from.c_str(), &found)) return false;
-        fs::remove(to, failed);
-        if (!fs::copy_file(from, to, failed) || failed) return false;
-        const struct timespec times[2] = {found.st_mtim, found.st_mtim};
-        if (fs::path(from).extension() == ".gch" || fs::path(to).extension() == ".gch")
-            if (utimensat(AT_FDCWD, to.c_str(), times, 0)) return false;
-        return !chmod(to.c_str(), found.st_mode & 0777);
-    }
-
     string path_;
 };
 

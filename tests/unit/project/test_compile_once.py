@@ -67,6 +67,17 @@ def test_the_same_text_in_another_folder_is_built_once(compiler: Compiler, tmp_p
         assert os.access(source.with_suffix(".so"), os.X_OK)
 
 
+def test_a_library_that_needs_others_belongs_to_no_folder(compiler: Compiler, tmp_path: Path) -> None:
+    """Into one that needs symbols with versions, gold writes the path of its output."""
+    text = '#include <string>\nextern "C" int value() { return std::to_string(12345).find(VALUE); }'
+    for name, became in (("a", "built"), ("b", "kept")):
+        library = write(tmp_path / name, text).with_suffix(".so")
+        done = compiler("-shared", "-fPIC", "-DVALUE='4'", library.with_suffix(".cpp"), "-o", library)
+        assert (done.returncode, done.stderr, compiler.last()) == (0, "", became)
+        assert value(library) == 3
+        assert str(tmp_path).encode() not in library.read_bytes()
+
+
 def test_another_flag_or_variable_is_another_build(compiler: Compiler, tmp_path: Path) -> None:
     source = write(tmp_path / "a", TEXT)
     for i, word in enumerate(("-DVALUE=1", "-DVALUE=2", "-DVALUE=2 ")):
