@@ -33,6 +33,7 @@ from torch._inductor.codecache import CppPythonBindingsCodeCache
 for kind in ("", "at::vec::"):  # asks the C++ compiler what it can, and for its headers; nothing runs
     text = f'#include <torch/csrc/inductor/cpp_prefix.h>\\nextern "C" void kernel(float* x) {{}} // {kind}'
     CppPythonBindingsCodeCache.load_pybinding(["float*"], text)
+torch._inductor.codecache.torch_key(), torch._inductor.codecache.triton_key()  # each compilation needs them
 
 def run(request):
     out = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

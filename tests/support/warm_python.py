@@ -1,7 +1,7 @@
 """Runs programs in forks of one process that has imported torch and its compiler, and has compiled nothing.
 
-Importing them takes five CPU seconds. A test of the start of Python itself, of variables that torch reads
-when it is imported, or of `kernelscope run`, needs `subprocess`.
+Importing them and the start of the first compilation take up to ten CPU seconds. A test of the start of
+Python itself, of variables that torch reads when it is imported, or of `kernelscope run`, needs `subprocess`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ _READ_LATE = ("TORCHINDUCTOR_CACHE_DIR", "PYTHONPATH")
 _PATIENCE = 20.0  # seconds in which a process that was told to end ends
 
 _SERVER = """
-import json, os, runpy, sys
+import gc, json, os, runpy, sys
 
 def prepare(request):
     "Makes this process what `python WORDS` would be."
@@ -57,18 +58,37 @@ def run(words):
 before = sys.path[:1] + [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
 import torch
 import torch._dynamo, torch._inductor.async_compile, torch._inductor.codecache, torch._inductor.compile_fx
+from torch._inductor import codecache, cpu_vec_isa
+from torch._inductor.fx_passes import joint_graph
+# What the first compilation finds out about this machine, and the patterns that it loads.
+codecache.torch_key(), codecache.triton_key(), cpu_vec_isa.valid_vec_isa_list()
+joint_graph.lazy_init(torch.device("cpu"))
+gc.freeze()  # so that a fork's garbage collector does not copy all of it
 request = None
 for line in iter(sys.stdin.readline, ""):
     asked = json.loads(line)
+    if "wait" in asked:
+        print(os.waitstatus_to_exitcode(os.waitpid(asked["wait"], 0)[1]), flush=True)
+        continue
     pid = os.fork()
     if pid == 0:
         request = asked
         break
-    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+    print(pid, flush=True)
 if request is not None:  # the program ends as every program does, with what is registered for its end
     prepare(request)
     run(request["words"])
 """
+
+
+@dataclass(frozen=True)
+class Started:
+    """A program that was started."""
+
+    pid: int
+    words: list[str]
+    out: Path
+    err: Path
 
 
 class WarmPython:
@@ -85,6 +105,16 @@ class WarmPython:
         self, *words: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """As `subprocess.run([sys.executable, *words], capture_output=True, text=True)`."""
+        return self.wait(self.start(*words, cwd=cwd, env=env))
+
+    def run_together(self, *programs: Sequence[str | Path]) -> list[subprocess.CompletedProcess[str]]:
+        """Several programs at the same time, each given by its words."""
+        return [self.wait(each) for each in [self.start(*words) for words in programs]]
+
+    def start(
+        self, *words: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> Started:
+        """Begin to run a program; wait for it."""
         environment = {**(os.environ if env is None else env), "TORCH_WARM_POOL": "0"}
         for name in environment.keys() | self._environment.keys():
             if name.startswith(_READ_EARLY) and name not in _READ_LATE:
@@ -98,12 +128,12 @@ class WarmPython:
             "out": str(out),
             "err": str(err),
         }
-        try:
-            status = int(self._asked(json.dumps(request)))
-        except BaseException:  # the time of the test is over: the program must not outlive it
-            self._kill()
-            raise
-        return subprocess.CompletedProcess(request["words"], status, out.read_text(), err.read_text())
+        return Started(self._asked(request), request["words"], out, err)
+
+    def wait(self, program: Started) -> subprocess.CompletedProcess[str]:
+        status = self._asked({"wait": program.pid})
+        said = program.out.read_text(), program.err.read_text()
+        return subprocess.CompletedProcess(program.words, status, *said)
 
     def close(self) -> None:
         if self._process is not None:
@@ -129,7 +159,14 @@ class WarmPython:
         except subprocess.TimeoutExpired:
             warnings.warn(f"process {process.pid} was killed, and has not ended", stacklevel=2)
 
-    def _asked(self, question: str) -> str:
+    def _asked(self, request: dict[str, Any]) -> int:
+        try:
+            return int(self._answer(json.dumps(request)))
+        except BaseException:  # the time of the test is over: the program must not outlive it
+            self._kill()
+            raise
+
+    def _answer(self, question: str) -> str:
         if self._process is None:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _SERVER],

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
+from tests.support.warm_python import WarmPython
 
 import kernelscope
 from kernelscope.fingerprint import fingerprint
@@ -96,16 +95,13 @@ dist.destroy_process_group()
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def ranks(tmp_path_factory: pytest.TempPathFactory, warm_python: WarmPython) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("ranks")
     script = folder / "rank.py"
     script.write_text(RANK)
-    words = [
-        [sys.executable, str(script), str(r), str(folder / "store"), str(folder / f"{r}.json")]
-        for r in (0, 1)
-    ]
-    running = [subprocess.Popen(each) for each in words]
-    assert [process.wait(300) for process in running] == [0, 0]
+    words = [[script, str(r), folder / "store", folder / f"{r}.json"] for r in (0, 1)]
+    for done in warm_python.run_together(*words):
+        assert done.returncode == 0, done.stderr
     return [json.loads((folder / f"{r}.json").read_text()) for r in (0, 1)]
 
 

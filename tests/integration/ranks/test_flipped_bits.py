@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.support.docs_blocks import all_blocks
 from tests.support.json_schemas import wrong_in
+from tests.support.warm_python import WarmPython
 
 import kernelscope
 from kernelscope.analysis.ranks.compare import ranks_by_step
@@ -23,11 +24,11 @@ ROOT = Path(__file__).parents[3]
 PROGRAM = Path(__file__).parent / "trials.py"
 
 
-def launched(folder: Path, size: int, trials: int) -> list[list[dict[str, Any]]]:
+def launched(warm_python: WarmPython, folder: Path, size: int, trials: int) -> list[list[dict[str, Any]]]:
     """What each rank tells of its trials."""
-    words = [[sys.executable, str(PROGRAM), str(r), str(size), str(folder), str(trials)] for r in range(size)]
-    running = [subprocess.Popen(each) for each in words]
-    assert [process.wait(1800) for process in running] == [0] * size
+    words = [[PROGRAM, str(r), str(size), folder, str(trials)] for r in range(size)]
+    for done in warm_python.run_together(*words):
+        assert done.returncode == 0, done.stderr
     return [json.loads((folder / f"told-{r}.json").read_text()) for r in range(size)]
 
 
@@ -46,9 +47,11 @@ def missed(folder: Path, told: list[list[dict[str, Any]]]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[dict[str, Any]]]]:
+def two(
+    tmp_path_factory: pytest.TempPathFactory, warm_python: WarmPython
+) -> tuple[Path, list[list[dict[str, Any]]]]:
     folder = tmp_path_factory.mktemp("flips")
-    return folder, launched(folder, 2, 5)
+    return folder, launched(warm_python, folder, 2, 5)
 
 
 def test_a_flipped_bit_is_named_with_its_rank_step_and_kernel(two: tuple[Path, Any]) -> None:

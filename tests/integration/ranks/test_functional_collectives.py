@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.support.warm_python import WarmPython
 
 import kernelscope
 from kernelscope.analysis.ranks.rank import Rank
@@ -18,10 +17,10 @@ KINDS = ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, warm_python: WarmPython) -> Path:
     folder = tmp_path_factory.mktemp("functional")
-    running = [subprocess.Popen([sys.executable, str(PROGRAM), str(r), str(folder)]) for r in (0, 1)]
-    assert [process.wait(600) for process in running] == [0, 0]
+    for done in warm_python.run_together(*([PROGRAM, str(r), folder] for r in (0, 1))):
+        assert done.returncode == 0, done.stderr
     return folder
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.docs_blocks import all_blocks
 from tests.support.json_schemas import wrong_in
+from tests.support.warm_python import WarmPython
 
 import kernelscope
 from kernelscope.analysis.sharding.declared import DTensors
@@ -45,17 +44,17 @@ PLANTED = {
 }
 
 
-def _recorded(folder: Path, values: str, *ways: str) -> Path:
-    words = [[sys.executable, str(PROGRAM), "0", "1", str(folder), values]]
-    words += [[sys.executable, str(PROGRAM), str(r), "2", str(folder), values, *ways] for r in (0, 1)]
-    running = [subprocess.Popen(each) for each in words]
-    assert [process.wait(600) for process in running] == [0, 0, 0]
+def _recorded(warm_python: WarmPython, folder: Path, values: str, *ways: str) -> Path:
+    words = [[PROGRAM, "0", "1", folder, values]]
+    words += [[PROGRAM, str(r), "2", folder, values, *ways] for r in (0, 1)]
+    for done in warm_python.run_together(*words):
+        assert done.returncode == 0, done.stderr
     return folder
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _recorded(tmp_path_factory.mktemp("sharded"), "save", *CLEAN, *PLANTED)
+def folder(tmp_path_factory: pytest.TempPathFactory, warm_python: WarmPython) -> Path:
+    return _recorded(warm_python, tmp_path_factory.mktemp("sharded"), "save", *CLEAN, *PLANTED)
 
 
 @pytest.mark.parametrize("way", CLEAN)
@@ -181,8 +180,8 @@ def test_what_cannot_be_compared_gets_a_sentence(
 
 
 @pytest.mark.slow
-def test_statistics_are_enough_for_a_sum_that_is_not_made(tmp_path: Path) -> None:
-    folder = _recorded(tmp_path, "stats", "fsdp", "unreduced-mlp")
+def test_statistics_are_enough_for_a_sum_that_is_not_made(tmp_path: Path, warm_python: WarmPython) -> None:
+    folder = _recorded(warm_python, tmp_path, "stats", "fsdp", "unreduced-mlp")
     clean = kernelscope.diff_sharded(folder / "one.kscope", folder / "fsdp.kscope")
     assert not clean, str(clean)
     assert clean.compared["calls"] > 0.95 * clean.compared["reference_calls"], str(clean)
@@ -193,8 +192,8 @@ def test_statistics_are_enough_for_a_sum_that_is_not_made(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_hashes_tell_slices_and_replicas(folder: Path, tmp_path: Path) -> None:
-    hashed = _recorded(tmp_path, "hash", "fsdp", "claimed")
+def test_hashes_tell_slices_and_replicas(folder: Path, tmp_path: Path, warm_python: WarmPython) -> None:
+    hashed = _recorded(warm_python, tmp_path, "hash", "fsdp", "claimed")
     clean = kernelscope.diff_sharded(folder / "one.kscope", hashed / "fsdp.kscope")
     assert not clean, str(clean)
     assert clean.placements["Shard(0)"] > 50, "slices of the tensors that the run of one process has saved"
