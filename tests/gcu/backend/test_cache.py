@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from tests.support.warm_python import WarmPython
 
 from kernelscope.gcu import toolchain
 from kernelscope.gcu.cache import Library
@@ -95,15 +94,13 @@ def test_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert path.exists()
 
 
-def test_several_processes_at_once(cache: Path, tmp_path: Path) -> None:
+def test_several_processes_at_once(cache: Path, tmp_path: Path, warm_python: WarmPython) -> None:
     file = tmp_path / "twice.co"
     file.write_text(SOURCE)
     code = (
         "import torch; from kernelscope.gcu import load; "
         f"print(load({str(file)!r}).call('twice', torch.ones(2)).tolist())"
     )
-    children = [
-        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)
-    ]
-    assert [c.communicate()[0] for c in children] == ["[2.0, 2.0]\n"] * 3
+    children = warm_python.run_together(*[("-c", code)] * 3)
+    assert [child.stdout for child in children] == ["[2.0, 2.0]\n"] * 3
     assert len(files(cache)) == 1

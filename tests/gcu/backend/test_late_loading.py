@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from tests.support.warm_python import WarmPython
 
 CODE = """
 import sys
@@ -24,6 +23,6 @@ assert [call.kind for call in run.calls] == ["gcu"]
 """
 
 
-def test_a_recording_that_is_older_than_the_backend() -> None:
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True)
+def test_a_recording_that_is_older_than_the_backend(warm_python: WarmPython) -> None:
+    done = warm_python.run("-c", CODE)
     assert done.returncode == 0, done.stderr

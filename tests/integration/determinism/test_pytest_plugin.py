@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 import torch
 from _pytest.outcomes import Failed
+from tests.support.warm_python import WarmPython
 
 import kernelscope
 from kernelscope.pytest_plugin import assert_deterministic, assert_matches_eager
@@ -94,19 +94,19 @@ def test_fixtures_without_torch(without_torch):
 """
 
 
-def child_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
+def child_pytest(warm_python: WarmPython, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
     if not entry_points(group="pytest11", name="kernelscope"):  # not installed, only on the path
         words += ["-p", "kernelscope.pytest_plugin"]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3] / "src")}
     words += ["test_it.py", *options]
-    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
+    return warm_python.run(*words, cwd=folder, env=environment)
 
 
-def test_as_a_plugin(tmp_path: Path) -> None:
+def test_as_a_plugin(tmp_path: Path, warm_python: WarmPython) -> None:
     """Assertions and the fixture; with --kernelscope the run of a failing test stays."""
     (tmp_path / "test_it.py").write_text(USES)
-    child = child_pytest(tmp_path, "--kernelscope", "--strict-markers", "--junitxml=results.xml")
+    child = child_pytest(warm_python, tmp_path, "--kernelscope", "--strict-markers", "--junitxml=results.xml")
     assert child.returncode == 1, child.stdout
     assert "1 failed, 3 passed" in child.stdout
     [path] = (tmp_path / "kscope-runs").iterdir()
@@ -119,10 +119,10 @@ def test_as_a_plugin(tmp_path: Path) -> None:
     assert f'<property name="kernelscope_run" value="{path}"' in (tmp_path / "results.xml").read_text()
 
 
-def test_what_fails_in_a_fixture_has_its_run(tmp_path: Path) -> None:
+def test_what_fails_in_a_fixture_has_its_run(tmp_path: Path, warm_python: WarmPython) -> None:
     """Before the test and after it; a fixture that launched nothing leaves no run."""
     (tmp_path / "test_it.py").write_text(USES + FIXTURES)
-    child = child_pytest(tmp_path, "--kernelscope", "-k", "fixtures")
+    child = child_pytest(warm_python, tmp_path, "--kernelscope", "-k", "fixtures")
     assert re.search(r"1 passed, .*3 errors in", child.stdout), child.stdout
     runs = sorted((tmp_path / "kscope-runs").iterdir())
     assert [path.name for path in runs] == ["test_fixtures_after-1.kscope", "test_fixtures_before-1.kscope"]
@@ -131,10 +131,10 @@ def test_what_fails_in_a_fixture_has_its_run(tmp_path: Path) -> None:
         assert f"kernelscope show {path}" in child.stdout
 
 
-def test_recording_that_fails_does_not_fail_a_test(tmp_path: Path) -> None:
+def test_recording_that_fails_does_not_fail_a_test(tmp_path: Path, warm_python: WarmPython) -> None:
     (tmp_path / "test_it.py").write_text("def test_fails():\n    assert 0\n\ndef test_passes():\n    pass\n")
     (tmp_path / "file").write_text("")
-    child = child_pytest(tmp_path, "--kernelscope", "--kernelscope-dir=file/below")
+    child = child_pytest(warm_python, tmp_path, "--kernelscope", "--kernelscope-dir=file/below")
     assert "1 failed, 1 passed" in child.stdout
     assert "this test was not recorded: " in child.stdout
 

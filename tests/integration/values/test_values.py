@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
+from tests.support.warm_python import WarmPython
 
 from kernelscope import record, replace
 from kernelscope.config import FILTERED, PRINTER
@@ -147,8 +148,8 @@ def test_variables_under_plain_python(tmp_path: Path) -> None:
     assert torch.load(file, weights_only=True).shape == (3, 8)
 
 
-def test_the_name_of_a_kernel_that_kills_the_process(tmp_path: Path) -> None:
-    """Standard output is a pipe here, and what is not flushed is lost."""
+def test_the_name_of_a_kernel_that_kills_the_process(tmp_path: Path, warm_python: WarmPython) -> None:
+    """Standard output is not a terminal here, and what is not flushed is lost."""
     program = """
 import os, torch, kernelscope
 @torch.library.custom_op("kernelscope_tests::die", mutates_args=())
@@ -157,7 +158,7 @@ def die(x: torch.Tensor) -> torch.Tensor:
 with kernelscope.values.observe("3", ops="all"):
     die(torch.ones(3))
 """
-    done = child("-c", program, cwd=tmp_path)
+    done = warm_python.run("-c", program, cwd=tmp_path)
     assert done.returncode == -9
     assert done.stdout.splitlines()[-1] == "[ before_launch: kernelscope_tests.die.default ]"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.warm_python import WarmPython
 
 from kernelscope import config
 from kernelscope.fingerprint import definition
@@ -323,20 +323,19 @@ def test_folders_that_others_can_write_are_refused(tmp_path: Path) -> None:
         check_private(tmp_path / "new" / "folder")
 
 
-def test_two_processes_at_once(tmp_path: Path) -> None:
+def test_two_processes_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_python: WarmPython
+) -> None:
     program = (
         "from kernelscope.fingerprint.cpu import bits; import torch\n"
         "assert (bits.LIBRARY.unavailable(), bits.LIBRARY.uncached()) == ('', '')\n"
         "print(bits.accumulate(torch.arange(1000)))"
     )
-    environ = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
-    processes = [
-        subprocess.Popen([sys.executable, "-c", program], env=environ, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    said = {process.communicate()[0] for process in processes}
-    assert all(process.returncode == 0 for process in processes)
-    assert len(said) == 1
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    done = warm_python.run_together(*[("-c", program)] * 2)
+    assert [each.returncode for each in done] == [0, 0], done
+    assert len({each.stdout for each in done}) == 1
     assert len(list((tmp_path / "kernelscope").iterdir())) == 1
 
 
