@@ -109,7 +109,11 @@ class WarmPython:
 
     def run_together(self, *programs: Sequence[str | Path]) -> list[subprocess.CompletedProcess[str]]:
         """Several programs at the same time, each given by its words."""
-        return [self.wait(each) for each in [self.start(*words) for words in programs]]
+        try:
+            return [self.wait(each) for each in [self.start(*words) for words in programs]]
+        except BaseException:
+            self._kill()
+            raise
 
     def start(
         self, *words: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None

@@ -43,6 +43,22 @@ def test_how_programs_end(warm_python: WarmPython) -> None:
     assert failed.stderr.endswith("ValueError: no\n")
 
 
+def test_programs_that_wait_for_each_other_run_at_the_same_time(
+    tmp_path: Path, warm_python: WarmPython
+) -> None:
+    program = (
+        "import os, sys, time\n"
+        "mine, other, status = sys.argv[1:]\n"
+        "open(mine, 'w').close()\n"
+        "while not os.path.exists(other): time.sleep(0.01)\n"
+        "print(mine[-1])\n"
+        "sys.exit(int(status))"
+    )
+    one, other = tmp_path / "a", tmp_path / "b"
+    done = warm_python.run_together(("-c", program, one, other, "3"), ("-c", program, other, one, "4"))
+    assert [(each.returncode, each.stdout) for each in done] == [(3, "a\n"), (4, "b\n")]
+
+
 def test_a_variable_that_is_read_early_is_refused(warm_python: WarmPython) -> None:
     with pytest.raises(AssertionError, match="TORCH_LOGS needs a new process"):
         warm_python.run("-c", "", env={**os.environ, "TORCH_LOGS": "+dynamo"})
