@@ -326,3 +326,20 @@ def contrastive(setup: Setup, bug: bool) -> Any:
         return F.cross_entropy((left @ right.t()).float() * 10, torch.arange(24, device=setup.device))
 
     return steps(setup, model, loss_of)
+
+
+class _LongMemory(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.last = nn.LSTM(8, 8, batch_first=True), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.inner(x)[0][:, -1])
+
+
+@healthy
+def long_memory(setup: Setup, bug: bool) -> Any:
+    """The operator of an LSTM leaves bytes for its backward, which are other ones in another dtype."""
+    torch.manual_seed(16)
+    model, x = setup.to(_LongMemory()), setup.to(torch.randn(3, 6, 8))
+    return steps(setup, model, lambda run, step: run(x).float().square().mean())

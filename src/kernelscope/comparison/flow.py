@@ -116,6 +116,8 @@ class Flow:
     def add_call(self, launch: Launch, reads: Iterable[int], nodes: tuple[str, ...] = ()) -> Call:
         site = launch.site
         numbers = () if _reads_form_only(site.kernel.name) else tuple(dict.fromkeys(reads))
+        for tensor in workspaces(launch):
+            self._held[BUS.storages.of(tensor).id] = []  # its bytes mean nothing to another program
         is_draw = bool(draws_from_generator(launch.func, launch.args, launch.kwargs))
         call = Call(
             len(self.calls), site.kernel.name, site.kernel.kind, launch.phase, _origin(launch), numbers,
@@ -211,7 +213,16 @@ def written_tensors(launch: Launch) -> list[tuple[str, torch.Tensor]]:
     site = launch.site
     found = [(site.args[i].name, launch.flat[i]) for i in sorted(launch.point.written)]
     found += [(f"result{i}" if i else "result", tensor) for i, tensor in enumerate(launch.returned)]
-    return [(name, tensor) for name, tensor in found if why_not(tensor) is None]
+    skipped = {id(tensor) for tensor in workspaces(launch)}
+    return [(name, t) for name, t in found if why_not(t) is None and id(t) not in skipped]
+
+
+def workspaces(launch: Launch) -> list[torch.Tensor]:
+    """Bytes that an operator of torch leaves, beside its results, for its backward: that of an LSTM does."""
+    is_ours = launch.site.kernel.name.startswith("aten.")
+    if not is_ours or not any(tensor.is_floating_point() for tensor in launch.returned):
+        return []
+    return [tensor for tensor in launch.returned if tensor.dtype == torch.uint8]
 
 
 def alias_of(tensor: torch.Tensor, storage: Any = None) -> torch.Tensor:

@@ -70,9 +70,11 @@ class ReferenceRun(Listener):
     def after(self, launch: Launch, reads: list[int]) -> None:
         if launch.error is not None:
             return
+        has_gradients = torch.is_grad_enabled()
         with BUS.mute(), torch.no_grad():
             call = self.flow.add_call(launch, reads)
-            self.replicas.run(launch, again=not call.is_draw and not launch.site.collective)
+            with torch.set_grad_enabled(has_gradients):  # some operators return less without it
+                self.replicas.run(launch, again=not call.is_draw and not launch.site.collective)
             size = max((self.flow.values[number].numel for number in call.reads), default=0)
             for name, tensor in written_tensors(launch):
                 value = self.flow.add_value(call, name, tensor)

@@ -69,6 +69,9 @@ class Replicas:
             return False
         flat = [[t for t in tree_leaves(r) if isinstance(t, torch.Tensor)] for r in results]
         made = [t for t in tree_leaves(launch.result) if isinstance(t, torch.Tensor)]
+        if any(len(each) != len(made) for each in flat):
+            self.not_repeated.add(launch.site.kernel.name)
+            return False
         new = {id(t) for t in fresh}
         for i, tensor in enumerate(made):
             if id(tensor) in new:

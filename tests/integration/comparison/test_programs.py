@@ -22,7 +22,7 @@ _SETUPS = {
     "compiled-bfloat16": Setup(torch.bfloat16, compiled=True),
 }
 _LOW = _SETUPS["bfloat16"]
-_QUICK_PAIRS = {("experts", "bfloat16"), ("large_logits", "autocast")}
+_QUICK_PAIRS = {("experts", "bfloat16"), ("large_logits", "autocast"), ("long_memory", "bfloat16")}
 
 
 def _lines(module: ModuleType, name: str) -> set[int]:
