@@ -144,6 +144,18 @@ class Flow:
             self._held.setdefault(storage, []).append(value.number)
         return value
 
+    def add_whole(self, call: Call, tensor: torch.Tensor) -> Value:
+        """All of a memory that calls have written part by part, the last of them this one."""
+        parts = tuple(self.held(tensor))
+        made = replace(call, index=len(self.calls), kind=SERIES, reads=parts, writes=[])
+        self.calls.append(made)
+        for number in parts:
+            self.values[number].readers.append(made.index)
+        value = self._value(made.index, "", tensor, parts)
+        made.writes.append(value.number)
+        self._held[BUS.storages.of(tensor).id] = [value.number]
+        return value
+
     def add_series(self, parts: list[Value], tensor: torch.Tensor) -> Value:
         """What several calls left, as if one had."""
         calls = [self.calls[part.call] for part in parts]

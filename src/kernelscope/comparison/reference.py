@@ -13,7 +13,7 @@ from kernelscope.probes.launch import Launch
 from kernelscope.probes.listener import Listener
 
 from .closeness import Closeness, noise_of
-from .flow import Call, Flow, Value, alias_of, nearest, read_tensors, written_tensors
+from .flow import Call, Flow, Value, alias_of, memory_of, nearest, read_tensors, written_tensors
 from .kept_values import sketch_of
 from .matching import Expected, Matching
 from .replicas import Replicas
@@ -110,12 +110,27 @@ class ReferenceRun(Listener):
                 tensor.clone(), [each.clone() for each in replicas], reach
             )
             self._keep(value, tensor, self._coarsest(call.reads))
+            self._judge_whole(call, tensor)
             return
         other, self.close[value.number] = found
         is_rounded = value.eps and sketch_of(tensor).is_whole and found[1].differing
         if is_rounded and all(self._is_exact(number) for number in call.reads):
             self.rounded.append((call, other))
         self._follow(value, other, tensor)
+
+    def _judge_whole(self, call: Call, part: torch.Tensor) -> None:
+        """What was written part by part may be in the other program as a whole."""
+        parts = self.flow.held(part)
+        if len(parts) < 2:
+            return
+        whole = memory_of(part)
+        inputs = [self.matched[number] for number in nearest(self.flow, parts, self.matched)]
+        replicas = self.replicas.of(whole)
+        found = self.matching.find(call, inputs, whole, replicas, noise_of(whole, replicas), 0.0)
+        if found is not None:
+            value = self.flow.add_whole(call, whole)
+            other, self.close[value.number] = found
+            self._follow(value, other, whole)
 
     def _is_exact(self, number: int) -> bool:
         return not self._noise.get(number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from kernelscope.comparison.flow import SERIES, Call, Value
+from kernelscope.comparison.flow import SERIES, Call, Flow, Value
 from kernelscope.comparison.reference import ReferenceRun
 from kernelscope.comparison.result import Amplifier, ComparisonResult, Difference
 
@@ -37,13 +37,17 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
     return ComparisonResult(
         first=found[0] if found else None, others=found[1:], fewer_digits=fewer_digits(run),
         amplifiers=_amplifiers(run),
-        calls={"reference": len(run.flow.calls), "other": sum(call.kind != SERIES for call in other.calls)},
+        calls={"reference": _count(run.flow), "other": _count(other)},
         values={
             "reference": len(run.flow.values), "other": len(other.values), "matched": len(run.matched),
             "differing": len(bad),
         },
         failures=[*failures, *run.failures],
     )  # fmt: skip
+
+
+def _count(flow: Flow) -> int:
+    return sum(call.kind != SERIES for call in flow.calls)
 
 
 def _is_explained(run: ReferenceRun, value: Value) -> bool:
