@@ -111,6 +111,10 @@ class ComparisonResult:
             return self.failed
         if self.failures:
             return f"kernelscope itself failed: {self.failures[0]}"
+        for which, count in self.calls.items():
+            if not count:
+                name = "reference" if which == "reference" else "other program"
+                return f"the {name} made no call of torch, so there is nothing to compare"
         if not self.values.get("matched"):
             return "no value of the one program was found in the other"
         return ""

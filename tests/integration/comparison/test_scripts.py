@@ -23,17 +23,22 @@ print(loss.item())
 """
 
 
+def _ran(folder: Path, *words: str) -> tuple[int, str, str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, "-m", "kernelscope", "compare", *words], cwd=folder, env=environment,
+        capture_output=True, encoding="utf-8", timeout=300,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
 def _compared(folder: Path, other: str) -> tuple[int, dict]:
     (folder / "reference.py").write_text(REFERENCE, encoding="utf-8")
     (folder / "other.py").write_text(other, encoding="utf-8")
-    words = [sys.executable, "-m", "kernelscope", "compare", "--json", "reference.py", "other.py"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run(
-        words, cwd=folder, env=environment, capture_output=True, encoding="utf-8", timeout=300
-    )
-    form = json.loads(done.stdout)
+    status, printed, _ = _ran(folder, "--json", "reference.py", "other.py")
+    form = json.loads(printed)
     assert not wrong_in("compare", form)
-    return done.returncode, form
+    return status, form
 
 
 def test_an_error_is_named_with_its_line(tmp_path: Path) -> None:
@@ -55,3 +60,15 @@ def test_a_script_that_fails_is_inconclusive(tmp_path: Path) -> None:
     status, form = _compared(tmp_path, "raise ValueError('no')\n")
     assert status == 2
     assert "ValueError" in form["problem"]
+
+
+def test_a_script_that_is_missing_is_said_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "other.py").write_text("print('it ran')\n", encoding="utf-8")
+    status, printed, said = _ran(tmp_path, "missing.py", "other.py")
+    assert (status, printed, said) == (2, "", "kernelscope: there is no script missing.py\n")
+
+
+def test_a_script_without_tensors_is_inconclusive(tmp_path: Path) -> None:
+    status, form = _compared(tmp_path, "print('nothing')\n")
+    assert status == 2
+    assert form["problem"] == "the other program made no call of torch, so there is nothing to compare"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from kernelscope.cli.arguments import add_json
 from kernelscope.errors import RunError
+from kernelscope.processes.program_words import check_script
 
 from .script_answer import print_answer
 
@@ -35,6 +37,8 @@ def main(args: argparse.Namespace) -> int:
     if len(args.command) < 2:
         raise RunError("nothing to compare: give the reference and the other script")
     reference, other, *rest = args.command
+    for script in (reference, other):
+        check_script(Path(script))
     # With --json, stdout is for the result alone.
     output = sys.stderr if args.json else None
     form, text = compare_scripts([reference, *rest], [other, *rest], verbose=args.verbose, stdout=output)
