@@ -23,7 +23,7 @@ from .formats import FORMATS
 from .kernel_row import KernelPrecision
 from .measured_launches import Key, Measured, MeasuredLaunches
 from .measured_operators import MeasuredOperators
-from .program_runs import Outputs, ProgramRuns, distance
+from .program_runs import Outputs, ProgramRuns, distance, is_without_numbers
 from .ranges import RangeObserver, SeenKernel
 from .result import PrecisionMap
 from .what_if import IN_FLOAT32, WhatIf, try_format
@@ -116,6 +116,13 @@ class _Mapping:
             found.refused = f"no output of the function was chosen; it has {known}"
             return
         found.noise = self._noise(reference)
+        empty = [name for name, value in reference.items() if is_without_numbers(value)]
+        if empty:
+            what = f"{', '.join(empty)} of the unrounded program: NaN or infinite in every element"
+            found.notes.append(f"No promise concerns {what}.")
+        if len(empty) == len(reference):
+            found.refused = f"{what}, so no error of rounding can be measured"
+            return
         found.what_ifs += [self.tried(name, reference) for name in formats]
 
     def tried(self, name: str, reference: Outputs, program: str = "as it is") -> WhatIf:
@@ -148,6 +155,8 @@ class _Mapping:
         with _observed(observer, self._which):
             reference = self._runs.once()
         self._seen = {key: kernel for key, kernel in observer.found.items() if kernel.dtypes}
+        if observer.found and not self._seen:
+            self._found.refused = "no kernel leaves floating-point values"
         return reference
 
     def _noise(self, reference: Outputs) -> float:

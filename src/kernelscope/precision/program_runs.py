@@ -120,6 +120,11 @@ def _kept(value: torch.Tensor) -> torch.Tensor:
     return value.double() if value.is_floating_point() and value.dtype != torch.float64 else value.clone()
 
 
+def is_without_numbers(value: torch.Tensor) -> bool:
+    """Every element is NaN or infinite."""
+    return value.is_floating_point() and bool(value.numel()) and not bool(value.isfinite().any())
+
+
 def distance(found: Outputs, reference: Outputs) -> tuple[float, str]:
     """The largest relative error of an output (rms; of integers the share that differs), and its name."""
     worst, where = 0.0, ""

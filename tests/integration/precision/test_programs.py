@@ -112,9 +112,22 @@ def test_what_cannot_be_measured_is_said() -> None:
     nothing = precision_map(lambda x: None, torch.ones(2), ops="all")
     assert nothing.problem == "no output of the function was chosen; it has none: it returns no tensor"
     whole = precision_map(lambda x: x + 1, torch.ones(2, dtype=torch.int64), ops="all")
-    assert (whole.status, whole.problem) == (2, "no kernel was launched")
+    assert (whole.status, whole.problem) == (2, "no kernel leaves floating-point values")
     double = precision_map(lambda x: x + 1, torch.ones(2, dtype=torch.float64), ops="all", formats=[])
     assert double.problem == "no kernel could be measured: float64 has no more digits than float64"
+
+
+def test_nothing_is_promised_about_results_that_are_not_numbers() -> None:
+    def lost(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (x - 10).log(), x * 3
+
+    both = precision_map(lost, torch.rand(8), ops="all", formats=["bfloat16"])
+    assert both.status == 0
+    assert any("No promise concerns result 0" in note for note in both.notes)
+    one = precision_map(lost, torch.rand(8), ops="all", formats=["bfloat16"], output="result 0")
+    assert one.status == 2
+    assert not one.promises
+    assert "result 0 of the unrounded program: NaN or infinite in every element" in one.problem
 
 
 def test_the_compiled_functions_of_a_script(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
