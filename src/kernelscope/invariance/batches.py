@@ -49,7 +49,11 @@ class Batch:
         self._dims = _dims_of(args, kwargs, dim)
         sizes = [leaf.shape[d] for leaf, d in zip(self._leaves, self._dims, strict=True) if d is not None]
         if not sizes:
-            raise NoRows(f"no argument is a tensor with rows along dimension {dim}")
+            tensors = [leaf for leaf in self._leaves if isinstance(leaf, torch.Tensor)]
+            shapes = ", ".join(str(tuple(leaf.shape)) for leaf in tensors[:4])
+            have = f"their shapes begin with {shapes}" if tensors[4:] else f"their shapes are {shapes}"
+            have = have if tensors else "none is a tensor"
+            raise NoRows(f"no argument is a tensor with rows along dimension {dim}: {have}")
         self.size = int(sizes[0])
         if isinstance(dim, int):  # a tensor of another size has no rows: a mask, a table
             pairs = zip(self._leaves, self._dims, strict=True)

@@ -51,3 +51,14 @@ def test_modules_that_run_eagerly(tmp_path: Path, capfd: pytest.CaptureFixture[s
     assert "invariant: no row depends on the others" in printed
     assert main(["invariance", str(script)]) == 2
     assert "the script called no compiled function" in capfd.readouterr().err
+
+
+def test_a_dimension_that_no_argument_has_is_said_with_their_shapes(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "eager.py"
+    script.write_text(EAGER)
+    assert main(["invariance", "--ops", "all", "--dim", "5", str(script)]) == 2
+    assert "no argument is a tensor with rows along dimension 5: their shapes are (6, 2)" in (
+        capfd.readouterr().err.replace("\n", " ")
+    )
