@@ -38,6 +38,12 @@ def diff_sharded(one: str | os.PathLike[str], many: str | os.PathLike[str]) -> S
     mismatch = search.first_mismatch()
     if mismatch is None and not search.compared:
         raise RunError(_nothing_compared(search))
+    failed = list(_failures(alone.run, [part.run for part in ranks]))
+    if mismatch is None and failed:
+        raise RunError(
+            f"{failed[0]}; the {counted(search.compared, 'call')} compared before have no difference; "
+            "mend that, and record again"
+        )
     first = explained(search, mismatch) if mismatch is not None else None
     if mismatch is not None and is_random(mismatch.reference.kernel_name):
         raise RunError(
@@ -50,7 +56,7 @@ def diff_sharded(one: str | os.PathLike[str], many: str | os.PathLike[str]) -> S
         "unpaired": search.unpaired, "without_values": search.without_values,
         "amplified": len(search.amplified),
     }  # fmt: skip
-    return ShardedResult(first, len(ranks), compared, dict(counts), [*notes, *_notes(search)])
+    return ShardedResult(first, len(ranks), compared, dict(counts), [*notes, *failed, *_notes(search)])
 
 
 def _reference(path: Path) -> Part:
@@ -79,6 +85,15 @@ def _check(run: StoredRun) -> None:
         raise RunError(f"{run.path} is empty: it has no calls to compare; {_RECORD}")
     if not run.has_tensors() and not run.has_hashes():
         raise RunError(f"{run.path} has no values, so nothing can be put together; {_RECORD}")
+
+
+def _failures(alone: StoredRun, ranks: list[StoredRun]) -> Iterator[str]:
+    """Programs that did not come to their end: what they did not compute cannot be compared."""
+    for name, run in [("the run of one process", alone), *((f"rank {run.info.rank}", run) for run in ranks)]:
+        if run.exception:
+            yield f"{name} ended with an exception: {run.exception}"
+        elif run.is_cut_off:
+            yield f"{name} did not end normally, or still runs"
 
 
 def _nothing_compared(search: Search) -> str:

@@ -256,6 +256,11 @@ class StoredRun(Run):
         return self._writer is None and not self.is_closed
 
     @property
+    def exception(self) -> str:
+        """Of the exception that ended the program, if one did: the first line."""
+        return str(self.metadata.get("exception", "")).partition("\n")[0]
+
+    @property
     def metadata(self) -> dict[str, Any]:
         """What was noted of the run as a whole, besides `info`."""
         with self.database.understood():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -175,11 +177,29 @@ def test_what_cannot_be_compared_gets_a_sentence(
     ]:
         with pytest.raises(RunError, match=says):
             kernelscope.diff_sharded(a, b)
+    assert main(["diff", str(many), str(one)]) == 2
+    assert "several ranks" in capsys.readouterr().err
     assert main(["diff", str(one), str(many), "--save"]) == 2
     assert "--save does not go with a run of several ranks" in capsys.readouterr().err
 
 
 @pytest.mark.slow
+def test_ranks_that_failed_do_not_agree_with_one_process(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for way in ("tp", "unreduced-mlp"):
+        shutil.copytree(folder / f"{way}.kscope", tmp_path / f"{way}.kscope")
+        with closing(sqlite3.connect(tmp_path / f"{way}.kscope" / "rank-1" / "run.db")) as database:
+            database.execute("insert into info values ('exception', '\"RuntimeError: too wide\"')")
+            database.commit()
+    one = str(folder / "one.kscope")
+    assert main(["diff", one, str(tmp_path / "tp.kscope")]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "rank 1 ended with an exception: RuntimeError: too wide; the 9" in said
+    assert main(["diff", one, str(tmp_path / "unreduced-mlp.kscope")]) == 1
+    assert "note: rank 1 ended with an exception" in capsys.readouterr().out
+
+
 def test_statistics_are_enough_for_a_sum_that_is_not_made(tmp_path: Path, warm_python: WarmPython) -> None:
     folder = _recorded(warm_python, tmp_path, "stats", "fsdp", "unreduced-mlp")
     clean = kernelscope.diff_sharded(folder / "one.kscope", folder / "fsdp.kscope")

@@ -84,6 +84,8 @@ def _usable(chosen: dict[int, StoredRun], notes: list[str]) -> Iterator[Rank]:
                     else ""
                 )
                 notes.append(f"rank {number} did not end normally, or still runs{where}")
+            elif run.exception:
+                notes.append(f"rank {number} ended with an exception: {run.exception}")
             yield rank
 
 

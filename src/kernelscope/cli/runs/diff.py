@@ -77,7 +77,13 @@ def _is_sharded(args: argparse.Namespace) -> bool:
     from kernelscope.store.ranks.rank_parts import has_ranks
 
     args.a, args.b = _paths(args.a, args.b)
-    return not has_ranks(args.a) and has_ranks(args.b)
+    first, second = has_ranks(args.a), has_ranks(args.b)
+    if first and not second:
+        raise RunError(
+            f"{args.a} was recorded by several ranks, {args.b} by one process: give the latter first, "
+            "or compare one rank with --rank N"
+        )
+    return second and not first
 
 
 def _sharded(args: argparse.Namespace) -> int:
