@@ -55,7 +55,8 @@ def noise_of(value: torch.Tensor, replicas: Sequence[torch.Tensor]) -> float:
         size = _rms(r)
     else:
         others = [_wide(each) for each in replicas]
-    found = max(_rms(each - r) for each in others) / size if size else 0.0
+    most = max(_rms(each - r) for each in others)
+    found = most / size if size else float(most > 0)  # of what has cancelled to zero, noise is all there is
     return found if math.isfinite(found) else 0.0
 
 

@@ -139,7 +139,8 @@ class ReferenceRun(Listener):
         """From here on the reference has the other program's value."""
         self.matched[value.number] = other.number
         kept = self.matching.kept.tensors[other.number].to(tensor.device).reshape(tensor.shape)
-        is_whole = self.matching.kept.sketches[other.number].is_whole
+        # Large numbers are whole in a coarse dtype because they were rounded: those have its noise.
+        is_whole = self.matching.kept.sketches[other.number].is_whole and sketch_of(tensor).is_whole
         eps = 0.0 if is_whole else max(self.matching.eps[other.number], value.eps)
         self.replicas.set(tensor, kept, eps, 0.0 if is_whole else other.tiny)
         tensor.copy_(kept)

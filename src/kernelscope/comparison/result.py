@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -181,7 +182,9 @@ def _difference_lines(first: Difference) -> list[str]:
         lines.append(f"  reads      the result of {first.reads}")
     if first.missing is not None:
         lines.append(f"  instead of {first.missing}")
-    if first.difference is not None:
+    if first.difference is not None and not math.isfinite(first.difference):
+        lines.append("  how much   infinite or NaN, or other than zero, where only one of the two is")
+    elif first.difference is not None:
         part = f"{first.difference:.2g} of its size (rms); rounding explains {first.noise or 0.0:.2g}"
         lines.append(f"  how much   {part}; at most {first.max_abs:.3g}")
     return lines

@@ -92,6 +92,29 @@ def test_amplifiers_have_a_gain() -> None:
     assert any("softmax" in each.call.name and each.gain > 8 for each in result.amplifiers), result.details()
 
 
+def test_a_sum_that_cancels_is_an_amplifier() -> None:
+    """In bfloat16 numbers near 1000 are whole, and what is left of their mean is zero."""
+    torch.manual_seed(2)
+    x = torch.randn(8, 64)
+
+    def centred(x: torch.Tensor) -> torch.Tensor:
+        return (x + 1000).mean(-1) - 1000
+
+    result = kernelscope.compare(centred, centred, (x,), other_args=(x.bfloat16(),))
+    assert result.status == 0, result.details()
+    assert [each.call.name for each in result.amplifiers if each.gain > 100] == ["aten.sub.Tensor"]
+
+
+def test_a_result_that_is_not_finite_is_said() -> None:
+    def cubed(x: torch.Tensor) -> torch.Tensor:
+        return x * x * x
+
+    x = torch.linspace(60, 120, 32)
+    result = kernelscope.compare(cubed, cubed, (x,), other_args=(x.half(),))
+    assert result.status == 1
+    assert "how much   infinite or NaN" in str(result)
+
+
 def test_arguments_and_modules_are_put_back() -> None:
     model, x = torch.nn.Linear(4, 4), torch.randn(8, 4)
     low = torch.nn.Linear(4, 4).to(torch.bfloat16)
