@@ -35,8 +35,8 @@ class PrecisionMap:
 
     @property
     def promises(self) -> list[WhatIf]:
-        """The what-ifs that a run has verified."""
-        return [each for each in self.what_ifs if each.is_kept]
+        """What a run has verified: in which format at least one kernel may be."""
+        return [each for each in self.what_ifs if each.is_kept and each.chosen]
 
     @property
     def problem(self) -> str:
@@ -81,7 +81,7 @@ class PrecisionMap:
         return "\n".join(self._lines(verbose=True))
 
     def _lines(self, *, verbose: bool) -> Iterator[str]:
-        if self.problem:
+        if self.problem and not self:
             yield f"inconclusive: {self.problem}"
         yield from kernel_lines(self.kernels, self.function, verbose=verbose)
         yield from promise_lines(self.what_ifs, self.outputs, self.tolerance, verbose=verbose)

@@ -128,6 +128,15 @@ def test_nothing_is_promised_about_results_that_are_not_numbers() -> None:
     assert one.status == 2
     assert not one.promises
     assert "result 0 of the unrounded program: NaN or infinite in every element" in one.problem
+    large = precision_map(lambda x: x.half() * 3e4 * 3, torch.rand(8) + 1, ops="all", formats=["bfloat16"])
+    assert large.status == 1
+    assert not str(large).startswith("inconclusive")
+
+
+def test_a_promise_is_about_at_least_one_kernel() -> None:
+    found = precision_map(lambda x: x * 3, torch.rand(8), ops="all", formats=["bfloat16"], tolerance=0.0)
+    assert [each.chosen for each in found.what_ifs] == [[]]
+    assert not found.promises
 
 
 def test_the_compiled_functions_of_a_script(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
