@@ -183,7 +183,7 @@ def _difference_lines(first: Difference) -> list[str]:
     if first.missing is not None:
         lines.append(f"  instead of {first.missing}")
     if first.difference is not None and not math.isfinite(first.difference):
-        lines.append("  how much   infinite or NaN, or other than zero, where only one of the two is")
+        lines.append("  how much   one of the two is infinite, NaN or not zero, and the other is not")
     elif first.difference is not None:
         part = f"{first.difference:.2g} of its size (rms); rounding explains {first.noise or 0.0:.2g}"
         lines.append(f"  how much   {part}; at most {first.max_abs:.3g}")
