@@ -321,6 +321,17 @@ def child(folder: Path, *words: str, **variables: str) -> subprocess.CompletedPr
     )
 
 
+@pytest.fixture(scope="module")
+def packages_load(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """torch alone: on some machines loading any package of AOTInductor ends with a segmentation fault."""
+    folder = tmp_path_factory.mktemp("without_kernelscope")
+    stock = MODEL.replace("import kernelscope\n", "").replace("kernelscope.aoti", "torch._inductor.aoti")
+    (folder / "script.py").write_text(stock)
+    if (done := child(folder, "script.py")).returncode:
+        pytest.skip(f"torch alone cannot load a package here: exit status {done.returncode}")
+
+
+@pytest.mark.usefixtures("packages_load")
 def test_an_aoti_package_prints_as_seed_004_says(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(MODEL)
     done = child(tmp_path, "script.py", **{PRINTER: "2"})
@@ -336,6 +347,7 @@ def test_an_aoti_package_prints_as_seed_004_says(tmp_path: Path) -> None:
     assert {title.split(" - ")[1] for title in titles} == {"aoti_torch_cuda_addmm_out"}
 
 
+@pytest.mark.usefixtures("packages_load")
 def test_an_aoti_package_saves_as_seed_004_says(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(MODEL)
     done = child(tmp_path, "script.py", **{PRINTER: "1"})
