@@ -220,11 +220,13 @@ class _Filled(TorchDispatchMode):
 
 
 def _returns_uninitialised_memory(program: Program) -> bool:
-    runs = []
-    for byte in (17, 42):
-        with _Filled(byte):
-            runs.append(_outcome(program, program.call)[0])
-    return _differs(*runs) is not None
+    one, again, other = (_filled(program, byte) for byte in (17, 17, 42))
+    return _differs(one, again) is None and _differs(one, other) is not None
+
+
+def _filled(program: Program, byte: int) -> list[Any]:
+    with _Filled(byte):
+        return _outcome(program, program.call)[0]
 
 
 def _compiled_anew(program: Program, times: int) -> list[list[Any]]:

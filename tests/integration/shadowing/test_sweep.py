@@ -120,6 +120,11 @@ def test_what_varies_without_kernelscope_is_not_perturbed() -> None:
     assert found == {"varies": "runs without kernelscope differ"}
 
 
+def test_uninitialised_memory_is_not_perturbed() -> None:
+    found = _perturbed(_program(torch.empty_like), [torch.ones(3)], {"shadowed": [torch.zeros(3)]})
+    assert found == {"varies": "it returns what uninitialised memory holds"}
+
+
 def test_what_only_shadow_changes_is_perturbed() -> None:
     @torch.library.custom_op("kernelscope_sweep::steady", mutates_args=())
     def steady(x: torch.Tensor) -> torch.Tensor:
