@@ -16,8 +16,8 @@ from kernelscope.analysis.diff.divergence_parts import (
 ADVICE = "seed every generator, and leave out the clock and the order of files; then run it again"
 _BY_SOURCE = {  # where an input that differs came from
     "generator": "it draws random numbers from a generator whose seed differs each time",
-    "number": "it passes another number each time",
-    "form": "it passes a tensor of another form each time",
+    "number": "it passes a number that differs each time",
+    "form": "it passes a tensor whose shape, strides or dtype differ each time",
     "graph-input": "it makes its input from something that differs each time",
     "outside": "it makes its input from something that differs each time",
 }
@@ -30,7 +30,7 @@ def program_difference(found: Divergence, of_a: Reader, of_b: Reader) -> str:
         what = _BY_SOURCE.get(found.source.kind, "")
         return f"{what}, at call {found.index}" if what else ""
     if found.verdict in (EXTRA_CALL, MISSING_CALL) and not found.compared.differing:
-        return f"it makes other calls each time, from call {found.index} on"
+        return f"the calls that it makes differ each time, from call {found.index} on"
     if found.verdict == DIFFERENT_KERNEL and found.index_a is not None and found.index_b is not None:
         a, b = of_a.at(found.index_a), of_b.at(found.index_b)
         if a.source and _without_fractions(a.source) == _without_fractions(b.source):

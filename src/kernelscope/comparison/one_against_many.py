@@ -42,7 +42,7 @@ def diff_sharded(one: str | os.PathLike[str], many: str | os.PathLike[str]) -> S
     if mismatch is None and failed:
         raise RunError(
             f"{failed[0]}; the {counted(search.compared, 'call')} compared before have no difference; "
-            "mend that, and record again"
+            "fix that, and record again"
         )
     first = explained(search, mismatch) if mismatch is not None else None
     if mismatch is not None and is_random(mismatch.reference.kernel_name):

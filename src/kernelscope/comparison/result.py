@@ -201,5 +201,5 @@ def _amplifier_text(each: Amplifier) -> str:
 _VERBS = {
     "computes": "differs by more than its inputs and rounding explain",
     "reads": "reads values that differ from the reference's",
-    "rounds-whole-numbers": "leaves whole numbers that its dtype cannot hold",
+    "rounds-whole-numbers": "gives integers that its dtype cannot represent",
 }

@@ -60,7 +60,7 @@ def load_logs(source: Place) -> list[Entry]:
         raise ValueError(f"{name} is not a listing of DebugMode.save_logs")
     if data.get("version") != VERSION:
         raise ValueError(
-            f"{name} has version {data.get('version')!r} of the format; this one reads {VERSION}"
+            f"{name} has version {data.get('version')!r} of the format; kernelscope reads {VERSION}"
         )
     found: list[Entry] = []
     for number, each in enumerate(data["logs"]):

@@ -163,7 +163,7 @@ def of_early_leaving(answer: Answer, run: Recorded) -> None:
         answer.what = "the script ends its process with os._exit(0), before results can be compared"
         answer.checked.append("no recorded kernel made a NaN")
     answer.unchecked.append("whether results are right, and whether they vary from run to run")
-    answer.next.append("let the script end by its last line or by sys.exit, and ask again")
+    answer.next.append("let the script end by its last line or by sys.exit, then run kernelscope why again")
 
 
 def of_trouble(answer: Answer, trouble: Trouble) -> None:
@@ -198,7 +198,7 @@ def of_unseen_kernels(answer: Answer, run: Recorded) -> None:
             "compiled code ran only in processes that the script starts; results are compared with eager, "
             "and from run to run, only in the script's own process"
         )
-        answer.next = ["let the script do that work in its own process, with 0 workers, and ask again"]
+        answer.next = ["let the script do that work in its own process, with 0 workers, and try again"]
         return
     answer.what = (
         f"the first run made {counted(run.calls, 'call')} of kernels, and when the script was run again "

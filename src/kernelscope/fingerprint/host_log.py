@@ -71,7 +71,7 @@ class HostLog:
 
     def _place(self, row: int) -> int:
         if row < self._forgotten:
-            raise IndexError(f"row {row} of the log is not kept any more")
+            raise IndexError(f"row {row} of the log is no longer kept")
         return row - self._forgotten
 
     def many_bits(self, rows: range) -> array[int]:

@@ -335,7 +335,7 @@ class DeviceLog:
     def _on_host(self, chunks: list[Chunk], row: int) -> torch.Tensor:
         chunk = chunks[row // CHUNK_ROWS]
         if row // CHUNK_ROWS < self._forgotten:
-            raise IndexError(f"row {row} of the log is not kept any more")
+            raise IndexError(f"row {row} of the log is no longer kept")
         if row < self._ready and chunk.host is not None:
             return chunk.host
         if chunk.is_stale:

@@ -132,7 +132,7 @@ def _guarded(
                     fingerprinter,
                     execution,
                     rows,
-                    "its memory, or that of a tensor of the same flush, was freed",
+                    "its memory, or that of a tensor read together with it, was freed",
                 )
             else:
                 flush(execution, *addresses)

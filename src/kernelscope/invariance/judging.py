@@ -131,7 +131,7 @@ class Judge:
         kind = self._kind(launch, value, made, fitting, found)
         if kind:
             reasons = {"combined": "its result combines rows and belongs to none of them",
-                       "place": "its result is numbers of rows or places"}  # fmt: skip
+                       "place": "its result holds indices of rows"}  # fmt: skip
             reason = reasons.get(kind, "it puts rows in an order that depends on the others")
             status = "combined" if kind == "combined" else "unfollowed"
             self._note(maker, self._outcome(status, launch, made, found, reason=reason))

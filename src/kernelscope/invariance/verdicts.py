@@ -132,7 +132,7 @@ def _cause(code: Code, variant: list[Outcome], tests: tuple[str, ...]) -> tuple[
     """A word, and a sentence."""
     others = [outcome.other for outcome in variant if outcome.other is not None]
     if "repeat" in tests:
-        return "varies", "it gives varying results for the very same rows; kernelscope determinism tells more"
+        return "varies", "it gives varying results for the very same rows; see kernelscope determinism"
     if any(outcome.reaches for outcome in variant):
         return "mixes-rows", "it combines all rows into one value, which changes the rows of a later result"
     factors = [o.difference.factor for o in variant if o.difference is not None]
@@ -143,7 +143,7 @@ def _cause(code: Code, variant: list[Outcome], tests: tuple[str, ...]) -> tuple[
     if any(o.tests == "position" and o.difference is not None and o.difference.is_gross for o in variant):
         return "position", "its result for a row depends on the place of the row in the batch"
     if any(o.difference is not None and o.difference.is_gross for o in variant):
-        why = "more than rounding explains: it computes something else with other rows, or fewer"
+        why = "more than rounding explains: it computes something different with other or fewer rows"
         return "mixes-rows", f"its result for a row differs by {why}"
     is_other = [c for c in others if c.source_hash != code.source_hash and c.kind != "result"]
     sources = [code.source, *(c.source for c in others)]
@@ -153,8 +153,8 @@ def _cause(code: Code, variant: list[Outcome], tests: tuple[str, ...]) -> tuple[
         return _call_cause(code, others, tests)
     joined = [name for outcome in variant for name in outcome.joined]
     if any(name.split(".")[0] in _LIBRARIES for name in joined):
-        why = "computes a row in another way when the number of rows changes: this one, or the call"
-        return "library-call", f"it reads what a library call left, and one of the two {why}"
+        why = "computes a row differently when the number of rows changes"
+        return "library-call", f"it reads the result of a library call, and it or that call {why}"
     is_split = any(_splits_reduction(source) for source in sources) or bool(joined)
     if is_split:
         return "split-reduction", "it splits a reduction, and the number of rows decides how"
@@ -164,7 +164,7 @@ def _cause(code: Code, variant: list[Outcome], tests: tuple[str, ...]) -> tuple[
         return "other-config", "for another number of rows another configuration was chosen"
     if "position" in tests:
         return "position", "the place of a row decides by which loop of the kernel it is computed"
-    return "size", "the same code computes a row in another way when the number of rows changes"
+    return "size", "the same code computes a row differently when the number of rows changes"
 
 
 def _call_cause(code: Code, others: list[Code], tests: tuple[str, ...]) -> tuple[str, str]:
@@ -178,7 +178,7 @@ def _call_cause(code: Code, others: list[Code], tests: tuple[str, ...]) -> tuple
     if own:
         return (
             "operator",
-            f"an operator that is not torch's own computes a row in another way when {what} changes",
+            f"an operator that is not torch's own computes a row differently when {what} changes",
         )
     return "library-call", f"a library call, which chooses its algorithm by {what}"
 

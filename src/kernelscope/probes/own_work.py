@@ -25,4 +25,4 @@ def unseen(do: Callable[..., _Result], *args: Any) -> _Result:
 def own_fault(where: str) -> Finding:
     """An error of the recorder itself, which is being handled; the program goes on."""
     trace = traceback.format_exc(limit=-3).strip()
-    return Finding("recorder-error", f"kernelscope failed while {where}; the program went on.\n{trace}")
+    return Finding("recorder-error", f"kernelscope failed while {where}; the program continued.\n{trace}")

@@ -93,7 +93,7 @@ class Recording(LaunchRecorder):
         if self._audit is not None:
             with self._contained("ending the audit's profiler"):
                 self._audit.stop()
-        with self._contained("ending the collectives that still go on"):
+        with self._contained("ending the collectives that are still running"):
             BUS.give_up(self)
         self.is_open = False
         OPEN.remove(self)

@@ -45,7 +45,7 @@ def reduce(
     """
     judge = shadow_check if check is None else _as_check(check)
     if journal is not None and journal.exists() and not resume:
-        raise RunError(f"{journal} exists already: use resume=True to continue, or choose another file")
+        raise RunError(f"{journal} already exists: use resume=True to continue, or choose another file")
     trials = CandidateTrials(judge, Journal(journal, REDUCE), repeats, tell)
     if isinstance(program, Candidate):
         if check is not None:

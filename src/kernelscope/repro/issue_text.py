@@ -115,7 +115,7 @@ def _script(shown: Shown) -> list[str]:
     files = ", ".join(in_line(name) for name in shown.files)
     end = f"# … the rest, which compares the results, is in {shown.name}" if rest else ""
     title = "The reduced graph, which did not fail alone" if shown.did_not_reproduce else "To reproduce"
-    return [f"## {title}\n\nRun `python {shown.name}` (attached: {files}). Its own part:",
+    return [f"## {title}\n\nRun `python {shown.name}` (attached: {files}). Its specific part:",
             fenced(f"{own.strip()}\n{end}", "python")]  # fmt: skip
 
 

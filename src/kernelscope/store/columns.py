@@ -133,7 +133,7 @@ def _of_disk(run: StoredRun, found: bool) -> Columns:
         known = np.array(sorted(sites), np.int64)
         at = np.minimum(np.searchsorted(known, site), len(known) - 1)
         if len(site) and (not len(known) or not np.array_equal(known[at], site)):
-            raise ValueError("there are calls of a site that is not there")
+            raise ValueError("calls refer to a site that does not exist")
         values = _Values(database)
         left = _details(database, values, index, "ifnull(post, ifnull(pre, ''))")
         before = _details(database, values, index, "ifnull(pre, '')") if found else None
@@ -178,7 +178,7 @@ def _details(database: DatabaseReader, values: _Values, index: Ints, slots: str)
     for calls, (text, has_scalars) in _chunks(database, picked, "details", "call"):
         rows_at = np.searchsorted(index, calls)
         if rows_at[-1] >= len(index) or not np.array_equal(index[rows_at], calls):
-            raise ValueError("there are details of a call that is not there")
+            raise ValueError("details refer to a call that does not exist")
         found[rows_at] = values.signatures(text, len(calls))
         if has_scalars:
             where = "FROM details WHERE call BETWEEN ? AND ? ORDER BY call"

@@ -87,7 +87,7 @@ def about_disk(folder: Path, network: str, *, has_log: bool, unlocked: str) -> I
     """What a run's file system makes worse, and what to do."""
     local = "record to a local folder, with -o or KERNELSCOPE_RUN, and copy the run when it is closed"
     if not has_log:
-        on = f"on a network file system ({network})" if network else "where SQLite cannot write ahead"
+        on = f"on a network file system ({network})" if network else "where SQLite has no write-ahead log"
         told = (
             f"{folder} is {on}: a program that reads the run while it is recorded delays the recording, and "
             f"ends it when it takes more than a minute; {local}"

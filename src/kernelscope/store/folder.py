@@ -59,7 +59,7 @@ def create(path: Path) -> Path:
     except (FileExistsError, NotADirectoryError):
         if not path.parent.is_dir():
             raise RunError(f"{path} cannot be created: {path.parent} is not a folder") from None
-        raise RunError(f"{path} exists already; choose another name, or remove it first") from None
+        raise RunError(f"{path} already exists; choose another name, or remove it first") from None
     except OSError as error:
         raise RunError(f"{path} cannot be created: {os.strerror(error.errno or 0)}") from None
     return path

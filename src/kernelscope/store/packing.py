@@ -66,7 +66,7 @@ def pack_parts(run: Path, target: Path, without: Collection[str]) -> Packed:
         refuse_other_kinds(run / folder.DATABASE)
         raise RunError(f"there is no run in {run}: no process in it recorded anything")
     if target.exists() or target.is_symlink():
-        raise RunError(f"{target} exists already; choose another name with -o, or remove it first")
+        raise RunError(f"{target} already exists; choose another name with -o, or remove it first")
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     made = Packed(target, left_out=sorted(without))
     try:
@@ -138,7 +138,7 @@ def _add(archive: zipfile.ZipFile, path: Path, name: str) -> int:
         refuse_without_space(Path(str(archive.filename)).parent, about.st_size, f"packing {path}")
         if about.st_nlink > 1:
             raise RunError(
-                f"{path} is also a file elsewhere (it has {about.st_nlink} names), which may not belong to "
+                f"{path} has {about.st_nlink} hard links, so it is also a file elsewhere, perhaps outside of "
                 "the run; copy the run first (cp -r) and pack the copy"
             )
         member = zipfile.ZipInfo(name)  # without times and modes
@@ -186,7 +186,8 @@ def _check(file: Path, members: list[zipfile.ZipInfo], *, any_size: bool) -> Non
         if not _MEMBER.fullmatch(member.filename):
             raise RunError(f"{file} is not a packed run: it holds {member.filename!r:.200}")
         if member.compress_type not in _METHODS or member.flag_bits & 1:
-            raise RunError(f"{file} is not a packed run: {member.filename} is encrypted or packed otherwise")
+            wrong = f"{member.filename} is encrypted, or has an unknown compression"
+            raise RunError(f"{file} is not a packed run: {wrong}")
     if not any(name.endswith(folder.DATABASE) for name in names) or len(set(names)) != len(names):
         raise RunError(f"{file} is not a packed run: it has no {folder.DATABASE}, or a file twice")
     if len(members) > _MOST_FILES:

@@ -112,7 +112,7 @@ class StoredRun(Run):
         """The same of columns of numbers; SQLite keeps whatever was put into them."""
         found = self.rows(sql, given)
         if not all(isinstance(cell, int | float | None) for row in found for cell in row):
-            raise RunError(f"{self.database.path} is damaged: a column of numbers holds something else")
+            raise RunError(f"{self.database.path} is damaged: a column of numbers holds other values")
         return found
 
     # -- what every run has ----------------------------------------------------------------------------
@@ -165,7 +165,7 @@ class StoredRun(Run):
         self.sync()
         found = self.metadata.get("compiler_settings", {})
         if not isinstance(found, dict) or not all(isinstance(v, dict) for v in found.values()):
-            raise RunError(f"{self.path} is damaged: its compiler_settings are not settings")
+            raise RunError(f"{self.path} is damaged: its compiler_settings cannot be read")
         return found
 
     def position_of(self, key: int) -> int:
@@ -248,7 +248,7 @@ class StoredRun(Run):
         try:
             return None if found is None else Audit.from_json(found)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-            raise RunError(f"{self.path} is damaged: its audit is not one") from None
+            raise RunError(f"{self.path} is damaged: its audit cannot be read") from None
 
     @property
     def is_cut_off(self) -> bool:

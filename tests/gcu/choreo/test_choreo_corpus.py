@@ -107,7 +107,7 @@ STOPPED = {
     "missed": (
         "parallel p by 4 {\n inthreads.async (p == 1) { sync.shared; }\n}",
         2,
-        r"some threads of the block never come to this barrier",
+        r"some threads of the block never reach this barrier",
     ),
     "alone": (
         "global event e;\nif (x.at(0) > 5) { trigger e; }\nwait e;",

@@ -209,11 +209,11 @@ def unseeded() -> torch.Generator:
 @pytest.mark.parametrize(
     ("fn", "says"),
     [
-        (lambda x: x * time.perf_counter_ns(), "it passes another number each time"),
+        (lambda x: x * time.perf_counter_ns(), "it passes a number that differs each time"),
         (lambda x: x + torch.randn(4, generator=unseeded()), "a generator whose seed differs each time"),
-        (lambda x: x + torch.full((4,), time.time()), "it passes another number each time"),
+        (lambda x: x + torch.full((4,), time.time()), "it passes a number that differs each time"),
         (lambda x: x + torch.tensor(list(os.urandom(4))), "it makes its input from"),
-        (lambda x: [x.sin() for _ in range(next(COUNTS))], "it makes other calls each time"),
+        (lambda x: [x.sin() for _ in range(next(COUNTS))], "the calls that it makes differ each time"),
         pytest.param(compiled_with_the_time, "a number of its own", marks=pytest.mark.slow),
     ],
 )  # fmt: skip

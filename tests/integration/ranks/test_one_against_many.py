@@ -180,7 +180,7 @@ def test_what_cannot_be_compared_gets_a_sentence(
     assert main(["diff", str(many), str(one)]) == 2
     assert "several ranks" in capsys.readouterr().err
     assert main(["diff", str(one), str(many), "--save"]) == 2
-    assert "--save does not go with a run of several ranks" in capsys.readouterr().err
+    assert "--save cannot be combined with a run of several ranks" in capsys.readouterr().err
 
 
 @pytest.mark.slow

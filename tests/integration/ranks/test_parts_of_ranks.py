@@ -51,7 +51,7 @@ try:
     with kernelscope.record(path=sys.argv[1], values="hash"):
         pass
 except kernelscope.RunError as error:
-    assert "exists already" in str(error)
+    assert "already exists" in str(error)
 else:
     raise SystemExit("a second recording wrote into the run")
 dist.destroy_process_group()
@@ -219,8 +219,8 @@ def test_show_and_stages_take_several_ranks(spawned: Path, capsys: pytest.Captur
     [
         (["show", "--ranks", "0,7"], "has no rank 7; it has 0, 1"),
         (["show", "--ranks", "0", "--rank", "1"], "exclude each other"),
-        (["show", "--ranks", "0-1", "--crash"], "does not go with --crash"),
-        (["stages", "--ranks", "0-1", "--export", "out"], "does not go with --export"),
+        (["show", "--ranks", "0-1", "--crash"], "cannot be combined with --crash"),
+        (["stages", "--ranks", "0-1", "--export", "out"], "cannot be combined with --export"),
         (["diff", "--ranks", "all"], "two ranks of one run"),
     ],
 )

@@ -72,7 +72,7 @@ def test_raises(tmp_path: Path) -> None:
     assert run.info.settings == {"values": "hash", "steps": (2, 4), "time": True, "stages": True}
     again = kernelscope_run("-o", "here", PROGRAM, cwd=tmp_path)  # never written over
     assert again.returncode == 2
-    assert again.stderr.startswith("kernelscope: here.kscope exists already")
+    assert again.stderr.startswith("kernelscope: here.kscope already exists")
 
 
 def test_two_ranks_in_one_run(tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ def test_a_packed_file_cannot_escape(here: Path, capsys: Capture) -> None:
         (["run", "--", "no-such-command"], "there is no command no-such-command"),
         (["run"], "nothing to run"),
         (["run", "--values", "nothing", "fine.py"], "values='nothing': unknown value"),
-        (["run", "-o", "kscope-runs/old-1", "fine.py"], "exists already"),
+        (["run", "-o", "kscope-runs/old-1", "fine.py"], "already exists"),
         (["show", "nothing-here"], "there is no run nothing-here"),
         (["show", "fine.py"], "is a file; a run is a folder"),
         (["show", "old-1", "--part", "rank-7"], "has no part 'rank-7'"),

@@ -90,7 +90,7 @@ def test_the_inputs_of_a_nan_are_shown_by_a_command_that_works(tmp_path: Path) -
 def test_a_program_that_differs_by_itself_is_not_a_bug() -> None:
     found = DeterminismResult(
         3, 2, divergence=Divergence("inputs-differ", "its inputs differ", 1, kernel_name="aten.full"),
-        by_the_program="it passes another number each time, at call 1",
+        by_the_program="it passes a number that differs each time, at call 1",
     )  # fmt: skip
     answer = Answer()
     verdicts.of_variation(answer, found)

@@ -112,7 +112,7 @@ def test_a_saved_run_reads_as_it_was(tmp_path: Path) -> None:
     assert str(read) == str(run)
     assert read.info == run.info
     assert (read.kernels, read.graphs, read.findings) == (run.kernels, run.graphs, run.findings)
-    with pytest.raises(RunError, match="exists already"):
+    with pytest.raises(RunError, match="already exists"):
         run.save(path)
     again = kernelscope.load(read.save(tmp_path / "again"))
     assert [facts(c) for c in again.calls] == [facts(c) for c in run.calls]
@@ -344,7 +344,7 @@ def test_a_crashed_run_reads_from_a_sealed_disk(tmp_path: Path) -> None:
 
 def test_two_writers_on_one_name(tmp_path: Path) -> None:
     folder.create(tmp_path / "x.kscope")
-    with pytest.raises(RunError, match="exists already"):
+    with pytest.raises(RunError, match="already exists"):
         folder.create(tmp_path / "x.kscope")
     claimed = [folder.claim_part(tmp_path / "y.kscope", None, pid) for pid in (1, 2, 2)]
     assert [part.name for part in claimed] == ["y.kscope", "child-2", "child-2-2"]

@@ -84,6 +84,6 @@ def disputed(numbers: Sequence[int], values: Sequence[Any]) -> Iterator[tuple[in
 
 def collective_reason(number: int, group: str, rank: int, other: int, other_index: int) -> str:
     return (
-        f"collective {number} of group {group} must give all its ranks the same, and "
-        f"gave rank {rank} other values than rank {other} (call {other_index})"
+        f"collective {number} of group {group} must give all its ranks the same values, "
+        f"but rank {rank} got values that differ from those of rank {other} (call {other_index})"
     )

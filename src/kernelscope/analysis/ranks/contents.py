@@ -51,7 +51,7 @@ def _changed(rank: Rank, writer: int, reader: KernelCall, i: int) -> Deviation:
     storage = reader.storages[i][0]
     names = [wrote.arg_names[j] for j, (other, _, _) in wrote.storages.items() if other == storage]
     reason = (
-        f"what it left in memory was something else when call {reader.index}, {reader.kernel_name}, read it "
+        f"what it wrote had changed in memory when call {reader.index}, {reader.kernel_name}, read it "
         f"as {reader.arg_names[i]}; no recorded call wrote to it in between"
     )
     return rank.deviation(CHANGED, writer, reason, argument=names[-1] if names else None)

@@ -104,7 +104,7 @@ def suspects(numbers: Sequence[int], decided: Vote, place: int) -> tuple[int, ..
 
 def computed_reason(other_rank: int, other_index: int) -> str:
     told = f"rank {other_rank} ran the same kernel on the same inputs (call {other_index})"
-    return f"it computed something else from the same inputs: {told} and got other values"
+    return f"its result differs, although its inputs do not: {told}, with a different result"
 
 
 @dataclass(frozen=True, slots=True)

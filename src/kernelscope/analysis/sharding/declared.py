@@ -93,7 +93,7 @@ class DTensors:
         mesh = self.meshes[str(told["mesh"])]
         placements = tuple(str(each) for each in told["placements"])
         if len(placements) != len(mesh.shape):
-            raise ValueError("a DTensor has not one placement for each dimension of its mesh")
+            raise ValueError("a DTensor does not have one placement for each dimension of its mesh")
         shape = tuple(int(size) for size in told["shape"])
         return Declared(mesh, Layout(placements), shape, int(told["storage"]))
 
@@ -104,5 +104,5 @@ def _mesh(told: dict[str, Any]) -> Mesh:
     for size in shape:
         count *= size
     if count != len(ranks) or not ranks:
-        raise ValueError("a mesh has not as many ranks as its shape says")
+        raise ValueError("the ranks of a mesh are not as many as its shape says")
     return Mesh(shape, ranks, tuple(str(name) for name in told.get("dimensions") or ()))

@@ -83,19 +83,19 @@ class _Explanation:
         source = source_of(self._part, self._search.layouts, self._call, position)
         if source is None:
             reason = (
-                f"no layout makes the reference's {name} of what the ranks read, and no recorded call made "
+                f"what the ranks read is in no layout the reference's {name}, and no recorded call made "
                 "it: were both given the same parameters and the same batch?"
             )
             return self._made(VALUES, name, reason)
         was = source.fit.layout
         if source.collective is not None:
             reason = (
-                f"no layout makes the reference's {name} of what the ranks read: they held it as {was}, and "
-                f"call {source.collective.index}, {source.collective.kernel_name}, joined it another way"
+                f"what the ranks read is in no layout the reference's {name}: they held it as {was}, and "
+                f"call {source.collective.index}, {source.collective.kernel_name}, joined it differently"
             )
             return self._made(PLACEMENT, name, reason, held=was, since=source.call)
         reason = (
-            f"no layout makes the reference's {name} of what the ranks read; the ranks last held it as {was}"
+            f"what the ranks read is in no layout the reference's {name}; the ranks last held it as {was}"
         )
         return self._made(VALUES, name, reason, held=was, since=source.call)
 
@@ -105,12 +105,11 @@ class _Explanation:
         if len(kinds) > 1 and sharded:
             reason = (
                 f"what the ranks read is right ({self._listed()}), but the operator was run on these parts "
-                "as if they belonged together: an argument is laid out in another way than the operator needs"
+                "as if they belonged together: an argument does not have the layout that the operator needs"
             )
             return self._made(PLACEMENT, name, reason)
-        return self._made(
-            VALUES, name, "what the ranks read is the reference's, but no layout makes its result of theirs"
-        )
+        reason = "the ranks read what the reference reads, but their result is in no layout the reference's"
+        return self._made(VALUES, name, reason)
 
     def _listed(self) -> str:
         names = self._call.arguments

@@ -33,7 +33,12 @@ Exit status: 0 every launch of compiled code (with --ops all: every launch) is i
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--ops", default="all", metavar="WHICH", help="all: eager operators too (default); graph: not them")
+    add(
+        "--ops",
+        default="all",
+        metavar="WHICH",
+        help="graph: compiled code and Triton kernels; all: eager operators too (default)",
+    )
     add("-o", dest="output", metavar="NAME", help="folder to create; default kscope-runs/SCRIPT-audit-1")
     add_json(parser, "coverage")
     add_script(parser)

@@ -27,7 +27,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--runs", type=int, default=3, metavar="N", help="number of runs (default 3)")
     add("--fresh", action="store_true", help="use a new process for each run")
     add("--recompile", action="store_true", help="use an empty compile cache for each run")
-    add("--ops", default="all", metavar="WHICH", help="all: eager operators too (default); graph: not them")
+    add(
+        "--ops",
+        default="all",
+        metavar="WHICH",
+        help="graph: compiled code and Triton kernels; all: eager operators too (default)",
+    )
     add("-o", dest="output", metavar="NAME", help="folder for the runs")
     add_json(parser, "diff")
     add_script(parser)

@@ -38,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("how to search").add_argument
     add("--quick", action="store_true", help="do not search for the part of the compiler (bisect, reduce)")
     add("--timeout", type=_seconds, default=0.0, metavar="SECONDS",
-        help="stop the search after so many seconds, and print what is known (default: none)")  # fmt: skip
+        help="stop the search after this many seconds, and print what is known (default: none)")  # fmt: skip
     where = parser.add_argument_group("output")
     where.add_argument("-o", dest="output", metavar="NAME", help="folder to create; default SCRIPT-why-1")
     add_json(parser, "why")

@@ -91,7 +91,7 @@ def _sharded(args: argparse.Namespace) -> int:
     from kernelscope.views import plain
 
     if args.save:
-        raise RunError("--save does not go with a run of several ranks; record both with --values save")
+        raise RunError("--save cannot be combined with a run of several ranks; record with --values save")
     found = diff_sharded(args.a, args.b)
     fails = bool(found) and args.fail_on != "nothing"
     if args.json:

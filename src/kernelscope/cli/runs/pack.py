@@ -23,7 +23,7 @@ EPILOG = (
 examples:
   kernelscope pack                       pack the newest run into NAME.kscope.zip
   kernelscope pack train-3 -o bug.zip
-  kernelscope pack --share               … and list what it tells of you and this machine
+  kernelscope pack --share               … and list what it reveals about you and this machine
   kernelscope pack --share --without paths,host,command,environment
   kernelscope pack --without source,tensors,values
 

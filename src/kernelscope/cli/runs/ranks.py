@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DESCRIPTION = "Compare the ranks of a run, and name the first call at which one differs from the others."
 EPILOG = """\
 examples:
-  kernelscope ranks                          the newest run: who differs first, and where?
+  kernelscope ranks                          the newest run: which rank differs first, and where?
   kernelscope ranks train-1 --ranks 0-3      only these ranks
   kernelscope ranks --json | jq .first.kernel_name
   kernelscope ranks tables                   tables of export --parquet --ranks all, with DuckDB

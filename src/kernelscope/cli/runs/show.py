@@ -52,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     if args.ranks is not None and (args.crash or args.output is not None):
-        raise RunError("--ranks does not go with --crash or -o; give --rank N")
+        raise RunError("--ranks cannot be combined with --crash or -o; give --rank N")
     return each_rank(args, _main)
 
 

@@ -47,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     if args.ranks is not None and args.export:
-        raise RunError("--ranks does not go with --export, which writes one new folder; give --rank N")
+        raise RunError("--ranks cannot be combined with --export, which writes one new folder; give --rank N")
     return each_rank(args, _main)
 
 

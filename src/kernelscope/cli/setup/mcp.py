@@ -31,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--allow-run", action="append", nargs="?", const="", default=[], metavar="PATH",
         help="a script or a folder of scripts that may be run; without PATH: below each --root")  # fmt: skip
     add("--timeout", type=_seconds, default=1800.0, metavar="SECONDS",
-        help="end a program after so many seconds (default 1800)")  # fmt: skip
+        help="end a program after this many seconds (default 1800)")  # fmt: skip
     add("--skill", action="store_true", help="print SKILL.md for an agent, and exit")
     add("--json", action="store_true", help="print the tools that would be offered, and exit")
 

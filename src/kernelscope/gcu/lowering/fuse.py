@@ -51,7 +51,7 @@ def planned(nodes: Sequence[Node], hint: Hint) -> Plan | str:
     reductions = [n for n in nodes if n.kind == "reduce"]
     domain = _domain(nodes, reductions, hint)
     if domain is None:
-        return "they go over other dimensions"
+        return "they go over different dimensions"
     dims, reduced, full = domain
     outer = tuple(d for i, d in enumerate(dims) if i not in reduced)
     made = Plan(tuple(nodes), dims, reduced, full, {})
@@ -59,7 +59,7 @@ def planned(nodes: Sequence[Node], hint: Hint) -> Plan | str:
         for place, access in [*enumerate(n.inputs), *([(-1, n.stores)] if n.stores else [])]:
             over = spread(n.shape, access.strides, dims if n.name in full else outer)
             if over is None:
-                return "they go over other dimensions"
+                return "they go over different dimensions"
             if n.name not in full:
                 over = _with_reduced(over, reduced)
             placed = Access(access.buffer, over, access.offset)

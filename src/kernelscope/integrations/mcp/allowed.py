@@ -90,7 +90,7 @@ class Allowed:
 def word(given: str, name: str) -> str:
     """One argument that cannot be taken for an option."""
     if not isinstance(given, str) or not given:
-        raise Refused(f"{name} must be a text that is not empty")
+        raise Refused(f"{name} must be a string that is not empty")
     if given.startswith("-"):
         raise Refused(f"{name} starts with -: options cannot be given in an argument")
     return text(given, name)

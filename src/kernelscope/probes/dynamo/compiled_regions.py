@@ -162,7 +162,7 @@ def _unrepeatable(output: Any, sources: list[Any]) -> Any:
     if any("numpy" in type(each).__name__.lower() for each in numpy):
         yield "it computes with NumPy arrays"
     if output.root_tx.debug_locals or torch._dynamo.config.ignore_logging_functions:
-        yield "it may call functions that Dynamo puts off or leaves out"
+        yield "it may call functions that Dynamo postpones or skips"
     if any("triton_kernel_wrapper" in getattr(node.target, "_name", "") for node in output.graph.nodes):
         yield "it launches Triton kernels of its own, which write to its tensors"
     compiled = {getattr(node.target, "_name", "") for node in output.graph.nodes} & _COMPILED_BY_THEMSELVES

@@ -74,7 +74,7 @@ class TriedFrames(PatchSet):
                 self.frames.append(unseen(_tried, wrapper, frame.f_code, before, result, error))
             except Exception as fault:  # it must not reach the program; the frame is then known by name
                 code = frame.f_code
-                told = f"kernelscope could not read what Dynamo said of it: {fault!r}"
+                told = f"kernelscope could not read what Dynamo reported about it: {fault!r}"
                 self.frames.append(
                     TriedFrame(code.co_name, code.co_filename, code.co_firstlineno, "", skipped=told)
                 )

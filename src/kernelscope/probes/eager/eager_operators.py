@@ -67,8 +67,8 @@ class EagerOperators:
         here = self._here
         if not here.users:
             raise RuntimeError(
-                "a recording with ops='all' was closed on another thread than the one that opened it; "
-                "close it where it was opened, because torch keeps dispatch modes per thread"
+                "a recording with ops='all' was closed on another thread; "
+                "close it on the thread that opened it, because torch keeps dispatch modes per thread"
             )
         here.users -= 1
         if not here.users and here.mode is not None:

@@ -86,7 +86,7 @@ class PrecompiledArtifacts(PatchSet):
         """The last line of a generated module before its functions."""
 
         def wait(makers: Any, scope: Any) -> Any:
-            with contained("looking at who runs generated code"):
+            with contained("finding out what runs generated code"):
                 frame = sys._getframe(1)  # the generated module
                 if frame.f_globals is scope and not _is_run_by_torch(frame.f_back):
                     by = "a program of its own" if frame.f_back is None else frame.f_back.f_code.co_filename

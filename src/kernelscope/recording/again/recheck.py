@@ -55,8 +55,8 @@ class Rechecker(RunAgain):
             self._report(Finding("varies", what, call.index, name, argument))
             return
         what = (
-            f"{name} left other values in {argument} than when it was run again, twice, on the same inputs: "
-            "this device computed something else once"
+            f"{name} was run again twice on the same inputs, and both times {argument} differed from the "
+            "first result: this device computed a wrong value once"
         )
         self._report(Finding("recheck", what, call.index, name, argument))
 
@@ -74,4 +74,4 @@ def _why_not(launch: Launch) -> str:
         return "it communicates"
     if point.is_opaque or "c10d" in launch.site.kernel.name:
         return "it is a custom operator"
-    return "it was reported when it was over" if point.is_past else ""
+    return "it was reported only after it had ended" if point.is_past else ""

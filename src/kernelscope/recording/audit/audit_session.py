@@ -101,7 +101,7 @@ class AuditSession:
         logged = any(event.name == CPP_RANGE for event in host) and any(
             f.kind == "unseen-graph" for f in run.noted_findings()
         )
-        why = self._incomplete or ("a C++ wrapper was not seen into; see its finding" if logged else "")
+        why = self._incomplete or ("launches of a C++ wrapper were not seen; see findings" if logged else "")
         return Audit(
             "cuda" if device else "cpu", calls, found.launches, found.nanoseconds / 1e9, found.outside,
             expected, seen, found.compiling, why, found.copies,

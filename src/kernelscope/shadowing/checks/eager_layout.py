@@ -70,7 +70,7 @@ class EagerLayout:
         name, (_, value, strides) = next(iter(self._changed.items()))
         eager = list(value.stride())
         chosen = f"the strides {list(strides)} that Inductor chose for {name}"
-        return f"the operator gives another result for {chosen} than for those of eager, {eager}"
+        return f"the result of the operator for {chosen} differs from that for eager's, {eager}"
 
 
 def _laid_out(

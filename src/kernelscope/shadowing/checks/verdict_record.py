@@ -9,7 +9,7 @@ import torch
 
 Jittered = Callable[[], torch.Tensor]
 Unwritten = Callable[[], torch.Tensor | None]
-NOT_ROUNDED = "eager rounds each step, and this kernel does not: numbers that were equal are not"
+NOT_ROUNDED = "eager rounds each step, and this kernel does not: numbers that are equal in eager differ here"
 
 
 @dataclass(slots=True)

@@ -99,7 +99,7 @@ def _differences(ours: torch.Tensor, theirs: torch.Tensor, eps: float) -> Iterat
         if int(beyond.any(1).sum()) >= _BEYOND:
             yield words
     if float(_standard(ours.isnan().double().mean(1), theirs.isnan().double().mean(1)).abs()) > _FAR:
-        yield "it is NaN in another share of the cases"
+        yield "the share of NaN in its numbers differs"
     for bound in _bounds(ours):
         if reason := _share_below(ours, theirs, bound, near):
             yield reason

@@ -34,7 +34,7 @@ from .region import Difference, KnownWrong, Region
 from .region_culprit import VERDICT, culprit_of_region, suspect_of_region
 
 DYNAMO = "Dynamo"
-UNMATCHED = "eager draws other random numbers, and it is not known which of them belong together"
+UNMATCHED = "eager draws different random numbers, and it is not known which correspond"
 _COMMUNICATES = ("_c10d_functional", "c10d", "_dtensor", "symm_mem")
 
 
@@ -303,8 +303,8 @@ class _Execution:
     def _add_of_dynamo(self, found: Sequence[Difference], function: UserFunction) -> None:
         if found and function.asks:
             self._check.result.note(
-                f"Function {self._region.name} asks whether it is being compiled, and then computes "
-                "something else: it was compared with the graph that Dynamo traced, not with its code."
+                f"Function {self._region.name} checks whether it is being compiled, and then computes "
+                "something different: it was compared with the graph that Dynamo traced, not with its code."
             )
         else:
             self._check.add(self._region, found, self._check.known(), DYNAMO)

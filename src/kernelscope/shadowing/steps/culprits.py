@@ -50,7 +50,7 @@ def _asked(is_wrong: Callable[[GraphModule], bool], snapshot: Snapshot) -> bool 
 
 def culprit_of_step(blame: Blame, difference: Difference, graph: str) -> Culprit:
     found = difference.verdict
-    reason = f"{SENTENCES[blame.step]}{blame.words} {difference.output} has another value: {found.reason}"
+    reason = f"{SENTENCES[blame.step]}{blame.words} {difference.output} has a different value: {found.reason}"
     return Culprit(
         verdict="wrong-stage",
         reason=reason,

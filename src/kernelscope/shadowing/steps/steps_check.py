@@ -44,7 +44,7 @@ class StepsCheck:
 
     def run(self, inputs: Sequence[Any], result: ShadowResult) -> None:
         if len(inputs) != len(self._names):
-            result.leave_out("compiler steps", "*", "the graph takes other inputs than its wrapper")
+            result.leave_out("compiler steps", "*", "the inputs of the graph are not those of its wrapper")
             result.counts.unjudged_stages += len(self._stages)
             return
         alive = dict(zip(self._names, inputs, strict=True))

@@ -102,7 +102,7 @@ def _exception(runs: list[StoredRun]) -> tuple[str, str]:
     for run in runs:
         found = run.metadata.get("exception", "")
         if not isinstance(found, str):
-            raise RunError(f"{run.path} is damaged: its exception is not a text")
+            raise RunError(f"{run.path} is damaged: its exception is not text")
         if found:
             return found, str(run.metadata.get("exception_at", ""))
     return "", ""

@@ -21,7 +21,7 @@ def part_of_rank(path: Path, rank: int, launch: str) -> Path:
     """The new part of this rank in the run of this name, which the other ranks of the launch share."""
     part = _claimed(path, rank, launch)
     if part is None:
-        raise RunError(f"{path} exists already; choose another name, or remove it first")
+        raise RunError(f"{path} already exists; choose another name, or remove it first")
     return part
 
 

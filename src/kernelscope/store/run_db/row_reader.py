@@ -226,7 +226,7 @@ class DatabaseReader:
         for row in rows:
             for value, types in zip(row, columns, strict=True):
                 if type(value) not in types:
-                    raise ValueError(f"a row of {name} holds {value!r:.40} where it cannot be")
+                    raise ValueError(f"a row of {name} holds {value!r:.40}, which has the wrong type")
                 has_breaks |= type(value) is str and ("\n" in value or "\r" in value)
         return [_unbroken(row, LINES[name]) for row in rows] if has_breaks else rows
 

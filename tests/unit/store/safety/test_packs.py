@@ -239,7 +239,7 @@ def test_a_link_in_a_zip_is_a_file(run: Path) -> None:
 def test_other_ways_to_compress(run: Path, method: int) -> None:
     with zipfile.ZipFile("x.zip", "w", method) as archive:
         archive.write(run / "run.db", "run.db")
-    with pytest.raises(RunError, match="packed otherwise"):
+    with pytest.raises(RunError, match="unknown compression"):
         unpack(Path("x.zip"), Path("b.kscope"))
 
 

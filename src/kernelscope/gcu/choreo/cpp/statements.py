@@ -186,7 +186,7 @@ class Statements(Teams):
 
     def _return(self, s: tree.Return) -> None:
         if self.scope.depth:
-            raise ChoreoError("return inside parallel: the other threads would go on", s.span)
+            raise ChoreoError("return inside parallel: the other threads would continue", s.span)
         if self.result is not None and s.value is not None:
             self.result(s.value)
         if s is not last(self._function.body):

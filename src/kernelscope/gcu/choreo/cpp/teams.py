@@ -122,7 +122,7 @@ class Teams(Loops):
             )
 
     def _barrier(self, span: Span) -> None:
-        message = self.quoted("some threads of the block never come to this barrier", span)
+        message = self.quoted("some threads of the block never reach this barrier", span)
         self.emit(f"{self._teams[-1]}.barrier({message});")
 
     def declare_event(self, s: tree.DeclareEvent) -> None:
