@@ -83,6 +83,14 @@ def modules() -> dict[str, Path]:
     return found
 
 
+@cache
+def public_homes() -> dict[str, str]:
+    """The module of each public name: `from kernelscope import record` imports `recording`."""
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+    found = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 1)
+    return {alias.name: node.module or alias.name for node in found for alias in node.names}
+
+
 def imported(path: Path, module: str, known: Iterable[str]) -> Iterator[str]:
     """The modules of ours that a file imports, wherever in it, also for type checkers only."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
@@ -101,6 +109,8 @@ def imported(path: Path, module: str, known: Iterable[str]) -> Iterator[str]:
             if name.split(".")[0] != "kernelscope":
                 continue
             inner = name.removeprefix("kernelscope").removeprefix(".")
+            if module and inner not in known:
+                inner = public_homes().get(inner, inner)
             target = inner if inner in known else inner.rpartition(".")[0]
             if target in known and target != module:
                 yield target
@@ -174,21 +184,23 @@ def private_uses(trees: Mapping[str, ast.AST]) -> Iterator[str]:
     """Where a room uses a private member that only other rooms define."""
     homes: dict[str, set[str]] = {}
     for module, tree in trees.items():
-        for name in filter(is_private, private_names(tree)):
+        for name in filter(is_private, (*module.split("."), *private_names(tree))):
             homes.setdefault(name, set()).add(room_of(module))
     for module, tree in trees.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute):
                 names = [node.attr]
             elif isinstance(node, ast.ImportFrom):
-                names = [alias.name for alias in node.names]
+                home = node.module or ""
+                is_ours = node.level or home.startswith("kernelscope")
+                names = [*(home.split(".") if is_ours else ()), *(alias.name for alias in node.names)]
             else:
                 continue
             for name in filter(is_private, names):
                 owners = homes.get(name, {room_of(module)})
                 if room_of(module) not in owners:
-                    home = ", ".join(sorted(owners))
-                    yield f"{module}:{node.lineno} uses {name}, a private member of {home}"
+                    rooms = ", ".join(sorted(owners))
+                    yield f"{module}:{node.lineno} uses {name}, a private member of {rooms}"
 
 
 @cache
@@ -209,8 +221,9 @@ def broken_rules() -> list[str]:
                 found.append(f"{module} or {target}: give its room a floor in tools/rooms.py")
             elif FLOORS.index(room_of(target)) > FLOORS.index(room):
                 found.append(f"{module} imports {target}, which is further up")
-    packages = {name for name, path in modules().items() if path.name == "__init__.py"}
-    inside = {name: targets - packages for name, targets in files.items() if name not in packages}
+    for room in sorted({room_of(module) for module in modules()} - {"", *FLOORS}):
+        found.append(f"{room} has no floor; add it to tools/rooms.py")
+    inside = {name: targets - {""} for name, targets in files.items() if name}
     found += ["these files import each other in a circle: " + ", ".join(group) for group in circles(inside)]
     found += private_uses_in_sources()
     in_tree = sources()

@@ -228,7 +228,28 @@ def test_a_circle_and_an_arrow_upwards_are_noticed(monkeypatch: pytest.MonkeyPat
     assert rooms.broken_rules()[0] == "text.x imports cli, which is further up"
 
 
+def test_a_public_name_counts_as_an_import_of_its_module(tmp_path: Path) -> None:
+    file = tmp_path / "x.py"
+    file.write_text("from kernelscope import __version__, record\nfrom .. import load")
+    assert set(rooms.imported(file, "text.x", rooms.modules())) == {"", "recording", "store.stored_run"}
+
+
+def test_a_circle_through_a_package_and_a_room_without_a_floor_are_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rooms, "file_edges", lambda: {"store": {"store.a"}, "store.a": {"store"}})
+    monkeypatch.setattr(rooms, "modules", lambda: {"cellar": Path("cellar.py")})
+    monkeypatch.setattr(rooms, "private_uses_in_sources", tuple)
+    circle = "these files import each other in a circle: store, store.a"
+    assert rooms.broken_rules()[:2] == ["cellar has no floor; add it to tools/rooms.py", circle]
+
+
 def test_a_private_member_of_another_room_is_noticed() -> None:
     defines, uses = "class A:\n    def __init__(self): self._rows = 1", "def f(a): return a._rows"
     trees = {"store.a": ast.parse(defines), "views.b": ast.parse(uses)}
     assert list(rooms.private_uses(trees)) == ["views.b:1 uses _rows, a private member of store"]
+
+
+def test_a_private_module_of_another_room_is_noticed() -> None:
+    trees = {"store._a": ast.parse(""), "views.b": ast.parse("from ..store._a import rows")}
+    assert list(rooms.private_uses(trees)) == ["views.b:1 uses _a, a private member of store"]
