@@ -5,7 +5,8 @@
     python tools/user_strings.py --check    print only strings with banned wording; exit status 1 if any
 
 In Python files these are all strings with prose in them except docstrings, SQL and code: help texts, messages
-of exceptions and findings, warnings, printed lines. In page scripts and C++ they are found by their quotes.
+of exceptions and findings, warnings, printed lines. Docstrings count where an agent reads them. In scripts of
+the page and in C++ strings are found by their quotes; in HTML and Markdown they are the lines of text.
 """
 
 from __future__ import annotations
@@ -33,16 +34,18 @@ BANNED = [
     (r"\bget to (its|the) end\b|\bruns? to its end\b", "finish"),
     (r"\bonce more\b|\bagain and again\b", "again, repeatedly"),
     (r"\b(go|goes|going) on with\b", "continue"),
-    (r"\b(else|other|others) than\b", "differs from"),
+    (r"\b(else|other|others|other \w+|another \w+) than\b", "differs from"),
+    (r"\bexists? already\b|\bnot go with\b", "already exists; cannot be combined with"),
+    (r"\bis not there\b|\bany more\b", "does not exist; no longer"),
     (r"\bthe same each time\b", "identical"),
-    (r"\bmended\b|\bdear\b", "fixed; slow"),
+    (r"\bmend(s|ed)?\b|\bdear\b", "fixed; slow"),
     (r"\bof (its|their) kind\b", "candidates"),
     (r"\bspeaks? of\b|\bwho reads\b|\bbelieves\b", "refers to; readers"),
     (r"\bis there already\b", "already exists"),
     (r"\b(it|which) takes two\b", "needs two"),
     (r"\blooks? (in)?to it\b|\bhas it not\b", "is missing"),
 ]
-_PROSE = re.compile(r"[A-Za-z’']{2,}[,;:]? [A-Za-z`]{1,}")
+_PROSE = re.compile(r"[A-Za-z’']{2,}[,;:]? ([A-Za-z`]|\{…\})|\{…\} [a-z]{2,}")
 _SQL = "SELECT|INSERT|UPDATE|DELETE|CREATE|PRAGMA|ATTACH|WITH|BEGIN|ALTER|DROP"
 _NOT_PROSE = re.compile(rf"^\s*({_SQL})\b|\(\?|\\[bsdw]|^#include")
 _CODE_WORDS = "import|from|def|class|return|if|for|extern|template|static|void|@"
@@ -50,6 +53,8 @@ _CODE = re.compile(rf"^\s*({_CODE_WORDS})\b.*$|[;{{]\s*$", re.MULTILINE)
 _QUOTED = re.compile(r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\"|`(?:[^`\\]|\\.)*`")
 _CPP_QUOTED = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"")
 _COMMENT = re.compile(r"^\s*(//|\*|/\*)|\s//\s")
+_TAG = re.compile(r"<[^>]*>")
+_SHOWN_DOCSTRINGS = "integrations/mcp/tools.py"  # descriptions of the tools
 
 Found = tuple[Path, int, str]
 
@@ -62,8 +67,10 @@ def user_strings(rooms: Iterable[str] = ()) -> Iterator[Found]:
             continue
         if path.suffix == ".py":
             found = _in_python(path)
-        elif path.suffix in (".js", ".html"):
+        elif path.suffix == ".js":
             found = _in_quotes(path, _QUOTED)
+        elif path.suffix in (".html", ".md"):
+            found = enumerate(_TAG.sub("", path.read_text(encoding="utf-8")).splitlines(), start=1)
         elif path.suffix in (".cpp", ".h"):
             found = _in_quotes(path, _CPP_QUOTED)
         else:
@@ -80,15 +87,19 @@ def is_prose(text: str) -> bool:
 def _in_python(path: Path) -> Iterator[tuple[int, str]]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     skipped: set[int] = set()
+    shows_docstrings = path.as_posix().endswith(_SHOWN_DOCSTRINGS)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+            is_shown = shows_docstrings and isinstance(node, ast.AsyncFunctionDef) and node.name[0] != "_"
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and not is_shown:
                 skipped.add(id(first.value))
         if isinstance(node, ast.JoinedStr):
-            skipped |= {
-                id(part) for part in ast.walk(node) if part is not node and isinstance(part, ast.Constant)
-            }
+            skipped |= {id(part) for part in node.values}  # not strings inside of {…}
+            skipped |= {id(part.format_spec) for part in node.values if isinstance(part, ast.FormattedValue)}
+            if id(node) in skipped:  # a format
+                skipped |= {id(part) for part in ast.walk(node)}
+                continue
             yield node.lineno, "".join(_part(value) for value in node.values)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
             yield node.lineno, node.value

@@ -1,1 +1,1 @@
-"""What steers the compiler: switches, lazy kernels, shared binaries. Only searches use it."""
+"""What steers the compiler: switches and forced settings, lazy kernels, shared binaries."""

@@ -57,7 +57,7 @@ def _nothing(runs: Sequence[StoredRun], breaks: Sequence[Incident]) -> Trouble |
                 return None  # another backend than Inductor has it
     if not runs:
         what = "nothing was recorded: no process imported torch"
-        advice = "give the script that imports torch, with arguments that make it import torch"
+        advice = "give a script, with its arguments, that imports torch when it is run"
         return Trouble("nothing-compiled", what, advice=advice)
     failures = [each for run in runs for each in run.stages.failures]
     first = next((each for each in (*breaks, *failures) if each.origin), None)

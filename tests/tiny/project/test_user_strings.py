@@ -22,13 +22,17 @@ def test_strings_are_plain_english() -> None:
 
 
 def test_the_list_has_what_users_read() -> None:
-    words = [sys.executable, str(TOOL), "cli", "doctor", "report"]
+    words = [sys.executable, str(TOOL), "cli", "doctor", "report", "integrations", "bisection"]
     listed = subprocess.run(words, capture_output=True, encoding="utf-8", check=True).stdout
     for text in (
         "record every kernel that it launches",  # a description
         "torch.compile needs one",  # advice
         "put the query in quotes",  # an exception
         "No compiled graph",  # the page
+        "Skip to the content",  # its HTML
+        "{…} after {…}",  # one word between two values
+        "Run a SELECT over the tables of a run",  # the description of a tool
+        "Stop when the cause is named",  # what agents read
     ):
         assert text in listed, text
     assert "`kernelscope run`: the script runs in a child" not in listed, "a docstring"

@@ -104,5 +104,5 @@ def _mesh(told: dict[str, Any]) -> Mesh:
     for size in shape:
         count *= size
     if count != len(ranks) or not ranks:
-        raise ValueError("the ranks of a mesh are not as many as its shape says")
+        raise ValueError("the number of ranks in a mesh does not match its shape")
     return Mesh(shape, ranks, tuple(str(name) for name in told.get("dimensions") or ()))

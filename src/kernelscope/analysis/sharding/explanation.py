@@ -83,19 +83,19 @@ class _Explanation:
         source = source_of(self._part, self._search.layouts, self._call, position)
         if source is None:
             reason = (
-                f"what the ranks read is in no layout the reference's {name}, and no recorded call made "
+                f"no layout turns what the ranks read into the reference's {name}, and no recorded call made "
                 "it: were both given the same parameters and the same batch?"
             )
             return self._made(VALUES, name, reason)
         was = source.fit.layout
         if source.collective is not None:
             reason = (
-                f"what the ranks read is in no layout the reference's {name}: they held it as {was}, and "
-                f"call {source.collective.index}, {source.collective.kernel_name}, joined it differently"
+                f"no layout turns what the ranks read into the reference's {name}: they held it as {was}, "
+                f"and call {source.collective.index}, {source.collective.kernel_name}, joined it differently"
             )
             return self._made(PLACEMENT, name, reason, held=was, since=source.call)
         reason = (
-            f"what the ranks read is in no layout the reference's {name}; the ranks last held it as {was}"
+            f"no layout turns what the ranks read into the reference's {name}; they last held it as {was}"
         )
         return self._made(VALUES, name, reason, held=was, since=source.call)
 
@@ -108,7 +108,7 @@ class _Explanation:
                 "as if they belonged together: an argument does not have the layout that the operator needs"
             )
             return self._made(PLACEMENT, name, reason)
-        reason = "the ranks read what the reference reads, but their result is in no layout the reference's"
+        reason = "the ranks read what the reference reads, but no layout turns their result into its result"
         return self._made(VALUES, name, reason)
 
     def _listed(self) -> str:

@@ -19,7 +19,7 @@ DESCRIPTION = "Run a script under a profiler, and check that every launch is ins
 USAGE = SCRIPT_USAGE
 EPILOG = """\
 examples:
-  kernelscope audit train.py --steps 2         hold compiled code and eager operators against the record
+  kernelscope audit train.py --steps 2         compare compiled code and eager operators with the record
   kernelscope audit --ops graph train.py       compiled code alone is recorded; the rest is listed
   kernelscope audit --json train.py | jq '.parts[].audit.outside[].name'
 
