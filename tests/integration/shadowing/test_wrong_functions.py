@@ -153,4 +153,4 @@ def test_a_function_that_asks_whether_it_is_compiled_is_not_accused() -> None:
     with kernelscope.shadow() as result:
         torch.compile(asks, backend="eager")(torch.ones(3))
     assert not result
-    assert any("asks whether it is being compiled" in note for note in result.notes)
+    assert any("checks whether it is being compiled" in note for note in result.notes)
