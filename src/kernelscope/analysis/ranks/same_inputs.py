@@ -103,8 +103,8 @@ def suspects(numbers: Sequence[int], decided: Vote, place: int) -> tuple[int, ..
 
 
 def computed_reason(other_rank: int, other_index: int) -> str:
-    told = f"rank {other_rank} ran the same kernel on the same inputs (call {other_index})"
-    return f"its result differs, although its inputs do not: {told}, with a different result"
+    told = f"rank {other_rank} ran the same kernel on them (call {other_index})"
+    return f"it computed a different result from the same inputs: {told}"
 
 
 @dataclass(frozen=True, slots=True)
