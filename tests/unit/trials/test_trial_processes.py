@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kernelscope.errors import RunError
-from kernelscope.trials import workers as module
+from kernelscope.trials import trial_processes as module
 from kernelscope.trials.outcome import KILLED, Outcome
 from kernelscope.trials.trial_processes import Workers, _Child, _Zygote
 
