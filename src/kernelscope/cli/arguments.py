@@ -39,6 +39,15 @@ def add_condition(group: argparse._ArgumentGroup, fails_on: str) -> None:
         help="function that gets the script's global names; a true result counts as failure")  # fmt: skip
 
 
+def add_ops(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--ops",
+        default="all",
+        metavar="WHICH",
+        help="graph: compiled code and Triton kernels; all: eager operators too (default)",
+    )
+
+
 def add_wide(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wide", action="store_true", help="on a terminal, print as much as into a pipe")
 

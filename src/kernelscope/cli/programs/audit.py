@@ -7,7 +7,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from kernelscope.cli.arguments import SCRIPT_USAGE, add_json, add_script
+from kernelscope.cli.arguments import SCRIPT_USAGE, add_json, add_ops, add_script
 from kernelscope.errors import RunError
 from kernelscope.processes.program_words import command_words, stem_of
 from kernelscope.startup.recorded_child import exact_status, watch
@@ -33,12 +33,7 @@ Exit status: 0 every launch of compiled code (with --ops all: every launch) is i
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "--ops",
-        default="all",
-        metavar="WHICH",
-        help="graph: compiled code and Triton kernels; all: eager operators too (default)",
-    )
+    add_ops(parser)
     add("-o", dest="output", metavar="NAME", help="folder to create; default kscope-runs/SCRIPT-audit-1")
     add_json(parser, "coverage")
     add_script(parser)

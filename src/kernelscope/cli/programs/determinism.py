@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from kernelscope.cli.arguments import SCRIPT_USAGE, add_json, add_script
+from kernelscope.cli.arguments import SCRIPT_USAGE, add_json, add_ops, add_script
 from kernelscope.errors import RunError
 from kernelscope.processes.program_words import command_words, stem_of
 
@@ -27,12 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--runs", type=int, default=3, metavar="N", help="number of runs (default 3)")
     add("--fresh", action="store_true", help="use a new process for each run")
     add("--recompile", action="store_true", help="use an empty compile cache for each run")
-    add(
-        "--ops",
-        default="all",
-        metavar="WHICH",
-        help="graph: compiled code and Triton kernels; all: eager operators too (default)",
-    )
+    add_ops(parser)
     add("-o", dest="output", metavar="NAME", help="folder for the runs")
     add_json(parser, "diff")
     add_script(parser)

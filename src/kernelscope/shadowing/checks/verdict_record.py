@@ -21,7 +21,7 @@ class Verdict:
     reason: str = ""
     numbers: dict[str, float | int | str] = field(default_factory=dict)
     where: tuple[int, ...] | None = None
-    suspect: Verdict | None = None  # not wrong by itself: not finite where eager is, as float64 explains
+    suspect: Verdict | None = None  # not wrong by itself: other than eager's, as float64 explains
 
 
 def wrong_at(
