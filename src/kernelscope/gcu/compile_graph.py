@@ -24,6 +24,7 @@ from kernelscope.gcu.lowering.fuse import fuse
 from kernelscope.gcu.lowering.lower import Lowered, lower
 from kernelscope.gcu.lowering.sizes import Size, is_one
 
+from . import torch_mathematics
 from .cache import Library
 from .choreo import parse, show, translate
 
@@ -220,4 +221,10 @@ def _to_dsl(dag: Dag, hint: Callable[[Size], int], done: Compilation) -> None:
     if not text:
         return
     done.dsl = show(parse(f"{HEADER}\n{device_part(text)}\n{text}", f"{done.name}.co"))
-    done.translation = translate(done.dsl, f"{done.name}.co", checked=False)  # its indices are right
+    in_blocks = torch_mathematics.has_blocks()
+    done.translation = translate(
+        done.dsl,
+        f"{done.name}.co",
+        checked=False,  # its indices are right
+        in_blocks=in_blocks,
+    )

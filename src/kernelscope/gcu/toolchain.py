@@ -14,7 +14,7 @@ from kernelscope import config
 from kernelscope.native import compiler
 from kernelscope.native.sources import joined
 
-from . import sleef
+from .torch_mathematics import compile_flags, link_flags
 
 HEADER = Path(__file__).parent / "choreo" / "choreo.h"
 # As wide as torch's own; GCC prefers half of that on most processors that have it.
@@ -42,14 +42,14 @@ def header_text() -> str:
 
 def identity(flags: Sequence[str] = FLAGS) -> str:
     """Everything besides the program that decides what the compiler makes of it, beside torch."""
-    given = (*flags, *sleef.compile_flags(), *sleef.link_flags())
+    given = (*flags, *compile_flags(), *link_flags())
     return f"{compiler.identity(compiler.compiler(), given)}\0{header_text()}"
 
 
 def build(source: Path, stem: Path, *, seconds: int | None = None, beside_torch: bool = False) -> Built:
     """Compile a translation unit to `stem.o` and `stem.so`; `beside_torch`: for a process that has torch."""
     object_, library = stem.with_suffix(".o"), stem.with_suffix(".so")
-    given, linked = (sleef.compile_flags(), sleef.link_flags()) if beside_torch else ((), ())
+    given, linked = (compile_flags(), link_flags()) if beside_torch else ((), ())
     steps = [
         compile_command(*given, "-c", str(source), "-o", str(object_)),
         compile_command("-shared", *_OWN_SYMBOLS, str(object_), "-o", str(library), *linked),

@@ -18,7 +18,7 @@ def built(cpp, header):
             file.write(text)
     library = os.path.join(folder, "kernel.so")
     command = [os.environ.get("CXX", "g++"), *FLAGS, f"-I{folder}", "-shared", f"{folder}/kernel.cpp"]
-    linked = [f"-L{os.path.dirname(torch.__file__)}/lib", "-ltorch_cpu"]  # for functions of SLEEF
+    linked = [f"-L{os.path.dirname(torch.__file__)}/lib", "-ltorch_cpu"]  # for functions of SLEEF and MKL
     subprocess.run([*command, "-o", library, *linked], check=True)
     return ctypes.CDLL(library)
 '''
@@ -28,11 +28,11 @@ def gcu_launch(call: KernelCall, names: dict[int, str]) -> tuple[list[str], list
     """Code that builds the kernel, and code that launches it."""
     from kernelscope.gcu.choreo.cpp.to_cpp import translate
     from kernelscope.gcu.choreo.syntax.errors import ChoreoError
-    from kernelscope.gcu.sleef import compile_flags
     from kernelscope.gcu.toolchain import FLAGS, header_text
+    from kernelscope.gcu.torch_mathematics import compile_flags, has_blocks
 
     try:
-        translation = translate(call.source, f"{call.kernel_name}.co")
+        translation = translate(call.source, f"{call.kernel_name}.co", in_blocks=has_blocks())
         code = translation.function(call.kernel_name)
     except (ChoreoError, StopIteration) as error:
         raise unreproducible(call, f"its source cannot be translated: {error}") from None

@@ -12,6 +12,7 @@
 #include <vector>
 #endif
 
+#include "runtime/block_functions.h"
 #include "runtime/element_types.h"
 #include "runtime/failures.h"
 #include "runtime/mathematics.h"

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from kernelscope.gcu import cache, toolchain
+from kernelscope.gcu import cache, toolchain, torch_mathematics
 from kernelscope.gcu.choreo.cpp.function import FunctionCode
 from kernelscope.gcu.choreo.cpp.to_cpp import Translation, translate
 from kernelscope.gcu.lowering.dag import ELEMENT
@@ -168,5 +168,6 @@ def build_cached(translation: Translation) -> cache.Library:
 def load(path: str | Path, *, checked: bool = True) -> Program:
     """Translate, compile and load a `.co` file; unless `checked`, its indices are trusted."""
     file = Path(path)
-    translation = translate(file.read_text(encoding="utf-8"), str(file), checked=checked, located=True)
+    text, in_blocks = file.read_text(encoding="utf-8"), torch_mathematics.has_blocks()
+    translation = translate(text, str(file), checked=checked, located=True, in_blocks=in_blocks)
     return Program(translation, build_cached(translation).path)

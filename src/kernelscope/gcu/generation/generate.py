@@ -14,6 +14,7 @@ from .kernels import Kernel, Names, identifier, needed_outside
 from .matmul import matmul_body
 from .pointwise import PointwiseBody
 from .rows import RowsBody
+from .transposed import TransposedBody
 
 HEADER = (
     '// Generated Choreo DSL\n// Auto-generated from PyTorch FX Graph via Conductor\n\n#include "choreo.h"\n'
@@ -49,8 +50,14 @@ def _kernel(nodes: tuple[Node, ...], dag: Dag, hint: Hint, threads: int, name: s
     if not outputs:
         return None
 
-    kind = RowsBody if made.reduced else PointwiseBody
-    return _wrap(name, nodes, inputs, outputs, dag, lambda n: kind(made, n, outputs, hint, threads).lines())
+    def body(names: Names) -> list[str]:
+        if made.reduced:
+            return RowsBody(made, names, outputs, hint, threads).lines()
+        transposed = TransposedBody(made, names, outputs, hint, threads)
+        chosen = transposed if transposed.applies else PointwiseBody(made, names, outputs, hint, threads)
+        return chosen.lines()
+
+    return _wrap(name, nodes, inputs, outputs, dag, body)
 
 
 def _is_empty(n: Node) -> bool:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from kernelscope.gcu.lowering.dag import ELEMENT, Access, Node
+from kernelscope.gcu.lowering.dag import ELEMENT, INDEX, Access, Node
 from kernelscope.gcu.lowering.fuse import Hint, Plan, collapse
 from kernelscope.gcu.lowering.sizes import Size, is_one, product
 
 from .kernels import Names, covers, identifier
 
 TILE = 16 << 10  # elements that a tile may have
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Which part of each dimension a tile is."""
+
+    at: list[str]  # as `chunkat` takes it
+    tile: list[int]
+    absolute: list[str]  # the index of an element in the whole
 
 
 class Bodies:
@@ -106,24 +115,33 @@ class PointwiseBody(Bodies):
         chunk[pd] = "p # index"
         if loops == 1 and pd != last:
             chunk[pd], chunk[last] = "p", "index"
-        whole = self._is_plain()
-        index = ["i"] if whole else [f"i{d}" for d in range(len(self.dims))]
         absolute = [f"i{d}" for d in range(len(self.dims))]
         for d, c in enumerate(chunk):
             if c != "_":
                 start = {"p # index": f"(p * {loops} + index)"}.get(c, c)
                 absolute[d] = f"{start} * {tile[d]} + i{d}" if counts[d] > 1 else f"i{d}"
-        copies, reads = self._copied_in(chunk, index, absolute)
-        inner = copies + self._locals(tile)
-        inner += [f"foreach {'i' if whole else '{' + ', '.join(index) + '}'} in {self._span(tile)} {{"]
+        inner = self.one_tile(Chunk(chunk, tile, absolute))
+        body = [f"foreach index in [{loops}] {{", *("  " + line for line in inner), "}"]
+        return [f"parallel p by {self.threads} {{", *("  " + line for line in body), "}"]
+
+    def one_tile(self, c: Chunk) -> list[str]:
+        """What is done with one tile: copied in, computed, copied out."""
+        whole = self._is_plain()
+        index = ["i"] if whole else [f"i{d}" for d in range(len(self.dims))]
+        copies, reads = self._copied_in(c.at, index, c.absolute)
+        inner = copies + self._locals(c.tile)
+        inner += [f"foreach {'i' if whole else '{' + ', '.join(index) + '}'} in {self._span(c.tile)} {{"]
         inner += ["  " + line for line in self._statements(reads, index)]
         inner += ["}"]
         for buffer in self.outputs:
             shaped = self._shaped(buffer)
-            order = [chunk[i] for i in self._place(buffer)]
+            order = [c.at[i] for i in self._place(buffer)]
             inner.append(f"dma.copy {self._local(buffer)} => {shaped}.chunkat({', '.join(order) or '_'});")
-        body = [f"foreach index in [{loops}] {{", *("  " + line for line in inner), "}"]
-        return [f"parallel p by {self.threads} {{", *("  " + line for line in body), "}"]
+        return inner
+
+    def read_across(self, access: Access) -> list[int] | None:
+        """The dimensions of a buffer as it lies, if tiles of it shall be transposed on their way."""
+        return None
 
     def _loops(self) -> int:
         """Into how many tiles each thread's part is divided, so that a tile fits into local memory."""
@@ -136,7 +154,7 @@ class PointwiseBody(Bodies):
         every = list(range(len(self.dims)))
         ones = any(is_one(d) for d in self.dims)
         return not ones and all(
-            a.buffer != "#" and covers(a, self.dims, self.names.buffer(a.buffer)) == every for a in accesses
+            a.buffer != INDEX and covers(a, self.dims, self.names.buffer(a.buffer)) == every for a in accesses
         )
 
     def _outside(self) -> dict[tuple[str, int], Access]:
@@ -181,7 +199,9 @@ class PointwiseBody(Bodies):
         tiled = {}
         for key, access in outside.items():
             over = self._over(access)
-            found = None if over.buffer == "#" else covers(over, self.dims, self.names.buffer(over.buffer))
+            found = None
+            if over.buffer != INDEX:
+                found = covers(over, self.dims, self.names.buffer(over.buffer)) or self.read_across(over)
             if found:
                 tiled[key] = (over.buffer, tuple(found))
             else:
@@ -193,11 +213,14 @@ class PointwiseBody(Bodies):
             futures[buffer, place] = name
             shaped = self.names.shaped(buffer, [self.dims[i] for i in place])
             at = ", ".join(chunk[i] for i in place)
-            lines.append(f"{name} = dma.copy.async {shaped}.chunkat({at}) => local;")
+            order = [place.index(i) for i in sorted(place)]
+            is_across = order != sorted(order)
+            move = f"transp<{{{', '.join(map(str, order))}}}>" if is_across else "copy"
+            lines.append(f"{name} = dma.{move}.async {shaped}.chunkat({at}) => local;")
         if futures:
             lines.append(f"wait {', '.join(futures.values())};")
         for key, (buffer, place) in tiled.items():
-            at = "i" if index == ["i"] else ", ".join(index[i] for i in place)
+            at = "i" if index == ["i"] else ", ".join(index[i] for i in sorted(place))
             reads[key] = f"{futures[buffer, place]}.data.at({at})"
         return lines, reads
 

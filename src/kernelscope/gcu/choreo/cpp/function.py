@@ -53,7 +53,9 @@ class CppFunction:
         checked: bool,
         file: str | None = None,
         choices: Choices | None = None,
+        in_blocks: bool = False,
     ) -> None:
+        self._in_blocks = in_blocks
         self._choices = choices or {}
         self._f = function
         self._file = file  # which the C++ compiler's messages shall name
@@ -71,6 +73,7 @@ class CppFunction:
         returned = self._returned()
         statements = Statements(f, self._scope, self._elide, self._checked, self._file)
         statements.expressions.choices = self._choices
+        statements.in_blocks = self._in_blocks
         output = self._output(returned, statements)
         skip = returned if isinstance(returned, tree.DeclareBuffer) else None
         statements.block(f.body, skip=skip)

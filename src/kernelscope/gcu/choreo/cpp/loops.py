@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,13 +10,14 @@ from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError
 from kernelscope.gcu.choreo.syntax.walk import has_parallel, nodes, written
 
+from .block_loops import BlockLoops
+from .blocks import parts
 from .shapes import Dim, dim, shown
 from .simd import reduction, vectorises
-from .transfers import Transfers
-from .values import Bounded, Buffers, Data, Future, Scalar, Several, bounded, cpp_name
+from .values import Bounded, Buffers, Data, Future, LoopHead, Scalar, Several, bounded, cpp_name
 
 
-class Loops(Transfers):
+class Loops(BlockLoops):
     """The part of a function's body that repeats."""
 
     parallel: list[str]
@@ -156,21 +157,21 @@ class Loops(Transfers):
     def _foreach(self, s: tree.Foreach) -> None:
         outer = self.scope
         self.expressions.scope = outer.inner()
-        headers: list[tuple[str, str]] = []
+        headers: list[tuple[str, LoopHead]] = []
         for each in s.ranges:
             if isinstance(each, tree.Bind):
                 parts = self._bind(each)
                 for name, extent in parts:
                     one = self.local(name)
                     self.scope.declare(name, bounded(dim(one), extent), each.span)
-                    headers.append((name, _header(one, "0", extent.text, "1")))
+                    headers.append((name, LoopHead(one, "0", extent.text, "1")))
                 self._name_whole(each, parts)
             else:
                 headers += self._ranges(each)
         self._nest(s, headers)
         self.expressions.scope = outer
 
-    def _ranges(self, r: tree.Range) -> list[tuple[str, str]]:
+    def _ranges(self, r: tree.Range) -> list[tuple[str, LoopHead]]:
         """One loop, or a loop for each part of a variable that stands for several."""
         known = self.scope.find(r.name)
         if not isinstance(known, Several):
@@ -180,16 +181,16 @@ class Loops(Transfers):
             raise ChoreoError(f"`{r.name}` is not a bounded variable that a range can have", r.span)
         names = self._part_names.get(r.name, tuple(f"{r.name}__{i}" for i in range(len(parts))))
         made: list[Bounded] = []
-        headers: list[tuple[str, str]] = []
+        headers: list[tuple[str, LoopHead]] = []
         for name, part in zip(names, parts, strict=True):
             one = self.fresh(cpp_name(name))
             made.append(bounded(dim(one), part.bound))
             self.scope.names[name] = made[-1]
-            headers.append((name, _header(one, "0", part.bound.text, "1")))
+            headers.append((name, LoopHead(one, "0", part.bound.text, "1")))
         self.scope.names[r.name] = Several(tuple(made))
         return headers
 
-    def _range(self, r: tree.Range) -> str:
+    def _range(self, r: tree.Range) -> LoopHead:
         known = self.scope.find(r.name)
         if not isinstance(known, Bounded):
             raise ChoreoError(f"`{r.name}` is not a bounded variable", r.span)
@@ -206,7 +207,7 @@ class Loops(Transfers):
         name = self.fresh(cpp_name(r.name))
         last = None if high.value is None else high.value - 1
         self.scope.names[r.name] = Bounded(dim(name), known.bound, low.value, last)
-        return _header(name, low.text, high.text, step)
+        return LoopHead(name, low.text, high.text, step)
 
     def _step(self, r: tree.Range) -> str:
         step = self.expressions.dim(r.step) if r.step is not None else dim(1)
@@ -217,25 +218,45 @@ class Loops(Transfers):
             raise ChoreoError(f"the step must be above 0, not {step}", r.span)
         return step.text
 
-    def _nest(self, s: tree.Foreach, headers: list[tuple[str, str]]) -> None:
-        after: list[str] = []
-        for place, (name, header) in enumerate(headers):
-            if place == len(headers) - 1 and not self.in_team and vectorises(s, {name, *self._wholes(s)}):
-                after = self._reductions(s)
-            self.emit(header)
+    def _nest(self, s: tree.Foreach, headers: list[tuple[str, LoopHead]]) -> None:
+        name, innermost = headers[-1]
+        vectorised = not self.in_team and vectorises(s, {name, *self._wholes(s)})
+        for _, header in headers[:-1]:
+            self.emit(f"{header} {{")
             self._depth += 1
-        self.expressions.scope = self.scope.inner()
-        with self.looping(len(headers)):
-            for place, each in enumerate(s.body):
-                found = reduction(each) if after else None
-                known = self.scope.find(found.name) if found else None
-                if found is not None and found.op in ("max", "min") and isinstance(known, Scalar):
-                    self._extreme(found.op, known, found.value)
-                else:
-                    self.statement(each, s.body[place + 1 :])
-        for _ in headers:
+        divided = parts(s.body, self.type_of) if vectorised and self.in_blocks else []
+        if divided and (innermost.low, innermost.step) == ("0", "1"):
+            if not self.of_everything(divided, innermost):
+                self.over_blocks(divided, innermost)
+        else:
+            with self.looping(len(headers)):
+                self.one_loop(s.body, innermost, vectorised)
+        for _ in headers[:-1]:
             self._depth -= 1
             self.emit("}")
+
+    def one_loop(
+        self, body: tree.Block, header: LoopHead, vectorised: bool, finish: Callable[[], None] | None = None
+    ) -> None:
+        """One loop; `finish` writes what follows its statements."""
+        after = self._reductions(body) if vectorised else []
+        self.emit(f"{header} {{")
+        self._depth += 1
+        outer, self.expressions.scope = self.scope, self.scope.inner()
+        for place, each in enumerate(body):
+            found = reduction(each) if after else None
+            known = self.scope.find(found.name) if found else None
+            is_known = isinstance(known, Scalar) and known.is_mutable
+            if found is not None and found.op in ("max", "min") and is_known:
+                assert isinstance(known, Scalar)
+                self._extreme(found.op, known, found.value)
+            else:
+                self.statement(each, body[place + 1 :])
+        if finish is not None:
+            finish()
+        self.expressions.scope = outer
+        self._depth -= 1
+        self.emit("}")
         for line in filter(None, after):
             self.emit(line)
 
@@ -246,16 +267,16 @@ class Loops(Transfers):
             {last.whole, last.names[0]} - {""} if isinstance(last, tree.Bind) and not last.braced else set()
         )
 
-    def _reductions(self, s: tree.Foreach) -> list[str]:
+    def _reductions(self, body: tree.Block) -> list[str]:
         """Write the pragma; give what must follow the loop (an empty line: nothing, but it is vectorised)."""
         clauses, after = [], [""]
-        own = {each.name for each in s.body if isinstance(each, tree.DeclareScalar)}
-        for each in s.body:
+        own = {each.name for each in body if isinstance(each, tree.DeclareScalar)}
+        for each in body:
             found = reduction(each)
             if found is None or found.name in own:
                 continue
             known = self.scope.find(found.name)
-            if not isinstance(known, Scalar):
+            if not isinstance(known, Scalar) or not known.is_mutable:
                 continue  # an error where it is translated
             clauses.append(f"reduction({found.op}:{known.text})")
             if found.op in ("max", "min"):
@@ -273,8 +294,3 @@ class Loops(Transfers):
         self.emit(f"const {known.cpp} {one} = {self.expressions.text(value)};")
         self.emit(f"{known.text} = {one} {sign} {known.text} ? {one} : {known.text};")
         self.emit(f"{known.text}_nan |= choreo::isnan_({one});")
-
-
-def _header(name: str, low: str, high: str, step: str) -> str:
-    advance = f"++{name}" if step == "1" else f"{name} += {step}"
-    return f"for (int64_t {name} = {low}; {name} < {high}; {advance}) {{"

@@ -29,25 +29,34 @@ class Translation:
 
 
 def translate(
-    source: str, file: str = "", *, elide: bool = True, checked: bool = True, located: bool = False
+    source: str,
+    file: str = "",
+    *,
+    elide: bool = True,
+    checked: bool = True,
+    located: bool = False,
+    in_blocks: bool = False,
 ) -> Translation:
     """Check a Choreo program and turn it into C++; `elide=False` makes every DMA a real copy.
 
     Indices that may be out of bounds are checked when they are used, unless
     `checked=False` says that they are right. With `located`, the C++ says which line of
-    `file` it comes from, so that the messages of the C++ compiler point there.
+    `file` it comes from, so that the messages of the C++ compiler point there. With
+    `in_blocks`, loops over functions such as sin become loops over blocks of numbers.
 
     Example:
         print(translate(Path("kernel.co").read_text(encoding="utf-8")).cpp)
     """
     program = parse(source, file)
     try:
-        return _translate(program, elide, checked, file if located else None)
+        return _translate(program, elide, checked, file if located else None, in_blocks)
     except ChoreoError as error:
         raise error.within(source, file) from None
 
 
-def _translate(program: tree.File, elide: bool, checked: bool, file: str | None) -> Translation:
+def _translate(
+    program: tree.File, elide: bool, checked: bool, file: str | None, in_blocks: bool
+) -> Translation:
     parts = ["#define CHOREO_HOST\n" * _has_host(program) + '#include "choreo.h"\n']
     functions: list[FunctionCode] = []
     taken: set[str] = set()
@@ -63,7 +72,7 @@ def _translate(program: tree.File, elide: bool, checked: bool, file: str | None)
             taken.add(item.name)
             choices = check_waits(item)
             _check_calls(item, program)
-            functions.append(CppFunction(item, elide, checked, file, choices).translate())
+            functions.append(CppFunction(item, elide, checked, file, choices, in_blocks).translate())
             parts.append(functions[-1].cpp)
     if any(f.uses_threads for f in functions):
         parts.insert(0, "#define CHOREO_THREADS")

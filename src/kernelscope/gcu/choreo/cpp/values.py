@@ -129,6 +129,20 @@ class Scalar:
         return cpp_type(self.type) if self.type else f"decltype({self.text})"
 
 
+@dataclass(frozen=True)
+class LoopHead:
+    """The head of a loop, as C++."""
+
+    variable: str
+    low: str
+    high: str
+    step: str
+
+    def __str__(self) -> str:
+        advance = f"++{self.variable}" if self.step == "1" else f"{self.variable} += {self.step}"
+        return f"for (int64_t {self.variable} = {self.low}; {self.variable} < {self.high}; {advance})"
+
+
 Value = Data | Future | Buffers | Events | Bounded | Several | Scalar | Dim
 
 

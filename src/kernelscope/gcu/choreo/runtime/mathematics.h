@@ -2,7 +2,7 @@
 //
 // In single precision, exp, log, tanh and erf are written without branches, so that loops over them become vector
 // code with any compiler and any C library. The others are SLEEF's where a program is linked with torch, and
-// the C library's elsewhere.
+// the C library's elsewhere. Where that torch has MKL, some are MKL's in single precision (block_functions.h).
 #pragma once
 
 #include <cmath>
@@ -53,6 +53,21 @@ inline float exp_(float given) {
   return given == given ? y : given;
 }
 
+#if defined(CHOREO_MKL)
+// As torch calls it: the most accurate, denormal numbers kept, and no report of what is out of range.
+constexpr long long AS_EAGER = 0x2 | 0x140000 | 0x100;
+#define CHOREO_ONE_OF_MKL(name, mkl) \
+  extern "C" void mkl(int, const float*, float*, long long); \
+  inline float name##_(float x) { \
+    mkl(1, &x, &x, AS_EAGER); \
+    return x; \
+  }
+CHOREO_ONE_OF_MKL(sin, vmsSin) CHOREO_ONE_OF_MKL(cos, vmsCos) CHOREO_ONE_OF_MKL(tan, vmsTan)
+CHOREO_ONE_OF_MKL(asin, vmsAsin) CHOREO_ONE_OF_MKL(acos, vmsAcos) CHOREO_ONE_OF_MKL(atan, vmsAtan)
+CHOREO_ONE_OF_MKL(log, vmsLn) CHOREO_ONE_OF_MKL(log2, vmsLog2) CHOREO_ONE_OF_MKL(log10, vmsLog10)
+CHOREO_ONE_OF_MKL(tanh, vmsTanh) CHOREO_ONE_OF_MKL(erfc, vmsErfc)
+#undef CHOREO_ONE_OF_MKL
+#else
 inline float log_(float given) {
   const bool tiny = given < 1.17549435e-38f;
   const float x = tiny ? given * 8388608.0f : given;
@@ -89,6 +104,7 @@ inline float tanh_(float x) {
   const float far = __builtin_copysignf(1.0f - 2.0f / (exp_(2.0f * a) + 1.0f), x);
   return a < 0.625f ? near : x != x ? x : far;
 }
+#endif
 
 inline float erf_(float given) {
   const float t = at_most(__builtin_fabsf(given), 4.0f), z = t * t;

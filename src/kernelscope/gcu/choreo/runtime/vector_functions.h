@@ -85,20 +85,33 @@ inline f32x2 low(f32x4 x) { return f32x2{x[0], x[1]}; }
   }
 #endif
 
+#if defined(CHOREO_MKL) && !defined(CHOREO_VECTORS_OF_SLEEF)
+#undef CHOREO_MKL  // what it lacks would be the C library's, one number after another
+#endif
+
 #if defined(CHOREO_VECTORS_OF_SLEEF)
 // GCC moves a call into the one branch that needs its result, and then sees a loop with branches.
 #pragma GCC optimize("no-tree-sink")
 
-#define CHOREO_ONE(name, ulp) \
+#define CHOREO_DOUBLE(name, ulp) \
   extern "C" { \
   _Pragma("omp declare simd notinbranch") float choreo_##name##_f32(float x) __attribute__((const, nothrow)); \
   _Pragma("omp declare simd notinbranch") double choreo_##name##_f64(double x) __attribute__((const, nothrow)); \
   } \
   CHOREO_SLEEF_1(name, ulp) \
   namespace choreo { \
-  inline float name##_(float x) { return choreo_##name##_f32(x); } \
   inline double name##_(double x) { return choreo_##name##_f64(x); } \
   }
+#define CHOREO_ONE(name, ulp) \
+  CHOREO_DOUBLE(name, ulp) \
+  namespace choreo { \
+  inline float name##_(float x) { return choreo_##name##_f32(x); } \
+  }
+#if defined(CHOREO_MKL)
+#define CHOREO_FOR_BLOCKS CHOREO_DOUBLE
+#else
+#define CHOREO_FOR_BLOCKS CHOREO_ONE
+#endif
 #define CHOREO_TWO(name, ulp) \
   extern "C" { \
   _Pragma("omp declare simd notinbranch") float choreo_##name##_f32(float x, float y) __attribute__((const, nothrow)); \
@@ -106,15 +119,18 @@ inline f32x2 low(f32x4 x) { return f32x2{x[0], x[1]}; }
   } \
   CHOREO_SLEEF_2(name, ulp)
 
-CHOREO_ONE(sin, _u10) CHOREO_ONE(cos, _u10) CHOREO_ONE(tan, _u10)
-CHOREO_ONE(asin, _u10) CHOREO_ONE(acos, _u10) CHOREO_ONE(atan, _u10)
+// In single precision these are MKL's where torch has it: see block_functions.h.
+CHOREO_FOR_BLOCKS(sin, _u10) CHOREO_FOR_BLOCKS(cos, _u10) CHOREO_FOR_BLOCKS(tan, _u10)
+CHOREO_FOR_BLOCKS(asin, _u10) CHOREO_FOR_BLOCKS(acos, _u10) CHOREO_FOR_BLOCKS(atan, _u10)
+CHOREO_FOR_BLOCKS(log2, _u10) CHOREO_FOR_BLOCKS(log10, _u10) CHOREO_FOR_BLOCKS(erfc, _u15)
 CHOREO_ONE(sinh, _u10) CHOREO_ONE(cosh, _u10)
 CHOREO_ONE(atanh, _u10)  // asinh and acosh of large numbers are infinite there
 CHOREO_ONE(exp2, _u10) CHOREO_ONE(expm1, _u10)
-CHOREO_ONE(log2, _u10) CHOREO_ONE(log10, _u10) CHOREO_ONE(log1p, _u10)
-CHOREO_ONE(erfc, _u15) CHOREO_ONE(lgamma, _u10)
+CHOREO_ONE(log1p, _u10) CHOREO_ONE(lgamma, _u10)
 CHOREO_TWO(pow, _u10) CHOREO_TWO(atan2, _u10) CHOREO_TWO(fmod, )
 
 #undef CHOREO_ONE
+#undef CHOREO_DOUBLE
+#undef CHOREO_FOR_BLOCKS
 #undef CHOREO_TWO
 #endif

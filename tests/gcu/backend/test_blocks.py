@@ -1,0 +1,106 @@
+"""Loops over blocks of numbers, and tiles that are transposed: the same results as element by element."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tests.gcu.looking import compile_and_look
+
+from kernelscope.gcu import toolchain, torch_mathematics
+from kernelscope.gcu.choreo.cpp.to_cpp import translate
+from kernelscope.gcu.choreo.syntax.errors import ChoreoError
+from kernelscope.gcu.execution.program import Program
+
+PROGRAM = """__co__ auto f(f32 [n] x, bf16 [n] y, f64 [n] z) {
+  f32 [n] out;
+  mutable f32 most = -1.0f;
+  foreach i in out.span {
+    f32 v = __sin(x.at(i) * 2.0f);
+    f32 choreo_v_4 = v * v;
+    f32 w = x.at(i) > 0.0f ? __tanh(choreo_v_4 + __cos(__cast_f32(y.at(i)))) : __log(__abs(v) + 1.0f);
+    out.at(i) = __cast_f32(__sin(z.at(i))) + __atan(w) * 0.5f + __atan(3) + v;
+  }
+  foreach i in out.span {
+    most = __max(most, __cos(x.at(i)));
+  }
+  out.at(0) = most;
+  return out;
+}
+"""
+
+
+def built(folder: Path, in_blocks: bool, beside_torch: bool) -> Program:
+    folder.mkdir()
+    source = folder / "f.cpp"
+    translation = translate(PROGRAM, "f.co", in_blocks=in_blocks)
+    assert ("_block(" in translation.cpp) == in_blocks
+    source.write_text(translation.cpp)
+    return Program(translation, toolchain.build(source, folder / "f", beside_torch=beside_torch).library)
+
+
+@pytest.mark.parametrize("beside_torch", [False, True])
+def test_blocks_give_what_single_numbers_give(tmp_path: Path, beside_torch: bool) -> None:
+    programs = [built(tmp_path / str(blocks), blocks, beside_torch) for blocks in (False, True)]
+    torch.manual_seed(0)
+    for count in (1, 17, 2048, 2049, 5000):
+        x, y, z = torch.randn(count), torch.randn(count).bfloat16(), torch.randn(count).double()
+        single, blocks = (program.call("f", x, y, z) for program in programs)
+        assert single is not None
+        assert blocks is not None
+        torch.testing.assert_close(blocks, single, rtol=1e-5, atol=1e-5, equal_nan=True)
+        if beside_torch:  # there each is one function, however it is called
+            assert torch.equal(blocks[:1], single[:1])
+
+
+def test_a_maximum_into_what_is_not_mutable_is_refused() -> None:
+    with pytest.raises(ChoreoError, match="`most` is not a mutable scalar"):
+        translate(PROGRAM.replace("mutable ", ""), "f.co")
+
+
+EAGERS = ("sin", "cos", "tan", "asin", "acos", "atan", "log", "log2", "log10", "tanh", "erfc")
+
+
+@pytest.mark.skipif(not torch_mathematics.has_blocks(), reason="this torch has no MKL")
+def test_functions_that_eager_has_from_mkl_are_eagers_bit_by_bit() -> None:
+    torch.manual_seed(0)
+    bits = torch.randint(-(2**31), 2**31 - 1, (5000,), dtype=torch.int64).to(torch.int32)
+    x = torch.cat([torch.randn(5003), bits.view(torch.float32), torch.tensor([0.0, -0.0, 1.0, -1.0])])
+
+    def f(x: torch.Tensor) -> list[torch.Tensor]:
+        return [getattr(torch, name)(x) for name in EAGERS]
+
+    compiled, look = compile_and_look(f)
+    for name, got, expected in zip(EAGERS, compiled(x), f(x), strict=True):
+        same = (got.view(torch.int32) == expected.view(torch.int32)) | (got.isnan() & expected.isnan())
+        assert same.all(), (name, x[~same][:5])
+    assert not look.fallbacks
+
+
+TRANSPOSED = {
+    "matrix": (lambda x: x.t() + 1, (96, 128)),
+    "batch": (lambda x: x.permute(0, 2, 1) * 2, (4, 72, 40)),
+    "last to first": (lambda x: (x.permute(2, 0, 1) * 3).contiguous(), (16, 24, 32)),
+    "channels": (lambda x: x.permute(0, 3, 1, 2).contiguous() + 1, (2, 16, 16, 8)),
+    "odd": (lambda x: x.t().contiguous() + 1, (33, 17)),
+    "with itself": (lambda x: x.t() + x, (64, 64)),
+    "repeated": (lambda x: x.t().unsqueeze(0).expand(3, 32, 64).contiguous() + 1, (64, 32)),
+    "a part": (lambda x: x[:32].t().contiguous() + 1, (64, 64)),
+    "two results": (lambda x: (x.t().contiguous() + 1, (x.t() * 2).contiguous()), (64, 32)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+def test_transposed_reads(dtype: torch.dtype) -> None:
+    def everything(*given: torch.Tensor) -> list[object]:
+        return [program(x) for (program, _), x in zip(TRANSPOSED.values(), given, strict=True)]
+
+    given = [(torch.randn(shape) * 100).to(dtype) for _, shape in TRANSPOSED.values()]
+    compiled, look = compile_and_look(everything)
+    for name, got, expected in zip(TRANSPOSED, compiled(*given), everything(*given), strict=True):
+        for mine, theirs in zip(*(x if isinstance(x, tuple) else (x,) for x in (got, expected)), strict=True):
+            assert torch.equal(mine, theirs), name
+            assert mine.stride() == theirs.stride(), name
+    assert not look.fallbacks
+    assert "dma.transp" in look.dsl
