@@ -45,6 +45,18 @@ def function(name: str, f: Callable[..., torch.Tensor], args: tuple[torch.Tensor
     return case
 
 
+def inference(name: str, model: torch.nn.Module, x: torch.Tensor, goal: float) -> Case:
+    def computes(run: Callable[..., torch.Tensor]) -> Callable[[], object]:
+        return torch.no_grad()(lambda: run(x))
+
+    case = Case(name, computes(model), goal)
+    for backend in ("gcu", "inductor"):
+        torch._dynamo.reset()
+        case.others[backend] = computes(torch.compile(model, backend=backend))
+        case.others[backend]()
+    return case
+
+
 def step(name: str, model: torch.nn.Module, x: torch.Tensor, goal: float) -> Case:
     def trains(run: Callable[..., torch.Tensor]) -> Callable[[], object]:
         def once() -> None:
@@ -78,8 +90,13 @@ def cases() -> list[Case]:
             lambda x, w, b: F.layer_norm(x, (1024,), w, b), (rows, scale[:1024], shift[:1024]), 1.0,
         ),
         function("sum over rows 2048×2048", lambda x: x.sum(0), (wide,), 0.0),
+        function(
+            "tanh, sin, sigmoid, exp, log1p, std 2048×2048",
+            lambda x: x.tanh().sin().sigmoid().exp().log1p().std(-1), (wide,), 0.0,
+        ),
+        inference("transformer block, 8×128×256", TransformerBlock(256, 4), torch.randn(8, 128, 256), 0.91),
         step("MLP 256→1024→256 step, batch 128", Mlp(256, 1024, 256), torch.randn(128, 256), 0.0),
-        step("transformer block step, 8×128×256", TransformerBlock(256, 4), torch.randn(8, 128, 256), 0.9),
+        step("transformer block step, 8×128×256", TransformerBlock(256, 4), torch.randn(8, 128, 256), 0.95),
     ]  # fmt: skip
 
 

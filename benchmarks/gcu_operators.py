@@ -51,6 +51,7 @@ ABOVE_ONE = ("acosh",)
 class Row:
     name: str
     ratio: float  # time of gcu by that of eager
+    floor: float  # time of eager under torch.compile, by that of eager
     error: float  # in units in the last place, of gcu
     eager_error: float
 
@@ -83,37 +84,53 @@ def measured(name: str, operator: Operator, dtype: torch.dtype, rounds: int) -> 
     given = inputs(name, dtype)
     torch._dynamo.reset()
     compiled = torch.compile(operator, backend="gcu")
+    called = torch.compile(operator, backend="aot_eager")
     exact = operator(*(x.double() for x in given))
-    row = Row(name, 0.0, errors(compiled(*given), exact), errors(operator(*given), exact))
-    times: dict[str, list[float]] = {"eager": [], "gcu": []}
+    row = Row(name, 0.0, 0.0, errors(compiled(*given), exact), errors(operator(*given), exact))
+    called(*given)
+    times: dict[str, list[float]] = {"eager": [], "gcu": [], "floor": []}
     for _ in range(rounds):
-        for which, run in (("eager", operator), ("gcu", compiled)):
+        for which, run in (("eager", operator), ("gcu", compiled), ("floor", called)):
             start = time.thread_time()
             for _ in range(3):
                 run(*given)
             times[which].append(time.thread_time() - start)
     row.ratio = min(times["gcu"]) / min(times["eager"])
+    row.floor = min(times["floor"]) / min(times["eager"])
     return row
 
 
 def table(rows: dict[torch.dtype, list[Row]]) -> str:
-    lines = [["operator", *(f"{str(dtype).removeprefix('torch.')}" for dtype in rows), "error", "of eager"]]
+    kinds = [str(dtype).removeprefix("torch.") for dtype in rows]
+    heads = [head for kind in kinds for head in (kind, "floor")]
+    lines = [["operator", *heads, "error", "of eager"]]
     first = next(iter(rows.values()))
     for number, row in enumerate(first):
-        ratios = [f"{found[number].ratio:.2f}" for found in rows.values()]
+        ratios = [f"{x:.2f}" for found in rows.values() for x in (found[number].ratio, found[number].floor)]
         lines.append([row.name, *ratios, _number(row.error), _number(row.eager_error)])
-    means = [math.exp(sum(math.log(row.ratio) for row in found) / len(found)) for found in rows.values()]
+    means = [mean for found in rows.values() for mean in (_mean(found, "ratio"), _mean(found, "floor"))]
     lines.append(["geometric mean", *(f"{mean:.2f}" for mean in means), "", ""])
+    counts = [
+        f"{sum(row.ratio > 1.2 for row in found)} of {len(found)} in {kind}, "
+        f"{sum(row.ratio > 1.2 * max(row.floor, 1.0) for row in found)} above 1.2 times the floor"
+        for kind, found in zip(kinds, rows.values(), strict=True)
+    ]
     capability = torch.backends.cpu.get_cpu_capability()
     return "\n".join(
         [
             *aligned(lines),
             "",
-            "Time of gcu by that of eager, one thread, 1,048,576 elements (lower is faster), and the largest "
+            "Time of gcu by that of eager, one thread, 1,048,576 elements (lower is faster); the floor, which "
+            'is eager\'s own operator as torch.compile calls it (`backend="aot_eager"`); and the largest '
             "error in float32, in units in the last place.",
+            f"Operators above 1.2 times eager's time: {'; '.join(counts)}.",
             f"Machine: {platform.machine()}, {capability}; torch {torch.__version__}.",
         ]
     )
+
+
+def _mean(rows: list[Row], column: str) -> float:
+    return math.exp(sum(math.log(getattr(row, column)) for row in rows) / len(rows))
 
 
 def _number(error: float) -> str:

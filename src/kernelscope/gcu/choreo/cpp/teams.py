@@ -6,7 +6,7 @@ from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
 from kernelscope.gcu.choreo.syntax.walk import children, has_parallel, names, nodes, root
 
-from .loops import Loops
+from .loops.nests import Loops
 from .shapes import Dim, dim, product
 from .values import Events, Scalar, Several, Value, bounded
 

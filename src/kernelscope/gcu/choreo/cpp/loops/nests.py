@@ -6,15 +6,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from kernelscope.gcu.choreo.cpp.shapes import Dim, dim, shown
+from kernelscope.gcu.choreo.cpp.values import (
+    Bounded,
+    Buffers,
+    Data,
+    Future,
+    LoopHead,
+    Scalar,
+    Several,
+    bounded,
+    cpp_name,
+)
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError
 from kernelscope.gcu.choreo.syntax.walk import has_parallel, nodes, written
 
 from .block_loops import BlockLoops
 from .blocks import parts
-from .shapes import Dim, dim, shown
 from .simd import reduction, vectorises
-from .values import Bounded, Buffers, Data, Future, LoopHead, Scalar, Several, bounded, cpp_name
 
 
 class Loops(BlockLoops):

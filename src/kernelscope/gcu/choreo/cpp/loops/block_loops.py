@@ -6,13 +6,13 @@ import re
 from functools import partial
 from typing import Any
 
+from kernelscope.gcu.choreo.cpp.shapes import Dim
+from kernelscope.gcu.choreo.cpp.transfers import Transfers
+from kernelscope.gcu.choreo.cpp.values import Bounded, Data, Future, LoopHead, Scalar, cpp_type
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.walk import root
 
 from .blocks import Part
-from .shapes import Dim
-from .transfers import Transfers
-from .values import Bounded, Data, Future, LoopHead, Scalar, cpp_type
 
 
 class BlockLoops(Transfers):
