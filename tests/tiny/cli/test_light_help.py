@@ -10,7 +10,6 @@ from pathlib import Path
 
 import kernelscope
 
-
 USUAL = "import argparse, dataclasses, json"  # what any command of this size imports
 
 
