@@ -151,6 +151,22 @@ class Recording(LaunchRecorder):
         if nothing is not None:
             self.finding(nothing)
 
+    # -- for who asks while it is open ------------------------------------------------------------------
+
+    @property
+    def steps(self) -> int:
+        """The number of the current step."""
+        return self._steps
+
+    @property
+    def is_paused(self) -> bool:
+        return self._is_paused
+
+    @property
+    def graph_count(self) -> int:
+        """Compiled graphs that were called so far."""
+        return len(self._graphs)
+
     # -- what is the same each time --------------------------------------------------------------------
 
     @property

@@ -84,6 +84,8 @@ def _open(wanted: AutoRecord) -> None:
     from kernelscope.probes.eager.loader_workers import LoaderWorkers
     from kernelscope.probes.probe_list import check_gil
 
+    from .debug_server import add_page_when_used
+
     try:
         check_gil()
         given = parse_options(wanted.options)
@@ -107,6 +109,7 @@ def _open(wanted: AutoRecord) -> None:
         follow(wanted.switch, recording)
     _note_exceptions(recording)
     pid = os.getpid()
+    add_page_when_used(recording.finding, lambda: _leave(recording, session, pid))
     if not given.workers:
         LoaderWorkers(lambda: _leave(recording, session, pid)).install()
     _at_the_end(lambda: _close(recording, session, pid))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -241,3 +244,22 @@ def test_a_page_has_the_ranks_that_were_chosen(spawned: Path, tmp_path: Path) ->
     with kernelscope.record(path=tmp_path / "one", ops="all"):
         pass
     assert ranks_of(tmp_path / "one.kscope") is None
+
+
+@pytest.mark.parametrize("began", ["meanwhile", "afterwards"])
+def test_a_helper_of_a_rank_is_not_the_rank_started_again(spawned: Path, tmp_path: Path, began: str) -> None:
+    """Under torchrun, a process that a rank starts has the rank's variables, and a part of its own."""
+    run = tmp_path / "both.kscope"
+    ranks = rank_parts(spawned).runs
+    for rank, each in ranks.items():
+        shutil.copytree(each.path, run / f"rank-{rank}")
+    shutil.copytree(ranks[0].path, run / "rank-0-2")
+    first = kernelscope.load(run, part="rank-0")
+    at = (first.info.realtime_ns + 1) if began == "meanwhile" else first.metadata["ended_ns"] + 1
+    with closing(sqlite3.connect(run / "rank-0-2" / "run.db")) as database:
+        for key, value in (("realtime_ns", at), ("pid", 1), ("parent_pid", 2)):
+            database.execute("update info set value = ? where key = ?", (json.dumps(value), key))
+        database.commit()
+    found = rank_parts(run)
+    assert found.runs[0].path.name == ("rank-0" if began == "meanwhile" else "rank-0-2")
+    assert bool(found.notes) == (began == "afterwards")
