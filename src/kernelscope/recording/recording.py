@@ -167,6 +167,12 @@ class Recording(LaunchRecorder):
         """Compiled graphs that were called so far."""
         return len(self._graphs)
 
+    @property
+    def is_first_rank(self) -> bool:
+        """Whether it is rank 0 of several, which have been in touch: a helper process of a rank has not."""
+        info = self.run.info
+        return info.rank == 0 and info.world_size > 1 and self._state.has_met_others
+
     # -- what is the same each time --------------------------------------------------------------------
 
     @property

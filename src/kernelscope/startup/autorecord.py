@@ -182,6 +182,7 @@ def _leave(recording: Recording, session: ValueSession, pid: int) -> None:
 def _close(recording: Recording, session: ValueSession, pid: int) -> None:
     if os.getpid() != pid or not recording.is_open:
         return  # a forked child: the run is its parent's
+    from .recorded_child import tell_end_of_ranks
     from .script_values import settle
 
     writer = _writer(recording)
@@ -191,6 +192,8 @@ def _close(recording: Recording, session: ValueSession, pid: int) -> None:
     # A process beside the main one that launched nothing leaves nothing.
     if writer.folder.name.startswith("child-") and not writer.calls:
         shutil.rmtree(writer.folder, ignore_errors=True)
+    elif recording.is_first_rank:
+        tell_end_of_ranks(writer.folder.parent)
 
 
 def _writer(recording: Recording) -> Writer:

@@ -18,6 +18,7 @@ import kernelscope
 from kernelscope.cli import main
 from kernelscope.errors import RunError
 from kernelscope.report.content.ranks import ranks_of
+from kernelscope.startup.recorded_child import STARTUP
 from kernelscope.store.ranks.rank_parts import load_rank, parse_ranks, rank_parts
 
 SPAWNED = """
@@ -135,6 +136,35 @@ def test_ranks_of_one_launch_share_the_folder_of_record(tmp_path: Path) -> None:
     one, other = ([c for c in run.calls if c.site.collective] for run in runs.values())
     assert one[0].post_hashes == other[0].post_hashes
     assert one[0].pre_hashes != other[0].pre_hashes
+
+
+ALONE = """
+import os, sys
+import torch, torch.distributed as dist
+rank = int(os.environ["RANK"])
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=rank, world_size=2)
+dist.all_reduce(torch.ones(4))
+dist.destroy_process_group()
+"""
+
+
+def test_rank_0_sums_up_where_no_command_of_ours_started_the_ranks(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ALONE)
+    search = os.pathsep.join(filter(None, [str(STARTUP), os.environ.get("PYTHONPATH", "")]))
+    wanted = {"KERNELSCOPE_RUN": "both", "KERNELSCOPE_OPTIONS": "--values hash --ops all --no-stages"}
+    told = os.environ | wanted | {"PYTHONPATH": search, "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "train.py", str(tmp_path / "store")], cwd=tmp_path, stderr=subprocess.PIPE,
+            text=True, env=told | {"RANK": str(rank)},
+        )
+        for rank in (0, 1)
+    ]  # fmt: skip
+    first, second = (rank.communicate(timeout=200)[1] for rank in ranks)
+    assert [rank.returncode for rank in ranks] == [0, 0], first + second
+    assert "in 0 graphs by 2 of 2 ranks" in first
+    assert first.rstrip().endswith(f"next: kernelscope ranks {tmp_path / 'both.kscope'}")
+    assert "next:" not in second
 
 
 BY_HAND = """
