@@ -217,6 +217,13 @@ def recorded_environment(
     return {**environ, **ours}
 
 
+def unrecorded_environment(packages: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment in which a Python that this process starts finds `packages`, and records nothing."""
+    search = os.pathsep.join(filter(None, [str(packages), environ.get("PYTHONPATH", "")]))
+    ours = {name: value for name, value in environ.items() if name not in (RUN, OPTIONS, SWITCH, PRINTER)}
+    return {**ours, "PYTHONPATH": search}
+
+
 _TORCH = ("TORCH", "PYTORCH", "INDUCTOR", "TRITON", "AOT_INDUCTOR", "AOTINDUCTOR")
 
 

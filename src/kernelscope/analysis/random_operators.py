@@ -1,4 +1,4 @@
-"""Operators that draw random numbers: the generator's state is an input that no argument shows.
+"""Operators with an input that no argument shows: the state of a random generator, or other memory.
 
 The names are those that torch tags `nondeterministic_seeded`; a test compares.
 """
@@ -35,3 +35,9 @@ def draws(kernel_name: str, numbers: dict[str, object]) -> bool:
     """Whether a call drew random numbers: attention and dropout with probability 0 do not."""
     chances = [numbers[name] for name in _CHANCES if name in numbers]
     return is_random(kernel_name) and not any(c in (0, False) and c is not None for c in chances)
+
+
+def adopts_memory(kernel_name: str) -> bool:
+    """Whether it gives a tensor other memory, whose contents no argument shows: a storage, or a file."""
+    parts = kernel_name.replace("::", ".").split(".")
+    return "from_file" in parts or any(part.startswith("source_Storage") for part in parts)

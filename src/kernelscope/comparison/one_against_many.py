@@ -12,7 +12,7 @@ from kernelscope.analysis.sharding.explanation import explained
 from kernelscope.analysis.sharding.observed import HASHES, STATISTICS
 from kernelscope.analysis.sharding.part import Part
 from kernelscope.analysis.sharding.result import ShardedResult
-from kernelscope.analysis.sharding.search import Search
+from kernelscope.analysis.sharding.search import Mismatch, Search
 from kernelscope.errors import RunError
 from kernelscope.store import folder
 from kernelscope.store.ranks.rank_parts import has_ranks, rank_parts
@@ -21,6 +21,8 @@ from kernelscope.text.amounts import counted
 
 from .operator_noise import rounding_explains
 
+_MOST_ALONE = 0.5  # of the calls up to a difference, or of all that lead to the gradients
+_MADE = "that has no counterpart may have made it so"
 _RECORD = "record both with --values save --ops all"
 
 
@@ -44,6 +46,8 @@ def diff_sharded(one: str | os.PathLike[str], many: str | os.PathLike[str]) -> S
             f"{failed[0]}; the {counted(search.compared, 'call')} compared before have no difference; "
             "fix that, and record again"
         )
+    if why := _not_followed(search, mismatch):
+        raise RunError(why)
     first = explained(search, mismatch) if mismatch is not None else None
     if mismatch is not None and is_random(mismatch.reference.kernel_name):
         raise RunError(
@@ -51,12 +55,36 @@ def diff_sharded(one: str | os.PathLike[str], many: str | os.PathLike[str]) -> S
             f"{mismatch.reference.kernel_name}: what follows cannot be compared; record both without dropout"
         )
     counts = Counter(str(each.layout) for each in search.layouts.values())
+    unpaired, leading = search.alone()
     compared = {
         "reference_calls": len(alone.calls), "calls": search.compared, "declared": search.declared,
         "unpaired": search.unpaired, "without_values": search.without_values,
-        "amplified": len(search.amplified),
+        "amplified": len(search.amplified), "leading_calls": leading, "leading_unpaired": unpaired,
     }  # fmt: skip
     return ShardedResult(first, len(ranks), compared, dict(counts), [*notes, *failed, *_notes(search)])
+
+
+def _not_followed(search: Search, mismatch: Mismatch | None) -> str:
+    """Where most calls have no counterpart, neither agreement nor a call to blame follows from the others.
+
+    Compiled graphs of one process and of ranks may have other kernels, and DTensors leave no marks in them.
+    """
+    alone, out_of = search.alone(None if mismatch is None else mismatch.reference.index)
+    if alone <= _MOST_ALONE * out_of:
+        return ""
+    calls = f"{alone:,} of the {counted(out_of, 'call')} of the run of one process"
+    if mismatch is None:
+        calls += " that lead to the gradients"
+        then = "the others agree, which is not enough"
+    else:
+        call = mismatch.reference
+        calls += f" before call {call.index}, {call.kernel_name},"
+        then = f"what that call reads or writes differs, but an earlier call {_MADE}"
+    compiled = any(call.graph for call in search.reference.calls) or any(
+        call.graph for call in search.ranks[0].calls
+    )
+    how = "; compiled kernels are compared by name: record both without torch.compile" if compiled else ""
+    return f"not comparable: {calls} have no counterpart on the ranks; {then}{how}"
 
 
 def _reference(path: Path) -> Part:

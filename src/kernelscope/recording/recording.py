@@ -151,6 +151,28 @@ class Recording(LaunchRecorder):
         if nothing is not None:
             self.finding(nothing)
 
+    # -- for who asks while it is open ------------------------------------------------------------------
+
+    @property
+    def steps(self) -> int:
+        """The number of the current step."""
+        return self._steps
+
+    @property
+    def is_paused(self) -> bool:
+        return self._is_paused
+
+    @property
+    def graph_count(self) -> int:
+        """Compiled graphs that were called so far."""
+        return len(self._graphs)
+
+    @property
+    def is_first_rank(self) -> bool:
+        """Whether it is rank 0 of several, which have been in touch: a helper process of a rank has not."""
+        info = self.run.info
+        return info.rank == 0 and info.world_size > 1 and self._state.has_met_others
+
     # -- what is the same each time --------------------------------------------------------------------
 
     @property

@@ -26,7 +26,7 @@ def run_info(config: Config) -> RunInfo:
         rank=rank.rank,
         local_rank=rank.local_rank,
         world_size=rank.world_size,
-        host=socket.gethostname(),
+        host=host_name(),
         pid=os.getpid(),
         parent_pid=os.getppid(),
         monotonic_ns=time.monotonic_ns(),
@@ -35,6 +35,10 @@ def run_info(config: Config) -> RunInfo:
         versions=_versions(),
         settings=config.changed(),
     )
+
+
+def host_name() -> str:
+    return socket.gethostname()
 
 
 def _versions() -> dict[str, str]:

@@ -30,6 +30,11 @@ class TorchState:
         if (flags := self._flags.changed()) is not None:
             self._sink.mark("switches", flags)
 
+    @property
+    def has_met_others(self) -> bool:
+        """Whether the program has made a process group."""
+        return bool(self._groups)
+
     def note_place(self) -> None:
         """Which rank this is, and its process groups: known once the program has made them."""
         if (count := group_count()) == self._group_count:

@@ -84,6 +84,8 @@ def _open(wanted: AutoRecord) -> None:
     from kernelscope.probes.eager.loader_workers import LoaderWorkers
     from kernelscope.probes.probe_list import check_gil
 
+    from .debug_server import add_page_when_used
+
     try:
         check_gil()
         given = parse_options(wanted.options)
@@ -107,6 +109,7 @@ def _open(wanted: AutoRecord) -> None:
         follow(wanted.switch, recording)
     _note_exceptions(recording)
     pid = os.getpid()
+    add_page_when_used(recording.finding, lambda: _leave(recording, session, pid))
     if not given.workers:
         LoaderWorkers(lambda: _leave(recording, session, pid)).install()
     _at_the_end(lambda: _close(recording, session, pid))
@@ -179,6 +182,7 @@ def _leave(recording: Recording, session: ValueSession, pid: int) -> None:
 def _close(recording: Recording, session: ValueSession, pid: int) -> None:
     if os.getpid() != pid or not recording.is_open:
         return  # a forked child: the run is its parent's
+    from .recorded_child import tell_end_of_ranks
     from .script_values import settle
 
     writer = _writer(recording)
@@ -188,6 +192,8 @@ def _close(recording: Recording, session: ValueSession, pid: int) -> None:
     # A process beside the main one that launched nothing leaves nothing.
     if writer.folder.name.startswith("child-") and not writer.calls:
         shutil.rmtree(writer.folder, ignore_errors=True)
+    elif recording.is_first_rank:
+        tell_end_of_ranks(writer.folder.parent)
 
 
 def _writer(recording: Recording) -> Writer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from .run_story import story_of
 
 STARTUP = Path(__file__).parent.parent / "startup" / "on_path"
 _REFRESH = 0.5
+_MOST_RANKS_READ = 256  # at the end of rank 0, which its launcher waits for
 
 
 def watch(
@@ -153,6 +155,19 @@ def _tell(path: Path, status: int, *, as_json: bool) -> None:
     told_by = story_of(path)
     if sys.stderr.isatty() or told_by.is_urgent:
         print(told_by.text(terminal_columns(sys.stderr)), file=sys.stderr)
+
+
+def tell_end_of_ranks(path: Path) -> None:
+    """In rank 0, where no `kernelscope run` started the ranks: that would tell it when all have ended."""
+    try:
+        if folder.read_invocation(path) is not None:
+            return
+        if (count := len(folder.parts(path))) > _MOST_RANKS_READ:
+            _say(f"{count} processes recorded into {path}; next: kernelscope ranks {shlex.quote(str(path))}")
+        else:
+            _tell(path, 0, as_json=False)
+    except (OSError, RunError) as error:
+        _say(f"cannot sum up {path}: {error}")
 
 
 def _say(text: str) -> None:

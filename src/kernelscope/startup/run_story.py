@@ -15,6 +15,8 @@ from kernelscope.text.amounts import counted
 from kernelscope.text.visible import one_line
 from kernelscope.text.widths import shortened, wrapped
 
+from .rank_story import Ranks, ranks_in
+
 _MOST_LINES = 5
 _NEXT = "  next: "
 _FEW = 5000  # calls whose values are looked through
@@ -58,31 +60,39 @@ def story_of(path: Path) -> Story:
 
 def _story(path: Path) -> Story:
     ending, runs = ending_of(path), [StoredRun(part) for part in folder.parts(path)]
+    ranks = ranks_in(path, runs)
     calls = sum(len(run) for run in runs)
     word = shlex.quote(str(path))
     lines: list[str] = []
-    next_command = f"kernelscope show {word}"
+    next_command = f"kernelscope ranks {word}" if ranks.have_hashes else f"kernelscope show {word}"
     if ending.kind not in ("normal", "unknown", "running"):
         lines += _ended(ending)
         next_command = f"kernelscope show --crash {word}"
-    everything = [f for run in runs for f in _findings(run)]
-    nothing = [f for f in everything if f.kind in ABOUT_NOTHING]  # of workers too, which compile nothing
-    findings = [f for f in everything if f not in nothing]
-    wrong = sorted((f for f in findings if f.kind in _WRONG), key=lambda f: _WRONG.index(f.kind))
+    everything = [(run, f) for run in runs for f in _findings(run)]
+    nothing = [f for _, f in everything if f.kind in ABOUT_NOTHING]  # of workers too, which compile nothing
+    findings = [(run, f) for run, f in everything if f.kind not in ABOUT_NOTHING]
+    wrong = sorted((pair for pair in findings if pair[1].kind in _WRONG), key=_how_bad)
     if ending.hit is not None:
         next_command = f"kernelscope show {word} --call {ending.hit.call}"
     elif wrong and not lines:
-        next_command = f"kernelscope show {word} --call {max(wrong[0].call, 0)}"
+        run, finding = wrong[0]
+        next_command = f"kernelscope show {word}{ranks.chosen(run)} --call {max(finding.call, 0)}"
     if findings and ending.hit is None:
-        lines.append(_of_findings(wrong or findings, len(findings)))
+        lines.append(_of_findings(wrong or findings, len(findings), ranks))
     if not calls and ending.kind != "crash":
         lines.append(_why_nothing(nothing))
         if ending.kind == "normal":
             next_command = f"kernelscope stages {word}"
-    lines.append(_recorded(runs, calls))
+    lines.append(_recorded(runs, calls, ranks))
     head, *rest = lines[: _MOST_LINES - 1]
     shown = [f"kernelscope: {head}", *(f"  {line}" for line in rest), f"{_NEXT}{next_command}"]
-    return Story(shown, ending.kind == "crash" and bool(ending.status or _executing(ending)))
+    is_urgent = ending.kind == "crash" and bool(ending.status or _executing(ending))
+    # What starts many ranks seldom has a terminal, and its log is read afterwards.
+    return Story(shown, is_urgent or bool(ranks.parts))
+
+
+def _how_bad(found: tuple[StoredRun, Finding]) -> int:
+    return _WRONG.index(found[1].kind)
 
 
 def _findings(run: StoredRun) -> list[Finding]:
@@ -111,9 +121,10 @@ def _ended(ending: Ending) -> list[str]:
     return lines
 
 
-def _of_findings(found: list[Finding], all_of_them: int) -> str:
+def _of_findings(found: list[tuple[StoredRun, Finding]], all_of_them: int, ranks: Ranks) -> str:
+    run, finding = found[0]
     more = f" ({counted(all_of_them, 'finding')} in all)" if all_of_them > 1 else ""
-    return f"{str(found[0]).splitlines()[0]}{more}"
+    return f"{ranks.of(run)}{str(finding).splitlines()[0]}{more}"
 
 
 def _why_nothing(findings: list[Finding]) -> str:
@@ -122,11 +133,11 @@ def _why_nothing(findings: list[Finding]) -> str:
     return told[0] if told else "no kernel of compiled code ran"
 
 
-def _recorded(runs: list[StoredRun], calls: int) -> str:
+def _recorded(runs: list[StoredRun], calls: int, ranks: Ranks) -> str:
     kernels = len({kernel.name for run in runs for kernel in run.kernels})
     graphs = sum(len(run.graphs) for run in runs)
-    processes = f" of {len(runs)} processes" if len(runs) > 1 else ""
+    who = f" of {len(runs)} processes" if len(runs) > 1 else ""
     return (
         f"recorded {counted(calls, 'call')} of {counted(kernels, 'kernel')} in {counted(graphs, 'graph')}"
-        f"{processes}"
+        f"{ranks.recorded_by() if ranks.parts else who}"
     )

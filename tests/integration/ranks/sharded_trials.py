@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -180,6 +180,51 @@ class _Summed(torch.autograd.Function):
         return grad, None
 
 
+class _MovedMlp(nn.Module):
+    """With DTensors that the program lays out anew itself: parts of the sequence, all of it, parts again."""
+
+    def __init__(self, mlp: Any, mesh: DeviceMesh, wrong: str) -> None:
+        super().__init__()
+        self.mesh, self.wrong = mesh, wrong
+        rows, columns = ([Shard(0)], [Shard(1)])
+        self.up = nn.Parameter(distribute_tensor(mlp.up.weight.detach(), mesh, rows))
+        self.up_bias = nn.Parameter(distribute_tensor(mlp.up.bias.detach(), mesh, rows))
+        self.down = nn.Parameter(distribute_tensor(mlp.down.weight.detach(), mesh, columns))
+        self.down_bias = nn.Parameter(distribute_tensor(mlp.down.bias.detach(), mesh, [Replicate()]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        part = DTensor.from_local(x, self.mesh, [Replicate()], run_check=False)
+        part = part.redistribute(placements=[Shard(1)])
+        if self.wrong == "placement":  # what is a part of each sequence is said to be some of the sequences
+            part = DTensor.from_local(part.to_local(), self.mesh, [Shard(0)], run_check=False)
+        whole = part.redistribute(placements=[Replicate()]).view(x.shape)
+        terms = F.gelu(whole @ self.up.t() + self.up_bias) @ self.down.t()
+        if self.wrong == "sum":  # the terms of a sum are said to be the sum
+            terms = DTensor.from_local(terms.to_local(), self.mesh, [Replicate()], run_check=False)
+        parts = terms.redistribute(placements=[Shard(1)]) + self.down_bias
+        return parts.redistribute(placements=[Shard(2)]).full_tensor()
+
+
+class _PlainMlp(nn.Module):
+    """The same operators in one process."""
+
+    def __init__(self, mlp: Any) -> None:
+        super().__init__()
+        self.up, self.up_bias = mlp.up.weight, mlp.up.bias
+        self.down, self.down_bias = mlp.down.weight, mlp.down.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.gelu(x @ self.up.t() + self.up_bias) @ self.down.t() + self.down_bias
+
+
+def moved_by_hand(wrong: str = "") -> Callable[[nn.Module, DeviceMesh], None]:
+    def replace(model: nn.Module, mesh: DeviceMesh) -> None:
+        for number, block in enumerate(blocks(model)):
+            block.mlp = _MovedMlp(block.mlp, mesh, wrong if number else "")
+
+    return replace
+
+
 def with_style(number: int, where: str, style: Any) -> Callable[[nn.Module, DeviceMesh], None]:
     def parallelize(model: nn.Module, mesh: DeviceMesh) -> None:
         for at, block in enumerate(blocks(model)):
@@ -244,11 +289,14 @@ WAYS: dict[str, Callable[[nn.Module, DeviceMesh], None]] = {
     "hand-unreduced": by_hand(False),
     "norms": norms_by_hand,
     "dp-unreduced": nothing,
+    "moved": moved_by_hand(),
+    "moved-sum": moved_by_hand("sum"),
+    "moved-placement": moved_by_hand("placement"),
 }
 SPLITS_BATCH = ("fsdp", "dp-unreduced")
 
 
-CLEAN = ("tp", "sp", "fsdp", "hand", "one")
+CLEAN = ("tp", "sp", "fsdp", "hand", "moved", "one", "one-moved")
 STEPS = (*CLEAN, "norms", "dp-unreduced")  # the others are wrong before the optimizer comes
 
 
@@ -256,6 +304,9 @@ def train(way: str, folder: Path, mesh: DeviceMesh | None, values: str) -> None:
     torch.manual_seed(0)
     model = Model()
     tokens, expected = torch.randint(WORDS, (2, BATCH, LENGTH)), torch.randint(WORDS, (2, BATCH, LENGTH))
+    if way == "one-moved":
+        for block in blocks(model):
+            block.mlp = _PlainMlp(block.mlp)
     if mesh is not None:
         WAYS[way](model, mesh)
         if way in SPLITS_BATCH:
@@ -274,7 +325,8 @@ def main() -> None:
     rank, size, folder, values = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
     torch.set_num_threads(1)
     if size == 1:
-        train("one", folder, None, values)
+        for way in sys.argv[5:] or ("one",):
+            train(way, folder, None, values)
         return
     dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=size)
     mesh = init_device_mesh("cpu", (size,), mesh_dim_names=("tp",))

@@ -21,7 +21,7 @@ from kernelscope.errors import RunError
 from kernelscope.store.ranks.rank_parts import rank_parts
 
 PROGRAM = Path(__file__).parent / "sharded_trials.py"
-CLEAN = ("tp", "sp", "fsdp", "hand")
+CLEAN = ("tp", "sp", "fsdp", "hand", "moved")
 # What is planted: the kind, the operator, and the operator from which on it is wrong.
 PLANTED = {
     "unreduced-mlp": ("missing-all-reduce", "aten.add.Tensor", "forward", "aten.addmm.default"),
@@ -43,11 +43,14 @@ PLANTED = {
     "attention-0": ("wrong-placement", "aten.addmm.default", "forward", "aten.native_layer_norm.default"),
     "mlp-1": ("wrong-placement", "aten.addmm.default", "forward", "aten.native_layer_norm.default"),
     "head": ("wrong-placement", "aten.mm.default", "forward", None),
+    "moved-sum": ("missing-all-reduce", "aten.add.Tensor", "forward", "aten._unsafe_view.default"),
+    "moved-placement": ("wrong-placement", "aten.mm.default", "forward", "aten.native_layer_norm.default"),
 }
+MOVED = ("moved", "moved-sum", "moved-placement")  # by explicit calls of redistribute()
 
 
 def _recorded(warm_python: WarmPython, folder: Path, values: str, *ways: str) -> Path:
-    words = [[PROGRAM, "0", "1", folder, values]]
+    words = [[PROGRAM, "0", "1", folder, values, "one", *(["one-moved"] if "moved" in ways else [])]]
     words += [[PROGRAM, str(r), "2", folder, values, *ways] for r in (0, 1)]
     for done in warm_python.run_together(*words):
         assert done.returncode == 0, done.stderr
@@ -59,23 +62,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory, warm_python: WarmPython) ->
     return _recorded(warm_python, tmp_path_factory.mktemp("sharded"), "save", *CLEAN, *PLANTED)
 
 
+def _reference(folder: Path, way: str) -> Path:
+    return folder / ("one-moved.kscope" if way in MOVED else "one.kscope")
+
+
 @pytest.mark.parametrize("way", CLEAN)
 def test_a_clean_program_gives_no_alarm(folder: Path, way: str) -> None:
-    result = kernelscope.diff_sharded(folder / "one.kscope", folder / f"{way}.kscope")
+    result = kernelscope.diff_sharded(_reference(folder, way), folder / f"{way}.kscope")
     assert not result, str(result)
     assert result.compared["calls"] > 0.95 * result.compared["reference_calls"], str(result)
     assert not result.compared["without_values"]
     assert bool(result.compared["declared"]) == (way != "hand"), "by hand, there are no DTensors"
-    expected = {"fsdp": "Shard(0) times 2", "sp": "Shard(1)", "tp": "Partial(sum)", "hand": "Partial(sum)"}[
-        way
-    ]
+    partial = dict.fromkeys(("tp", "hand", "moved"), "Partial(sum)")
+    expected = {"fsdp": "Shard(0) times 2", "sp": "Shard(1)", **partial}[way]
     assert result.placements[expected] >= 4
 
 
 @pytest.mark.parametrize("way", PLANTED)
 def test_what_is_planted_is_named(folder: Path, way: str) -> None:
     kind, operator, phase, since = PLANTED[way]
-    first = kernelscope.diff_sharded(folder / "one.kscope", folder / f"{way}.kscope").first
+    first = kernelscope.diff_sharded(_reference(folder, way), folder / f"{way}.kscope").first
     assert first is not None
     assert (first.kind, first.call.kernel_name, first.call.phase) == (kind, operator, phase), first.reason
     assert (first.since.kernel_name if first.since else None) == since

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ import kernelscope
 from kernelscope.cli import main
 from kernelscope.errors import RunError
 from kernelscope.report.content.ranks import ranks_of
+from kernelscope.startup.recorded_child import STARTUP
 from kernelscope.store.ranks.rank_parts import load_rank, parse_ranks, rank_parts
 
 SPAWNED = """
@@ -134,6 +138,35 @@ def test_ranks_of_one_launch_share_the_folder_of_record(tmp_path: Path) -> None:
     assert one[0].pre_hashes != other[0].pre_hashes
 
 
+ALONE = """
+import os, sys
+import torch, torch.distributed as dist
+rank = int(os.environ["RANK"])
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=rank, world_size=2)
+dist.all_reduce(torch.ones(4))
+dist.destroy_process_group()
+"""
+
+
+def test_rank_0_sums_up_where_no_command_of_ours_started_the_ranks(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ALONE)
+    search = os.pathsep.join(filter(None, [str(STARTUP), os.environ.get("PYTHONPATH", "")]))
+    wanted = {"KERNELSCOPE_RUN": "both", "KERNELSCOPE_OPTIONS": "--values hash --ops all --no-stages"}
+    told = os.environ | wanted | {"PYTHONPATH": search, "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "train.py", str(tmp_path / "store")], cwd=tmp_path, stderr=subprocess.PIPE,
+            text=True, env=told | {"RANK": str(rank)},
+        )
+        for rank in (0, 1)
+    ]  # fmt: skip
+    first, second = (rank.communicate(timeout=200)[1] for rank in ranks)
+    assert [rank.returncode for rank in ranks] == [0, 0], first + second
+    assert "in 0 graphs by 2 of 2 ranks" in first
+    assert first.rstrip().endswith(f"next: kernelscope ranks {tmp_path / 'both.kscope'}")
+    assert "next:" not in second
+
+
 BY_HAND = """
 import sys
 import torch, torch.distributed as dist
@@ -241,3 +274,22 @@ def test_a_page_has_the_ranks_that_were_chosen(spawned: Path, tmp_path: Path) ->
     with kernelscope.record(path=tmp_path / "one", ops="all"):
         pass
     assert ranks_of(tmp_path / "one.kscope") is None
+
+
+@pytest.mark.parametrize("began", ["meanwhile", "afterwards"])
+def test_a_helper_of_a_rank_is_not_the_rank_started_again(spawned: Path, tmp_path: Path, began: str) -> None:
+    """Under torchrun, a process that a rank starts has the rank's variables, and a part of its own."""
+    run = tmp_path / "both.kscope"
+    ranks = rank_parts(spawned).runs
+    for rank, each in ranks.items():
+        shutil.copytree(each.path, run / f"rank-{rank}")
+    shutil.copytree(ranks[0].path, run / "rank-0-2")
+    first = kernelscope.load(run, part="rank-0")
+    at = (first.info.realtime_ns + 1) if began == "meanwhile" else first.metadata["ended_ns"] + 1
+    with closing(sqlite3.connect(run / "rank-0-2" / "run.db")) as database:
+        for key, value in (("realtime_ns", at), ("pid", 1), ("parent_pid", 2)):
+            database.execute("update info set value = ? where key = ?", (json.dumps(value), key))
+        database.commit()
+    found = rank_parts(run)
+    assert found.runs[0].path.name == ("rank-0" if began == "meanwhile" else "rank-0-2")
+    assert bool(found.notes) == (began == "afterwards")

@@ -79,6 +79,7 @@ def test_two_ranks_in_one_run(tmp_path: Path) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     ran = kernelscope_run("-o", "both", "--", *torchrun, PROGRAM, "ranks", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.count("by 2 of 2 ranks") == 1, "not once more by rank 0 itself"
     path = tmp_path / "both.kscope"
     assert [part.name for part in folder.parts(path)] == ["rank-0", "rank-1"]
     for rank in (0, 1):

@@ -126,6 +126,47 @@ def test_findings_lead_to_their_call(tmp_path: Path) -> None:
     assert re.fullmatch(rf"  next: kernelscope show {re.escape(str(path))} --call \d+", lines[-1])
 
 
+def _ranks(path: Path, *ranks: int, values: str = "hash", found: int = -1, still: int = -1) -> list[str]:
+    """The end of a run of four ranks of which these recorded."""
+    writers = []
+    for rank in ranks:
+        settings = {"values": values} if values != "off" else {}
+        part = folder.claim_part(path, rank, 100 + rank)
+        writer = Writer(part, info(rank=rank, world_size=4, pid=100 + rank, settings=settings))
+        write_calls(writer)
+        if rank == found:
+            writer.finding(Finding("nan", "made 8 NaN of 8 elements", 3, "cpp_fused_log_0", "out_ptr0"))
+        writer.flush()
+        if rank == still:
+            writers.append(writer)
+        else:
+            writer.close()
+    story = story_of(path)
+    for writer in writers:
+        writer.close()
+    assert story.is_urgent, "the log of a launcher has it too"
+    return story.text(200).splitlines()
+
+
+def test_the_end_of_many_ranks_leads_to_their_comparison(tmp_path: Path) -> None:
+    recorded = "kernelscope: recorded 20 calls of 1 kernel in 4 graphs by 4 of 4 ranks"
+    assert _ranks(all_ := tmp_path / "all.kscope", 0, 1, 2, 3) == [
+        recorded,
+        f"  next: kernelscope ranks {all_}",
+    ]
+    [said, _] = _ranks(tmp_path / "late.kscope", 0, 1, 2, 3, still=2)
+    assert said == f"{recorded}; rank 2 still running"
+    [said, command] = _ranks(some := tmp_path / "some.kscope", 0, 3, values="off")
+    assert said.endswith("by 2 of 4 ranks, none by ranks 1, 2")
+    assert command == f"  next: kernelscope show {some}", "without hashes there is nothing to compare"
+
+
+def test_a_finding_on_a_rank_leads_to_that_rank(tmp_path: Path) -> None:
+    lines = _ranks(path := tmp_path / "odd.kscope", 0, 1, 2, 3, found=2)
+    assert lines[0] == "kernelscope: rank 2: [nan] call 3 made 8 NaN of 8 elements"
+    assert lines[-1] == f"  next: kernelscope show {path} --rank 2 --call 3"
+
+
 def test_why_nothing_compiled_ran(tmp_path: Path) -> None:
     def told(name: str, *findings: Finding) -> str:
         path = tmp_path / name

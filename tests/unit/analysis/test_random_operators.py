@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from kernelscope.analysis.random_operators import RANDOM_OPERATORS, draws, is_random
+from kernelscope.analysis.random_operators import RANDOM_OPERATORS, adopts_memory, draws, is_random
 
 
 def test_as_torch_tags_them() -> None:
@@ -37,3 +37,16 @@ def test_a_chance_of_nothing_draws_nothing() -> None:
     assert draws("aten.native_dropout.default", {"p": 0.5, "train": True})
     assert not draws("aten.native_dropout.default", {"p": 0.5, "train": False})
     assert draws("aten.randn.default", {})
+
+
+def test_operators_that_take_a_storage_have_an_input_that_is_not_seen() -> None:
+    """`broadcast_object_list` makes tensors of such memory, other memory on each rank."""
+    taking = {
+        f"aten.{schema.name.partition('::')[2]}.{schema.overload_name or 'default'}"
+        for schema in torch._C._jit_get_all_schemas()
+        if schema.name.startswith("aten::") and any(str(a.type) == "Storage" for a in schema.arguments)
+    }
+    assert "aten.set_.source_Storage" in taking
+    assert {name for name in taking if not adopts_memory(name)} == set()
+    assert adopts_memory("aten.from_file.default")
+    assert not adopts_memory("aten.set_.source_Tensor")

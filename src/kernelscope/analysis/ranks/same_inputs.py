@@ -15,7 +15,7 @@ import numpy as np
 from kernelscope.analysis.diff.divergence_parts import NONDETERMINISTIC
 from kernelscope.analysis.diff.pairs import compare
 from kernelscope.analysis.diff.verdicts import judge
-from kernelscope.analysis.random_operators import is_random
+from kernelscope.analysis.random_operators import adopts_memory, is_random
 from kernelscope.events import Site
 from kernelscope.model.call import KernelCall
 from kernelscope.store.columns import Ints, Words, mixed, text_word
@@ -145,7 +145,8 @@ def _occurrences(inputs: Words) -> Words:
 
 def _is_comparable(site: Site) -> bool:
     """Whether its outputs follow from what is recorded of its inputs."""
-    if communicates(site) or is_random(site.kernel.name):
+    name = site.kernel.name
+    if communicates(site) or is_random(name) or adopts_memory(name):
         return False
     read = [a.tensor for a in site.args if a.tensor is not None and a.role in ("in", "inout")]
     return not any(tensor.unread for tensor in read)

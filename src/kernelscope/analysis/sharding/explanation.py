@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kernelscope.analysis.ranks.rank import communicates
 from kernelscope.model.call import KernelCall
 
 from .declared import Declared
@@ -13,9 +14,22 @@ from .observed import HASHES
 from .part import inputs
 from .result import NOT_REDUCED, PLACEMENT, VALUES, CallPlace, ShardedDifference
 from .search import Mismatch, Search
-from .tracing import claims, first_term, source_of
+from .tracing import Source, claims, first_term, source_of
 
 _A_TERM = "each rank holds one term of a sum: their sum is the reference's value, what a rank holds is not"
+
+
+def _of_unknown_source(name: str, through: tuple[KernelCall, ...]) -> str:
+    said = f"no layout turns what the ranks read into the reference's {name}"
+    if not through:
+        return (
+            f"{said}, and no recorded call made it: were both given the same parameters and the same batch?"
+        )
+    last = next((call for call in through if not communicates(call.site)), through[0])
+    return (
+        f"{said}; what it was made of has no counterpart in the run of one process, up to call {last.index}, "
+        f"{last.kernel_name}"
+    )
 
 
 def explained(search: Search, found: Mismatch) -> ShardedDifference:
@@ -81,13 +95,14 @@ class _Explanation:
         """An input that is in no layout what the reference reads."""
         name = self._call.arguments[position].name
         source = source_of(self._part, self._search.layouts, self._call, position)
-        if source is None:
-            reason = (
-                f"no layout turns what the ranks read into the reference's {name}, and no recorded call made "
-                "it: were both given the same parameters and the same batch?"
-            )
-            return self._made(VALUES, name, reason)
+        if not isinstance(source, Source):
+            return self._made(VALUES, name, _of_unknown_source(name, source))
         was = source.fit.layout
+        if source.is_unreduced:
+            claim = claims(self._part, (source.call, source.storage), self._call)
+            said = f"; a DTensor declares it {claim.layout}" if claim is not None else ""
+            reason = f"{name} was made of terms of a sum that no collective has added up{said}"
+            return self._made(NOT_REDUCED, name, reason, held=was, since=source.call, claim=claim)
         if source.collective is not None:
             reason = (
                 f"no layout turns what the ranks read into the reference's {name}: they held it as {was}, "

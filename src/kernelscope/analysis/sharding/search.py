@@ -51,6 +51,16 @@ class Search:
         self.by: dict[str, set[int]] = {SAVED: set(), STATISTICS: set(), HASHES: set()}  # calls, by means
         self.amplified: list[KernelCall] = []  # of the reference, whose errors only a second opinion explains
         self.undecided: list[KernelCall] = []
+        self._alone: set[int] = set()  # calls of the reference without a counterpart
+
+    def alone(self, until: int | None = None) -> tuple[int, int]:
+        """Of the calls that lead to the gradients, how many have no counterpart, and how many there are."""
+        leading = [
+            call.index
+            for call in self.reference.calls
+            if call.phase != "optimizer" and (until is None or call.index < until)
+        ]
+        return sum(index in self._alone for index in leading), len(leading)
 
     def _largest_mesh(self) -> Mesh:
         known = [
@@ -89,7 +99,9 @@ class Search:
         partner = self.pairing.likely(call)
         mine = [each for each in likely if partner is not None and each.calls[0] is partner]
         if not mine:
-            self.unpaired += partner is None or has_values
+            if partner is None or has_values:
+                self.unpaired += 1
+                self._alone.add(call.index)
             self.without_values += partner is not None and not has_values
             return None
         return self._confirmed(call, mine[0])

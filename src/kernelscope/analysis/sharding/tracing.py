@@ -23,11 +23,19 @@ class Source:
 
     call: KernelCall
     fit: Fit
+    storage: int  # that it wrote to
     through: tuple[KernelCall, ...]  # what stands between, the last one first
 
     @property
     def collective(self) -> KernelCall | None:
         return next((call for call in self.through if communicates(call.site) and not _waits(call)), None)
+
+    @property
+    def is_unreduced(self) -> bool:
+        """Whether the ranks held terms of a sum there, and no collective since then has added them up."""
+        return self.fit.layout.is_partial and not any(
+            communicates(call.site) and "reduce" in call.kernel_name for call in self.through
+        )
 
 
 def first_term(part: Part, layouts: Layouts, call: KernelCall, position: int) -> _Written | None:
@@ -49,17 +57,22 @@ def first_term(part: Part, layouts: Layouts, call: KernelCall, position: int) ->
     return found
 
 
-def source_of(part: Part, layouts: Layouts, call: KernelCall, position: int) -> Source | None:
-    """Back through collectives and calls that only the ranks have, to one that was compared."""
+def source_of(
+    part: Part, layouts: Layouts, call: KernelCall, position: int
+) -> Source | tuple[KernelCall, ...]:
+    """Back through collectives and calls that only the ranks have, to one that was compared.
+
+    Without one, what was passed, the last one first.
+    """
     through: list[KernelCall] = []
     written = _writer(part, call, position)
     while written is not None and len(through) < _FAR:
         if (known := layouts.get((written[0].index, written[1]))) is not None:
-            return Source(written[0], known, tuple(through))
+            return Source(written[0], known, written[1], tuple(through))
         through.append(written[0])
         before = [found for i in _read(written[0]) if (found := _writer(part, written[0], i)) is not None]
         written = max(before, key=lambda each: each[0].index, default=None)
-    return None
+    return tuple(through)
 
 
 def _read(call: KernelCall) -> list[int]:

@@ -1,14 +1,49 @@
-"""Takes noted calls out of the flight recorder's ring, for the writer."""
+"""Reads the flight recorder's ring in the process that fills it: for the writer, and while it runs."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
+
+from kernelscope.events import Site
 
 from .recorder import CELL, ENTERED, HEADER_BYTES, PASSING, Flight
 
 _AT_ONCE = 8192
 _PATIENCE = 1.0  # seconds for a launch that has its number to fill its cell
+_LOOK_BACK = 2000  # calls that may have begun since the oldest one that still runs
+
+
+@dataclass(frozen=True, slots=True)
+class RecentCall:
+    """One launch; `site` is None if it is no longer known."""
+
+    index: int
+    site: Site | None
+    start_ns: int
+    is_executing: bool  # entered and not left
+
+
+def newest_calls(flight: Flight) -> list[RecentCall]:
+    """The newest call, and before it those that still run; newest first. Takes no lock."""
+    found: list[RecentCall] = []
+    running = set(flight.running.values())
+    for index, start_ns, site, state in _newest_cells(flight):
+        runs = state == ENTERED or (state == PASSING and index + 1 in running)
+        if runs or not found:
+            found.append(RecentCall(index, flight.sites.get(site), start_ns, runs))
+    return found
+
+
+def _newest_cells(flight: Flight) -> Iterator[tuple[int, int, int, int]]:
+    newest = flight.next_call - 1
+    for index in range(newest, max(newest - min(_LOOK_BACK, flight.cells), -1), -1):
+        at = HEADER_BYTES + (index & (flight.cells - 1)) * CELL.size
+        start_ns, site, _, state, _, _, _, number, _ = CELL.unpack_from(flight.map, at)
+        if number == index + 1:  # else another thread is about to write it
+            yield index, start_ns, site, state
 
 
 class Ring:

@@ -47,6 +47,8 @@ def rank_parts(path: str | Path) -> RankParts:
     runs: dict[int, StoredRun] = {}
     for run in sorted((run for run in ranked if run not in children), key=_attempt):
         before = runs.get(run.info.rank)
+        if before is not None and _ran_beside(run, before):
+            continue
         runs[run.info.rank] = run
         if before is not None:
             names = f"{run.path.name} is read, not {before.path.name}"
@@ -94,6 +96,12 @@ def parse_ranks(text: str) -> list[int]:
             raise ValueError(f"{piece!r:.40} is not a range of ranks; write 0-7")
         found += range(int(first), end + 1)
     return list(dict.fromkeys(found))
+
+
+def _ran_beside(run: StoredRun, rank: StoredRun) -> bool:
+    """Whether it began before the rank had ended: then it is not the rank started again, but its helper."""
+    ended = rank.metadata.get("ended_ns")
+    return isinstance(ended, int) and rank.info.realtime_ns <= run.info.realtime_ns < ended
 
 
 def _attempt(run: StoredRun) -> tuple[int, int]:
