@@ -18,7 +18,7 @@ SHOWN = re.compile(r"pip install|git clone|make ")
 # read by its parser always.
 STARTS = re.compile(
     r"kernelscope (why|run|shadow|determinism|bisect|reduce|invariance|compare|precision|ranks)\b|"
-    r"^(python|sed) |^[A-Z_]+=|--save\b|--ranks\b|--calibrate\b|diff one sharded\b"
+    r"^(python|sed) |^[A-Z_]+=|--save\b|--ranks\b|--calibrate\b|--precision\b|diff one sharded\b"
 )
 # What these say on a machine without a GPU.
 REFUSED = {"kernelscope stages --kernel 'triton_*'": "no kernel matches 'triton_*'"}
