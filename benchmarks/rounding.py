@@ -136,8 +136,9 @@ def table(result: dict[str, Any]) -> str:
         rows.append([each["name"], each["against"], *times, ratio])
     return "\n".join([
         *_report.aligned(rows), "",
-        "- CPU time (of the search of `precision`: time that passed), medians of a few repetitions in one run of "
-        "the benchmark, while other programs used the machine: read the ratios as sizes, not as digits",
+        "- CPU time (of the search of `precision`: time that passed), medians of a few repetitions in one "
+        "run of the benchmark, while other programs used the machine: read the ratios as sizes, not as "
+        "digits",
         "- the tensors are tiny: the time goes into each call, not into values",
         f"- machine: {machine('cpu')}",
         f"- versions: {versions()}",

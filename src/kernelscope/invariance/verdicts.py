@@ -46,7 +46,7 @@ class KernelVerdict:
 
     @property
     def line(self) -> str:
-        """Of the program; where it has none, as of a module of torch compiled by itself, of the generated code."""
+        """Of the program; of the generated code where it has none, as of a compiled module of torch."""
         if not self.origin and self.graph and self.wrapper:
             return f"{self.wrapper} (generated code)"
         return str(self.origin[0]) if self.origin else "an unknown line"

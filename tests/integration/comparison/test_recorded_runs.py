@@ -87,6 +87,16 @@ def test_random_numbers_and_other_arguments(tmp_path: Path) -> None:
     assert result.notes == []
 
 
+def test_random_numbers_that_the_second_run_does_not_have(tmp_path: Path) -> None:
+    def program(draw: bool) -> None:
+        torch.manual_seed(0)
+        x = torch.linspace(1, 2, 32)
+        x * (torch.rand(32) if draw else torch.linspace(0, 1, 32))
+
+    result = _compared(tmp_path, lambda: program(True), lambda: program(False))
+    assert "the random numbers of call 1, aten.rand.default, of the reference" in str(result)
+
+
 def test_what_no_recorded_call_wrote_is_read_from_the_run(tmp_path: Path) -> None:
     """Numpy changes the memory of a tensor between two calls."""
 

@@ -68,6 +68,11 @@ def diff_calibrated(a: AnyRun, b: AnyRun) -> ComparisonResult:
     result = judged(replayed, found.failures)
     for device in sorted(replayed.missing_devices):
         result.notes.append(f"this machine does not have {device}: the reference was run again on the CPU")
+    for draw in replayed.draws_not_found[:1]:
+        result.notes.append(
+            f"the second run does not have the random numbers of call {draw.number}, {draw.name}, of the "
+            "reference: what follows from them is compared with other numbers"
+        )
     for call, why in replayed.not_run[:4]:
         result.notes.append(f"call {call.index}, {call.kernel_name}, of the reference was not judged: {why}")
     if more := len(replayed.not_run[4:]):
