@@ -120,9 +120,9 @@ def table(rows: dict[torch.dtype, list[Row]]) -> str:
         [
             *aligned(lines),
             "",
-            "Time of gcu by that of eager, one thread, 1,048,576 elements (lower is faster); the floor, which "
-            'is eager\'s own operator as torch.compile calls it (`backend="aot_eager"`); and the largest '
-            "error in float32, in units in the last place.",
+            "Time of gcu by that of eager, one thread, 1,048,576 elements (lower is faster); the floor, "
+            'which is eager\'s own operator as torch.compile calls it (`backend="aot_eager"`); and the '
+            "largest error in float32, in units in the last place.",
             f"Operators above 1.2 times eager's time: {'; '.join(counts)}.",
             f"Machine: {platform.machine()}, {capability}; torch {torch.__version__}.",
         ]

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from . import values as values
     from .analysis.determinism import DeterminismResult as DeterminismResult
     from .analysis.diff.divergence import Divergence as Divergence
-    from .analysis.diff.search import diff as diff
     from .analysis.ranks.compare import ranks as ranks
     from .analysis.ranks.deviation import RanksResult as RanksResult
     from .analysis.sharding.result import ShardedResult as ShardedResult
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from .bisection import bisect as bisect
     from .comparison.api import compare as compare
     from .comparison.one_against_many import diff_sharded as diff_sharded
+    from .comparison.recorded.diffing import diff as diff
     from .comparison.result import ComparisonResult as ComparisonResult
     from .debug_mode import DebugMode as DebugMode
     from .determinism.api import check_determinism as check_determinism
@@ -57,7 +57,7 @@ _HOMES = {
     "check_invariance": ".invariance.api",
     "compare": ".comparison.api",
     "InvarianceResult": ".invariance.result",
-    "diff": ".analysis.diff.search",
+    "diff": ".comparison.recorded.diffing",
     "diff_sharded": ".comparison.one_against_many",
     "ShardedResult": ".analysis.sharding.result",
     "PrecisionMap": ".precision.result",

@@ -129,9 +129,14 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Write:
 
 
 @contextmanager
-def served(run: Path, other: Path | None = None, ranks: RanksOfRun | None = None) -> Iterator[Server]:
+def served(
+    run: Path,
+    other: Path | None = None,
+    ranks: RanksOfRun | None = None,
+    precision: dict[str, Any] | None = None,
+) -> Iterator[Server]:
     """The run as `kernelscope view` serves it."""
-    server = Server(Answers(load(run), None if other is None else load(other), ranks), "test")
+    server = Server(Answers(load(run), None if other is None else load(other), ranks, precision), "test")
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:

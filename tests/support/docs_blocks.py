@@ -18,7 +18,7 @@ SHOWN = re.compile(r"pip install|git clone|make ")
 # read by its parser always.
 STARTS = re.compile(
     r"kernelscope (why|run|shadow|determinism|bisect|reduce|invariance|compare|precision|ranks)\b|"
-    r"^(python|sed) |^[A-Z_]+=|--save\b|--ranks\b|diff one sharded\b"
+    r"^(python|sed) |^[A-Z_]+=|--save\b|--ranks\b|--calibrate\b|--precision\b|diff one sharded\b"
 )
 # What these say on a machine without a GPU.
 REFUSED = {"kernelscope stages --kernel 'triton_*'": "no kernel matches 'triton_*'"}
@@ -94,11 +94,16 @@ step, batch = compiled, x
 with torch.no_grad(), kernelscope.record(values="hash") as first: step(batch)
 with torch.no_grad(), kernelscope.record(values="hash") as second: step(batch)
 """
+SAVED_RUNS = """
+eager, other = "eager.kscope", "other.kscope"
+for path, function in ((eager, module), (other, compiled)):
+    with torch.no_grad(), kernelscope.record(path=path, values="save", ops="all"): function(x)
+"""
 PRELUDES = {
     "invariance.md": "batch = x",
     "compare.md": "other_model = model",
     "debug_mode.md": "compiled_model = compiled",
-    "diff.md": TWO_RUNS,
+    "diff.md": TWO_RUNS + SAVED_RUNS,
     "questions/two-runs-differ.md": TWO_RUNS,
     "../README.md": TWO_RUNS,
     "stages.md": "model = compiled",

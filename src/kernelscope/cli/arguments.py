@@ -61,6 +61,12 @@ def add_ranks(parser: argparse.ArgumentParser, help: str) -> None:
     parser.add_argument("--ranks", type=rank_list, metavar="LIST", help=f"{help}: 0-3,6 or all")
 
 
+def add_precision(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--precision", metavar="FILE", help="show the map that kernelscope precision --json wrote to FILE"
+    )
+
+
 def add_call_filter(parser: argparse.ArgumentParser, limit: int) -> None:
     add = parser.add_argument
     add("--kernel", action="append", default=[], metavar="GLOB", help="only kernels whose name matches GLOB")

@@ -51,6 +51,7 @@ class Call:
     writes: list[int] = field(default_factory=list)
     parts: tuple[int, ...] = ()  # calls of which it is a series
     digits: float = 0.0  # one rounding that a library may do inside, where it is coarser than the dtype's
+    number: int = -1  # in the run that it was recorded in
 
     @property
     def operator(self) -> str:
@@ -115,18 +116,28 @@ class Flow:
 
     def add_call(self, launch: Launch, reads: Iterable[int], nodes: tuple[str, ...] = ()) -> Call:
         site = launch.site
-        numbers = () if _reads_form_only(site.kernel.name) else tuple(dict.fromkeys(reads))
         for tensor in workspaces(launch):
-            self._held[BUS.storages.of(tensor).id] = []  # its bytes mean nothing to another program
+            self.forget(tensor)
         is_draw = bool(draws_from_generator(launch.func, launch.args, launch.kwargs))
-        call = Call(
-            len(self.calls), site.kernel.name, site.kernel.kind, launch.phase, _origin(launch), numbers,
-            _eps(launch), self._turn(launch.phase), is_draw, nodes, digits=_digits(launch),
+        return self.append(
+            Call(
+                len(self.calls), site.kernel.name, site.kernel.kind, launch.phase, _origin(launch),
+                tuple(reads), _eps(launch), is_draw=is_draw, nodes=nodes, digits=_digits(launch),
+            )
         )  # fmt: skip
+
+    def append(self, call: Call) -> Call:
+        """The next call: between which backward passes it is, and what reads which value, is noted."""
+        call.reads = () if _reads_form_only(call.name) else tuple(dict.fromkeys(call.reads))
+        call.turn = self._turn(call.phase)
         self.calls.append(call)
-        for number in numbers:
+        for number in call.reads:
             self.values[number].readers.append(call.index)
         return call
+
+    def forget(self, tensor: torch.Tensor) -> None:
+        """Bytes that mean nothing to another program."""
+        self._held[BUS.storages.of(tensor).id] = []
 
     def _turn(self, phase: str) -> int:
         before = self.calls[-1] if self.calls else None

@@ -46,6 +46,9 @@ class KernelVerdict:
 
     @property
     def line(self) -> str:
+        """Of the program; of the generated code where it has none, as of a compiled module of torch."""
+        if not self.origin and self.graph and self.wrapper:
+            return f"{self.wrapper} (generated code)"
         return str(self.origin[0]) if self.origin else "an unknown line"
 
     def to_dict(self) -> dict[str, Any]:

@@ -28,17 +28,23 @@ class Answers:
     """Of one run, or of two and their diff. One request at a time: a run is read by one connection."""
 
     def __init__(
-        self, run: StoredRun, other: StoredRun | None = None, ranks: RanksOfRun | None = None
+        self,
+        run: StoredRun,
+        other: StoredRun | None = None,
+        ranks: RanksOfRun | None = None,
+        precision: Form | None = None,
     ) -> None:
         self._runs = {"a": RunDocument(run)} | ({} if other is None else {"b": RunDocument(other)})
         self._comparison: Comparison | None = None
-        self._ranks = ranks
+        self._ranks, self._precision = ranks, precision
         self._lock = threading.Lock()
 
     def opening(self) -> Form:
         """What the page holds when it comes: which runs there are."""
         opening: Form = {"served": True, "runs": dict.fromkeys(self._runs)}
-        return opening | {"diff": "b" in self._runs or None, "ranks": self._ranks is not None or None}
+        others = {"ranks": self._ranks, "precision": self._precision}
+        has = {name: each is not None or None for name, each in others.items()}
+        return opening | {"diff": "b" in self._runs or None} | has
 
     def answer(self, path: str, asked: Question) -> Form:
         """The answer to `a/calls`, `diff/rows`, …; UnknownRequest for anything else."""
@@ -48,6 +54,8 @@ class Answers:
                 return self._of_diff(what, asked)
             if path == "ranks/about" and self._ranks is not None:
                 return self._ranks.about()
+            if path == "precision/about" and self._precision is not None:
+                return self._precision
             if which in self._runs and what in _OF_RUN:
                 document = self._runs[which]
                 with document.run.database.understood():

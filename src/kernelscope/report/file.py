@@ -27,9 +27,10 @@ def report(
     first: int | None = None,
     limit: int = MOST_CALLS,
     ranks: RanksOfRun | None = None,
+    precision: dict[str, Any] | None = None,
 ) -> str:
     """The page's text. At most `limit` calls from call `first` on, and the page says so."""
-    return page_of(data(run, other, first=first, limit=limit, ranks=ranks))
+    return page_of(data(run, other, first=first, limit=limit, ranks=ranks, precision=precision))
 
 
 def page_of(held: dict[str, Any]) -> str:
@@ -43,19 +44,20 @@ def data(
     first: int | None,
     limit: int,
     ranks: RanksOfRun | None = None,
+    precision: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What the page shows; without `first`, the part of two runs that has their divergence."""
-    told = None if ranks is None else ranks.in_a_file()
+    told = {"ranks": None if ranks is None else ranks.in_a_file(), "precision": precision}
     if other is None:
         whole = RunDocument(run).whole(first or 0, limit, MOST_PICTURES)
-        return {"served": False, "runs": {"a": whole}, "diff": None, "ranks": told}
+        return {"served": False, "runs": {"a": whole}, "diff": None} | told
     comparison = Comparison(run, other)
     begin = comparison.first_calls(limit) if first is None else (first, first)
     runs = {
         key: RunDocument(each).whole(at, limit, MOST_PICTURES)
         for key, each, at in zip("ab", (run, other), begin, strict=True)
     }
-    return {"served": False, "runs": runs, "diff": comparison.whole(begin, limit), "ranks": told}
+    return {"served": False, "runs": runs, "diff": comparison.whole(begin, limit)} | told
 
 
 def write(text: str, path: Path) -> int:

@@ -17,7 +17,8 @@ SCRIPTS = (
     "parts/dom.js", "parts/format.js", "parts/names.js", "data/file_data.js", "data/served_data.js",
     "parts/virtual_list.js", "parts/code_pane.js", "parts/drawing.js", "parts/split.js", "parts/minimap.js",
     "views/overview.js", "views/calls.js", "views/call.js", "views/pipeline.js", "views/fusion.js",
-    "views/timeline_lanes.js", "views/timeline.js", "views/diff.js", "views/ranks.js", "keys.js", "main.js",
+    "views/timeline_lanes.js", "views/timeline.js", "views/diff.js", "views/ranks.js", "views/precision.js",
+    "keys.js", "main.js",
 )  # fmt: skip
 STYLES = ("style/base.css", "style/parts.css", "style/views.css", "style/timeline.css", "style/narrow.css")
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from kernelscope.events import Frame
 from kernelscope.invariance import verdicts
 
 # What Inductor writes above every Triton kernel has the words, and says nothing of it.
@@ -28,3 +31,22 @@ inductor_meta={'atomic_add_found': False, 'num_load': 1, 'kernel_name': 'triton_
 def test_only_what_the_kernel_does_counts(text: str, is_atomic: bool, is_split: bool) -> None:
     assert bool(verdicts._ATOMIC.search(text)) == is_atomic
     assert bool(verdicts._SPLIT.search(text)) == is_split
+
+
+def test_a_kernel_without_a_line_of_the_program_has_that_of_the_generated_code() -> None:
+    """As of torch.compile(torch.nn.Linear(…)), whose code is torch's."""
+    given = verdicts.KernelVerdict(
+        0,
+        "extern_kernels.addmm",
+        "extern",
+        "variant",
+        "",
+        "forward",
+        "0_inference",
+        (),
+        "/tmp/code.py:54",
+        (),
+    )
+    assert given.line == "/tmp/code.py:54 (generated code)"
+    assert replace(given, graph="").line == "an unknown line"
+    assert replace(given, origin=(Frame("train.py", 3, "step"),)).line == "train.py:3 in step"

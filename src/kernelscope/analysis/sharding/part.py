@@ -88,13 +88,18 @@ class Part:
 
     def raw(self, call: KernelCall, position: int) -> Any:
         """A saved result in its own dtype, for hashing; None if it was not saved."""
-        file, spec = self._files.get((call.index, position, "after")), call.arguments[position].tensor
+        data, spec = self.saved_bytes(call, position, "after"), call.arguments[position].tensor
+        if data is None or spec is None:
+            return None
+        return np.frombuffer(data, f"V{spec.item_size}").reshape(spec.shape)
+
+    def saved_bytes(self, call: KernelCall, position: int, moment: str) -> bytes | None:
+        """The elements of a saved tensor in row-major order; None if it was not saved."""
+        file, spec = self._files.get((call.index, position, moment)), call.arguments[position].tensor
         if file is None or spec is None:
             return None
         held = read_tensor(self.run.path / folder.TENSORS / file)
-        if len(held.data) != spec.numel * spec.item_size:
-            return None
-        return np.frombuffer(held.data, f"V{spec.item_size}").reshape(spec.shape)
+        return held.data if len(held.data) == spec.numel * spec.item_size else None
 
     def stats(self, call: KernelCall, position: int, moment: str) -> Stats | None:
         return (call.pre_stats if moment == "before" else call.post_stats).get(position)

@@ -10,10 +10,12 @@ from kernelscope.text.terminal_size import fitted
 
 
 def print_answer(form: dict[str, Any], text: str, as_json: bool) -> int:
+    """Why a result is inconclusive goes to stderr alone."""
+    problem = form["problem"]
     if as_json:
         print(json.dumps(form, indent=2))
-    elif text:
-        print(text)
-    if form["problem"]:
-        print(fitted(f"kernelscope: {form['problem']}", sys.stderr), file=sys.stderr)
+    elif rest := "\n".join(line for line in text.splitlines() if line != f"inconclusive: {problem}"):
+        print(rest)
+    if problem:
+        print(fitted(f"kernelscope: {problem}", sys.stderr), file=sys.stderr)
     return int(form["status"])

@@ -23,12 +23,13 @@ examples:
   kernelscope diff                          compare the two newest runs here
   kernelscope diff train-1 --ranks 0,1      compare two ranks of one run
   kernelscope diff train-1 train-2 --save   run both again, save that call's tensors, and compare the numbers
+  kernelscope diff --calibrate eager other  is the difference rounding, or an error, and where?
   kernelscope diff one sharded              one process against several ranks, put together from their shards
   kernelscope diff --fail-on values a b     in CI: other kernels are fine as long as values are equal
   kernelscope diff --json a b | jq .divergence.kernel_name
 
-The runs need hashes: kernelscope run --values hash script.py. To compare one process with several ranks,
-both need saved values and eager operators: --values save --ops all.
+The runs need hashes: kernelscope run --values hash script.py. For --calibrate, and to compare one process
+with several ranks, both need saved values and eager operators: --values save --ops all.
 Exit status: 0 the runs agree, 1 they differ (see --fail-on), 2 they could not be compared.
 """
 FAIL_ON = ("values", "kernels", "nothing")
@@ -43,6 +44,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--save", action="store_true", help="run both commands again and compare the tensors of that call"
     )
+    parser.add_argument("--calibrate", action="store_true",
+        help="tell rounding from error: A is the reference, recorded without the compiler")  # fmt: skip
     parser.add_argument("--fail-on", choices=FAIL_ON, default="kernels", metavar="WHAT",
         help="exit with 1 if kernels or values differ (kernels, the default), only if values do (values), "
         "or never (nothing)")  # fmt: skip
@@ -58,6 +61,8 @@ def main(args: argparse.Namespace) -> int:
     if args.ranks is None and args.rank is None and not args.part and _is_sharded(args):
         return _sharded(args)
     first, second = _two_ranks(args) if args.ranks is not None else _two_runs(args)
+    if args.calibrate:
+        return _calibrated(args, first, second)
     found = diff(first, second)
     if args.save and found:
         from kernelscope.determinism.rerun_saving import with_numbers
@@ -71,6 +76,23 @@ def main(args: argparse.Namespace) -> int:
         if found and not fails:
             print(f"--fail-on {args.fail_on}: {_WHY_NOT[args.fail_on]}, so the exit status is 0")
     return int(fails)
+
+
+def _calibrated(args: argparse.Namespace, first: StoredRun, second: StoredRun) -> int:
+    from kernelscope.comparison.recorded.diffing import diff_calibrated
+    from kernelscope.views import plain
+
+    if args.save:
+        raise RunError("--save cannot be combined with --calibrate; record both with --values save --ops all")
+    found = diff_calibrated(first, second)
+    status = 0 if found and args.fail_on == "nothing" else found.status
+    if args.json:
+        plain.dump(found.to_dict() | {"fails": status == 1})
+    else:
+        print(found.details() if args.wide else found)
+        if found and not status:
+            print(f"--fail-on {args.fail_on}: {_WHY_NOT[args.fail_on]}, so the exit status is 0")
+    return status
 
 
 def _is_sharded(args: argparse.Namespace) -> bool:
@@ -92,6 +114,8 @@ def _sharded(args: argparse.Namespace) -> int:
 
     if args.save:
         raise RunError("--save cannot be combined with a run of several ranks; record with --values save")
+    if args.calibrate:
+        raise RunError("a run of several ranks is always judged by measured rounding: leave --calibrate out")
     found = diff_sharded(args.a, args.b)
     fails = bool(found) and args.fail_on != "nothing"
     if args.json:

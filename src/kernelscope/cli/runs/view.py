@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from kernelscope.cli.arguments import add_ranks, add_run, count, load_other, load_run
+from kernelscope.cli.arguments import add_precision, add_ranks, add_run, count, load_other, load_run
 from kernelscope.errors import RunError
 
 DESCRIPTION = "Show a run in a browser."
@@ -24,12 +24,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
     add_ranks(parser, "ranks to compare on the page (default: all)")
     parser.add_argument("--diff", metavar="RUN", help="a second run to compare with")
+    add_precision(parser)
     parser.add_argument("--port", type=count, default=0, metavar="N", help="default: any free port")
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
 
 
 def main(args: argparse.Namespace) -> int:
     from kernelscope.report.answers import Answers
+    from kernelscope.report.content.precision import precision_of
     from kernelscope.report.content.ranks import ranks_of
     from kernelscope.report.server import Server
     from kernelscope.store import folder
@@ -37,8 +39,9 @@ def main(args: argparse.Namespace) -> int:
 
     run, other = load_run(args), load_other(args)
     ranks = ranks_of(folder.resolve(args.run), args.ranks or None)
+    precision = precision_of(args.precision)
     try:
-        server = Server(Answers(run, other, ranks), f"{run.path.name} · kernelscope", args.port)
+        server = Server(Answers(run, other, ranks, precision), f"{run.path.name} · kernelscope", args.port)
     except (OSError, OverflowError) as error:
         raise RunError(f"cannot use port {args.port}: {error}; leave out --port for a free one") from None
     if args.json:
@@ -50,6 +53,7 @@ def main(args: argparse.Namespace) -> int:
         import webbrowser
 
         webbrowser.open(server.address)
+    precision = precision_of(args.precision)
     try:
         server.serve_forever()
     finally:

@@ -14,7 +14,8 @@ from .twins import Twins
 
 
 def shown(call: Call) -> ComparedCall:
-    return ComparedCall(call.index, call.name, call.phase, call.origin)
+    number = call.number if call.number >= 0 else call.index
+    return ComparedCall(number, call.name, call.phase, call.origin)
 
 
 class Explained:

@@ -2,7 +2,7 @@
 
 const KEYS = {
   Everywhere: [
-    ['1 … 6', 'overview, pipeline, calls, timeline, diff, ranks'],
+    ['1 … 7', 'overview, pipeline, calls, timeline, diff, ranks, precision'],
     ['/', 'search calls'],
     ['t', 'light or dark'],
     ['Esc', 'clear the selection, close this'],
@@ -43,7 +43,7 @@ function listenToKeys(app) {
     }
     if (app.help.open) return;
     if (app.shown?.pressed?.(event)) return void event.preventDefault();
-    if (/^[1-6]$/.test(event.key)) return app.go({ [VIEW_NAMES[event.key - 1]]: true });
+    if (/^[1-7]$/.test(event.key)) return app.go({ [VIEW_NAMES[event.key - 1]]: true });
     const actions = {
       '/': () => (app.shown?.search ? app.shown.search.focus() : app.go({ calls: true, focus: 1 })),
       '[': () => app.shown?.previous && app.go(app.shown.previous),

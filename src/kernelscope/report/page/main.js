@@ -1,8 +1,8 @@
-// Which view is shown follows the address: #overview, #pipeline&graph=0, #calls&q=relu, #call=17, #timeline, #diff, #ranks.
+// Which view is shown follows the address: #overview, #pipeline&graph=0, #calls&q=relu, #call=17, #timeline, #diff, #ranks, #precision.
 
-const VIEW_NAMES = ['overview', 'pipeline', 'calls', 'timeline', 'diff', 'ranks']; // the last only of several ranks
-const VIEWS = { overview, pipeline, calls, call, timeline, diff, ranks };
-const TITLES = { overview: 'Overview', pipeline: 'Pipeline', calls: 'Calls', timeline: 'Timeline', diff: 'Diff', ranks: 'Ranks' };
+const VIEW_NAMES = ['overview', 'pipeline', 'calls', 'timeline', 'diff', 'ranks', 'precision']; // the last two only where there is something to show
+const VIEWS = { overview, pipeline, calls, call, timeline, diff, ranks, precision };
+const TITLES = { overview: 'Overview', pipeline: 'Pipeline', calls: 'Calls', timeline: 'Timeline', diff: 'Diff', ranks: 'Ranks', precision: 'Precision' };
 
 class App {
   constructor(data) {
@@ -10,6 +10,7 @@ class App {
       [key, data.served ? new ServedRun(key) : new FileRun(key, of)]));
     this.diff = data.diff ? (data.served ? new ServedDiff() : new FileDiff(data.diff)) : null;
     this.ranks = data.ranks ? (data.served ? new ServedRanks() : new FileRanks(data.ranks)) : null;
+    this.precision = data.precision ? (data.served ? new ServedPrecision() : new FilePrecision(data.precision)) : null;
     this.served = data.served;
     this.main = document.getElementById('main');
     this.help = helpBox();
@@ -70,7 +71,7 @@ class App {
   }
 
   top() {
-    this.tabs = VIEW_NAMES.filter((name) => name !== 'ranks' || this.ranks).map((name) => el('a', { href: `#${name}`, 'data-view': name }, TITLES[name]));
+    this.tabs = VIEW_NAMES.filter((name) => !['ranks', 'precision'].includes(name) || this[name]).map((name) => el('a', { href: `#${name}`, 'data-view': name }, TITLES[name]));
     this.live = el('span.live', { hidden: true });
     replace(document.getElementById('top'),
       el('strong.brand', null, 'kernelscope'), el('nav', { 'aria-label': 'Views' }, this.tabs), el('span.spring'), this.live,

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-_DIGITS = {"tf32": 2.0**-10, "bf16": 2.0**-7}  # one rounding, relative
+DIGITS = {"tf32": 2.0**-10, "bf16": 2.0**-7}  # one rounding, relative
 _KINDS = {
     "conv": re.compile(r"(^|_)conv(olution)?(_?transpose)?[123]?d?(_|$)"),
     "rnn": re.compile(r"(^|_)(rnn|lstm|gru)(_|$)"),
@@ -31,7 +31,7 @@ def library_rounding(operator: Any, dtype: torch.dtype | None, device: torch.dev
 
 
 def name_of_digits(rounding: float) -> str:
-    return next((name for name, each in _DIGITS.items() if each == rounding), "float32")
+    return next((name for name, each in DIGITS.items() if each == rounding), "float32")
 
 
 def library_of(operator: Any, dtype: torch.dtype | None, device: torch.device | None) -> Library | None:
@@ -45,7 +45,7 @@ def library_of(operator: Any, dtype: torch.dtype | None, device: torch.device | 
 
 def rounding_by(library: Library) -> float:
     """As the program has set it at this moment."""
-    return _DIGITS.get(_setting(*library), 0.0)
+    return DIGITS.get(_setting(*library), 0.0)
 
 
 def _setting(device: str, kind: str) -> str:

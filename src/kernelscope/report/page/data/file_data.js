@@ -142,6 +142,11 @@ class FileRanks {
   async about() { return this.data; }
 }
 
+class FilePrecision {
+  constructor(data) { this.data = data; }
+  async about() { return this.data; }
+}
+
 class FileDiff {
   constructor(data) { this.data = data; }
   async about() { return this.data; }

@@ -93,6 +93,14 @@ class ServedRanks {
   }
 }
 
+class ServedPrecision {
+  about() {
+    this.told ??= ask('precision/about');
+    this.told.catch(() => { this.told = undefined; });
+    return this.told;
+  }
+}
+
 class ServedDiff {
   about() { this.told ??= ask('diff/about'); return this.told; }
   rows(first, howMany) { return ask('diff/rows', { first, count: howMany }); }

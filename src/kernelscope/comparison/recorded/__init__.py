@@ -1,0 +1,1 @@
+"""Two runs that are on disk: their saved values, and the reference's operators run again."""
