@@ -173,6 +173,7 @@ def hook_counts() -> dict[str, int]:
         "torch dispatch modes": torch._C._len_torch_dispatch_stack(),
         "torch function modes": torch._C._len_torch_function_stack(),
         "torch function overrides off": int(not torch._C._is_torch_function_enabled()),
+        "dispatch modes noted by torch": modes_noted(),
         "gradients off": int(not torch.is_grad_enabled()),
         "autocast on": int(torch.is_autocast_enabled("cpu")),
         "deterministic": torch.get_deterministic_debug_mode(),
@@ -180,6 +181,17 @@ def hook_counts() -> dict[str, int]:
         "optimizer post-hooks": len(getattr(optimizer, "_global_optimizer_post_hooks", ())),
         "torch.__trace handlers": sum(map(made_by_us, trace_handlers)),
     }
+
+
+def modes_noted() -> int:
+    """What torch notes for the whole process of the modes of all threads; Dynamo's guards go by it."""
+    module = sys.modules.get("torch.utils._python_dispatch")
+    names = (
+        "torch_dispatch_mode",
+        "non_infra_torch_dispatch_mode",
+        "any_mode_without_ignore_compile_internals",
+    )
+    return sum(bool(getattr(module, f"_is_in_{name}", False)) for name in names)
 
 
 def threads_that_write() -> Iterator[threading.Thread]:

@@ -29,6 +29,7 @@ from kernelscope.probes.operators import (
 from kernelscope.probes.origins import caller_frames, caller_key
 from kernelscope.probes.own_work import own_fault, unseen
 from kernelscope.probes.patching import resolve
+from kernelscope.probes.thread_mode import ThreadMode
 
 _NOT_KERNELS = {"prim", "prims", "profiler", "debug_mode_ops"}
 _ANNOTATION = "debug_mode_ops::annotate"  # a line that a program adds to torch's DebugMode, and to ours
@@ -93,7 +94,7 @@ def _take_off(mode: TorchDispatchMode) -> None:
         _python_dispatch._push_mode(other)
 
 
-class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its __init_subclass__
+class OperatorMode(ThreadMode):
     """Each operator that reaches it is a call of this kind and producer."""
 
     supports_higher_order_operators = True

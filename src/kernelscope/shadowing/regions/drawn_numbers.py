@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map
 
 from kernelscope.probes.compiler_steps.decompositions import (
@@ -22,6 +22,7 @@ from kernelscope.probes.compiler_steps.decompositions import (
     functional_arguments,
     functional_of,
 )
+from kernelscope.probes.thread_mode import ThreadMode
 from kernelscope.shadowing.draws.compiled_draws import Drawn, Draws
 from kernelscope.shadowing.draws.distributions import described, improbable
 from kernelscope.shadowing.generator_state import seeded
@@ -31,7 +32,7 @@ from kernelscope.shadowing.reference.rounding import eps_of
 from kernelscope.shadowing.steps.draws import kind_of_draw
 
 
-class CompiledDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class CompiledDraws(ThreadMode):
     """Goes on top of the mode that computes: operators that draw get the compiled numbers."""
 
     supports_higher_order_operators = True

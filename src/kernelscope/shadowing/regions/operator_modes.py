@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from kernelscope.probes.thread_mode import ThreadMode
 from kernelscope.shadowing.reference.node_kinds import aten
 from kernelscope.shadowing.reference.rounding import (
     REDUCING,
@@ -52,7 +52,7 @@ class WritesToInput(BaseException):
     """An operator is about to write to a tensor of the program, which must not catch this."""
 
 
-class Notes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Notes(ThreadMode):
     """Runs everything as it is; `fill` goes where memory would be left uninitialised.
 
     With `opposite`, what is drawn from few values is another one each time: two seeds may draw the same.
@@ -114,7 +114,7 @@ class Noisy(Notes):  # type: ignore[no-untyped-call]
         return result
 
 
-class Wide(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Wide(ThreadMode):
     """Computes in float64; with a generator, with an error of one rounding after each operator."""
 
     supports_higher_order_operators = True

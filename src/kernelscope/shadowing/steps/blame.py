@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from kernelscope.probes.compiler_steps.decompositions import decomposition_of, functional_of
+from kernelscope.probes.thread_mode import ThreadMode
 from kernelscope.shadowing.checks.judge import judge
 from kernelscope.shadowing.checks.verdict_record import Verdict
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
@@ -55,7 +55,7 @@ def blame_first_aten(start: FirstAten) -> Blame:
     return Blame("functionalization" if start.differs_functionalized() else "tracing")
 
 
-class EachOperator(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class EachOperator(ThreadMode):
     """Runs everything as it is, and beside each operator its decomposition, until one of them is wrong."""
 
     supports_higher_order_operators = True

@@ -9,20 +9,20 @@ from typing import Any
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch.fx import GraphModule
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelscope.probes.compiler_steps.decompositions import (
     decomposition_of,
     functional_arguments,
     functional_of,
 )
+from kernelscope.probes.thread_mode import ThreadMode
 from kernelscope.shadowing.generator_state import seeded
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
 
 from .draws import Seeded, drawing_nodes, draws_inside, kind_of_draw, seeded_nodes
 
 
-class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Tape(ThreadMode):
     """Decomposes operators that draw, as the compiler does, and keeps what they drew in the end."""
 
     supports_higher_order_operators = True

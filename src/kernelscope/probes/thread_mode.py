@@ -1,0 +1,24 @@
+"""Dispatch modes that are in force on one thread and noted nowhere else."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from torch.utils import _python_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class ThreadMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its __init_subclass__
+    """A mode of the thread that enters it.
+
+    TorchDispatchMode also notes for the whole process that a mode is in force, and puts back what it found
+    when it is left. If another thread entered one meanwhile, that thread's mode puts back that there is one:
+    for good, so that Dynamo's guards then fail at every call under a mode, and each call compiles again.
+    """
+
+    def __enter__(self) -> Self:
+        _python_dispatch._push_mode(self)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        _python_dispatch._pop_mode(self.__dict__.get("_dispatch_key"))
