@@ -79,7 +79,6 @@ PRIVATE_TORCH = {
     "shadowing/regions/operator_modes.py": "modes that see each operator",
     "shadowing/regions/region_check.py": "whether a functorch transform is running",
     "shadowing/session.py": "evaluates graphs without modes",
-    "shadowing/steps/blame.py": "a mode that sees each operator",
     "shadowing/steps/tape.py": "a mode that sees each operator; torch's decompositions",
     "stages/fx_part.py": "values of example inputs, where they are not fake",
     "trials/in_process.py": "how many graphs were compiled",
