@@ -17,9 +17,10 @@ PROGRAM = """__co__ auto f(f32 [n] x, bf16 [n] y, f64 [n] z) {
   f32 [n] out;
   mutable f32 most = -1.0f;
   foreach i in out.span {
+    u8 above = x.at(i) > 0.0f;
     f32 v = __sin(x.at(i) * 2.0f);
     f32 choreo_v_4 = v * v;
-    f32 w = x.at(i) > 0.0f ? __tanh(choreo_v_4 + __cos(__cast_f32(y.at(i)))) : __log(__abs(v) + 1.0f);
+    f32 w = above != 0 ? __tanh(choreo_v_4 + __cos(__cast_f32(y.at(i)))) : __log(__abs(v) + 1.0f);
     out.at(i) = __cast_f32(__sin(z.at(i))) + __atan(w) * 0.5f + __atan(3) + v;
   }
   foreach i in out.span {
@@ -59,7 +60,7 @@ def test_a_maximum_into_what_is_not_mutable_is_refused() -> None:
         translate(PROGRAM.replace("mutable ", ""), "f.co")
 
 
-EAGERS = ("sin", "cos", "tan", "asin", "acos", "atan", "log", "log2", "log10", "tanh", "erfc")
+EAGERS = ("sin", "cos", "tan", "asin", "acos", "atan", "log2", "log10", "tanh", "erfc")
 
 
 @pytest.mark.skipif(not torch_mathematics.has_blocks(), reason="this torch has no MKL")

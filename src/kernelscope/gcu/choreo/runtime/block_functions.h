@@ -27,7 +27,7 @@ constexpr int64_t BLOCK = 2048;  // a few of them fit into the nearest cache; a 
 #endif
 CHOREO_BLOCKS(sin, vmsSin) CHOREO_BLOCKS(cos, vmsCos) CHOREO_BLOCKS(tan, vmsTan)
 CHOREO_BLOCKS(asin, vmsAsin) CHOREO_BLOCKS(acos, vmsAcos) CHOREO_BLOCKS(atan, vmsAtan)
-CHOREO_BLOCKS(log, vmsLn) CHOREO_BLOCKS(log2, vmsLog2) CHOREO_BLOCKS(log10, vmsLog10)
+CHOREO_BLOCKS(log2, vmsLog2) CHOREO_BLOCKS(log10, vmsLog10)
 CHOREO_BLOCKS(tanh, vmsTanh) CHOREO_BLOCKS(erfc, vmsErfc)
 #undef CHOREO_BLOCKS
 

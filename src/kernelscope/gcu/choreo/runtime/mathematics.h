@@ -53,21 +53,6 @@ inline float exp_(float given) {
   return given == given ? y : given;
 }
 
-#if defined(CHOREO_MKL)
-// As torch calls it: the most accurate, denormal numbers kept, and no report of what is out of range.
-constexpr long long AS_EAGER = 0x2 | 0x140000 | 0x100;
-#define CHOREO_ONE_OF_MKL(name, mkl) \
-  extern "C" void mkl(int, const float*, float*, long long); \
-  inline float name##_(float x) { \
-    mkl(1, &x, &x, AS_EAGER); \
-    return x; \
-  }
-CHOREO_ONE_OF_MKL(sin, vmsSin) CHOREO_ONE_OF_MKL(cos, vmsCos) CHOREO_ONE_OF_MKL(tan, vmsTan)
-CHOREO_ONE_OF_MKL(asin, vmsAsin) CHOREO_ONE_OF_MKL(acos, vmsAcos) CHOREO_ONE_OF_MKL(atan, vmsAtan)
-CHOREO_ONE_OF_MKL(log, vmsLn) CHOREO_ONE_OF_MKL(log2, vmsLog2) CHOREO_ONE_OF_MKL(log10, vmsLog10)
-CHOREO_ONE_OF_MKL(tanh, vmsTanh) CHOREO_ONE_OF_MKL(erfc, vmsErfc)
-#undef CHOREO_ONE_OF_MKL
-#else
 inline float log_(float given) {
   const bool tiny = given < 1.17549435e-38f;
   const float x = tiny ? given * 8388608.0f : given;
@@ -93,6 +78,21 @@ inline float log_(float given) {
   return given < 0.0f || given != given ? nan_() : y;
 }
 
+#if defined(CHOREO_MKL)
+// As torch calls it: the most accurate, denormal numbers kept, and no report of what is out of range.
+constexpr long long AS_EAGER = 0x2 | 0x140000 | 0x100;
+#define CHOREO_ONE_OF_MKL(name, mkl) \
+  extern "C" void mkl(int, const float*, float*, long long); \
+  inline float name##_(float x) { \
+    mkl(1, &x, &x, AS_EAGER); \
+    return x; \
+  }
+CHOREO_ONE_OF_MKL(sin, vmsSin) CHOREO_ONE_OF_MKL(cos, vmsCos) CHOREO_ONE_OF_MKL(tan, vmsTan)
+CHOREO_ONE_OF_MKL(asin, vmsAsin) CHOREO_ONE_OF_MKL(acos, vmsAcos) CHOREO_ONE_OF_MKL(atan, vmsAtan)
+CHOREO_ONE_OF_MKL(log2, vmsLog2) CHOREO_ONE_OF_MKL(log10, vmsLog10)
+CHOREO_ONE_OF_MKL(tanh, vmsTanh) CHOREO_ONE_OF_MKL(erfc, vmsErfc)
+#undef CHOREO_ONE_OF_MKL
+#else
 inline float tanh_(float x) {
   const float a = __builtin_fabsf(x), z = x * x;
   float p = -5.70498872745e-3f;

@@ -16,7 +16,7 @@ from kernelscope.gcu.choreo.builtins import builtin
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.walk import names
 
-_FUNCTIONS = frozenset(("sin", "cos", "tan", "asin", "acos", "atan", "log", "log2", "log10", "tanh", "erfc"))
+_FUNCTIONS = frozenset(("sin", "cos", "tan", "asin", "acos", "atan", "log2", "log10", "tanh", "erfc"))
 _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=", "&&", "||")
 _INTEGERS = ("isnan", "isinf", "isfinite")
 _WHOLE = "int"
@@ -54,7 +54,7 @@ def parts(body: tree.Block, type_of: TypeOf) -> list[Part]:
     kept: list[Part] = []
     for part in reversed(found):
         scalars = [s for s in part.statements if isinstance(s, tree.DeclareScalar) and s.name in later]
-        if any(s.is_mutable or s.type not in ("f32", "f64", "s32", "s64") for s in scalars):
+        if any(s.is_mutable or not _plain(s.type) for s in scalars):
             return []
         kept.insert(0, dataclasses.replace(part, kept=tuple(scalars)))
         later |= part.mentions
