@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -35,26 +36,27 @@ class Case:
         return min(found["eager"]) / min(found[name])
 
 
-def function(name: str, f: Callable[..., torch.Tensor], args: tuple[torch.Tensor, ...], goal: float) -> Case:
-    case = Case(name, lambda: f(*args), goal)
+def compared(
+    name: str,
+    program: Callable[..., Any],
+    used: Callable[[Callable[..., Any]], Callable[[], object]],
+    goal: float,
+) -> Case:
+    """A program as it is and compiled, each as `used` makes something to measure of it."""
+    case = Case(name, used(program), goal)
     for backend in ("gcu", "inductor"):
         torch._dynamo.reset()
-        compiled = torch.compile(f, backend=backend)
-        case.others[backend] = lambda compiled=compiled: compiled(*args)  # type: ignore[misc]
+        case.others[backend] = used(torch.compile(program, backend=backend))
         case.others[backend]()
     return case
+
+
+def function(name: str, f: Callable[..., torch.Tensor], args: tuple[torch.Tensor, ...], goal: float) -> Case:
+    return compared(name, f, lambda run: lambda: run(*args), goal)
 
 
 def inference(name: str, model: torch.nn.Module, x: torch.Tensor, goal: float) -> Case:
-    def computes(run: Callable[..., torch.Tensor]) -> Callable[[], object]:
-        return torch.no_grad()(lambda: run(x))
-
-    case = Case(name, computes(model), goal)
-    for backend in ("gcu", "inductor"):
-        torch._dynamo.reset()
-        case.others[backend] = computes(torch.compile(model, backend=backend))
-        case.others[backend]()
-    return case
+    return compared(name, model, lambda run: torch.no_grad()(lambda: run(x)), goal)
 
 
 def step(name: str, model: torch.nn.Module, x: torch.Tensor, goal: float) -> Case:
@@ -66,12 +68,7 @@ def step(name: str, model: torch.nn.Module, x: torch.Tensor, goal: float) -> Cas
 
         return once
 
-    case = Case(name, trains(model), goal)
-    for backend in ("gcu", "inductor"):
-        torch._dynamo.reset()
-        case.others[backend] = trains(torch.compile(model, backend=backend))
-        case.others[backend]()
-    return case
+    return compared(name, model, trains, goal)
 
 
 def cases() -> list[Case]:

@@ -244,26 +244,6 @@ def nothing_compiled() -> None:
         sys.modules["torch._dynamo"].reset()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def compiled_once_stays_compiled() -> Iterator[None]:
-    """No file may leave torch in a state in which guards fail for ever: each call would compile again."""
-    yield
-    if "torch._dynamo" not in sys.modules or "kernelscope" not in sys.modules:
-        return
-    torch, utils = sys.modules["torch"], sys.modules["torch._dynamo.utils"]
-    sys.modules["torch._dynamo"].reset()
-    program = torch.compile(lambda x: x.sin() + 6)
-    program(torch.ones(2))
-    graphs = utils.counters["stats"]["unique_graphs"]
-    program(torch.ones(2))
-    with sys.modules["kernelscope"].record():
-        program(torch.ones(2))
-    program(torch.ones(2))
-    if again := utils.counters["stats"]["unique_graphs"] - graphs:
-        reasons = [metrics.recompile_reason for metrics in utils.get_compilation_metrics()[-again:]]
-        pytest.fail(f"after this file, torch compiles again at each call: {reasons}", pytrace=False)
-
-
 def forget_packages() -> None:
     """What torch noted of a package that a test built: runnable graphs of later tests would set it, too."""
     config = sys.modules.get("torch._inductor.config")
