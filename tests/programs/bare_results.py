@@ -12,18 +12,19 @@ from tests.programs.random_views import RandomProgram
 from kernelscope import ShadowResult
 
 
-def is_true_alarm(result: ShadowResult, program: RandomProgram) -> bool:
+def is_true_alarm(result: ShadowResult, program: RandomProgram, device: str = "cpu") -> bool:
     """Whether torch alone has what the result accuses: other strides, or other values."""
     about_strides = [c.verdict == "wrong-function" and "strides are" in c.reason for c in result.culprits]
     if all(about_strides):
-        return _has_other_strides(program)
-    return is_wrong_without_kernelscope(program)
+        return _has_other_strides(program, device)
+    return is_wrong_without_kernelscope(program, device)
 
 
-def _has_other_strides(program: RandomProgram) -> bool:
+def _has_other_strides(program: RandomProgram, device: str) -> bool:
     torch._dynamo.reset()
     compiled, eager = torch.compile(program.function(), dynamic=program.dynamic), program.function()
-    pairs = zip(compiled(*program.copied_inputs()), eager(*program.copied_inputs()), strict=True)
+    inputs = program.copied_inputs
+    pairs = zip(compiled(*inputs(device)), eager(*inputs(device)), strict=True)
     return any(_strides(one) != _strides(other) for one, other in pairs)
 
 
@@ -32,7 +33,7 @@ def _strides(tensor: torch.Tensor) -> list[int]:
     return [step for step, size in zip(tensor.stride(), tensor.shape, strict=True) if size != 1]
 
 
-def is_wrong_without_kernelscope(program: RandomProgram) -> bool:
+def is_wrong_without_kernelscope(program: RandomProgram, device: str = "cpu") -> bool:
     """Whether compiled code computes something entirely else, or its results share memory and eager's do not.
 
     Inductor writes what is joined (cat, stack) right into its slice of the whole; a view of such a part
@@ -40,13 +41,13 @@ def is_wrong_without_kernelscope(program: RandomProgram) -> bool:
     """
     torch._dynamo.reset()
     compiled, eager = torch.compile(program.function(), dynamic=program.dynamic), program.function()
-    if _shared(program, compiled) != _shared(program, eager):
+    if _shared(program, compiled, device) != _shared(program, eager, device):
         return True
-    return any(map(_far_apart, program.run(compiled), program.run(eager)))
+    return any(map(_far_apart, program.run(compiled, device), program.run(eager, device)))
 
 
-def _shared(program: RandomProgram, function: Callable[..., Any]) -> list[tuple[int, int]]:
-    inputs = program.copied_inputs()
+def _shared(program: RandomProgram, function: Callable[..., Any], device: str) -> list[tuple[int, int]]:
+    inputs = program.copied_inputs(device)
     tensors = [*function(*inputs), *inputs]
     addresses = [t.untyped_storage().data_ptr() for t in tensors]
     pairs = itertools.combinations(range(len(tensors)), 2)

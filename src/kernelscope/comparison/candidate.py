@@ -10,7 +10,7 @@ from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import Launch
 from kernelscope.probes.listener import Listener
 
-from .flow import Flow, read_tensors, written_tensors
+from .flow import Flow, Read, read_tensors
 from .kept_values import KeptValues
 
 
@@ -29,23 +29,23 @@ class CandidateRun(Listener):
     def before(self, launch: Launch) -> Any:
         if launch.outer is not None:
             return None
-        reads: list[int] = []
+        reads: list[Read] = []
         with BUS.mute(), torch.no_grad():
-            for tensor in read_tensors(launch):
-                if not self.flow.is_known(tensor):
+            for name, tensor in read_tensors(launch):
+                if not self.flow.held.is_known(tensor):
                     value, whole = self.flow.add_leaf(tensor)
                     self.kept.add(value.number, whole)
-                reads += self.flow.held(tensor)
+                reads.append((name, self.flow.held.of(tensor)))
         return reads
 
-    def after(self, launch: Launch, reads: list[int]) -> None:
+    def after(self, launch: Launch, reads: list[Read]) -> None:
         if launch.error is not None:
             return
         with BUS.mute(), torch.no_grad():
-            call = self.flow.add_call(launch, reads)
-            for name, tensor in written_tensors(launch):
-                value = self.flow.add_value(call, name, tensor)
-                self.kept.add(value.number, tensor)
+            for call, written in self.flow.add_launch(launch, reads):
+                for name, tensor in written:
+                    value = self.flow.add_value(call, name, tensor)
+                    self.kept.add(value.number, tensor)
 
     def finding(self, finding: Any) -> None:
         self.failures.append(str(finding.message))

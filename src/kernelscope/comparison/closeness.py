@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
+from .layouts import Layout
+
 _HALF = 1e-4  # a coarser rounding is that of a half-precision dtype
 _TINY = 1e-300
 
@@ -35,6 +37,7 @@ class Closeness:
     noise: float  # the same of one rounding of its inputs, measured
     differing: int
     elements: int
+    layout: Layout | None = None  # where the other has the same numbers in another order
 
     @property
     def within(self) -> bool:

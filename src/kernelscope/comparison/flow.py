@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,7 +10,6 @@ import torch
 
 from kernelscope.events import Frame
 from kernelscope.fingerprint.torch_bits import why_not
-from kernelscope.probes.bus import BUS
 from kernelscope.probes.eager.annotations import forward_trace
 from kernelscope.probes.launch import Launch
 from kernelscope.probes.origins import frames_of_trace
@@ -18,9 +17,15 @@ from kernelscope.shadowing.reference.library_digits import library_rounding
 from kernelscope.shadowing.reference.node_kinds import draws_from_generator
 from kernelscope.shadowing.reference.rounding import eps_of, rounding_of
 
+from .call_parts import parts_of
+from .held_values import HeldValues
+
 _FILLS = ("new_zeros", "new_ones", "new_full", "zero_", "fill_", "uniform_", "normal_", "bernoulli_")
 SERIES = "series"  # the kind of a call that stands for several
+_ADOPTS = "aten.set_."  # another memory, as it is
 LEAF = -1  # the call of a value that no call made
+Read = tuple[str, list[int]]  # an argument's name, and the values that it holds
+Written = tuple[str, torch.Tensor]  # an argument's name, and the tensor
 _COPIES = (
     "_to_copy",
     "clone",
@@ -51,7 +56,8 @@ class Call:
     writes: list[int] = field(default_factory=list)
     parts: tuple[int, ...] = ()  # calls of which it is a series
     digits: float = 0.0  # one rounding that a library may do inside, where it is coarser than the dtype's
-    number: int = -1  # in the run that it was recorded in
+    number: int = -1  # of the program's calls, or of the run's that it was recorded in
+    is_continued: bool = False  # a part of a call that is not its first
 
     @property
     def operator(self) -> str:
@@ -82,6 +88,7 @@ class Value:
     dtype: str
     eps: float  # one rounding of its dtype; 0 for integers
     tiny: float = 0.0  # the smallest number of its dtype: what rounding does to numbers near zero
+    device: str = "cpu"
     sources: tuple[int, ...] = ()  # values that it is a copy of, perhaps in another dtype
     readers: list[int] = field(default_factory=list)  # calls
 
@@ -94,37 +101,51 @@ class Value:
 
 
 class Flow:
-    """Calls and values in order; which value a tensor holds is known by its storage."""
+    """Calls and values in order, and which values a tensor holds."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.values: list[Value] = []
-        self._held: dict[int, list[int]] = {}  # by storage: values written since it was last written wholly
-
-    def is_known(self, tensor: torch.Tensor) -> bool:
-        return BUS.storages.of(tensor).id in self._held
-
-    def held(self, tensor: torch.Tensor) -> list[int]:
-        return self._held.get(BUS.storages.of(tensor).id, [])
+        self.held = HeldValues()
+        self._launches = 0
 
     def add_leaf(self, tensor: torch.Tensor) -> tuple[Value, torch.Tensor]:
         """What a program was given, as its memory lies."""
         whole = memory_of(tensor)
         value = self._value(LEAF, "", whole, ())
-        self._held[BUS.storages.of(tensor).id] = [value.number]
+        self.held.set_memory(tensor, value.number)
         return value, whole
 
-    def add_call(self, launch: Launch, reads: Iterable[int], nodes: tuple[str, ...] = ()) -> Call:
-        site = launch.site
+    def add_launch(self, launch: Launch, reads: Sequence[Read]) -> Iterator[tuple[Call, list[Written]]]:
+        """The call, or those that it is several in one, each with what it has left."""
         for tensor in workspaces(launch):
             self.forget(tensor)
         is_draw = bool(draws_from_generator(launch.func, launch.args, launch.kwargs))
-        return self.append(
-            Call(
-                len(self.calls), site.kernel.name, site.kernel.kind, launch.phase, _origin(launch),
-                tuple(reads), _eps(launch), is_draw=is_draw, nodes=nodes, digits=_digits(launch),
-            )
+        kernel = launch.site.kernel
+        call = Call(
+            0, kernel.name, kernel.kind, launch.phase, _origin(launch), (), _eps(launch), is_draw=is_draw,
+            digits=_digits(launch), number=self._launches,
         )  # fmt: skip
+        self._launches += 1
+        yield from self.add_parts(call, reads, written_tensors(launch))
+
+    def add_parts(
+        self, call: Call, reads: Sequence[Read], writes: Sequence[Written]
+    ) -> Iterator[tuple[Call, list[Written]]]:
+        """Its caller adds the values of each part before it asks for the next."""
+        writes = () if call.name.startswith(_ADOPTS) else writes
+        parts = parts_of(call.name, [name for name, _ in reads], [name for name, _ in writes])
+        made: Call | None = None
+        for part in parts:
+            numbers = [number for i in part.reads for number in reads[i][1]]
+            numbers += made.writes if part.continues and made is not None else []
+            made = self.append(
+                replace(
+                    call, index=len(self.calls), reads=tuple(numbers), writes=[],
+                    is_draw=call.is_draw and part.is_draw, is_continued=made is not None,
+                )
+            )  # fmt: skip
+            yield made, [writes[i] for i in part.writes]
 
     def append(self, call: Call) -> Call:
         """The next call: between which backward passes it is, and what reads which value, is noted."""
@@ -137,7 +158,7 @@ class Flow:
 
     def forget(self, tensor: torch.Tensor) -> None:
         """Bytes that mean nothing to another program."""
-        self._held[BUS.storages.of(tensor).id] = []
+        self.held.set_memory(tensor)
 
     def _turn(self, phase: str) -> int:
         before = self.calls[-1] if self.calls else None
@@ -148,23 +169,19 @@ class Flow:
         sources = call.reads if call.is_copy else ()
         value = self._value(call.index, argument, tensor, sources)
         call.writes.append(value.number)
-        storage = BUS.storages.of(tensor).id
-        if tensor.numel() * tensor.element_size() >= tensor.untyped_storage().nbytes():
-            self._held[storage] = [value.number]
-        else:
-            self._held.setdefault(storage, []).append(value.number)
+        self.held.write(tensor, value.number)
         return value
 
     def add_whole(self, call: Call, tensor: torch.Tensor) -> Value:
         """All of a memory that calls have written part by part, the last of them this one."""
-        parts = tuple(self.held(tensor))
+        parts = tuple(self.held.of_memory(tensor))
         made = replace(call, index=len(self.calls), kind=SERIES, reads=parts, writes=[])
         self.calls.append(made)
         for number in parts:
             self.values[number].readers.append(made.index)
         value = self._value(made.index, "", tensor, parts)
         made.writes.append(value.number)
-        self._held[BUS.storages.of(tensor).id] = [value.number]
+        self.held.set_memory(tensor, value.number)
         return value
 
     def add_series(self, parts: list[Value], tensor: torch.Tensor) -> Value:
@@ -186,8 +203,9 @@ class Flow:
         name = str(tensor.dtype).removeprefix("torch.")
         shape = tuple(tensor.shape)
         value = Value(
-            len(self.values), call, argument, shape, name, eps_of(tensor.dtype), _tiny(tensor.dtype), sources
-        )
+            len(self.values), call, argument, shape, name, eps_of(tensor.dtype), _tiny(tensor.dtype),
+            str(tensor.device), sources,
+        )  # fmt: skip
         self.values.append(value)
         return value
 
@@ -220,22 +238,25 @@ def nearest(flow: Flow, reads: Iterable[int], wanted: Container[int]) -> set[int
     return found
 
 
-def read_tensors(launch: Launch) -> list[torch.Tensor]:
-    """Those whose contents mean something."""
+def read_tensors(launch: Launch) -> list[Written]:
+    """Those whose contents mean something, with the names of its arguments."""
     skipped = set(launch.uninitialised)
     found = []
     for i in launch.point.tensors:
-        is_output = launch.site.args[i].role == "out"
-        if i not in skipped and not is_output and why_not(launch.flat[i]) is None:
-            found.append(launch.flat[i])
+        arg = launch.site.args[i]
+        if i not in skipped and arg.role != "out" and why_not(launch.flat[i]) is None:
+            found.append((arg.name, launch.flat[i]))
     return found
 
 
-def written_tensors(launch: Launch) -> list[tuple[str, torch.Tensor]]:
+def written_tensors(launch: Launch) -> list[Written]:
     """What a launch that is over has left, with the names of its arguments."""
-    site = launch.site
-    found = [(site.args[i].name, launch.flat[i]) for i in sorted(launch.point.written)]
-    found += [(f"result{i}" if i else "result", tensor) for i, tensor in enumerate(launch.returned)]
+    args = launch.site.args
+    found = [(args[i].name, launch.flat[i]) for i in sorted(launch.point.written)]
+    names = [arg.name for arg in args if arg.returned and arg.tensor is not None]
+    if len(names) != len(launch.returned):
+        names = [f"result{i}" for i in range(len(launch.returned))]
+    found += zip(names, launch.returned, strict=True)
     skipped = {id(tensor) for tensor in workspaces(launch)}
     return [(name, t) for name, t in found if why_not(t) is None and id(t) not in skipped]
 

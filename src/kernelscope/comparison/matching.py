@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from .closeness import Closeness, closeness
 from .flow import LEAF, Call, Flow, Value, is_same_turn, nearest
 from .kept_values import KeptValues, Sketch, sketch_of
+from .layouts import Layout, Layouts
 from .series import SeriesIndex
 
 _MOST_TRIED = 24
@@ -44,6 +45,9 @@ class Matching:
         self._origins = [self._origins_of(value) for value in flow.values]
         self.eps = [self._rounding_of(value) for value in flow.values]
         self._series = SeriesIndex(flow, kept)
+        self.layouts = Layouts()
+        for value in flow.values:
+            self.note_copy(flow, value)
         self._last = 0  # the call of the last match
 
     def _origins_of(self, value: Value) -> frozenset[int]:
@@ -55,6 +59,10 @@ class Matching:
                 found.add(number)
                 todo += self.flow.values[number].sources
         return frozenset(found)
+
+    def note_copy(self, flow: Flow, value: Value) -> None:
+        if len(value.sources) == 1:
+            self.layouts.note_copy(flow.values[value.sources[0]].shape, value.shape)
 
     def _rounding_of(self, value: Value) -> float:
         """The coarsest rounding that it meets: of its own dtype, and of the calls that read it."""
@@ -114,10 +122,23 @@ class Matching:
         for value, shared in candidates:
             found = self.compare(value, tensor, replicas, reach, call.digits)
             if found.within and (shared or self._is_near(call, value, inputs)):
-                self.claimed.add(value.number)
-                self._last = max(self._last, value.call)
+                self.claim(value)
                 return value, found
         return self._find_series(call, inputs, tensor, replicas, noise, reach)
+
+    def twin(self, call: Call, reads: Iterable[int], numel: int, argument: str) -> Value | None:
+        """What the same operator made of the same inputs, and nothing stands for."""
+        inputs = {n for number in reads for n in self._origins[number]}
+        for value in self._by_size[numel]:
+            if value.number in self.claimed or value.call == LEAF or value.argument != argument:
+                continue
+            if self._is_twin(call, value, self._shared(self.flow.calls[value.call], inputs)):
+                return value
+        return None
+
+    def claim(self, value: Value) -> None:
+        self.claimed.add(value.number)
+        self._last = max(self._last, value.call)
 
     def _find_series(
         self, call: Call, inputs: set[int], tensor: torch.Tensor, replicas: Sequence[torch.Tensor],
@@ -155,7 +176,17 @@ class Matching:
         """`digits`: one rounding that a library may do inside the reference's own call."""
         eps = max(self.flow.calls[value.call].eps if value.call != LEAF else value.eps, value.eps, digits)
         kept = self.kept.tensors[value.number].to(tensor.device)
-        return closeness(kept, tensor, replicas, eps, reach, value.tiny)
+        best = closeness(kept, tensor, replicas, eps, reach, value.tiny)
+        for layout in () if best.within else self.layouts.between(value.shape, tuple(tensor.shape)):
+            laid_out = layout.of(kept).reshape(tensor.shape)
+            found = closeness(laid_out, tensor, replicas, eps, reach, value.tiny)
+            if found.excess < best.excess:
+                best = replace(found, layout=layout)
+        return best
+
+    def laid_out(self, value: Value, layout: Layout | None) -> torch.Tensor:
+        kept = self.kept.tensors[value.number]
+        return kept if layout is None else layout.of(kept)
 
     def compare_unmasked(self, value: Value, expected: Expected) -> Closeness:
         """But for elements that are a mask's in both, of which a softmax makes zeros."""

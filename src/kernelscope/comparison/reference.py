@@ -13,10 +13,12 @@ from kernelscope.probes.launch import Launch
 from kernelscope.probes.listener import Listener
 
 from .closeness import Closeness, noise_of
-from .flow import Call, Flow, Value, alias_of, memory_of, nearest, read_tensors, written_tensors
+from .flow import Call, Flow, Read, Value, alias_of, memory_of, nearest, read_tensors
 from .kept_values import sketch_of
+from .layouts import Layout
 from .matching import Expected, Matching
 from .replicas import Replicas
+from .second_opinion import is_unwritten, may_run_again, with_inner_rounding
 
 _SAME = 1e-12
 
@@ -57,28 +59,35 @@ class ReferenceRun(Listener):
     def before(self, launch: Launch) -> Any:
         if launch.outer is not None:
             return None
-        reads: list[int] = []
+        reads: list[Read] = []
         with BUS.mute(), torch.no_grad():
-            for tensor in read_tensors(launch):
-                if not self.flow.is_known(tensor):
+            for name, tensor in read_tensors(launch):
+                if not self.flow.held.is_known(tensor):
                     self._leaf(tensor)
-                reads += self.flow.held(tensor)
+                reads.append((name, self.flow.held.of(tensor)))
             for i in launch.point.tensors:
                 self.replicas.ensure(launch.flat[i])
         return reads
 
-    def after(self, launch: Launch, reads: list[int]) -> None:
+    def after(self, launch: Launch, reads: list[Read]) -> None:
         if launch.error is not None:
             return
         has_gradients = torch.is_grad_enabled()
         with BUS.mute(), torch.no_grad():
-            call = self.flow.add_call(launch, reads)
-            with torch.set_grad_enabled(has_gradients):  # some operators return less without it
-                self.replicas.run(launch, again=not call.is_draw and not launch.site.collective)
-            size = max((self.flow.values[number].numel for number in call.reads), default=0)
-            for name, tensor in written_tensors(launch):
-                value = self.flow.add_value(call, name, tensor)
-                self._judge(call, value, alias_of(tensor), size / max(tensor.numel(), 1))
+            has_run = False
+            for call, written in self.flow.add_launch(launch, reads):
+                if not has_run:
+                    with torch.set_grad_enabled(has_gradients):  # some operators return less without it
+                        self.replicas.run(launch, again=not call.is_draw and not launch.site.collective)
+                elif call.operator == "native_dropout":
+                    self.replicas.drop_out(launch)
+                has_run = True
+                size = max((self.flow.values[number].numel for number in call.reads), default=0)
+                for name, tensor in written:
+                    value = self.flow.add_value(call, name, tensor)
+                    reach = size / max(tensor.numel(), 1)
+                    if not self._judge(call, value, alias_of(tensor), reach) and may_run_again(launch):
+                        self._judge_again(launch, call, value, tensor)
 
     # -- values ------------------------------------------------------------------------------------------
 
@@ -91,14 +100,16 @@ class ReferenceRun(Listener):
         else:
             self._keep(value, whole, self._coarsest(()))
 
-    def _judge(self, call: Call, value: Value, tensor: torch.Tensor, reach: float) -> None:
+    def _judge(self, call: Call, value: Value, tensor: torch.Tensor, reach: float) -> bool:
+        """Whether the other program has it."""
         if call.is_draw:
             other = self.matching.draw(call, tensor)
             if other is None:
                 self.draws_not_found.append(call)
             else:
                 self._follow(value, other, tensor)
-            return
+            return True
+        self.matching.note_copy(self.flow, value)
         replicas = self.replicas.of(tensor)
         noise = noise_of(tensor, replicas)
         self._note_gain(call, value, noise)
@@ -111,16 +122,35 @@ class ReferenceRun(Listener):
             )
             self._keep(value, tensor, self._coarsest(call.reads))
             self._judge_whole(call, tensor)
-            return
+            return False
         other, self.close[value.number] = found
         is_rounded = value.eps and sketch_of(tensor).is_whole and found[1].differing
         if is_rounded and all(self._is_exact(number) for number in call.reads):
             self.rounded.append((call, other))
-        self._follow(value, other, tensor)
+        self._follow(value, other, tensor, found[1].layout)
+        return True
+
+    def _judge_again(self, launch: Launch, call: Call, value: Value, tensor: torch.Tensor) -> None:
+        inputs = [self.matched[number] for number in nearest(self.flow, call.reads, self.matched)]
+        other = self.matching.twin(call, inputs, value.numel, value.argument)
+        if other is None:
+            return
+        expected = self.unmatched[value.number]
+        if is_unwritten(launch, tensor, other.device):
+            self.matched[value.number] = other.number
+        else:
+            replicas = [*expected.replicas, *with_inner_rounding(launch, tensor)]
+            found = self.matching.compare(other, expected.tensor, replicas, expected.reach, call.digits)
+            if not found.within:
+                return
+            self.close[value.number] = found
+            self._follow(value, other, alias_of(tensor), found.layout)
+        self.matching.claim(other)
+        del self.unmatched[value.number]
 
     def _judge_whole(self, call: Call, part: torch.Tensor) -> None:
         """What was written part by part may be in the other program as a whole."""
-        parts = self.flow.held(part)
+        parts = self.flow.held.of_memory(part)
         if len(parts) < 2:
             return
         whole = memory_of(part)
@@ -130,15 +160,15 @@ class ReferenceRun(Listener):
         if found is not None:
             value = self.flow.add_whole(call, whole)
             other, self.close[value.number] = found
-            self._follow(value, other, whole)
+            self._follow(value, other, whole, found[1].layout)
 
     def _is_exact(self, number: int) -> bool:
         return not self._noise.get(number)
 
-    def _follow(self, value: Value, other: Value, tensor: torch.Tensor) -> None:
+    def _follow(self, value: Value, other: Value, tensor: torch.Tensor, layout: Layout | None = None) -> None:
         """From here on the reference has the other program's value."""
         self.matched[value.number] = other.number
-        kept = self.matching.kept.tensors[other.number].to(tensor.device).reshape(tensor.shape)
+        kept = self.matching.laid_out(other, layout).to(tensor.device).reshape(tensor.shape)
         # Large numbers are whole in a coarse dtype because they were rounded: those have its noise.
         is_whole = self.matching.kept.sketches[other.number].is_whole and sketch_of(tensor).is_whole
         eps = 0.0 if is_whole else max(self.matching.eps[other.number], value.eps)

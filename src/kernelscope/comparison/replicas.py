@@ -58,6 +58,15 @@ class Replicas:
                 if why_not(tensor) is None:
                     self.set(tensor, tensor, 0.0)
 
+    def drop_out(self, launch: Launch) -> None:
+        """Dropout has drawn its mask, which may since be another one: what it leaves follows from that."""
+        x, chance, train = (*launch.args, *launch.kwargs.values())[:3]
+        result, mask = launch.result
+        scale = 0.0 if chance == 1 else 1 / (1 - chance) if train is not False else 1.0
+        alias_of(result).copy_(x * mask * scale)
+        for target, each, kept in zip(self.of(result), self.of(x), self.of(mask), strict=True):
+            target.copy_(each * kept * scale)
+
     def _repeated(self, launch: Launch, fresh: list[torch.Tensor]) -> bool:
         results = []
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from torch._inductor.graph import GraphLowering
 from kernelscope.probes.triton.kernel_signatures import cpp_arguments
 
 _KERNEL = re.compile(r"^(\w+) = async_compile\.cpp_pybinding\(.*?^'''.*?\)$", re.MULTILINE | re.DOTALL)
+_TRITON = re.compile(r"^(\w+) = async_compile\.triton\(.*?^'''.*?\)$", re.MULTILINE | re.DOTALL)
+_STORE = re.compile(r"tl\.store\(.*, (\w+), \w+\)")
 
 
 @dataclass
@@ -53,6 +56,8 @@ def wrong_element(launch: int, place: int = 0) -> Iterator[Planted]:
     planted, original = Planted(launch), GraphLowering._compile_to_module_lines
 
     def compile_lines(self: Any, code: Any) -> Any:
+        if not planted.kernel:
+            code = _with_wrong_triton_kernel(code, planted)
         module = original(self, code)
         for found in _KERNEL.finditer(Path(module.__file__).read_text()):
             roles = [role for _, role in cpp_arguments(found[0])]
@@ -65,6 +70,21 @@ def wrong_element(launch: int, place: int = 0) -> Iterator[Planted]:
         yield planted
     finally:
         GraphLowering._compile_to_module_lines = original  # type: ignore[method-assign]
+
+
+def _with_wrong_triton_kernel(code: Any, planted: Planted) -> Any:
+    """Of a module with Triton kernels one stores something else; which depends on the launch."""
+    found = list(_TRITON.finditer(code.value))
+    if not found:
+        return code
+    chosen = found[planted.launch % len(found)]
+    stores = list(_STORE.finditer(chosen[0]))
+    if not stores:
+        return code
+    store = stores[planted.launch % len(stores)]
+    planted.kernel = chosen[1]
+    start, end = (chosen.start() + place for place in store.span(1))
+    return dataclasses.replace(code, value=f"{code.value[:start]}{store[1]} + 1{code.value[end:]}")
 
 
 def _kernel(kernel: Any, name: str, roles: list[str], planted: Planted, place: int) -> Callable[..., Any]:

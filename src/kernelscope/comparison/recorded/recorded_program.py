@@ -7,7 +7,7 @@ import torch
 from kernelscope.analysis.alignment.calls_by_position import Reader
 from kernelscope.analysis.sharding.part import Part, inputs, outputs
 from kernelscope.comparison.candidate import CandidateRun
-from kernelscope.comparison.flow import Call
+from kernelscope.comparison.flow import Call, Read, Written
 from kernelscope.events import TensorSpec
 from kernelscope.model.call import KernelCall
 from kernelscope.probes.bus import BUS
@@ -31,30 +31,32 @@ def recorded_program(part: Part, flags: Reader) -> CandidateRun:
 
 
 def _add(found: CandidateRun, memory: SavedMemory, call: KernelCall, flags: Reader) -> None:
-    flow, reads = found.flow, list[int]()
+    flow, reads = found.flow, list[Read]()
     for i in inputs(call):
         if i in call.storages:
             tensor = memory.tensor(call, i)
-            if not flow.is_known(tensor):
+            if not flow.held.is_known(tensor):
                 value, whole = flow.add_leaf(tensor)
                 found.kept.add(value.number, whole)
-            reads += flow.held(tensor)
+            reads.append((call.arg_names[i], flow.held.of(tensor)))
     specs = float_specs(call)
     digits = digits_of(call.kernel_name, specs, flags.switches(call))
-    made = flow.append(
-        Call(
-            len(flow.calls), call.kernel_name, call.kind, call.phase, call.stack, tuple(reads),
-            max(rounding_of_dtypes(specs), digits), is_draw=_draws(call), digits=digits, number=call.index,
-        )
+    made = Call(
+        0, call.kernel_name, call.kind, call.phase, call.stack, (), max(rounding_of_dtypes(specs), digits),
+        is_draw=_draws(call), digits=digits, number=call.index,
     )  # fmt: skip
+    writes: list[Written] = []
     for i in outputs(call):
         if i in call.storages:
             tensor = memory.write(call, i)
             if is_workspace(call, i):
                 flow.forget(tensor)
             else:
-                value = flow.add_value(made, call.arg_names[i], tensor)
-                found.kept.add(value.number, tensor)
+                writes.append((call.arg_names[i], tensor))
+    for part, written in flow.add_parts(made, reads, writes):
+        for name, tensor in written:
+            value = flow.add_value(part, name, tensor)
+            found.kept.add(value.number, tensor)
 
 
 def float_specs(call: KernelCall) -> list[TensorSpec]:

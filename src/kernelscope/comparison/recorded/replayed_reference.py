@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 from kernelscope.analysis.alignment.calls_by_position import Reader
 from kernelscope.analysis.sharding.part import Part, outputs
 from kernelscope.comparison.api import observed
-from kernelscope.comparison.flow import Call, Flow
+from kernelscope.comparison.flow import Call, Flow, Read
 from kernelscope.comparison.matching import Matching
 from kernelscope.comparison.reference import ReferenceRun
 from kernelscope.model.call import KernelCall
@@ -113,7 +113,7 @@ class ReplayedReference(ReferenceRun):
         launch.uninitialised = self.flow.now.uninitialised
         return super().before(launch)
 
-    def after(self, launch: Launch, reads: list[int]) -> None:
+    def after(self, launch: Launch, reads: list[Read]) -> None:
         if self.flow.now is not None:
             super().after(launch, reads)
 

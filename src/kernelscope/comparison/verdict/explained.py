@@ -77,7 +77,19 @@ class Explained:
             score = shared, int(each.operator == call.operator), -each.index
             if score > most:
                 best, most = each, score
-        return best
+        return best if best is not None else self._with_other_input(call)
+
+    def _with_other_input(self, call: Call) -> Call | None:
+        """The first call of the same operator that has lost one of its inputs, and has the others."""
+        flow = self._run.flow
+        made = {self._other.values[number].numel for number in call.writes}
+        for each in flow.calls:
+            if each.operator != call.operator or self._lost.isdisjoint(each.writes):
+                continue
+            same = [self._twins.is_same(a, b) for a, b in self._twins.places(each, call)]
+            if any(same) and not all(same) and made == {flow.values[number].numel for number in each.writes}:
+                return each
+        return None
 
     def _resolved(self, call: Call) -> set[int]:
         return {n for number in call.reads for n in self._run.matching.resolved(number)}

@@ -47,7 +47,7 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
 
 
 def _count(flow: Flow) -> int:
-    return sum(call.kind != SERIES for call in flow.calls)
+    return sum(call.kind != SERIES and not call.is_continued for call in flow.calls)
 
 
 def _is_explained(run: ReferenceRun, value: Value) -> bool:

@@ -1,0 +1,51 @@
+"""The same numbers in another order: one program has its batch first, the other its sequence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice, permutations
+
+import torch
+
+Shape = tuple[int, ...]
+_MOST_ORDERS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What to make of one program's value: these sizes, then its dimensions in this order."""
+
+    sizes: Shape
+    order: tuple[int, ...]
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.reshape(self.sizes).permute(self.order)
+
+
+class Layouts:
+    """Orders of dimensions that copies in either program change; products have two of them as one."""
+
+    def __init__(self) -> None:
+        self._swapped: dict[tuple[int, int], None] = {}  # sizes of the first two dimensions, either way
+
+    def note_copy(self, source: Shape, made: Shape) -> None:
+        """A copy whose first two dimensions have changed places."""
+        if len(source) == len(made) > 1 and source != made and (source[1], source[0], *source[2:]) == made:
+            self._swapped |= {source[:2]: None, made[:2]: None}
+
+    def between(self, shape: Shape, wanted: Shape) -> Iterator[Layout]:
+        """In which other orders a value of one shape has the other."""
+        sizes, target = (tuple(size for size in each if size != 1) for each in (shape, wanted))
+        if sizes != target and sorted(sizes) == sorted(target):
+            orders = (each for each in permutations(range(len(sizes))) if _ordered(sizes, each) == target)
+            yield from (Layout(sizes, order) for order in islice(orders, _MOST_ORDERS))
+        for first, second in self._swapped:
+            if wanted and shape and wanted[0] == shape[0] == first * second:
+                rest = math.prod(shape) // max(shape[0], 1)
+                yield Layout((first, second, rest), (1, 0, 2))
+
+
+def _ordered(sizes: Shape, order: tuple[int, ...]) -> Shape:
+    return tuple(sizes[i] for i in order)
