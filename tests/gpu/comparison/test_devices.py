@@ -22,6 +22,8 @@ _SETUPS = {
     "autocast": Setup(autocast=True, device="cuda"),
     "compiled": Setup(compiled=True, device="cuda"),
 }
+_FUSED = {"recurrent"}  # by cuDNN
+_IN_HALF_PRECISION = {"cast"}  # an error that float32 does not have
 _QUICK = {"stale", "clamp", "variance", "experts", "large_logits", "residual"}
 
 
@@ -35,7 +37,9 @@ def test_rounding_raises_no_alarm(name: str, how: str) -> None:
     program = _HEALTHY[name]
     result = kernelscope.compare(lambda: program(Setup(), False), lambda: program(_SETUPS[how], False))
     assert result.status == 0, result.details()
-    assert result.values["matched"] > result.values["reference"] / 2, result.details()
+    # One kernel computes what the reference computes in many steps.
+    least = 0.2 if _SETUPS[how].compiled or name in _FUSED else 0.5
+    assert result.values["matched"] > least * result.values["reference"], result.details()
 
 
 @pytest.mark.parametrize("name", _chosen(list(_HEALTHY)))
@@ -46,10 +50,13 @@ def test_rounding_of_the_cpu_raises_no_alarm(name: str) -> None:
     assert result.values["matched"] > result.values["reference"] / 2, result.details()
 
 
-@pytest.mark.parametrize("how", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
-    ("module", "name"),
-    [each if each[1] in _QUICK else pytest.param(*each, marks=pytest.mark.slow) for each in _PLANTED],
+    ("module", "name", "how"),
+    [
+        each if each[1] in _QUICK else pytest.param(*each, marks=pytest.mark.slow)
+        for each in ((*pair, how) for how in ("float32", "bfloat16") for pair in _PLANTED)
+        if each[2] == "bfloat16" or each[1] not in _IN_HALF_PRECISION
+    ],
 )
 def test_the_line_of_an_error_is_named(module: ModuleType, name: str, how: str) -> None:
     program = module.PLANTED[name]
