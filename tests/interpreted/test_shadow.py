@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from tests.integration.faults.planting import Plant, in_call, in_kernel
+from tests.integration.faults.wrong_element import wrong_element
 
 import kernelscope
 from kernelscope import ShadowResult
@@ -93,3 +94,30 @@ def test_a_constant_that_triton_rounds_to_float32() -> None:
         pytest.skip("this version of torch does not round it")
     assert result.culprit is not None, str(result)
     assert "constant_pad_nd" in result.culprit.kernel_name
+
+
+def stacked(x: torch.Tensor, y: torch.Tensor) -> Any:
+    parts = (x @ y.t()).view(36)[:8].unbind(0)
+    whole = torch.stack(parts, 0)
+    return whole, whole.flip(0) * 2
+
+
+def added_to(x: torch.Tensor, y: torch.Tensor) -> Any:
+    given = x @ y.t()
+    whole = given.cos()
+    whole.index_add_(0, torch.arange(6), given * 2)
+    return whole
+
+
+@pytest.mark.parametrize("fn", [stacked, added_to])
+def test_a_value_that_several_kernels_make(fn: Callable[..., Any]) -> None:
+    """It is judged when the last of them is over, and the one that is wrong is named."""
+    kernels = set[str]()
+    for launch in range(4):
+        torch._dynamo.reset()
+        with wrong_element(launch) as planted:
+            result = shadowed(fn, X, Y)
+        assert planted.kernel
+        assert planted.kernel in {n for c in result.culprits for n in (c.kernel_name, *c.joined)}, str(result)
+        kernels.add(planted.kernel)
+    assert len(kernels) > 1

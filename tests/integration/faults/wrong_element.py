@@ -17,7 +17,7 @@ from kernelscope.probes.triton.kernel_signatures import cpp_arguments
 
 _KERNEL = re.compile(r"^(\w+) = async_compile\.cpp_pybinding\(.*?^'''.*?\)$", re.MULTILINE | re.DOTALL)
 _TRITON = re.compile(r"^(\w+) = async_compile\.triton\(.*?^'''.*?\)$", re.MULTILINE | re.DOTALL)
-_STORE = re.compile(r"tl\.store\(.*, (\w+), \w+\)")
+_STORE = re.compile(r"tl\.(?:store|atomic_add)\(.*, (\w+), \w+(?:, sem=\S+)?\)")
 
 
 @dataclass

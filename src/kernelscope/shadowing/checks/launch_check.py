@@ -21,6 +21,7 @@ from kernelscope.shadowing.graph_call_state import GraphCallState
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate, Reference
 from kernelscope.shadowing.reference.graph_walk import is_value_of, shaped
 from kernelscope.shadowing.reference.launch_nodes import (
+    IN_PARTS,
     LaunchNodes,
     Output,
     ancestors,
@@ -36,7 +37,7 @@ from .eager_layout import EagerLayout
 from .judge import judge, why_not_comparable
 from .measure import is_equal
 from .pending import Pending, doubtful, made_outputs, part_of
-from .pieces import Doubts, all_inputs, differ, judged_results, made_up, maker_of
+from .pieces import Doubts, all_inputs, differ, judged_results, made_by_part, made_up, maker_of
 from .poison import is_poisoned, nothing_in, overwrites, poison
 from .verdict_record import Verdict
 
@@ -316,7 +317,7 @@ class LaunchCheck:
 
     def _culprit(self, launch: Launch, pending: Pending, output: Output, verdict: Verdict) -> Culprit:
         nodes = pending.nodes
-        return culprit_of(
+        found = culprit_of(
             launch,
             pending.index,
             "wrong-kernel",
@@ -330,6 +331,7 @@ class LaunchCheck:
             where=verdict.where,
             numbers=verdict.numbers,
         )
+        return made_by_part(found, pending.state, pending.alive) if output.index == IN_PARTS else found
 
 
 def _note_draw(state: GraphCallState, node: Node, made: Any) -> None:

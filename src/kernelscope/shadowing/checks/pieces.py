@@ -90,6 +90,21 @@ def maker_of(launch: Launch, index: int, state: GraphCallState, name: str) -> Cu
     return culprit_of(launch, index, "wrong-kernel", "", **about)
 
 
+def made_by_part(culprit: Culprit, state: GraphCallState, alive: Mapping[str, Any]) -> Culprit:
+    """Of a value that several kernels wrote, part by part: the one that wrote the wrong element."""
+    whole, place = alive.get(culprit.buffer), culprit.where
+    if place is None or not isinstance(whole, torch.Tensor) or len(place) != whole.dim():
+        return culprit
+    names = [name for name in state.holds.pieces_in(whole[tuple(place)]) if name in state.pieces]
+    if not names:  # the last of them, in this launch
+        return culprit
+    maker = state.pieces[names[-1]]
+    return replace(
+        maker, reason=culprit.reason, buffer=culprit.buffer, node=culprit.node, nodes=culprit.nodes,
+        where=place, numbers=culprit.numbers,
+    )  # fmt: skip
+
+
 def judged_results(
     state: GraphCallState, results: Sequence[Any], *, offload: bool
 ) -> Iterator[tuple[list[Culprit], bool]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -92,6 +93,9 @@ class _Search:
         stops = self._stops()
         for output in [*self._found.values(), *self._wholes()]:
             self._add_nodes(output, stops)
+        # What it goes on with is judged with it, also where the reference needs none of that kernel's inputs.
+        makers = (self._state.makers[n] for n in given_values(launch, self._state) if n in self._state.pieces)
+        nodes.joined = list(dict.fromkeys([*nodes.joined, *chain.from_iterable(makers)]))
         return nodes
 
     def of_users_kernel(self) -> LaunchNodes:
