@@ -34,7 +34,15 @@ CLEAN: dict[str, tuple[Callable[..., Any], bool]] = {
     "gradients": (lambda x, y: torch.relu(x * y).sum(1), True),
     "several outputs": (lambda x, y: (x + y, x - y, x > y, (x * 3).to(torch.int32)), False),
     "views": (lambda x, y: torch.cat([x.t().contiguous(), y.t() * 2], 1)[:, 1:], False),
+    "joined, then written in place": (lambda x, y: joined_then_written(x, y), False),
 }
+
+
+def joined_then_written(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    whole = torch.cat([x @ y.t(), x @ (y.t() * 2)], -1)
+    made = whole.clone()
+    made.index_add_(1, torch.arange(12), whole * 2)
+    return made.t()
 
 
 @pytest.mark.parametrize("name", CLEAN)

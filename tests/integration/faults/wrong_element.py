@@ -17,7 +17,7 @@ from kernelscope.probes.triton.kernel_signatures import cpp_arguments
 
 _KERNEL = re.compile(r"^(\w+) = async_compile\.cpp_pybinding\(.*?^'''.*?\)$", re.MULTILINE | re.DOTALL)
 _TRITON = re.compile(r"^(\w+) = async_compile\.triton\(.*?^'''.*?\)$", re.MULTILINE | re.DOTALL)
-_STORE = re.compile(r"tl\.(?:store|atomic_add)\(.*, (\w+), \w+(?:, sem=\S+)?\)")
+_STORE = re.compile(r"tl\.(?:store|atomic_add)\((\w+) .*, (\w+), \w+(?:, sem=\S+)?\)")
 
 
 @dataclass
@@ -78,13 +78,14 @@ def _with_wrong_triton_kernel(code: Any, planted: Planted) -> Any:
     if not found:
         return code
     chosen = found[planted.launch % len(found)]
-    stores = list(_STORE.finditer(chosen[0]))
+    # Not of integers: with a wrong index the device stops.
+    stores = [each for each in _STORE.finditer(chosen[0]) if f"'{each[1]}': '*fp" in chosen[0]]
     if not stores:
         return code
     store = stores[planted.launch % len(stores)]
     planted.kernel = chosen[1]
-    start, end = (chosen.start() + place for place in store.span(1))
-    return dataclasses.replace(code, value=f"{code.value[:start]}{store[1]} + 1{code.value[end:]}")
+    start, end = (chosen.start() + place for place in store.span(2))
+    return dataclasses.replace(code, value=f"{code.value[:start]}{store[2]} + 1{code.value[end:]}")
 
 
 def _kernel(kernel: Any, name: str, roles: list[str], planted: Planted, place: int) -> Callable[..., Any]:

@@ -231,6 +231,8 @@ class _Search:
         found = []
         for whole in {state.whole_of(name): None for name in named}:
             parts, node = lowered.parts.get(whole, ()), lowered.nodes.get(whole)
+            if self._text.last_write.get(whole, self._line) > self._line:
+                continue  # another launch makes the node's value of it, in place
             if node is not None and parts and all(part in state.done or part in named for part in parts):
                 argument = next(named[part] for part in parts if part in named)
                 found.append(Output(whole, argument, node, IN_PARTS))
