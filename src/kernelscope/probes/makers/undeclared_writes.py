@@ -24,7 +24,7 @@ def undeclared_writes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def _is_training(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Batch norm of an evaluation only reads its statistics; the operators without this switch always write."""
+    """In an evaluation, batch norm only reads its statistics; operators without this switch always write."""
     at = next((i for i, a in enumerate(func._schema.arguments) if a.name == "training"), None)
     if at is None:
         return True

@@ -1,0 +1,48 @@
+"""Memory that the program itself writes unseen gives no alarm; what only one rank has, does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.warm_python import WarmPython
+
+import kernelscope
+from kernelscope.export.rank_dataset import export_ranks
+
+PROGRAM = Path(__file__).parent / "other_programs.py"
+WAYS = ("unused", "numpy", "hook", "numpy-flipped")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, warm_python: WarmPython) -> Path:
+    folder = tmp_path_factory.mktemp("others")
+    for done in warm_python.run_together(*[[PROGRAM, str(rank), "2", folder, *WAYS] for rank in (0, 1)]):
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_batch_norm_and_unused_parameters_give_no_alarm(folder: Path) -> None:
+    result = kernelscope.ranks(folder / "unused.kscope")
+    assert not result, str(result)
+    assert not result.notes
+
+
+@pytest.mark.parametrize("way", ["numpy", "hook"])
+def test_what_the_program_writes_unseen_on_all_ranks_is_a_note(folder: Path, way: str) -> None:
+    result = kernelscope.ranks(folder / f"{way}.kscope")
+    assert not result, str(result)
+    [note] = result.notes
+    assert note.startswith("on all 2 ranks, code that is not recorded"), note
+    assert "other_programs.py:" in note
+
+
+def test_a_flip_beside_what_the_program_writes_is_named(folder: Path, tmp_path: Path) -> None:
+    in_memory = kernelscope.ranks(folder / "numpy-flipped.kscope")
+    export_ranks(folder / "numpy-flipped.kscope", tmp_path / "tables")
+    for result in (in_memory, kernelscope.ranks(tmp_path / "tables")):
+        assert result.first is not None
+        assert (result.first.kind, result.first.suspects, result.first.step) == ("changed-in-memory", (1,), 1)
+        assert result.first.phase == "optimizer"
+        assert "the memory was corrupted, or code that is not recorded" in result.first.reason
+        assert in_memory.notes == result.notes
