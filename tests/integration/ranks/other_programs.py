@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,11 +80,25 @@ def hook(rank: int) -> None:
     _train(called, model, lambda step: (torch.randn(4, 8),), lambda step: None)
 
 
+def killed(rank: int) -> None:
+    """Rank 1 is gone after the last step; what it did in the first two had time to be written."""
+    model = Model()
+
+    def after(step: int) -> None:
+        if step == 1:
+            time.sleep(1)
+        if step == 3 and rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    _train(DistributedDataParallel(model), model, lambda step: (torch.randn(4, 8),), after)
+
+
 WAYS: dict[str, Callable[[int], None]] = {
     "unused": unused,
     "numpy": numpy,
     "hook": hook,
     "numpy-flipped": lambda rank: numpy(rank, wrong=True),
+    "killed": killed,
 }
 
 
@@ -93,7 +110,8 @@ def main() -> None:
         torch.manual_seed(7)
         with kernelscope.record(path=folder / way, values="hash", ops="all"):
             WAYS[way](rank)
-    dist.destroy_process_group()
+    if "killed" not in sys.argv:  # the other rank is not there any more
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,16 @@ import kernelscope
 from kernelscope.export.rank_dataset import export_ranks
 
 PROGRAM = Path(__file__).parent / "other_programs.py"
-WAYS = ("unused", "numpy", "hook", "numpy-flipped")
+WAYS = ("unused", "numpy", "hook", "numpy-flipped", "killed")  # the last one ends rank 1
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, warm_python: WarmPython) -> Path:
     folder = tmp_path_factory.mktemp("others")
-    for done in warm_python.run_together(*[[PROGRAM, str(rank), "2", folder, *WAYS] for rank in (0, 1)]):
-        assert done.returncode == 0, done.stderr
+    words = [[PROGRAM, str(rank), "2", folder, *WAYS] for rank in (0, 1)]
+    first, second = warm_python.run_together(*words)
+    assert first.returncode == 0, first.stderr
+    assert second.returncode != 0
     return folder
 
 
@@ -46,3 +49,17 @@ def test_a_flip_beside_what_the_program_writes_is_named(folder: Path, tmp_path: 
         assert result.first.phase == "optimizer"
         assert "the memory was corrupted, or code that is not recorded" in result.first.reason
         assert in_memory.notes == result.notes
+
+
+def test_of_a_rank_that_was_killed_the_step_is_not_made_up(folder: Path) -> None:
+    """Its last calls are only in the flight recorder, which has no steps."""
+    result = kernelscope.ranks(folder / "killed.kscope")
+    assert not result, str(result)
+    [note] = [note for note in result.notes if note.startswith("rank 1 did not end normally")]
+    found = re.search(r"its last call is (\d+), .*, step (\d+)( or later)?$", note)
+    assert found is not None, note
+    if found[3]:
+        assert 1 <= int(found[2]) <= 3, note
+    else:
+        assert int(found[2]) == 3, note
+    assert result.ranks[1].calls == int(found[1]) + 1
