@@ -80,6 +80,19 @@ def hook(rank: int) -> None:
     _train(called, model, lambda step: (torch.randn(4, 8),), lambda step: None)
 
 
+def compiled(rank: int, wrong: bool = False) -> None:
+    """A table that only compiled code reads."""
+    model = Model()
+    called = DistributedDataParallel(model, broadcast_buffers=False)
+    model.compile()
+
+    def after(step: int) -> None:
+        if wrong and step == 1 and rank == 1:
+            _flip(model.table)
+
+    _train(called, model, lambda step: (torch.randn(4, 8),), after)
+
+
 def killed(rank: int) -> None:
     """Rank 1 is gone after the last step; what it did in the first two had time to be written."""
     model = Model()
@@ -98,6 +111,8 @@ WAYS: dict[str, Callable[[int], None]] = {
     "numpy": numpy,
     "hook": hook,
     "numpy-flipped": lambda rank: numpy(rank, wrong=True),
+    "compiled": compiled,
+    "compiled-flipped": lambda rank: compiled(rank, wrong=True),
     "killed": killed,
 }
 
@@ -108,6 +123,7 @@ def main() -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=size)
     for way in sys.argv[4:]:
         torch.manual_seed(7)
+        torch._dynamo.reset()
         with kernelscope.record(path=folder / way, values="hash", ops="all"):
             WAYS[way](rank)
     if "killed" not in sys.argv:  # the other rank is not there any more

@@ -51,6 +51,25 @@ def test_a_flip_beside_what_the_program_writes_is_named(folder: Path, tmp_path: 
         assert in_memory.notes == result.notes
 
 
+@pytest.mark.slow  # it compiles two programs
+def test_a_flip_in_a_table_that_only_compiled_code_reads_is_named(
+    tmp_path: Path, warm_python: WarmPython
+) -> None:
+    ways = ("compiled", "compiled-flipped")
+    for done in warm_python.run_together(*[[PROGRAM, str(rank), "2", tmp_path, *ways] for rank in (0, 1)]):
+        assert done.returncode == 0, done.stderr
+    clean = kernelscope.ranks(tmp_path / "compiled.kscope")
+    assert not clean, str(clean)
+    export_ranks(tmp_path / "compiled-flipped.kscope", tmp_path / "tables")
+    in_memory = kernelscope.ranks(tmp_path / "compiled-flipped.kscope")
+    for result in (in_memory, kernelscope.ranks(tmp_path / "tables")):
+        assert result.first is not None
+        assert (result.first.kind, result.first.suspects, result.first.step) == ("changed-in-memory", (1,), 2)
+        assert result.first.graph
+        assert "had one value on all ranks in the 2 earlier calls" in result.first.reason
+    assert in_memory.to_json()["by_rank"] == kernelscope.ranks(tmp_path / "tables").to_json()["by_rank"]
+
+
 def test_of_a_rank_that_was_killed_the_step_is_not_made_up(folder: Path) -> None:
     """Its last calls are only in the flight recorder, which has no steps."""
     result = kernelscope.ranks(folder / "killed.kscope")

@@ -9,6 +9,7 @@ from typing import Any
 from kernelscope.model.call import KernelCall
 from kernelscope.model.call_facts import same_hash
 
+from .constants import Constants
 from .deviation import CHANGED, RECHECK, Deviation
 from .rank import Rank
 
@@ -18,14 +19,21 @@ _READ, _WROTE = "read", "wrote"
 UNRECORDED = "code that is not recorded (NumPy, another thread, an extension)"
 
 
-def changed_memory(rank: Rank) -> Iterator[Deviation]:
-    """Outputs that hold something else when they are next read; eager operators are read again each time."""
-    if rank.run.info.settings.get("ops") != "all" or len(rank.columns) > MOST_CALLS:
+def changed_memory(rank: Rank, constants: Constants) -> Iterator[Deviation]:
+    """Outputs that hold something else when they are next read; eager operators are read again each time.
+
+    `constants` sees what compiled graphs are given, where the memory is not known.
+    """
+    if len(rank.columns) > MOST_CALLS:
         return
+    has_operators = rank.run.info.settings.get("ops") == "all"
     held: dict[tuple[Any, ...], tuple[Any, int, str]] = {}  # by version: its hash, and which call did what
     for begin in range(0, len(rank.columns), _CHUNK):
         for position, call in enumerate(rank.reader.between(begin, begin + _CHUNK), begin):
             if call.graph_call is not None:
+                constants.see(call)
+                continue
+            if not has_operators:
                 continue
             storages, pre, post = call.storages, call.pre_hashes, call.post_hashes
             written = [i for i, a in enumerate(call.arguments) if a.role in ("out", "inout")]
