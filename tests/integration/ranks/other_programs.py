@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,6 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 import kernelscope
@@ -40,6 +40,7 @@ def _flip(tensor: Tensor) -> None:
 
 def _train(called: Any, model: nn.Module, batch: Callable[[int], Any], after: Callable[[int], Any]) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False)
+    torch.manual_seed(100 + dist.get_rank())  # each rank has its own data
     for step in range(4):
         called(*batch(step)).square().mean().backward()
         optimizer.step()
@@ -72,11 +73,34 @@ def numpy(rank: int, wrong: bool = False) -> None:
     _train(DistributedDataParallel(model), model, batch, clip)
 
 
-def hook(rank: int) -> None:
-    """What unpacks the gradients runs on a thread of torch's."""
+def thread(rank: int) -> None:
+    """Another thread writes the batch; on rank 1 once this one, as may be with a callback of torch's."""
+    model, memory = Model(), torch.zeros(4, 8)
+
+    def batch(step: int) -> tuple[Tensor]:
+        new = torch.randn(4, 8)
+        if rank == 1 and step == 2:
+            memory.copy_(new)
+        else:
+            writer = threading.Thread(target=lambda: memory.copy_(new))
+            writer.start()
+            writer.join()
+        return (memory,)
+
+    _train(DistributedDataParallel(model), model, batch, lambda step: None)
+
+
+def by_hand(rank: int, begin: int, reduced: str | tuple[str, ...]) -> None:
+    """Data parallel without a wrapper: gradients are averaged, of those parameters whose names begin so."""
+    torch.manual_seed(begin)
     model = Model()
-    called = DistributedDataParallel(model)
-    called.register_comm_hook(None, default_hooks.fp16_compress_hook)  # type: ignore[arg-type]
+
+    def called(x: Tensor) -> Any:
+        return model(x)
+
+    for name, parameter in model.named_parameters():
+        if name.startswith(reduced):
+            parameter.register_post_accumulate_grad_hook(lambda p: dist.all_reduce(p.grad))
     _train(called, model, lambda step: (torch.randn(4, 8),), lambda step: None)
 
 
@@ -109,8 +133,11 @@ def killed(rank: int) -> None:
 WAYS: dict[str, Callable[[int], None]] = {
     "unused": unused,
     "numpy": numpy,
-    "hook": hook,
+    "thread": thread,
     "numpy-flipped": lambda rank: numpy(rank, wrong=True),
+    "by-hand": lambda rank: by_hand(rank, 0, ""),
+    "other-beginnings": lambda rank: by_hand(rank, rank, ""),
+    "one-unreduced": lambda rank: by_hand(rank, 0, ("first", "norm", "last.weight")),
     "compiled": compiled,
     "compiled-flipped": lambda rank: compiled(rank, wrong=True),
     "killed": killed,

@@ -12,7 +12,8 @@ import kernelscope
 from kernelscope.export.rank_dataset import export_ranks
 
 PROGRAM = Path(__file__).parent / "other_programs.py"
-WAYS = ("unused", "numpy", "hook", "numpy-flipped", "killed")  # the last one ends rank 1
+HANDS = ("by-hand", "other-beginnings", "one-unreduced")
+WAYS = ("unused", "numpy", "thread", "numpy-flipped", *HANDS, "killed")  # the last one ends rank 1
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def test_batch_norm_and_unused_parameters_give_no_alarm(folder: Path) -> None:
     assert not result.notes
 
 
-@pytest.mark.parametrize("way", ["numpy", "hook"])
+@pytest.mark.parametrize("way", ["numpy", "thread"])
 def test_what_the_program_writes_unseen_on_all_ranks_is_a_note(folder: Path, way: str) -> None:
     result = kernelscope.ranks(folder / f"{way}.kscope")
     assert not result, str(result)
@@ -49,6 +50,19 @@ def test_a_flip_beside_what_the_program_writes_is_named(folder: Path, tmp_path: 
         assert result.first.phase == "optimizer"
         assert "the memory was corrupted, or code that is not recorded" in result.first.reason
         assert in_memory.notes == result.notes
+
+
+def test_replicas_that_do_not_agree_are_a_note(folder: Path) -> None:
+    """It is not known which parameters are replicas, so it is not an alarm."""
+    results = [kernelscope.ranks(folder / f"{way}.kscope") for way in HANDS]
+    assert not any(results)
+    clean, other, unreduced = ("\n".join(result.notes) for result in results)
+    assert clean == ""
+    assert other.startswith("4 of "), other
+    assert "began with different values on the ranks" in other
+    assert unreduced.startswith("1 of "), unreduced
+    assert "aten.addcdiv_.default at " in unreduced
+    assert "in step 0: if these are replicas, their gradients were not reduced" in unreduced
 
 
 @pytest.mark.slow  # it compiles two programs

@@ -14,6 +14,7 @@ from .constants import Constants, constant_deviations
 from .contents import changed_memory, limit_note, rechecked
 from .deviation import RanksResult
 from .first_deviations import answer
+from .replicas import Updates, replica_notes
 from .same_inputs import SameInputs
 from .sql.dataset import is_dataset
 from .step_table import StepTable, step_table
@@ -49,8 +50,9 @@ def ranks_by_step(
     unequal = unequal_results(loaded, order.meetings)
     found = [*order.deviations(), *result_deviations(loaded, unequal), *same.deviations()]
     constants = {rank.number: Constants() for rank in loaded}
+    updates = {rank.number: Updates(rank) for rank in loaded}
     for rank in loaded:
-        found += [*changed_memory(rank, constants[rank.number]), *rechecked(rank)]
+        found += [*changed_memory(rank, constants[rank.number], updates[rank.number]), *rechecked(rank)]
         notes += limit_note(rank.number, len(rank.columns))
     found += constant_deviations(loaded, {number: list(each) for number, each in constants.items()})
     checked = {
@@ -58,5 +60,7 @@ def ranks_by_step(
         "collectives": len(order.meetings),
         "rechecked": sum(rechecks(rank) for rank in loaded),
     }
+    if not found:  # what one rank computed wrongly makes replicas differ, too
+        notes += replica_notes(updates)
     result = answer([summary(rank) for rank in loaded], chosen.world_size, found, checked, notes)
     return result, step_table(loaded, unequal, found)

@@ -12,6 +12,7 @@ from kernelscope.model.call_facts import same_hash
 from .constants import Constants
 from .deviation import CHANGED, RECHECK, Deviation
 from .rank import Rank
+from .replicas import Updates
 
 MOST_CALLS = 300_000  # of a rank: each is read in full
 _CHUNK = 2_000
@@ -19,10 +20,10 @@ _READ, _WROTE = "read", "wrote"
 UNRECORDED = "code that is not recorded (NumPy, another thread, an extension)"
 
 
-def changed_memory(rank: Rank, constants: Constants) -> Iterator[Deviation]:
+def changed_memory(rank: Rank, constants: Constants, updates: Updates | None = None) -> Iterator[Deviation]:
     """Outputs that hold something else when they are next read; eager operators are read again each time.
 
-    `constants` sees what compiled graphs are given, where the memory is not known.
+    `constants` sees what compiled graphs are given, where the memory is not known; `updates` the optimizer.
     """
     if len(rank.columns) > MOST_CALLS:
         return
@@ -35,6 +36,8 @@ def changed_memory(rank: Rank, constants: Constants) -> Iterator[Deviation]:
                 continue
             if not has_operators:
                 continue
+            if updates is not None:
+                updates.see(call)
             storages, pre, post = call.storages, call.pre_hashes, call.post_hashes
             written = [i for i, a in enumerate(call.arguments) if a.role in ("out", "inout")]
             writes = Counter(storages[i][0] for i in written if i in storages)

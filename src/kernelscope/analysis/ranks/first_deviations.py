@@ -41,8 +41,9 @@ def _order(deviation: Deviation) -> tuple[int, ...]:
 def _without_unrecorded_writes(found: list[Deviation], summaries: Sequence[RankSummary]) -> list[str]:
     """Memory that changes at the same place of the program on all ranks is written by the program.
 
-    A rank that has ended before counts if it had that place in an earlier step. An optimizer has many tensors
-    at one place: there, a rank must not have more changes than the others.
+    In any step: a callback of torch's may be seen in one step and run on another thread in the next. But an
+    optimizer has many tensors at one place: there, it must be the same number on all ranks in the same step,
+    or in an earlier one of a rank that has ended before.
     """
     steps: dict[Any, dict[int, Counter[int]]] = defaultdict(lambda: defaultdict(Counter))  # by place and rank
     for each in found:
@@ -51,7 +52,9 @@ def _without_unrecorded_writes(found: list[Deviation], summaries: Sequence[RankS
 
     def is_programs(deviation: Deviation) -> bool:
         seen, step = steps[_place(deviation)], deviation.step
-        mine = seen[deviation.rank][step] if deviation.phase == "optimizer" else 1
+        if deviation.phase != "optimizer":
+            return all(seen[rank.rank] for rank in summaries)
+        mine = seen[deviation.rank][step]
         return all(
             seen[rank.rank][step] >= mine or (seen[rank.rank] and rank.steps <= step) for rank in summaries
         )
