@@ -124,8 +124,9 @@ class Replicas:
             f"hash(result, k) AS result) FROM collectives JOIN {counts} USING (process_group), "
             f"range({self.copies}) t(k)",
         )  # fmt: skip
-        empty = self._base / "deviations" / "rank=0" / "deviations.parquet"
-        self._shared("deviations", None, f"SELECT * FROM '{empty}' WHERE false")
+        for table in ("deviations", "constants"):
+            empty = self._base / table / "rank=0" / f"{table}.parquet"
+            self._shared(table, None, f"SELECT * FROM '{empty}' WHERE false")
         for rank in range(self._ranks):
             for block in self._blocks:
                 self._hashes(rank, block)

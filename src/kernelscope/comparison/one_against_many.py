@@ -9,10 +9,11 @@ from pathlib import Path
 
 from kernelscope.analysis.random_operators import is_random
 from kernelscope.analysis.sharding.explanation import explained
+from kernelscope.analysis.sharding.mismatch import Mismatch
 from kernelscope.analysis.sharding.observed import HASHES, STATISTICS
 from kernelscope.analysis.sharding.part import Part
 from kernelscope.analysis.sharding.result import ShardedResult
-from kernelscope.analysis.sharding.search import Mismatch, Search
+from kernelscope.analysis.sharding.search import Search
 from kernelscope.errors import RunError
 from kernelscope.store import folder
 from kernelscope.store.ranks.rank_parts import has_ranks, rank_parts

@@ -1,7 +1,7 @@
 """The ranks of a run as one dataset of Parquet tables, partitioned by rank and steps.
 
 calls, arguments and hashes: TABLE/rank=0/steps=0-41/TABLE.parquet
-collectives, deviations, kernels, graphs and findings: TABLE/rank=0/TABLE.parquet
+collectives, deviations, constants, kernels, graphs and findings: TABLE/rank=0/TABLE.parquet
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from kernelscope.analysis.ranks.chosen import Chosen, chosen_ranks
+from kernelscope.analysis.ranks.constants import Constants
 from kernelscope.analysis.ranks.rank import Rank
 from kernelscope.analysis.ranks.sql.dataset import ABOUT, FORMAT, VERSION
 from kernelscope.analysis.ranks.sql.rank_tables import (
     COLLECTIVES,
+    CONSTANTS,
     DEVIATIONS,
     HASHES,
     RANKS,
@@ -24,6 +26,7 @@ from kernelscope.analysis.ranks.sql.rank_tables import (
     HashRows,
     blocks,
     collective_rows,
+    constant_rows,
     deviation_rows,
     rank_row,
 )  # fmt: skip
@@ -85,7 +88,9 @@ def _write_rank(tables: Tables, rank: Rank, folder: Path) -> None:
                 put_hashes(hashes.of(begin, page))
     run = rank.run
     tables.write(file("collectives"), COLLECTIVES, collective_rows(rank))
-    tables.write(file("deviations"), DEVIATIONS, deviation_rows(rank))
+    constants = Constants()
+    tables.write(file("deviations"), DEVIATIONS, deviation_rows(rank, constants))
+    tables.write(file("constants"), CONSTANTS, constant_rows(constants))
     tables.write(file("kernels"), KERNELS, map(asdict, run.kernels))
     tables.write(file("graphs"), GRAPHS, map(asdict, run.graphs))
     tables.write(file("findings"), FINDINGS, map(asdict, run.noted_findings()))

@@ -21,6 +21,7 @@ from kernelscope.probes.distributed.collectives import (
 from .describe import describe, flat_names, flatten, plain, returned_tensors
 from .launch import Launch, LaunchPoint
 from .makers.replaced_operators import sealed_with_replacement
+from .makers.undeclared_writes import undeclared_writes
 
 
 def overload_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpOverload | None:
@@ -97,13 +98,16 @@ def _named(
     declared = {a.name: a for a in overload._schema.arguments}
     names = [a.name for a in overload._schema.arguments if not a.kwarg_only][: len(args)]
     in_place = is_in_place(overload)
+    undeclared = undeclared_writes(overload, args, kwargs)
     return [
-        (name, role_in_place(overload, name) if in_place else _schema_role(declared[name]), value)
+        (name, role_in_place(overload, name) if in_place else _schema_role(declared[name], undeclared), value)
         for name, value in [*zip(names, args, strict=True), *kwargs.items()]
     ]
 
 
-def _schema_role(argument: Any) -> Role:
+def _schema_role(argument: Any, undeclared: Container[str]) -> Role:
+    if argument.name in undeclared:
+        return "inout"
     if argument.alias_info is None or not argument.alias_info.is_write:
         return "in"
     return "out" if argument.is_out else "inout"

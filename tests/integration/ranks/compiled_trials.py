@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.tensor import DTensor, Partial, Replicate
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import kernelscope
@@ -52,10 +52,23 @@ class Claimed(RowwiseParallel):
         return DTensor.from_local(outputs.to_local(), mesh, [Replicate()], run_check=False).to_local()
 
 
+class Placed(RowwiseParallel):
+    """Says of a part of each sequence that it is some of the sequences."""
+
+    @staticmethod
+    def _prepare_output_fn(
+        output_layouts: Any, use_local_output: bool, mod: Any, outputs: Any, mesh: Any
+    ) -> Any:
+        part = outputs.redistribute(placements=[Shard(1)]).to_local()
+        claimed = DTensor.from_local(part, mesh, [Shard(0)], run_check=False)
+        return claimed.redistribute(placements=[Replicate()]).to_local().view(outputs.shape)
+
+
 STYLES = {
     "tp": RowwiseParallel,
     "unreduced": lambda: RowwiseParallel(output_layouts=Partial()),
     "claimed": Claimed,
+    "placed": Placed,
 }
 
 

@@ -11,7 +11,7 @@ import kernelscope
 from kernelscope.cli import main
 from kernelscope.errors import RunError
 
-pytestmark = pytest.mark.slow  # it compiles six programs
+pytestmark = pytest.mark.slow  # it compiles eight programs
 
 PROGRAM = Path(__file__).parent / "compiled_trials.py"
 
@@ -20,7 +20,7 @@ PROGRAM = Path(__file__).parent / "compiled_trials.py"
 def folder(tmp_path_factory: pytest.TempPathFactory, warm_python: WarmPython) -> Path:
     folder = tmp_path_factory.mktemp("compiled")
     words = [[PROGRAM, "0", "1", folder, "one", "eager"]]
-    words += [[PROGRAM, str(rank), "2", folder, "tp", "unreduced", "claimed"] for rank in (0, 1)]
+    words += [[PROGRAM, str(rank), "2", folder, "tp", "unreduced", "claimed", "placed"] for rank in (0, 1)]
     for done in warm_python.run_together(*words):
         assert done.returncode == 0, done.stderr
     return folder
@@ -47,7 +47,19 @@ def test_a_sum_that_is_not_made_is_named_in_compiled_code(folder: Path, way: str
     assert first.since.origin.file.endswith("compiled_trials.py")
 
 
-@pytest.mark.parametrize("way", ["tp", "unreduced", "claimed"])
+def test_a_wrong_placement_is_named_in_compiled_code(folder: Path) -> None:
+    """The calls behind it have no counterpart: what the all-gather joined is read by the first that has."""
+    first = kernelscope.diff_sharded(folder / "one.kscope", folder / "placed.kscope").first
+    assert first is not None
+    assert (first.kind, first.call.phase) == ("wrong-placement", "forward"), first.reason
+    assert first.held == "Partial(sum)"
+    assert "_c10d_functional.all_gather_into_tensor.default, joined it differently" in first.reason
+    assert first.since is not None
+    assert first.since.origin is not None
+    assert first.since.origin.file.endswith("compiled_trials.py")
+
+
+@pytest.mark.parametrize("way", ["tp", "unreduced", "claimed", "placed"])
 def test_kernels_without_counterparts_are_neither_agreement_nor_an_accusation(
     folder: Path, way: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -58,7 +70,7 @@ def test_kernels_without_counterparts_are_neither_agreement_nor_an_accusation(
     assert "record both without torch.compile" in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.parametrize("way", ["tp", "unreduced", "claimed"])
+@pytest.mark.parametrize("way", ["tp", "unreduced", "claimed", "placed"])
 def test_the_ranks_among_themselves_agree(folder: Path, way: str) -> None:
     """Each computes what it is told to: a sum that is not made is none of a rank's faults."""
     assert not kernelscope.ranks(folder / f"{way}.kscope")

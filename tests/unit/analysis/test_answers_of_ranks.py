@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from kernelscope.analysis.ranks.deviation import COMPUTED, Deviation, RanksResult
+from kernelscope.analysis.ranks.deviation import CHANGED, COMPUTED, Deviation, RanksResult, RankSummary
+from kernelscope.analysis.ranks.first_deviations import answer
 
 DIFFERS = Deviation(
     COMPUTED, 1, "node", 3, 0, "forward", "cpp_add", None, None, "", "it differs", (1,), level=1
@@ -28,3 +31,39 @@ def test_agreement_needs_something_compared(
     assert result.status == status
     assert says in str(result)
     assert bool(result) is bool(found)
+
+
+def changed(rank: int, step: int, phase: str = "forward") -> Deviation:
+    return replace(DIFFERS, kind=CHANGED, rank=rank, step=step, phase=phase, suspects=(rank,))
+
+
+def updated(rank: int, step: int) -> Deviation:
+    return changed(rank, step, "optimizer")
+
+
+def of_rank(rank: int, steps: int) -> RankSummary:
+    return RankSummary(rank, rank, "node", f"rank-{rank}", 9, steps, 2, "2.13", True)
+
+
+@pytest.mark.parametrize(
+    ("found", "steps", "kept"),
+    [
+        ([changed(0, 1), changed(1, 1)], (3, 3), []),
+        ([changed(0, 1), changed(1, 2)], (3, 3), []),
+        ([changed(0, 1), changed(1, 1), changed(1, 1)], (3, 3), []),
+        ([changed(1, 1), changed(1, 2)], (3, 3), [(1, 1), (1, 2)]),
+        ([updated(0, 1), updated(1, 2)], (3, 3), [(0, 1), (1, 2)]),
+        ([updated(0, 1), updated(1, 1), updated(1, 2)], (2, 3), []),
+        ([updated(0, 1), updated(1, 1), updated(1, 2)], (3, 3), [(1, 2)]),
+        ([updated(0, 1), updated(1, 1), updated(1, 1)], (3, 3), [(1, 1), (1, 1)]),
+        ([changed(1, 2)], (2, 3), [(1, 2)]),
+    ],
+)
+def test_memory_that_changes_on_all_ranks_at_one_place_is_a_note(
+    found: list[Deviation], steps: tuple[int, int], kept: list[tuple[int, int]]
+) -> None:
+    all_of_them = len(found)
+    result = answer([of_rank(rank, count) for rank, count in enumerate(steps)], 2, found, {}, [])
+    assert [(each.rank, each.step) for each in found] == kept
+    assert result.found == len(kept)
+    assert [note.startswith("on all 2 ranks") for note in result.notes] == [True] * (len(kept) < all_of_them)

@@ -77,16 +77,19 @@ def _usable(chosen: dict[int, StoredRun], notes: list[str]) -> Iterator[Rank]:
             notes.append(f"rank {number} has no hashes, and was left out; {_RECORD}")
         else:
             if run.is_cut_off:
-                last = run.select(first=len(run) - 1, limit=1)
-                where = (
-                    f"; its last call is {last[0].index}, {last[0].kernel_name}, step {last[0].step}"
-                    if last
-                    else ""
-                )
-                notes.append(f"rank {number} did not end normally, or still runs{where}")
+                notes.append(f"rank {number} did not end normally, or still runs{_last_call(run)}")
             elif run.exception:
                 notes.append(f"rank {number} ended with an exception: {run.exception}")
             yield rank
+
+
+def _last_call(run: StoredRun) -> str:
+    last = run.select(first=len(run) - 1, limit=1)
+    if not last:
+        return ""
+    # Of a call that was not written to the run before its process ended, only the step before is known.
+    later = "" if last[0].post_hashes else " or later"
+    return f"; its last call is {last[0].index}, {last[0].kernel_name}, step {last[0].step}{later}"
 
 
 def _note_unlike(loaded: Sequence[Rank], notes: list[str]) -> None:

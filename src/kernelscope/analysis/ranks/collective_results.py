@@ -1,4 +1,4 @@
-"""What a collective gave must be the same wherever it should, and what was sent must arrive."""
+"""What a collective gave must be the same wherever it should; what went in is not compared with it."""
 
 from __future__ import annotations
 

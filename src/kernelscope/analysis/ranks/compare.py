@@ -10,9 +10,11 @@ from kernelscope.model.run import Run
 from .chosen import chosen_ranks, rechecks, summary
 from .collective_order import CollectiveOrder
 from .collective_results import result_deviations, unequal_results
+from .constants import Constants, constant_deviations
 from .contents import changed_memory, limit_note, rechecked
 from .deviation import RanksResult
 from .first_deviations import answer
+from .replicas import Updates, replica_notes
 from .same_inputs import SameInputs
 from .sql.dataset import is_dataset
 from .step_table import StepTable, step_table
@@ -47,13 +49,18 @@ def ranks_by_step(
     same = SameInputs(loaded)
     unequal = unequal_results(loaded, order.meetings)
     found = [*order.deviations(), *result_deviations(loaded, unequal), *same.deviations()]
+    constants = {rank.number: Constants() for rank in loaded}
+    updates = {rank.number: Updates(rank) for rank in loaded}
     for rank in loaded:
-        found += [*changed_memory(rank), *rechecked(rank)]
+        found += [*changed_memory(rank, constants[rank.number], updates[rank.number]), *rechecked(rank)]
         notes += limit_note(rank.number, len(rank.columns))
+    found += constant_deviations(loaded, {number: list(each) for number, each in constants.items()})
     checked = {
         "same_inputs": same.compared,
         "collectives": len(order.meetings),
         "rechecked": sum(rechecks(rank) for rank in loaded),
     }
+    if not found:  # what one rank computed wrongly makes replicas differ, too
+        notes += replica_notes(updates)
     result = answer([summary(rank) for rank in loaded], chosen.world_size, found, checked, notes)
     return result, step_table(loaded, unequal, found)

@@ -9,35 +9,49 @@ from typing import Any
 from kernelscope.model.call import KernelCall
 from kernelscope.model.call_facts import same_hash
 
+from .constants import Constants
 from .deviation import CHANGED, RECHECK, Deviation
 from .rank import Rank
+from .replicas import Updates
 
 MOST_CALLS = 300_000  # of a rank: each is read in full
 _CHUNK = 2_000
+_READ, _WROTE = "read", "wrote"
+UNRECORDED = "code that is not recorded (NumPy, another thread, an extension)"
 
 
-def changed_memory(rank: Rank) -> Iterator[Deviation]:
-    """Outputs that hold something else when they are next read; eager operators are read again each time."""
-    if rank.run.info.settings.get("ops") != "all" or len(rank.columns) > MOST_CALLS:
+def changed_memory(rank: Rank, constants: Constants, updates: Updates | None = None) -> Iterator[Deviation]:
+    """Outputs that hold something else when they are next read; eager operators are read again each time.
+
+    `constants` sees what compiled graphs are given, where the memory is not known; `updates` the optimizer.
+    """
+    if len(rank.columns) > MOST_CALLS:
         return
-    held: dict[tuple[Any, ...], tuple[Any, int]] = {}  # by version: its hash, and the call that left it
+    has_operators = rank.run.info.settings.get("ops") == "all"
+    held: dict[tuple[Any, ...], tuple[Any, int, str]] = {}  # by version: its hash, and which call did what
     for begin in range(0, len(rank.columns), _CHUNK):
         for position, call in enumerate(rank.reader.between(begin, begin + _CHUNK), begin):
             if call.graph_call is not None:
+                constants.see(call)
                 continue
+            if not has_operators:
+                continue
+            if updates is not None:
+                updates.see(call)
             storages, pre, post = call.storages, call.pre_hashes, call.post_hashes
             written = [i for i, a in enumerate(call.arguments) if a.role in ("out", "inout")]
             writes = Counter(storages[i][0] for i in written if i in storages)
             for i in sorted(pre.keys() & storages.keys()):
                 version = _version(call, i, 0)
-                before = held.setdefault(version, (pre[i], position))
+                before = held.setdefault(version, (pre[i], position, _READ))
                 if call.arguments[i].role == "out":
                     continue  # about to be written over: its memory may have been given back in between
                 if not same_hash(before[0], pre[i]):
-                    held[version] = pre[i], position
-                    yield _changed(rank, before[1], call, i)
+                    held[version] = pre[i], position, _READ
+                    yield _changed(rank, before[1], before[2], call, i)
             for i in sorted(post.keys() & storages.keys()):
-                held[_version(call, i, writes[storages[i][0]])] = post[i], position
+                version = _version(call, i, writes[storages[i][0]])
+                held[version] = post[i], position, _WROTE if i in written else _READ
 
 
 def limit_note(number: int, calls: int) -> list[str]:
@@ -46,15 +60,16 @@ def limit_note(number: int, calls: int) -> list[str]:
     return [f"rank {number} has more than {MOST_CALLS} calls: memory between calls was not checked"]
 
 
-def _changed(rank: Rank, writer: int, reader: KernelCall, i: int) -> Deviation:
-    wrote = rank.at(writer)
+def _changed(rank: Rank, earlier: int, did: str, reader: KernelCall, i: int) -> Deviation:
+    before = rank.at(earlier)
     storage = reader.storages[i][0]
-    names = [wrote.arg_names[j] for j, (other, _, _) in wrote.storages.items() if other == storage]
+    names = [before.arg_names[j] for j, (other, _, _) in before.storages.items() if other == storage]
     reason = (
-        f"what it wrote had changed in memory when call {reader.index}, {reader.kernel_name}, read it "
-        f"as {reader.arg_names[i]}; no recorded call wrote to it in between"
+        f"what it {did} had changed in memory when call {reader.index}, {reader.kernel_name}, read it "
+        f"as {reader.arg_names[i]}; no recorded call wrote to it in between: the memory was corrupted, or "
+        f"{UNRECORDED} wrote to it"
     )
-    return rank.deviation(CHANGED, writer, reason, argument=names[-1] if names else None)
+    return rank.deviation(CHANGED, earlier, reason, argument=names[-1] if names else None)
 
 
 def _version(call: KernelCall, i: int, later: int) -> tuple[Any, ...]:

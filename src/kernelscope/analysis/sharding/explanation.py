@@ -10,10 +10,11 @@ from kernelscope.model.call import KernelCall
 from .declared import Declared
 from .fits import Fit
 from .layouts import Layout
+from .mismatch import Mismatch
 from .observed import HASHES
 from .part import inputs
 from .result import NOT_REDUCED, PLACEMENT, VALUES, CallPlace, ShardedDifference
-from .search import Mismatch, Search
+from .search import Search
 from .tracing import Source, claims, first_term, source_of
 
 _A_TERM = "each rank holds one term of a sum: their sum is the reference's value, what a rank holds is not"

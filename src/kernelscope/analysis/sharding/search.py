@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from kernelscope.model.call import KernelCall
 
 from .declared import Declared
 from .fits import Allowed, Fit, best, eps_of
 from .layouts import Layout, Mesh, possible_layouts
+from .mismatch import Mismatch
 from .observed import HASHES, SAVED, STATISTICS, Observed
+from .open_questions import OpenQuestions
 from .pairing import Pairing
 from .part import Part, inputs, outputs
 from .tracing import Layouts
@@ -22,18 +23,6 @@ _UNSEEN_GAIN = 4.0  # of noise, by a call that was not compared
 # Whether rounding explains the error of a result of the reference's call, given the noise of each of its
 # inputs; None: not known.
 SecondOpinion = Callable[[Part, KernelCall, int, float, Mapping[int, float]], bool | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Mismatch:
-    """A value of the ranks that is not the reference's."""
-
-    reference: KernelCall
-    calls: list[KernelCall]  # one for each rank
-    position: int
-    moment: str  # "before": an argument is laid out in another way than its DTensor says
-    declared: Declared | None
-    nearest: Fit | None
 
 
 class Search:
@@ -52,6 +41,8 @@ class Search:
         self.amplified: list[KernelCall] = []  # of the reference, whose errors only a second opinion explains
         self.undecided: list[KernelCall] = []
         self._alone: set[int] = set()  # calls of the reference without a counterpart
+        self._open = OpenQuestions()
+        self._counts_before: dict[int, tuple[int, int, int, int]] = {}  # by call of an open question
 
     def alone(self, until: int | None = None) -> tuple[int, int]:
         """Of the calls that lead to the gradients, how many have no counterpart, and how many there are."""
@@ -75,7 +66,21 @@ class Search:
             found = self._look_at(call)
             if found is not None:
                 return found
-        return None
+        unanswered, answered = self._open.answers()
+        self._alone |= {each.reference.index for each in answered}
+        self.unpaired += len(answered)
+        if unanswered is not None:
+            self._forget_after(unanswered)
+        return unanswered
+
+    def _forget_after(self, found: Mismatch) -> None:
+        """What follows a difference was only compared to see whether it is one."""
+        last = found.reference.index
+        self.compared, self.declared, self.without_values, self.unpaired = self._counts_before[last]
+        for calls in (self.amplified, self.undecided):
+            calls[:] = [call for call in calls if call.index <= last]
+        self.by = {means: {each for each in calls if each <= last} for means, calls in self.by.items()}
+        self.layouts = {at: fit for at, fit in self.layouts.items() if at[0] <= found.calls[0].index}
 
     def _look_at(self, call: KernelCall) -> Mismatch | None:
         noise = max((self.noise_of(call, i) for i in inputs(call)), default=0.0)
@@ -102,9 +107,27 @@ class Search:
             if partner is None or has_values:
                 self.unpaired += 1
                 self._alone.add(call.index)
+                self._open.made_alone(call)
             self.without_values += partner is not None and not has_values
             return None
-        return self._confirmed(call, mine[0])
+        found = self._confirmed(call, mine[0])
+        if found is not None and self._reads_what_is_open(found):
+            self._open.ask(found)
+            counts = self.compared, self.declared, self.without_values, self.unpaired
+            self._counts_before[call.index] = counts
+            return None
+        return found
+
+    def _reads_what_is_open(self, found: Mismatch) -> bool:
+        """Whether an input is not the reference's, and was made by calls that the ranks do not make alike."""
+        call = found.reference
+        read = [found.position] if found.moment == "before" else inputs(call)
+        for i in read:
+            if self._open.has(call, i) and i < len(found.calls[0].arguments):
+                fits = self.fits(call, found.calls, i, "before", self.noise_of(call, i))
+                if not any(each.is_good for each in fits):
+                    return True
+        return False
 
     def _confirmed(self, call: KernelCall, found: Mismatch) -> Mismatch | None:
         error = found.nearest.error if found.nearest is not None else math.inf
@@ -135,6 +158,7 @@ class Search:
 
     def _note(self, call: KernelCall, calls: list[KernelCall], fits: dict[int, Fit]) -> None:
         self.compared += 1
+        self._open.agrees(call, fits)
         for position, each in fits.items():
             if position in calls[0].storages:
                 self.layouts[calls[0].index, calls[0].storages[position][0]] = each

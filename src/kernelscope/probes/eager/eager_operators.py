@@ -19,6 +19,7 @@ from kernelscope.probes.describe import flatten, geometry
 from kernelscope.probes.distributed.collectives import group_of, is_in_place
 from kernelscope.probes.distributed.dtensors import DTensorOperators, dtensor_class
 from kernelscope.probes.launch import LaunchPoint
+from kernelscope.probes.makers.undeclared_writes import undeclared_writes
 from kernelscope.probes.operators import (
     is_birth,
     is_view,
@@ -176,7 +177,8 @@ class OperatorMode(ThreadMode):
     def _point(self, func: Any, args: Any, kwargs: Any) -> tuple[list[Any], LaunchPoint]:
         flat = flatten(args, kwargs)
         group = group_of(func, flat)  # two groups are two sites
-        key = (func, caller_key(), tuple(kwargs), tuple(_key(v) for v in flat), group)
+        written = undeclared_writes(func, args, kwargs)
+        key = (func, caller_key(), tuple(kwargs), tuple(_key(v) for v in flat), group, written)
         point = self._points.get(key)
         if point is None:
             _, described = operator_args(func, args, kwargs)

@@ -44,7 +44,8 @@ def _add(database: DatabaseReader, log: FlightLog) -> None:
     described = known | set(log.sites)
     cells = [cell for cell in log.cells if cell.index not in written and cell.site in described]
     graph_calls = {id for (id,) in database.rows("SELECT id FROM graph_calls")}
-    [(step,)] = database.rows("SELECT max(step) FROM graph_calls")
+    known_steps = "SELECT max(step) AS step FROM graph_calls UNION ALL SELECT max(step) FROM calls"
+    [(step,)] = database.rows(f"SELECT max(step) FROM ({known_steps})")
     sites = {cell.site: log.sites[cell.site] for cell in cells if cell.site not in known}
     calls = [_row(cell, None if cell.graph_call in graph_calls else step) for cell in cells]
     database.add_unwritten(calls, _kernel_rows(database, sites.values()), list(sites.values()))

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kernelscope.analysis.ranks.chosen import refuse_unknown, too_few
+from kernelscope.analysis.ranks.constants import Constant, changed_constants
 from kernelscope.analysis.ranks.contents import limit_note
-from kernelscope.analysis.ranks.deviation import COMPUTED, Deviation, RanksResult, RankSummary
+from kernelscope.analysis.ranks.deviation import CHANGED, COMPUTED, Deviation, RanksResult, RankSummary
 from kernelscope.analysis.ranks.first_deviations import answer
 from kernelscope.analysis.ranks.same_inputs import MOST_OF_A_KERNEL, beside, computed_reason, suspects
 from kernelscope.analysis.ranks.votes import vote
@@ -42,7 +43,12 @@ def ranks_in_tables(
         for each in summaries:
             notes += limit_note(each.rank, each.calls)
         compared, unlike = unlike_keys_on_ray(tables, only) if engine == "ray" else unlike_keys(tables)
-        found = [*meetings.deviations(), *_computed(tables, unlike), *_alone(tables)]
+        found = [
+            *meetings.deviations(),
+            *_computed(tables, unlike),
+            *_alone(tables),
+            *_constants(tables, numbers),
+        ]
         checked = {"same_inputs": compared, "collectives": len(meetings), "rechecked": rechecked}
         deviations = _described(tables, found, {each.rank: each.host for each in summaries})
         return answer(summaries, tables.world_size, deviations, checked, notes)
@@ -63,6 +69,21 @@ def _alone(tables: Dataset) -> Iterator[Found]:
         'SELECT rank, "index", kind, argument, reason FROM deviations ORDER BY rank, "index"'
     ):
         yield Found(kind, rank, index, reason, argument, (rank,))
+
+
+def _constants(tables: Dataset, numbers: Sequence[int]) -> Iterator[Found]:
+    """Inputs of compiled graphs that changed on one rank alone."""
+    if not tables.has_constants:
+        return
+    ranks = {number: list[Constant]() for number in numbers}
+    # Only what changed somewhere matters, and then what all ranks have of it.
+    for row in tables.dictionaries(
+        "SELECT * FROM constants WHERE key IN (SELECT key FROM constants WHERE changed IS NOT NULL)"
+    ):
+        ranks[row.pop("rank")].append(Constant(**row))
+    for rank, constant, reason in changed_constants(ranks):
+        assert constant.changed is not None
+        yield Found(CHANGED, rank, constant.changed, reason, constant.argument, (rank,))
 
 
 def _computed(tables: Dataset, unlike: list[int]) -> Iterator[Found]:

@@ -16,7 +16,7 @@ from kernelscope.errors import RunError
 FORMAT, VERSION = "kernelscope.ranks", 1
 ABOUT = "dataset.json"
 BY_STEPS = ("calls", "arguments", "hashes")  # TABLE/rank=0/steps=0-41/TABLE.parquet
-BY_RANK = ("collectives", "deviations")  # TABLE/rank=0/TABLE.parquet
+BY_RANK = ("collectives", "deviations", "constants")  # TABLE/rank=0/TABLE.parquet
 _MEMORY = 6.0  # GB that DuckDB may take before it writes to disk
 _PATTERNS = "*?[]{}"
 
@@ -42,6 +42,13 @@ class Dataset:
         chosen = "" if only is None else f" WHERE rank IN ({', '.join(map(str, map(int, only)))})"
         files = {name: f"{name}/*/*/*.parquet" for name in BY_STEPS}
         files |= {name: f"{name}/*/*.parquet" for name in BY_RANK}
+        self.has_constants = any(root.glob(files["constants"]))
+        if not self.has_constants:  # an earlier version wrote the tables
+            del files["constants"]
+            self.notes.append(
+                "an earlier version wrote the tables: constants of compiled graphs were not compared; export "
+                "the run again"
+            )
         for name, pattern in files.items():
             types = "{'rank': BIGINT, 'steps': VARCHAR}" if name in BY_STEPS else "{'rank': BIGINT}"
             options = f"hive_partitioning = true, hive_types = {types}"

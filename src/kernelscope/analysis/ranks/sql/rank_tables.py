@@ -12,6 +12,7 @@ from kernelscope.analysis.diff.verdicts import settings_of
 from kernelscope.analysis.ranks.chosen import rechecks, summary
 from kernelscope.analysis.ranks.collective_order import Key, numbered
 from kernelscope.analysis.ranks.collective_results import gives_all_the_same
+from kernelscope.analysis.ranks.constants import Constants
 from kernelscope.analysis.ranks.contents import changed_memory, rechecked
 from kernelscope.analysis.ranks.rank import Rank
 from kernelscope.analysis.ranks.same_inputs import ComparableCalls, comparable, is_known
@@ -31,6 +32,10 @@ COLLECTIVES = {
     "names": "list<string>", "values": "list<string>",
 }  # fmt: skip
 DEVIATIONS = {"index": "int64", "kind": "string", "argument": "string", "reason": "string"}
+CONSTANTS = {
+    "key": "word", "argument": "string", "value": "word", "before": "int64", "changed": "int64",
+    "other": "word", "after": "int64",
+}  # fmt: skip
 RANKS = {
     "rank": "int64", "local_rank": "int64", "host": "string", "part": "string", "calls": "int64",
     "steps": "int64", "collectives": "int64", "torch": "string", "is_closed": "flag", "rechecked": "int64",
@@ -111,12 +116,16 @@ def meeting_word(key: Key) -> int:
     return text_word(repr(key))
 
 
-def deviation_rows(rank: Rank) -> Iterator[Row]:
-    """What is wrong on a rank, whatever the others did."""
-    for each in (*changed_memory(rank), *rechecked(rank)):
+def deviation_rows(rank: Rank, constants: Constants) -> Iterator[Row]:
+    """What is wrong on a rank, whatever the others did; `constants` are there after the last."""
+    for each in (*changed_memory(rank, constants), *rechecked(rank)):
         yield {
             "index": each.index, "kind": each.kind, "argument": each.argument, "reason": each.reason,
         }  # fmt: skip
+
+
+def constant_rows(constants: Constants) -> Iterator[Row]:
+    return ({name: getattr(each, name) for name in CONSTANTS} for each in constants)
 
 
 def rank_row(rank: Rank) -> Row:

@@ -1,0 +1,22 @@
+"""A value of the ranks that is not the reference's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelscope.model.call import KernelCall
+
+from .declared import Declared
+from .fits import Fit
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A value of the ranks that is not the reference's."""
+
+    reference: KernelCall
+    calls: list[KernelCall]  # one for each rank
+    position: int
+    moment: str  # "before": an argument is laid out in another way than its DTensor says
+    declared: Declared | None
+    nearest: Fit | None

@@ -1,0 +1,161 @@
+"""A rank of programs that write to memory in ways that a recording does not see, or that are wrong."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+import kernelscope
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 4)
+        self.register_buffer("table", torch.linspace(0.1, 1, 8))
+
+    def forward(self, x: Tensor, is_long: bool = True) -> Any:
+        x = self.norm(self.first(x))
+        return self.last(x * self.table.cos()) if is_long else x
+
+
+def _flip(tensor: Tensor) -> None:
+    """One bit, behind torch's back."""
+    words = ctypes.cast(tensor.data_ptr(), ctypes.POINTER(ctypes.c_uint32))
+    words[1] ^= 1 << 12
+
+
+def _train(called: Any, model: nn.Module, batch: Callable[[int], Any], after: Callable[[int], Any]) -> None:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False)
+    torch.manual_seed(100 + dist.get_rank())  # each rank has its own data
+    for step in range(4):
+        called(*batch(step)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        after(step)
+
+
+def unused(rank: int) -> None:
+    """Batch norm, and parameters that a rank uses only in every other step."""
+    model = Model()
+    called = DistributedDataParallel(model, find_unused_parameters=True)
+    _train(called, model, lambda step: (torch.randn(4, 8), (step + rank) % 2 == 0), lambda step: None)
+
+
+def numpy(rank: int, wrong: bool = False) -> None:
+    """A buffer for batches that NumPy fills, and a weight that NumPy clips."""
+    model = Model()
+    memory, random = np.zeros((4, 8), np.float32), np.random.default_rng(rank)
+
+    def batch(step: int) -> tuple[Tensor]:
+        memory[:] = random.standard_normal((4, 8))
+        return (torch.from_numpy(memory),)
+
+    def clip(step: int) -> None:
+        weight = model.first.weight.detach().numpy()
+        np.clip(weight, -0.1, 0.1, out=weight)
+        if wrong and rank == 1 and step == 1:
+            _flip(model.last.weight)
+
+    _train(DistributedDataParallel(model), model, batch, clip)
+
+
+def thread(rank: int) -> None:
+    """Another thread writes the batch; on rank 1 once this one, as may be with a callback of torch's."""
+    model, memory = Model(), torch.zeros(4, 8)
+
+    def batch(step: int) -> tuple[Tensor]:
+        new = torch.randn(4, 8)
+        if rank == 1 and step == 2:
+            memory.copy_(new)
+        else:
+            writer = threading.Thread(target=lambda: memory.copy_(new))
+            writer.start()
+            writer.join()
+        return (memory,)
+
+    _train(DistributedDataParallel(model), model, batch, lambda step: None)
+
+
+def by_hand(rank: int, begin: int, reduced: str | tuple[str, ...]) -> None:
+    """Data parallel without a wrapper: gradients are averaged, of those parameters whose names begin so."""
+    torch.manual_seed(begin)
+    model = Model()
+
+    def called(x: Tensor) -> Any:
+        return model(x)
+
+    for name, parameter in model.named_parameters():
+        if name.startswith(reduced):
+            parameter.register_post_accumulate_grad_hook(lambda p: dist.all_reduce(p.grad))
+    _train(called, model, lambda step: (torch.randn(4, 8),), lambda step: None)
+
+
+def compiled(rank: int, wrong: bool = False) -> None:
+    """A table that only compiled code reads."""
+    model = Model()
+    called = DistributedDataParallel(model, broadcast_buffers=False)
+    model.compile()
+
+    def after(step: int) -> None:
+        if wrong and step == 1 and rank == 1:
+            _flip(model.table)
+
+    _train(called, model, lambda step: (torch.randn(4, 8),), after)
+
+
+def killed(rank: int) -> None:
+    """Rank 1 is gone after the last step; what it did in the first two had time to be written."""
+    model = Model()
+
+    def after(step: int) -> None:
+        if step == 1:
+            time.sleep(1)
+        if step == 3 and rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    _train(DistributedDataParallel(model), model, lambda step: (torch.randn(4, 8),), after)
+
+
+WAYS: dict[str, Callable[[int], None]] = {
+    "unused": unused,
+    "numpy": numpy,
+    "thread": thread,
+    "numpy-flipped": lambda rank: numpy(rank, wrong=True),
+    "by-hand": lambda rank: by_hand(rank, 0, ""),
+    "other-beginnings": lambda rank: by_hand(rank, rank, ""),
+    "one-unreduced": lambda rank: by_hand(rank, 0, ("first", "norm", "last.weight")),
+    "compiled": compiled,
+    "compiled-flipped": lambda rank: compiled(rank, wrong=True),
+    "killed": killed,
+}
+
+
+def main() -> None:
+    rank, size, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=size)
+    for way in sys.argv[4:]:
+        torch.manual_seed(7)
+        torch._dynamo.reset()
+        with kernelscope.record(path=folder / way, values="hash", ops="all"):
+            WAYS[way](rank)
+    if "killed" not in sys.argv:  # the other rank is not there any more
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

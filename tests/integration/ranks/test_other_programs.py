@@ -1,0 +1,98 @@
+"""Memory that the program itself writes unseen gives no alarm; what only one rank has, does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.support.warm_python import WarmPython
+
+import kernelscope
+from kernelscope.export.rank_dataset import export_ranks
+
+PROGRAM = Path(__file__).parent / "other_programs.py"
+HANDS = ("by-hand", "other-beginnings", "one-unreduced")
+WAYS = ("unused", "numpy", "thread", "numpy-flipped", *HANDS, "killed")  # the last one ends rank 1
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, warm_python: WarmPython) -> Path:
+    folder = tmp_path_factory.mktemp("others")
+    words = [[PROGRAM, str(rank), "2", folder, *WAYS] for rank in (0, 1)]
+    first, second = warm_python.run_together(*words)
+    assert first.returncode == 0, first.stderr
+    assert second.returncode != 0
+    return folder
+
+
+def test_batch_norm_and_unused_parameters_give_no_alarm(folder: Path) -> None:
+    result = kernelscope.ranks(folder / "unused.kscope")
+    assert not result, str(result)
+    assert not result.notes
+
+
+@pytest.mark.parametrize("way", ["numpy", "thread"])
+def test_what_the_program_writes_unseen_on_all_ranks_is_a_note(folder: Path, way: str) -> None:
+    result = kernelscope.ranks(folder / f"{way}.kscope")
+    assert not result, str(result)
+    [note] = result.notes
+    assert note.startswith("on all 2 ranks, code that is not recorded"), note
+    assert "other_programs.py:" in note
+
+
+def test_a_flip_beside_what_the_program_writes_is_named(folder: Path, tmp_path: Path) -> None:
+    in_memory = kernelscope.ranks(folder / "numpy-flipped.kscope")
+    export_ranks(folder / "numpy-flipped.kscope", tmp_path / "tables")
+    for result in (in_memory, kernelscope.ranks(tmp_path / "tables")):
+        assert result.first is not None
+        assert (result.first.kind, result.first.suspects, result.first.step) == ("changed-in-memory", (1,), 1)
+        assert result.first.phase == "optimizer"
+        assert "the memory was corrupted, or code that is not recorded" in result.first.reason
+        assert in_memory.notes == result.notes
+
+
+def test_replicas_that_do_not_agree_are_a_note(folder: Path) -> None:
+    """It is not known which parameters are replicas, so it is not an alarm."""
+    results = [kernelscope.ranks(folder / f"{way}.kscope") for way in HANDS]
+    assert not any(results)
+    clean, other, unreduced = ("\n".join(result.notes) for result in results)
+    assert clean == ""
+    assert other.startswith("4 of "), other
+    assert "began with different values on the ranks" in other
+    assert unreduced.startswith("1 of "), unreduced
+    assert "aten.addcdiv_.default at " in unreduced
+    assert "in step 0: if these are replicas, their gradients were not reduced" in unreduced
+
+
+@pytest.mark.slow  # it compiles two programs
+def test_a_flip_in_a_table_that_only_compiled_code_reads_is_named(
+    tmp_path: Path, warm_python: WarmPython
+) -> None:
+    ways = ("compiled", "compiled-flipped")
+    for done in warm_python.run_together(*[[PROGRAM, str(rank), "2", tmp_path, *ways] for rank in (0, 1)]):
+        assert done.returncode == 0, done.stderr
+    clean = kernelscope.ranks(tmp_path / "compiled.kscope")
+    assert not clean, str(clean)
+    export_ranks(tmp_path / "compiled-flipped.kscope", tmp_path / "tables")
+    in_memory = kernelscope.ranks(tmp_path / "compiled-flipped.kscope")
+    for result in (in_memory, kernelscope.ranks(tmp_path / "tables")):
+        assert result.first is not None
+        assert (result.first.kind, result.first.suspects, result.first.step) == ("changed-in-memory", (1,), 2)
+        assert result.first.graph
+        assert "had one value on all ranks in the 2 earlier calls" in result.first.reason
+    assert in_memory.to_json()["by_rank"] == kernelscope.ranks(tmp_path / "tables").to_json()["by_rank"]
+
+
+def test_of_a_rank_that_was_killed_the_step_is_not_made_up(folder: Path) -> None:
+    """Its last calls are only in the flight recorder, which has no steps."""
+    result = kernelscope.ranks(folder / "killed.kscope")
+    assert not result, str(result)
+    [note] = [note for note in result.notes if note.startswith("rank 1 did not end normally")]
+    found = re.search(r"its last call is (\d+), .*, step (\d+)( or later)?$", note)
+    assert found is not None, note
+    if found[3]:
+        assert 1 <= int(found[2]) <= 3, note
+    else:
+        assert int(found[2]) == 3, note
+    assert result.ranks[1].calls == int(found[1]) + 1
