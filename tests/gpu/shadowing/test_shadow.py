@@ -178,13 +178,13 @@ def test_a_custom_operator_that_draws_draws_once() -> None:
 
 
 @pytest.mark.parametrize("layer", [nn.GRU, nn.LSTM])
-def test_a_library_that_draws_and_computes_with_fewer_digits(
-    layer: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("chance", [0.0, 0.5])
+def test_recurrent_layers_that_a_library_computes(
+    layer: Any, chance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """cuDNN drops out inside, and has TF32: what it draws is compared with what the compiler draws in its place."""
+    """cuDNN has TF32, and drops out inside; torch loses the dropout where it decomposes the layer."""
     monkeypatch.setattr(torch._dynamo.config, "allow_rnn", True)
     torch.manual_seed(0)
-    network = layer(8, 8, 2, dropout=0.5).cuda()
+    network = layer(8, 8, 2, dropout=chance).cuda()
     result = shadowed(lambda x: network(x)[0], data(5, 3, 8), backward=True)
-    assert not result, str(result)
-    assert not result.problem, str(result)
+    assert ["it draws none" in c.reason for c in result.culprits] == [True] * bool(chance), str(result)

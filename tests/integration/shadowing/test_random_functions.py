@@ -191,3 +191,23 @@ def test_draws_that_inductor_keeps_in_order_are_given_to_eager() -> None:
     assert result.counts.given == 3
     assert result.counts.regions == 1
     assert "Not checked" not in str(result)
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.5])
+def test_dropout_between_recurrent_layers(chance: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug of torch: its decomposition of such layers never drops anything."""
+    monkeypatch.setattr(torch._dynamo.config, "allow_rnn", True)
+    network = torch.nn.RNN(4, 4, 2, dropout=chance)
+
+    def layers(x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = network(x)[0]
+        return made
+
+    torch.manual_seed(0)
+    compiled = torch.compile(layers)
+    same = len({tuple(compiled(torch.ones(3, 2, 4)).flatten().tolist()) for _ in range(4)}) == 1
+    torch._dynamo.reset()
+    result = kernelscope.check_correctness(layers, (torch.randn(3, 2, 4),))
+    expected = ["decomposition"] if chance and same else []  # a torch that drops out has nothing wrong
+    assert [c.buffer for c in result.culprits] == expected, str(result)
+    assert ["it draws none" in c.reason for c in result.culprits] == [True] * len(expected), str(result)
