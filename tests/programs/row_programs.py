@@ -372,6 +372,19 @@ def split_of_selected_rows() -> Made:
     return total, (rows(9, 33),)
 
 
+@variant("times", cause="operator", ops="all", most=1e-4)
+def product_of_each_expert() -> Made:
+    weights = rows(4, 16, 16, seed=9)
+
+    def experts(x: torch.Tensor) -> torch.Tensor:
+        chosen, result = _chosen(x), torch.zeros_like(x)
+        for expert, weight in enumerate(weights):
+            result[chosen == expert] = times(x[chosen == expert], weight)
+        return result
+
+    return experts, (rows(9, 16),)
+
+
 @variant("mean", cause="mixes-rows", most=4)
 def mean_of_sorted_rows() -> Made:
     def centred_in_order(x: torch.Tensor) -> torch.Tensor:
@@ -570,6 +583,20 @@ def selected_rows() -> Made:
     return some, (rows(9, 16),)
 
 
+@invariant(ops="all")
+def each_expert() -> Made:
+    weights = rows(4, 16, seed=9)
+
+    def experts(x: torch.Tensor) -> torch.Tensor:
+        chosen, result = _chosen(x), torch.zeros_like(x)
+        for expert, weight in enumerate(weights):
+            mine = (chosen == expert).nonzero()[:, 0]
+            result[mine] = doubled(x[mine]) * weight
+        return result
+
+    return experts, (rows(9, 16),)
+
+
 @invariant()
 def rows_that_are_nearly_equal() -> Made:
     def sums(x: torch.Tensor) -> torch.Tensor:
@@ -586,6 +613,21 @@ def equal_rows_sorted() -> Made:
         return put_back(row_sum(doubled(x[order])), order)
 
     return sums, (torch.arange(9)[:, None] // 3 * torch.ones(16),)
+
+
+@invariant()
+def only_selected_rows() -> Made:
+    return lambda x: (x * 2)[x[:, 0] > -0.5].relu(), (rows(9, 16),)
+
+
+@invariant()
+def copies_in_order() -> Made:
+    def both(x: torch.Tensor) -> torch.Tensor:
+        order = x[:, 0].argsort()
+        made = doubled(torch.cat([x, x[order]]))
+        return made[: x.shape[0]] + put_back(made[x.shape[0] :], order)
+
+    return both, (rows(9, 16),)
 
 
 @invariant()

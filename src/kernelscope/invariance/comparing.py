@@ -101,6 +101,10 @@ class Comparing:
             near = by_nearness(whole, part, dim, spare)
             if near is not None:
                 return self._match(RowMap(((dim, 1, 1),)), near, value, part)
+        for dim, spare in self._moved_dims(value, part):
+            if direct is None and value.varying and part.shape[dim] <= spare:  # only padding was selected
+                nothing = Order(whole.shape[dim], part.shape[dim], (), ())
+                return Match(RowMap(((dim, 1, 1),)), nothing, _EQUAL)
         inherited = [match for match in found if match.order in given]
         return min(inherited, key=lambda match: match.found.relative, default=direct)
 
@@ -159,7 +163,7 @@ class Comparing:
         whole, dims = value.tensor, _row_dims(value)
         if whole.dim() != part.dim():
             return []
-        if len(dims) != 1 or not part.numel():
+        if len(dims) != 1:
             return []
         dim = dims.pop()
         padding = self._selection.size - len(self.own.places)

@@ -93,6 +93,7 @@ class Value:
     maker: int | None  # None: an input of a graph
     maps: list[RowMap] | None = None  # where its rows may be, as far as other runs showed
     varying: set[int] = field(default_factory=set)  # dimensions that do not follow the number of rows
+    met: set[int] = field(default_factory=set)  # places of selected rows that runs with half of the rows have
 
 
 class Flow:

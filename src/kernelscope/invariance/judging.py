@@ -158,6 +158,9 @@ class Judge:
         if match is None:
             return self._outcome("unfollowed", launch, made, reason=_OTHER_SHAPE)
         found = match.found
+        if self._selection.tests == "contents":
+            is_moved = match.order != self._rows.own
+            whole.met |= set(match.order.kept if is_moved else range(max(part.shape, default=0)))
         if not found.differing or (not match.rows.dims and self._selection.tests != "repeat"):
             return None
         if self._blamed(launch, made, found, self._marks.get(storage, {}), _Seen()):
@@ -193,7 +196,7 @@ class Judge:
             if match.rows.dims:
                 self._rows.put_right(value, made, match)
             return {}
-        if not made.is_certain and found.is_gross:
+        if not made.is_certain and (found.is_gross or not _is_real(made.tensor)):
             self._note(maker, self._outcome("unfollowed", launch, made, reason=_OTHER_PART))
             return given | {maker: self._mark(launch, maker, made, "unfollowed")}
         kind = self._kind(launch, made, match)
@@ -206,15 +209,18 @@ class Judge:
                 self._indices[made.storage] = None
             self._combined |= {maker: mark} if kind == "combined" else {}
             return given | {maker: mark}
-        is_blamed = self._blamed(launch, made, found, given, seen)
-        if is_blamed:
+        if self._blamed(launch, made, found, given, seen):
             self._note(maker, self._outcome("handed", launch, made, found))
         elif found.is_gross and any(mark.order and mark.order.is_ambiguous for mark in given.values()):
             self._note(maker, self._outcome("unfollowed", launch, made, found, reason=_EQUAL_ROWS))
             return given | {maker: self._mark(launch, maker, made, "unfollowed")}
         else:
             joined = tuple(dict.fromkeys(m.name for m in given.values() if m.kind == "unfollowed"))
-            self._note(maker, self._outcome("variant", launch, made, found, joined=joined))
+            outcome = self._outcome("variant", launch, made, found, joined=joined)
+            if not found.is_gross and match.order.whole != match.order.part:
+                # It had another number of rows, whatever decided that.
+                outcome = replace(outcome, tests="size")
+            self._note(maker, outcome)
         if found.is_gross and seen.is_uncertain:
             return {maker: self._mark(launch, maker, made, "mixed", found)}
         self._rows.put_right(value, made, match)

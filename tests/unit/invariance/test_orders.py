@@ -8,6 +8,7 @@ import torch
 from kernelscope.invariance.batches import PADDING, Selection
 from kernelscope.invariance.comparing import Comparing
 from kernelscope.invariance.flow import Made, Value
+from kernelscope.invariance.matched_nodes import matched_tokens
 from kernelscope.invariance.orders import Order, by_contents, by_indices, by_nearness
 
 ROWS = torch.randn(9, 5, generator=torch.Generator().manual_seed(0))
@@ -104,3 +105,10 @@ def test_a_result_that_combines_rows_has_no_order() -> None:
     assert match is not None
     assert match.order == comparing.own
     assert match.found.is_gross
+
+
+def test_operators_that_occur_several_times_are_matched_for_certain_only_in_equal_sequences() -> None:
+    assert matched_tokens("abab", "abab") == {i: (i, True) for i in range(4)}
+    found = matched_tokens("xab", "xabab")
+    assert found[0] == (0, True)
+    assert not found[1][1]
