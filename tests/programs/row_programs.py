@@ -24,6 +24,7 @@ class RowProgram:
     causes: tuple[str, ...] = ()
     ops: str = "graph"
     dim: Any = 0
+    most: float = float("inf")  # by which that kernel's result for a row differs
 
 
 VARIANT: dict[str, RowProgram] = {}
@@ -31,11 +32,15 @@ INVARIANT: dict[str, RowProgram] = {}
 
 
 def variant(
-    *names: str, cause: str | tuple[str, ...] = (), ops: str = "graph", dim: Any = 0
+    *names: str,
+    cause: str | tuple[str, ...] = (),
+    ops: str = "graph",
+    dim: Any = 0,
+    most: float = float("inf"),
 ) -> Callable[[Callable[[], Made]], Callable[[], Made]]:
     def add(make: Callable[[], Made]) -> Callable[[], Made]:
         causes = (cause,) if isinstance(cause, str) else cause
-        VARIANT[make.__name__] = RowProgram(make, names, causes, ops, dim)
+        VARIANT[make.__name__] = RowProgram(make, names, causes, ops, dim, most)
         return make
 
     return add
@@ -133,9 +138,32 @@ def row_sum(x: torch.Tensor) -> torch.Tensor:
     return total
 
 
+@torch.library.custom_op("kernelscope_rows::doubled", mutates_args=())
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@torch.library.custom_op("kernelscope_rows::running", mutates_args=())
+def running(x: torch.Tensor) -> torch.Tensor:
+    """Each row gets all rows before it."""
+    return x.cumsum(0)
+
+
+@torch.library.custom_op("kernelscope_rows::times", mutates_args=())
+def times(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """A product whose order of additions depends on the number of rows, as that of a library does."""
+    total = x.new_zeros(x.shape[0], weight.shape[1])
+    for k in range(x.shape[1]):
+        k = (k * 7 + x.shape[0]) % x.shape[1]
+        total += x[:, k, None] * weight[k]
+    return total
+
+
 for _operator in (split_sum, racing, row_sum):
     _operator.register_fake(lambda x: x.new_empty(x.shape[0]))
-shifted.register_fake(torch.empty_like)
+for _operator in (shifted, doubled, running):
+    _operator.register_fake(torch.empty_like)
+times.register_fake(lambda x, weight: x.new_empty(x.shape[0], weight.shape[1]))
 scaled_by_batch.register_fake(torch.empty_like)
 leaky_pad.register_fake(lambda x: x.new_empty(x.shape[0], x.shape[1] + 1))
 
@@ -280,6 +308,116 @@ def number_that_was_read_eagerly() -> Made:
     return _times_a_number_that_was_read, (rows(9, 16),)
 
 
+# -- the same where the program sorts or selects rows ------------------------------------------------------
+
+
+def put_back(rows_in_order: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
+    result = torch.empty_like(rows_in_order)
+    result[order] = rows_in_order
+    return result
+
+
+def _chosen(x: torch.Tensor) -> torch.Tensor:
+    """One of four experts for each row."""
+    return (x[:, :4] * 3).argmax(1)
+
+
+def _numbered(chosen: torch.Tensor) -> torch.Tensor:
+    """For each row: how many rows before it have chosen the same expert."""
+    return (F.one_hot(chosen, 4).cumsum(0) - 1).gather(1, chosen[:, None])[:, 0]
+
+
+@variant("split_sum", cause="operator", most=1e-4)
+def split_after_sorting() -> Made:
+    def total(x: torch.Tensor) -> torch.Tensor:
+        order = x[:, 0].argsort()
+        return put_back(split_sum(x[order] * 2), order)
+
+    return total, (rows(9, 33),)
+
+
+@variant("times", cause="operator", most=1e-4)
+def product_of_routed_rows() -> Made:
+    weight = rows(16, 16, seed=7)
+
+    def experts(x: torch.Tensor) -> torch.Tensor:
+        order = _chosen(x).argsort(stable=True)
+        return put_back(times(x[order], weight).relu(), order)
+
+    return experts, (rows(9, 16),)
+
+
+@variant("times", cause="operator", most=1e-4)
+def product_of_two_experts() -> Made:
+    weight = rows(16, 16, seed=7)
+
+    def experts(x: torch.Tensor) -> torch.Tensor:
+        score, chosen = (x[:, :4] * 2).topk(2)
+        order = chosen.flatten().argsort(stable=True)
+        row = order // 2
+        made = times(x[row], weight) * score.flatten()[order, None]
+        return torch.zeros_like(x).index_add(0, row, made)
+
+    return experts, (rows(9, 16),)
+
+
+@variant("split_sum", cause="operator", ops="all", most=1e-4)
+def split_of_selected_rows() -> Made:
+    def total(x: torch.Tensor) -> torch.Tensor:
+        selected = (x[:, 0] > -1).nonzero()[:, 0]
+        result = torch.zeros(x.shape[0], device=x.device)
+        result[selected] = split_sum(x[selected])
+        return result
+
+    return total, (rows(9, 33),)
+
+
+@variant("times", cause="operator", ops="all", most=1e-4)
+def product_of_each_expert() -> Made:
+    weights = rows(4, 16, 16, seed=9)
+
+    def experts(x: torch.Tensor) -> torch.Tensor:
+        chosen, result = _chosen(x), torch.zeros_like(x)
+        for expert, weight in enumerate(weights):
+            result[chosen == expert] = times(x[chosen == expert], weight)
+        return result
+
+    return experts, (rows(9, 16),)
+
+
+@variant("mean", cause="mixes-rows", most=4)
+def mean_of_sorted_rows() -> Made:
+    def centred_in_order(x: torch.Tensor) -> torch.Tensor:
+        order = x[:, 0].argsort()
+        some = doubled(x[order])
+        return put_back(some - some.mean(0), order)
+
+    return centred_in_order, (rows(9, 24),)
+
+
+@variant("running", cause="mixes-rows")
+def running_sum_of_sorted_rows() -> Made:
+    def total(x: torch.Tensor) -> torch.Tensor:
+        order = x[:, 0].argsort()
+        return put_back(running(doubled(x[order])) + 1, order)
+
+    return total, (rows(9, 24),)
+
+
+@variant("cumsum", cause="mixes-rows")
+def experts_of_limited_capacity() -> Made:
+    def kept(x: torch.Tensor) -> torch.Tensor:
+        number = _numbered(_chosen(x))
+        return doubled(x) * (number < 2)[:, None]
+
+    return kept, (rows(9, 16),)
+
+
+@variant("sort", cause="mixes-rows")
+def left_in_order() -> Made:
+    return lambda x: doubled(x[x[:, 0].argsort()]) + 1, (rows(9, 16),)
+
+
 # -- none does --------------------------------------------------------------------------------------------
 
 
@@ -400,6 +538,105 @@ def routed() -> Made:
         return result
 
     return experts, (rows(9, 16),)
+
+
+@invariant()
+def sorted_and_put_back() -> Made:
+    def sums(x: torch.Tensor) -> torch.Tensor:
+        order = x[:, 0].argsort()
+        return put_back(row_sum(doubled(x[order])) + 1, order)
+
+    return sums, (rows(9, 16),)
+
+
+@invariant()
+def two_experts() -> Made:
+    def experts(x: torch.Tensor) -> torch.Tensor:
+        score, chosen = (x[:, :4] * 2).topk(2)
+        order = chosen.flatten().argsort(stable=True)
+        row = order // 2
+        made = doubled(x[row]) * score.flatten()[order, None]
+        return torch.zeros_like(x).index_add(0, row, made)
+
+    return experts, (rows(9, 16),)
+
+
+@invariant()
+def a_place_with_each_expert() -> Made:
+    def experts(x: torch.Tensor) -> torch.Tensor:
+        chosen = _chosen(x)
+        place = chosen * x.shape[0] + _numbered(chosen)
+        places = x.new_zeros(4 * x.shape[0], x.shape[1]).index_copy(0, place, x)
+        return doubled(places).relu()[place]
+
+    return experts, (rows(9, 16),)
+
+
+@invariant(ops="all")
+def selected_rows() -> Made:
+    def some(x: torch.Tensor) -> torch.Tensor:
+        selected = (x[:, 0] > -1).nonzero()[:, 0]
+        result = torch.zeros_like(x)
+        result[selected] = doubled(x[selected]).relu()
+        return result
+
+    return some, (rows(9, 16),)
+
+
+@invariant(ops="all")
+def each_expert() -> Made:
+    weights = rows(4, 16, seed=9)
+
+    def experts(x: torch.Tensor) -> torch.Tensor:
+        chosen, result = _chosen(x), torch.zeros_like(x)
+        for expert, weight in enumerate(weights):
+            mine = (chosen == expert).nonzero()[:, 0]
+            result[mine] = doubled(x[mine]) * weight
+        return result
+
+    return experts, (rows(9, 16),)
+
+
+@invariant()
+def rows_that_are_nearly_equal() -> Made:
+    def sums(x: torch.Tensor) -> torch.Tensor:
+        order = x[:, 0].argsort()
+        return put_back(doubled(doubled(x[order])), order)
+
+    return sums, (rows(9, 16) * 1e-3 + 1,)
+
+
+@invariant()
+def equal_rows_sorted() -> Made:
+    def sums(x: torch.Tensor) -> torch.Tensor:
+        order = x.sum(1).argsort()
+        return put_back(row_sum(doubled(x[order])), order)
+
+    return sums, (torch.arange(9)[:, None] // 3 * torch.ones(16),)
+
+
+@invariant()
+def only_selected_rows() -> Made:
+    return lambda x: (x * 2)[x[:, 0] > -0.5].relu(), (rows(9, 16),)
+
+
+@invariant()
+def copies_in_order() -> Made:
+    def both(x: torch.Tensor) -> torch.Tensor:
+        order = x[:, 0].argsort()
+        made = doubled(torch.cat([x, x[order]]))
+        return made[: x.shape[0]] + put_back(made[x.shape[0] :], order)
+
+    return both, (rows(9, 16),)
+
+
+@invariant()
+def sorted_numbers() -> Made:
+    def ranked(x: torch.Tensor) -> torch.Tensor:
+        values, order = x[:, 0].sort()
+        return put_back(doubled(values) + 1, order)[:, None] * x
+
+    return ranked, (rows(9, 16),)
 
 
 @invariant(ops="all")

@@ -117,6 +117,9 @@ class _Check:
                 flow.forget(selection.name)
             else:
                 found.runs.append(selection.name)
+        for name, value in results.items():  # which rows are selected may depend on the others
+            if any(len(value.met) < value.tensor.shape[d] for d in value.varying):
+                lost[name] = None
         found.kernels = verdicts(flow, found.runs)
         found.results, found.unexplained = list(differing.values()), list(unexplained.values())
         found.results_not_followed = list(lost)

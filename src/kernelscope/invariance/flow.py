@@ -71,6 +71,7 @@ class Outcome:
     other: Code | None = None  # what ran in its place
     joined: tuple[str, ...] = ()  # other kernels that may be to blame as well
     reaches: str = ""  # the kernel whose rows it changes
+    moves: bool = False  # by the places that it gives to rows
 
 
 @dataclass(slots=True)
@@ -91,6 +92,8 @@ class Value:
     tensor: torch.Tensor
     maker: int | None  # None: an input of a graph
     maps: list[RowMap] | None = None  # where its rows may be, as far as other runs showed
+    varying: set[int] = field(default_factory=set)  # dimensions that do not follow the number of rows
+    met: set[int] = field(default_factory=set)  # places of selected rows that runs with half of the rows have
 
 
 class Flow:

@@ -64,7 +64,7 @@ class Following(Session):
         self._whole_operators: list[Key] = []
         self._matches: dict[tuple[int, int], dict[Any, tuple[Any, bool]]] = {}
         self._operators: list[Key] = []  # of this run
-        self._places: dict[int, int] = {}  # of operators: in the run of the whole batch
+        self._places: dict[int, tuple[int, bool]] = {}  # of operators: in the run of the whole batch
         self._is_whole = False
         self._follows_operators = False
         self._noted.follower = self
@@ -162,14 +162,14 @@ class Following(Session):
     def _take_operator(self, launch: Launch) -> None:
         place = len(self._operators)
         self._operators.append(_token(launch))
-        key = place if self._is_whole else self._places.get(place)
+        key, is_certain = (place, True) if self._is_whole else self._places.get(place, (None, False))
         written = [(launch.flat[i], launch.site.args[i].name) for i in sorted(launch.point.written)]
         returned = [(t, f"result{i}" if i else "result") for i, t in enumerate(launch.returned)]
         made = []
         for number, (tensor, name) in enumerate([*written, *returned]):
             if why_not(tensor) is None:
                 found = None if key is None else ("operator", key, number)
-                made.append(Made(found, True, tensor, tensor, BUS.storages.of(tensor).id, name))
+                made.append(Made(found, is_certain, tensor, tensor, BUS.storages.of(tensor).id, name))
         is_drawn = draws_from_generator(launch.func, launch.args, launch.kwargs)
         self.take(launch, made, code_of(launch, "", (), launch.flat), is_random=bool(is_drawn))
 
@@ -225,6 +225,7 @@ def _is_part(tensor: torch.Tensor) -> bool:
 def _token(launch: Launch) -> Key:
     """What an operator is known by, whatever the number of rows."""
     site = launch.site
-    forms = tuple((str(a.tensor.dtype), len(a.tensor.shape)) for a in site.args if a.tensor is not None)
+    # Without the number of dimensions: torch drops one where there is a single row.
+    forms = tuple(str(a.tensor.dtype) for a in site.args if a.tensor is not None)
     line = site.origin[0].line if site.origin else 0
     return site.kernel.name, launch.phase, forms, line

@@ -8,7 +8,7 @@ dtype and line, in order.
 from __future__ import annotations
 
 import difflib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -107,12 +107,17 @@ def _form_of(node: Node) -> Key:
     return _form(node.meta.get("val"))
 
 
-def matched_tokens(tokens: Sequence[Key], others: Sequence[Key]) -> dict[int, int]:
-    """By place in one sequence: the place of the same token in the other."""
+def matched_tokens(tokens: Sequence[Key], others: Sequence[Key]) -> dict[int, tuple[int, bool]]:
+    """By place in one sequence: the place of the same token in the other, and whether that is certain."""
     if list(tokens) == list(others):
-        return {i: i for i in range(len(tokens))}
+        return {i: (i, True) for i in range(len(tokens))}
+    often = {token for sequence in (tokens, others) for token, n in Counter(sequence).items() if n > 1}
     matcher = difflib.SequenceMatcher(None, list(tokens), list(others), autojunk=False)
-    return {i + k: j + k for i, j, count in matcher.get_matching_blocks() for k in range(count)}
+    return {
+        i + k: (j + k, tokens[i + k] not in often)
+        for i, j, count in matcher.get_matching_blocks()
+        for k in range(count)
+    }
 
 
 def _token(node: Node) -> Key:

@@ -22,7 +22,7 @@ class RowMap:
     def take(self, tensor: torch.Tensor, size: int, rows: Sequence[int]) -> torch.Tensor:
         """The elements of these rows, where the tensor has `size` of them."""
         for dim, outer, inner in sorted(self.dims, reverse=True):
-            index = torch.tensor(rows, device=tensor.device)
+            index = torch.tensor(rows, dtype=torch.int64, device=tensor.device)
             shape = (*tensor.shape[:dim], outer, size, inner, *tensor.shape[dim + 1 :])
             tensor = tensor.reshape(shape).index_select(dim + 1, index)
             tensor = tensor.flatten(dim, dim + 2)
@@ -55,7 +55,7 @@ def candidates(whole: Sequence[int], size: int, part: Sequence[int], part_size: 
     for d in scaled:
         if whole[d] * part_size != part[d] * size or whole[d] % size:
             return None
-        choices.append([(d, outer, inner) for outer, inner in _factors(whole[d] // size)])
+        choices.append([(d, outer, inner) for outer, inner in factors(whole[d] // size)])
     found = [RowMap(tuple(dims)) for dims in itertools.product(*choices)]
     return found[:_MOST_CANDIDATES]
 
@@ -64,11 +64,11 @@ def _of_equal_sizes(shape: Sequence[int], size: int) -> list[RowMap]:
     found = [NO_ROWS]
     for d, n in enumerate(shape):
         if n and n % size == 0:
-            found += [RowMap(((d, outer, inner),)) for outer, inner in _factors(n // size)]
+            found += [RowMap(((d, outer, inner),)) for outer, inner in factors(n // size)]
     return found[:_MOST_CANDIDATES]
 
 
-def _factors(n: int) -> list[tuple[int, int]]:
+def factors(n: int) -> list[tuple[int, int]]:
     """Rows one after the other first: that is how batches are usually flattened."""
     return [(outer, n // outer) for outer in range(1, n + 1) if n % outer == 0] or [(1, 0)]
 
@@ -147,26 +147,3 @@ def _ulps(a: torch.Tensor, b: torch.Tensor) -> int | None:
         return torch.where(bits < 0, torch.iinfo(word).min - bits, bits)
 
     return int((ordered(a) - ordered(b)).abs().max())
-
-
-def reordered(whole: torch.Tensor, part: torch.Tensor, dim: int, wanted: float) -> str:
-    """Whether this share of the slices of a part is among those of the whole: "exact", "close" or ""."""
-    most = 4096
-    if whole.shape[dim] > most or part.shape[dim] > most or not part.numel():
-        return ""
-    a = whole.movedim(dim, 0).reshape(whole.shape[dim], -1)
-    b = part.movedim(dim, 0).reshape(part.shape[dim], -1)
-    if a.shape[1] != b.shape[1]:  # rows along two dimensions
-        return ""
-    if a.is_complex():
-        a, b = torch.view_as_real(a).flatten(1), torch.view_as_real(b).flatten(1)
-    known = {bytes(row.contiguous().view(torch.uint8).numpy()) for row in a.cpu()}
-    hits = sum(bytes(row.contiguous().view(torch.uint8).numpy()) in known for row in b.cpu())
-    if hits >= wanted * len(b):
-        return "exact"
-    if not a.is_floating_point():
-        return ""
-    x, y = a.to(torch.float64).nan_to_num(), b.to(torch.float64).nan_to_num()
-    nearest = torch.cdist(y, x).min(dim=1).values
-    close = nearest <= 0.01 * y.norm(dim=1) + 1e-30
-    return "close" if int(close.sum()) >= wanted * len(b) else ""

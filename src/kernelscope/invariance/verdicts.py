@@ -136,6 +136,9 @@ def _cause(code: Code, variant: list[Outcome], tests: tuple[str, ...]) -> tuple[
     others = [outcome.other for outcome in variant if outcome.other is not None]
     if "repeat" in tests:
         return "varies", "it gives varying results for the very same rows; see kernelscope determinism"
+    if any(outcome.moves for outcome in variant):
+        why = "the place of a row in it depends on the other rows, which changes the rows of a later result"
+        return "mixes-rows", why
     if any(outcome.reaches for outcome in variant):
         return "mixes-rows", "it combines all rows into one value, which changes the rows of a later result"
     factors = [o.difference.factor for o in variant if o.difference is not None]

@@ -157,6 +157,13 @@ class _Mapping:
         self._seen = {key: kernel for key, kernel in observer.found.items() if kernel.dtypes}
         if observer.found and not self._seen:
             self._found.refused = "no kernel leaves floating-point values"
+        unmeasured = [kernel.site.kernel.name for kernel in observer.found.values() if kernel.is_complex]
+        if unmeasured:
+            names = ", ".join(dict.fromkeys(unmeasured))
+            note = f"Complex results are not measured or rounded: {names}"
+            self._found.notes += [note] if note not in self._found.notes else []
+            if not self._seen:
+                self._found.refused = "no kernel leaves floating-point values that are not complex"
         return reference
 
     def _noise(self, reference: Outputs) -> float:

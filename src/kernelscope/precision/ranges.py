@@ -94,6 +94,7 @@ class SeenKernel:
     launches: int = 0
     bits: int = 0  # of the widest floating-point output
     range: Range = field(default_factory=Range)
+    is_complex: bool = False  # whether one of its outputs is complex: that one is not looked at
 
 
 class RangeObserver:
@@ -111,6 +112,8 @@ class RangeObserver:
             kernel.launches += 1
             for one in seen(call, launch, AFTER):
                 is_output = one.position in launch.point.written or one.arg.returned
+                if one.tensor is not None and is_output:
+                    kernel.is_complex |= one.tensor.is_complex()
                 if one.tensor is None or not is_output or one.tensor.dtype not in _FLOATS:
                     continue
                 name = str(one.tensor.dtype).removeprefix("torch.")

@@ -113,6 +113,11 @@ def test_what_cannot_be_measured_is_said() -> None:
     assert nothing.problem == "no output of the function was chosen; it has none: it returns no tensor"
     whole = precision_map(lambda x: x + 1, torch.ones(2, dtype=torch.int64), ops="all")
     assert (whole.status, whole.problem) == (2, "no kernel leaves floating-point values")
+    note = "Complex results are not measured or rounded: aten._fft_r2c.default"
+    partly = precision_map(lambda x: torch.fft.rfft(x).abs(), torch.ones(8), ops="all", formats=[])
+    assert ([kernel.kernel_name for kernel in partly.kernels], partly.notes) == (["aten.abs.default"], [note])
+    unreal = precision_map(torch.fft.rfft, torch.ones(8), ops="all", formats=[])
+    assert unreal.problem == "no kernel leaves floating-point values that are not complex"
     double = precision_map(lambda x: x + 1, torch.ones(2, dtype=torch.float64), ops="all", formats=[])
     assert double.problem == "no kernel could be measured: float64 has no more digits than float64"
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernelscope.invariance.batches import PADDING, Batch, NoRows, Selection
-from kernelscope.invariance.row_maps import NO_ROWS, RowMap, candidates, difference, reordered, same
+from kernelscope.invariance.row_maps import NO_ROWS, RowMap, candidates, difference, same
 
 
 def test_arguments_with_as_many_rows_as_the_first_have_rows() -> None:
@@ -93,11 +93,3 @@ def test_a_difference_in_units_and_as_a_factor() -> None:
     assert difference(some, some * 3).factor == pytest.approx(3)
     assert difference(some, some.flip(0) * 3).factor is None
     assert difference(a[:2], a[:2] * float("nan")).is_gross
-
-
-def test_rows_in_another_order_are_recognised() -> None:
-    whole = torch.randn(9, 5)
-    assert reordered(whole, whole[[4, 2]], 0, 1.0) == "exact"
-    assert reordered(whole, whole[[4, 2]] * (1 + 1e-6), 0, 1.0) == "close"
-    assert reordered(whole, torch.randn(2, 5) * 10, 0, 1.0) == ""
-    assert reordered(torch.randn(9, 9), torch.randn(2, 2), 0, 1.0) == ""
