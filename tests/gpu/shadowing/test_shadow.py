@@ -179,11 +179,9 @@ def test_a_custom_operator_that_draws_draws_once() -> None:
 
 @pytest.mark.parametrize("layer", [nn.GRU, nn.LSTM])
 @pytest.mark.parametrize("chance", [0.0, 0.5])
-def test_recurrent_layers_that_a_library_computes(
-    layer: Any, chance: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@torch._dynamo.config.patch(allow_rnn=True)
+def test_recurrent_layers_that_a_library_computes(layer: Any, chance: float) -> None:
     """cuDNN has TF32, and drops out inside; torch loses the dropout where it decomposes the layer."""
-    monkeypatch.setattr(torch._dynamo.config, "allow_rnn", True)
     torch.manual_seed(0)
     network = layer(8, 8, 2, dropout=chance).cuda()
     result = shadowed(lambda x: network(x)[0], data(5, 3, 8), backward=True)

@@ -194,9 +194,9 @@ def test_draws_that_inductor_keeps_in_order_are_given_to_eager() -> None:
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.5])
-def test_dropout_between_recurrent_layers(chance: float, monkeypatch: pytest.MonkeyPatch) -> None:
+@torch._dynamo.config.patch(allow_rnn=True)
+def test_dropout_between_recurrent_layers(chance: float) -> None:
     """A bug of torch: its decomposition of such layers never drops anything."""
-    monkeypatch.setattr(torch._dynamo.config, "allow_rnn", True)
     network = torch.nn.RNN(4, 4, 2, dropout=chance)
 
     def layers(x: torch.Tensor) -> torch.Tensor:
