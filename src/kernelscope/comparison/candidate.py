@@ -10,8 +10,8 @@ from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import Launch
 from kernelscope.probes.listener import Listener
 
-from .flow import Flow, Read, read_tensors
-from .kept_values import KeptValues
+from .flow.calls_and_values import Flow, Read, read_tensors
+from .flow.kept_values import KeptValues
 
 
 class CandidateRun(Listener):

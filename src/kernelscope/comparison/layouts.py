@@ -28,7 +28,7 @@ class Layouts:
     """Orders of dimensions that copies in either program change; products have two of them as one."""
 
     def __init__(self) -> None:
-        self._swapped: dict[tuple[int, int], None] = {}  # sizes of the first two dimensions, either way
+        self._swapped: dict[Shape, None] = {}  # sizes of the first two dimensions, either way
 
     def note_copy(self, source: Shape, made: Shape) -> None:
         """A copy whose first two dimensions have changed places."""

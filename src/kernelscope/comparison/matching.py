@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from .closeness import Closeness, closeness
-from .flow import LEAF, Call, Flow, Value, is_same_turn, nearest
-from .kept_values import KeptValues, Sketch, sketch_of
+from .flow.calls_and_values import LEAF, Call, Flow, Value, is_same_turn, nearest
+from .flow.kept_values import KeptValues, Sketch, sketch_of
 from .layouts import Layout, Layouts
 from .series import SeriesIndex
 

@@ -13,8 +13,8 @@ from kernelscope.probes.launch import Launch
 from kernelscope.probes.listener import Listener
 
 from .closeness import Closeness, noise_of
-from .flow import Call, Flow, Read, Value, alias_of, memory_of, nearest, read_tensors
-from .kept_values import sketch_of
+from .flow.calls_and_values import Call, Flow, Read, Value, alias_of, memory_of, nearest, read_tensors
+from .flow.kept_values import sketch_of
 from .layouts import Layout
 from .matching import Expected, Matching
 from .replicas import Replicas

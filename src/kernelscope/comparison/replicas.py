@@ -11,7 +11,7 @@ from kernelscope.fingerprint.torch_bits import why_not
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import Launch
 
-from .flow import alias_of
+from .flow.calls_and_values import alias_of
 
 COUNT = 4
 _SWEEP_EVERY = 512

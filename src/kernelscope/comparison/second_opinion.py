@@ -69,10 +69,10 @@ class _Rounding(ThreadMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
-        if not isinstance(made, torch.Tensor) or not made.is_floating_point() or func.is_view:
+        if not isinstance(made, torch.Tensor) or made.dtype != torch.float64 or func.is_view:
             return made
-        noise = torch.rand(made.shape, generator=self._generator, dtype=torch.float64).to(made.device) - 0.5
-        return made * (1 + _EPS * noise) if made.dtype == torch.float64 else made
+        noise = torch.rand(made.shape, generator=self._generator, dtype=torch.float64)
+        return made * (1 + _EPS * (noise.to(made.device) - 0.5))
 
 
 def _same_result(launch: Launch, tensor: torch.Tensor, result: Any) -> torch.Tensor | None:

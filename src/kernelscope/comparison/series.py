@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import torch
 
-from .flow import LEAF, Flow, Value
-from .kept_values import KeptValues
+from .flow.calls_and_values import LEAF, Flow, Value
+from .flow.kept_values import KeptValues
 
 _MOST = 4096  # calls of one line: more are not tried
 

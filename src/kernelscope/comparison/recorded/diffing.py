@@ -14,7 +14,7 @@ from kernelscope.store.stored_run import StoredRun, load
 from kernelscope.text.amounts import counted
 
 if TYPE_CHECKING:
-    from kernelscope.comparison.flow import Call
+    from kernelscope.comparison.flow.calls_and_values import Call
     from kernelscope.comparison.result import ComparisonResult
 
 _RECORD = "kernelscope run --values save --ops all script.py"

@@ -7,7 +7,7 @@ import torch
 from kernelscope.analysis.alignment.calls_by_position import Reader
 from kernelscope.analysis.sharding.part import Part, inputs, outputs
 from kernelscope.comparison.candidate import CandidateRun
-from kernelscope.comparison.flow import Call, Read, Written
+from kernelscope.comparison.flow.calls_and_values import Call, Read, Written
 from kernelscope.events import TensorSpec
 from kernelscope.model.call import KernelCall
 from kernelscope.probes.bus import BUS

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 from kernelscope.analysis.alignment.calls_by_position import Reader
 from kernelscope.analysis.sharding.part import Part, outputs
 from kernelscope.comparison.api import observed
-from kernelscope.comparison.flow import Call, Flow, Read
+from kernelscope.comparison.flow.calls_and_values import Call, Flow, Read
 from kernelscope.comparison.matching import Matching
 from kernelscope.comparison.reference import ReferenceRun
 from kernelscope.model.call import KernelCall

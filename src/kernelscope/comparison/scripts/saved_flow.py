@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from kernelscope.comparison.candidate import CandidateRun
-from kernelscope.comparison.flow import Call, Flow, Value
-from kernelscope.comparison.kept_values import KeptValues, Sketch
+from kernelscope.comparison.flow.calls_and_values import Call, Flow, Value
+from kernelscope.comparison.flow.kept_values import KeptValues, Sketch
 from kernelscope.events import Frame
 
 _CALLS, _VALUES = "calls.json", "values.safetensors"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable
 
-from kernelscope.comparison.flow import LEAF, SERIES, Call, Flow, Value
+from kernelscope.comparison.flow.calls_and_values import LEAF, SERIES, Call, Flow, Value
 
 _MOST_STEPS = 64
 _JOINS = ("cat", "stack", "_unsafe_view")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from kernelscope.comparison.closeness import Closeness
-from kernelscope.comparison.flow import LEAF, Call, Flow
+from kernelscope.comparison.flow.calls_and_values import LEAF, Call, Flow
 from kernelscope.comparison.reference import ReferenceRun
 from kernelscope.comparison.result import ComparedCall, Difference
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from kernelscope.comparison.flow import SERIES, Call, Flow, Value
+from kernelscope.comparison.flow.calls_and_values import SERIES, Call, Flow, Value
 from kernelscope.comparison.reference import ReferenceRun
 from kernelscope.comparison.result import Amplifier, ComparisonResult, Difference
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from kernelscope.comparison.closeness import Closeness
-from kernelscope.comparison.flow import LEAF, Call, Flow
+from kernelscope.comparison.flow.calls_and_values import LEAF, Call, Flow
 from kernelscope.comparison.reference import ReferenceRun
 
 MARGIN = 2.0  # times what rounding explains: it was measured a few times only

@@ -1,0 +1,1 @@
+"""What one program did: its calls, the values that they read and left, and the memory that held them."""
