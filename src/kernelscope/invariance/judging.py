@@ -22,6 +22,7 @@ _OTHER_SHAPE = "its shape does not follow the number of rows"
 _OTHER_PART = "what corresponds to it with other rows is not known for certain"
 _INDICES = "its result holds indices of rows"
 _COMBINED = "its result combines rows and belongs to none of them"
+_OTHER_INDICES = "it was given indices that other code computes with other rows"
 _EQUAL_ROWS = "it was given equal rows in another order, and which of them is which is not known"
 
 
@@ -173,7 +174,7 @@ class Judge:
         """What its memory is marked with from now on; the outcome goes to the kernel that it belongs to."""
         value = self._flow.values.get(made.key) if made.key is not None else None
         if value is None or value.maker is None:
-            return given | {-self.launches: Mark(-1, launch.code.name, "unfollowed", code=launch.code)}
+            return given | {-self.launches: Mark(-1, launch.code.name, "unfollowed", made, code=launch.code)}
         maker = value.maker
         match = self._rows.compare(value, made, seen.possible)
         if not _is_real(made.tensor) and (match is None or match.found.differing):
@@ -211,8 +212,8 @@ class Judge:
             return given | {maker: mark}
         if self._blamed(launch, made, found, given, seen):
             self._note(maker, self._outcome("handed", launch, made, found))
-        elif found.is_gross and any(mark.order and mark.order.is_ambiguous for mark in given.values()):
-            self._note(maker, self._outcome("unfollowed", launch, made, found, reason=_EQUAL_ROWS))
+        elif found.is_gross and (reason := _why_unknown(given)):
+            self._note(maker, self._outcome("unfollowed", launch, made, found, reason=reason))
             return given | {maker: self._mark(launch, maker, made, "unfollowed")}
         else:
             joined = tuple(dict.fromkeys(m.name for m in given.values() if m.kind == "unfollowed"))
@@ -322,11 +323,20 @@ class Judge:
         kernel.outcomes.append(outcome)
 
 
+def _why_unknown(given: dict[int, Mark]) -> str:
+    """Why it is not known in which order a kernel was given rows; "": it is."""
+    if any(mark.kind == "unfollowed" and mark.counts for mark in given.values()):
+        return _OTHER_INDICES
+    return _EQUAL_ROWS if any(mark.order and mark.order.is_ambiguous for mark in given.values()) else ""
+
+
 def _movers(launch: Launched, given: dict[int, Mark], seen: _Seen) -> list[Mark]:
     """Kernels that gave rows another place, where that explains rows that differ.
 
     A kernel that reads rows in one order, or indices with them, has combined them itself.
     """
+    if any(mark.kind == "unfollowed" and mark.counts for mark in given.values()):
+        return []
     unknown = [mark for mark in given.values() if mark.is_index and mark.order is None]
     if unknown:
         return unknown
