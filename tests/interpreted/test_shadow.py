@@ -129,3 +129,17 @@ def test_a_value_that_several_kernels_make(fn: Callable[..., Any]) -> None:
         assert planted.kernel in {n for c in result.culprits for n in (c.kernel_name, *c.joined)}, str(result)
         kernels.add(planted.kernel)
     assert len(kernels) > 1
+
+
+def test_a_view_of_memory_that_is_written_in_place() -> None:
+    """One kernel makes it, another one adds to its diagonal, and a product reads it as a view."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        made = x.clone()
+        made.diagonal(0, 2, 0).add_(1)
+        return (made.transpose(-1, -2) @ made).sin()
+
+    result = shadowed(program, torch.randn(6, 4, 6).half())
+    assert not result, str(result)
+    assert not result.failures, result.details()
+    assert result.status == 0, str(result)

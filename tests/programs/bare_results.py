@@ -20,6 +20,15 @@ def is_true_alarm(result: ShadowResult, program: RandomProgram, device: str = "c
     return is_wrong_without_kernelscope(program, device)
 
 
+def fails_alone(program: RandomProgram, device: str = "cpu") -> bool:
+    torch._dynamo.reset()
+    try:
+        program.run(torch.compile(program.function(), dynamic=program.dynamic), device)
+    except Exception:
+        return True
+    return False
+
+
 def _has_other_strides(program: RandomProgram, device: str) -> bool:
     torch._dynamo.reset()
     compiled, eager = torch.compile(program.function(), dynamic=program.dynamic), program.function()

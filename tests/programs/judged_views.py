@@ -6,7 +6,7 @@ import random
 
 import torch
 from tests.integration.faults.wrong_element import wrong_element
-from tests.programs.bare_results import is_true_alarm
+from tests.programs.bare_results import fails_alone, is_true_alarm
 from tests.programs.random_views import RandomProgram, random_program
 
 import kernelscope
@@ -32,7 +32,12 @@ def shadowed(program: RandomProgram, device: str) -> tuple[ShadowResult, list[to
 def assert_judged_right(seed: int, device: str = "cpu") -> None:
     """Clean without a fault; with one in any launch, that launch is named."""
     program, draw = random_program(random.Random(seed)), random.Random(seed)
-    result, made = shadowed(program, device)
+    try:
+        result, made = shadowed(program, device)
+    except Exception:
+        if fails_alone(program, device):
+            return  # torch cannot compile it, with or without kernelscope
+        raise
     if result and is_true_alarm(result, program, device):
         return  # a bug of Inductor, named rightly
     assert not result, f"{program.text}\n{result}"

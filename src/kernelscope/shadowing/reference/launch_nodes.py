@@ -297,6 +297,8 @@ class _Search:
             return walk([output.node], stops, overwritten)
         base = output.base or output.node
         is_made = not output.writers or in_place.is_made_at(base, self._line)
+        if not is_made and output.node is not base:  # a view of it, which the writers change with it
+            is_made, stops = True, stops - {output.node}
         wanted = [*([output.node] if is_made else ()), *output.writers]
         return walk_in_place(wanted, stops, overwritten, in_place, self._line)
 

@@ -75,7 +75,12 @@ def reduction_size(node: Node) -> float:
 
 
 def keeps_signs_of_zeros(node: Node) -> bool:
-    """The zeros of its result have a defined sign: of a sum or a maximum, how it is computed decides."""
+    """The zeros of its result have a defined sign: of a sum or a maximum, how it is computed decides.
+
+    Triton computes -x as 0 - x: there it is always that of +0.
+    """
+    if node.target is aten.neg.default and (device := _device_of(node)) is not None and device.type != "cpu":
+        return False
     return is_view(node) or node.target in _SIGNED
 
 
