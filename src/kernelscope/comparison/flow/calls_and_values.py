@@ -36,6 +36,7 @@ _COPIES = (
     "alias",
     "lift_fresh",
     "_foreach_copy_",
+    "_unsafe_view",
 )
 
 
