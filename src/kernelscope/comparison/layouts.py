@@ -11,6 +11,7 @@ import torch
 
 Shape = tuple[int, ...]
 _MOST_ORDERS = 6
+_MOST_DIMENSIONS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +39,35 @@ class Layouts:
     def between(self, shape: Shape, wanted: Shape) -> Iterator[Layout]:
         """In which other orders a value of one shape has the other."""
         sizes, target = (tuple(size for size in each if size != 1) for each in (shape, wanted))
-        if sizes != target and sorted(sizes) == sorted(target):
-            orders = (each for each in permutations(range(len(sizes))) if _ordered(sizes, each) == target)
-            yield from (Layout(sizes, order) for order in islice(orders, _MOST_ORDERS))
+        if sizes != target and max(len(sizes), len(target)) <= _MOST_DIMENSIONS:
+            yield from islice(_orders(sizes, target), _MOST_ORDERS)
         for first, second in self._swapped:
             if wanted and shape and wanted[0] == shape[0] == first * second:
                 rest = math.prod(shape) // max(shape[0], 1)
                 yield Layout((first, second, rest), (1, 0, 2))
+
+
+def _orders(sizes: Shape, target: Shape) -> Iterator[Layout]:
+    """Of the one with more dimensions, some may be one in the other: heads and batch, of a product."""
+    fine, coarse = (sizes, target) if len(sizes) >= len(target) else (target, sizes)
+    for order in permutations(range(len(fine))):
+        if not _joins_to(_ordered(fine, order), coarse):
+            continue
+        if fine is sizes and order != tuple(range(len(order))):
+            yield Layout(sizes, order)
+        elif fine is target and order != tuple(range(len(order))):
+            back = tuple(order.index(i) for i in range(len(order)))
+            yield Layout(_ordered(fine, order), back)
+
+
+def _joins_to(fine: Shape, coarse: Shape) -> bool:
+    """Whether the second has the sizes of the first, or products of those that are neighbours."""
+    place, size = 0, 1
+    for each in fine:
+        size *= each
+        if place < len(coarse) and size == coarse[place]:
+            place, size = place + 1, 1
+    return place == len(coarse) and size == 1
 
 
 def _ordered(sizes: Shape, order: tuple[int, ...]) -> Shape:

@@ -250,7 +250,7 @@ class Matching:
         """Computed from the same values in a few steps; or from none, by the same operator."""
         made_by = self.flow.calls[value.call]
         found = nearest(self.flow, made_by.reads, self.claimed)
-        if made_by.is_kernel:  # which may leave both what it computes on the way and what it makes of that
+        if made_by.is_fused:  # which may leave both what it computes on the way and what it makes of that
             found |= self.claimed.intersection(made_by.writes)
         if not inputs and not found:
             return made_by.operator == call.operator or self.says_much(value.number)

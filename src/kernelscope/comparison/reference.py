@@ -117,6 +117,9 @@ class ReferenceRun(Listener):
         reach = reach if reach > 1 else 0.0
         found = self.matching.find(call, inputs, tensor, replicas, noise, reach)
         found = found or self._of_source(call, tensor, replicas)
+        if found is None and (source := self._plain_source(call, value, tensor, inputs)) is not None:
+            self._take_place(value, source)
+            return True
         if found is None:
             self.unmatched[value.number] = Expected(
                 tensor.clone(), [each.clone() for each in replicas], reach
@@ -141,6 +144,28 @@ class ReferenceRun(Listener):
         other = self.matching.flow.values[number]
         found = self.matching.compare(other, tensor, replicas, 0.0)
         return (other, found) if found.within else None
+
+    def _plain_source(
+        self, call: Call, value: Value, tensor: torch.Tensor, inputs: list[int]
+    ) -> Value | None:
+        """The source of a copy that the other program does without, or has in an order of its own."""
+        source = self.flow.values[call.reads[0]] if call.is_copy and len(call.reads) == 1 else None
+        if source is None or (source.numel, source.dtype) != (value.numel, value.dtype):
+            return None
+        twin = self.matching.twin(call, inputs, value.numel, value.argument)
+        if source.number not in self.matched or (twin is not None and not self._has_numbers_of(twin, tensor)):
+            return None
+        return source
+
+    def _has_numbers_of(self, other: Value, tensor: torch.Tensor) -> bool:
+        kept = self.matching.kept.tensors[other.number].to(tensor.device, tensor.dtype)
+        return torch.equal(kept.flatten().sort().values, tensor.flatten().sort().values)
+
+    def _take_place(self, value: Value, source: Value) -> None:
+        """It stands for what its source does, and has the other program's numbers already."""
+        self.matched[value.number] = self.matched[source.number]
+        self._noise[value.number] = self._noise.get(source.number, 0.0)
+        self._eps[value.number] = self._eps.get(source.number, 0.0)
 
     def _judge_again(self, launch: Launch, call: Call, value: Value, tensor: torch.Tensor) -> None:
         inputs = [self.matched[number] for number in nearest(self.flow, call.reads, self.matched)]

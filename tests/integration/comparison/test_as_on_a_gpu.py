@@ -173,3 +173,22 @@ def test_weights_that_lie_in_one_memory() -> None:
     result = kernelscope.compare(lambda: program(False), lambda: program(True, rate=0.2))
     assert result.first is not None
     assert result.first.call.name == "aten.sub_.Tensor", result.details()
+
+
+def test_a_fused_optimizer_in_half_precision() -> None:
+    """Its steps, which the reference takes one by one, are smaller than a rounding of the weights."""
+
+    def program(dtype: torch.dtype = torch.float32, fused: bool = False, rate: float = 1e-2) -> None:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(12, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 6)).to(dtype)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=rate, foreach=False, fused=fused)
+        for _ in range(2):
+            F.cross_entropy(model(torch.randn(10, 12).to(dtype)), torch.randint(0, 6, (10,))).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    result = kernelscope.compare(program, lambda: program(torch.bfloat16, fused=True))
+    assert result.status == 0, result.details()
+    result = kernelscope.compare(program, lambda: program(torch.bfloat16, fused=True, rate=4e-2))
+    assert result.first is not None
+    assert result.first.call.name == "aten._fused_adamw_.default", result.details()

@@ -73,6 +73,11 @@ class Call:
         return self.kind not in ("op", "extern")
 
     @property
+    def is_fused(self) -> bool:
+        """It does what the other program may do in several calls."""
+        return self.is_kernel or self.operator.startswith("_fused_")
+
+    @property
     def is_copy(self) -> bool:
         parts = self.name.split(".")
         return (parts[1] if len(parts) > 1 else parts[0]) in _COPIES
