@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Container, Iterable
 
 from kernelscope.comparison.flow.calls_and_values import LEAF, SERIES, Call, Flow, Value
 
 _MOST_STEPS = 64
+_ITEM = re.compile(r"\[\d+\]")
 _JOINS = ("cat", "stack", "_unsafe_view")
 
 
@@ -17,7 +19,7 @@ class Unmatched:
     def __init__(self, flow: Flow, placed: set[int], steps: set[int]) -> None:
         """`placed` have a counterpart; `steps` lead to values that both have, in ways of their own."""
         self.flow, self.matched = flow, placed
-        self.constants = _constants(flow)
+        self.constants = constants(flow)
         self.verified = set(steps)
         for value in flow.values:
             if value.number in placed or self._is_plain(value) or self._is_read_well(value):
@@ -42,8 +44,11 @@ class Unmatched:
 
     def ends(self) -> list[Value]:
         """Of which nothing else was computed."""
-        new = [v for v in self.flow.values if v.number not in self.verified and v.call != LEAF]
-        return [v for v in new if self._is_end(v)]
+        return [v for v in self.all_ends() if v.number not in self.verified]
+
+    def all_ends(self) -> list[Value]:
+        """Also those with a counterpart."""
+        return [v for v in self.flow.values if v.call != LEAF and self._is_end(v)]
 
     def _is_end(self, value: Value) -> bool:
         return not any(self.flow.calls[reader].writes for reader in value.readers)
@@ -65,7 +70,7 @@ class Unmatched:
         ]
 
 
-def _constants(flow: Flow) -> set[int]:
+def constants(flow: Flow) -> set[int]:
     """Computed from nothing that the program was given or drew."""
     found: set[int] = set()
     for call in flow.calls:
@@ -119,7 +124,7 @@ def differing_ends(reference: Unmatched, other: Unmatched) -> tuple[set[int], se
     forms = Counter(map(_form, ours)) & Counter(map(_form, theirs))
     here = {v.number for v in ours if forms[_form(v)]}
     there = {v.number for v in theirs if forms[_form(v)]}
-    for series in _series(other.flow, [v for v in theirs if not forms[_form(v)]]):
+    for series in of_one_line(other.flow, [v for v in theirs if not forms[_form(v)]]):
         same = [v for v in ours if bool(v.eps) == bool(series[0].eps) and _may_be(v, series)]
         if same:
             here.update(v.number for v in same)
@@ -127,12 +132,12 @@ def differing_ends(reference: Unmatched, other: Unmatched) -> tuple[set[int], se
     return here, there
 
 
-def _series(flow: Flow, values: list[Value]) -> list[list[Value]]:
-    """Of one line each."""
+def of_one_line(flow: Flow, values: list[Value]) -> list[list[Value]]:
+    """Several that one line has made; of an operator on lists, its items."""
     groups: dict[object, list[Value]] = {}
     for value in values:
         call = flow.calls[value.call]
-        groups.setdefault((call.operator, call.origin, value.argument), []).append(value)
+        groups.setdefault((call.operator, call.origin, _ITEM.sub("", value.argument)), []).append(value)
     return [group for group in groups.values() if len(group) > 1]
 
 

@@ -8,9 +8,10 @@ from kernelscope.comparison.flow.calls_and_values import SERIES, Call, Flow, Val
 from kernelscope.comparison.reference import ReferenceRun
 from kernelscope.comparison.result import Amplifier, ComparisonResult, Difference
 
-from .blame import Unmatched, differing_ends, own_steps, with_parts
+from .blame import Unmatched, constants, differing_ends, own_steps, with_parts
 from .explained import Explained, shown
 from .library_settings import fewer_digits
+from .parts_and_wholes import differing_together, same_together
 from .twins import MARGIN, Twins, tainted, with_doubtful
 
 _GAIN = 8.0
@@ -22,9 +23,13 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
     other, twins = run.matching.flow, Twins(run)
     right = {a: b for a, b in run.matched.items() if run.matching.says_much(b)}
     ours, theirs = own_steps(run.flow, other, right)
-    here = Unmatched(run.flow, set(twins.pairs), ours)
-    there = Unmatched(other, with_parts(other, twins.pairs.values()), theirs)
+    same, same_there = same_together(run)
+    here = Unmatched(run.flow, set(twins.pairs), ours | same)
+    placed = with_parts(other, twins.pairs.values())
+    there = Unmatched(other, placed, theirs | same_there | _added_to_zeros(run, placed))
     ours, theirs = differing_ends(here, there)
+    ours_together, theirs_together = differing_together(run, here, there)
+    ours, theirs = ours | ours_together, theirs | theirs_together
     theirs = {number for number in theirs if not _is_explained(run, other.values[number])}
     wrong = with_doubtful(other, set(twins.close) | there.leading_to(theirs), twins.doubtful)
     bad = tainted(other, wrong, set(run.matching.claimed))
@@ -48,6 +53,23 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
 
 def _count(flow: Flow) -> int:
     return sum(call.kind != SERIES and not call.is_continued for call in flow.calls)
+
+
+def _added_to_zeros(run: ReferenceRun, placed: set[int]) -> set[int]:
+    """Values with a counterpart, in memory that held zeros: so gradients get into a memory of all of them."""
+    other, kept = run.matching.flow, run.matching.kept.tensors
+    filled, found = constants(other), set[int]()
+    for call in other.calls:
+        added = [n for n in call.reads if n in placed and n not in filled]
+        if call.operator != "add" or len(call.reads) != 2 or len(added) != 1:
+            continue
+        if filled.isdisjoint(call.reads):
+            continue
+        found.update(
+            n for n in call.writes
+            if other.values[n].readers and torch.equal(kept[n].flatten(), kept[added[0]].flatten())
+        )  # fmt: skip
+    return found
 
 
 def _is_explained(run: ReferenceRun, value: Value) -> bool:
