@@ -38,14 +38,14 @@ def compare(
     state = State(other, other_words, other_options)
     try:
         with observed(candidate, compiled=True):
-            other(*other_words, **other_options)
+            candidate.flow.note_results(other(*other_words, **other_options))
     finally:
         state.put_back()
     follower = ReferenceRun(Matching(candidate.flow, candidate.kept))
     state = State(reference, words, options)
     try:
         with observed(follower, compiled=False):
-            reference(*words, **options)
+            follower.flow.note_results(reference(*words, **options))
     finally:
         state.put_back()
     return judged(follower, candidate.failures)

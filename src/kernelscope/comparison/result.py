@@ -39,7 +39,7 @@ class ComparedCall:
 class Difference:
     """The first call that differs by more than rounding explains, and what the reference does there."""
 
-    kind: str  # computes | reads | rounds-whole-numbers
+    kind: str  # computes | reads | stops | rounds-whole-numbers
     call: ComparedCall  # of the other program
     reference: ComparedCall | None  # what it was compared with
     reads: ComparedCall | None = None  # what it reads in place of what the reference reads
@@ -201,5 +201,6 @@ def _amplifier_text(each: Amplifier) -> str:
 _VERBS = {
     "computes": "differs by more than its inputs and rounding explain",
     "reads": "reads values that differ from the reference's",
+    "stops": "leaves its result as it is, and the reference takes one more step",
     "rounds-whole-numbers": "gives integers that its dtype cannot represent",
 }

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from kernelscope.events import Frame
 from kernelscope.fingerprint.torch_bits import why_not
@@ -113,6 +114,8 @@ class Flow:
         self.calls: list[Call] = []
         self.values: list[Value] = []
         self.held = HeldValues()
+        self.replaced: dict[int, tuple[int, ...]] = {}  # by number of a value: what was in its memory before
+        self.results: list[int | None] = []  # values that were returned; none: a part of one, or several
         self._launches = 0
 
     def add_leaf(self, tensor: torch.Tensor) -> tuple[Value, torch.Tensor]:
@@ -175,8 +178,16 @@ class Flow:
         sources = call.reads if call.is_copy else ()
         value = self._value(call.index, argument, tensor, sources)
         call.writes.append(value.number)
-        self.held.write(tensor, value.number)
+        self.replaced[value.number] = self.held.write(tensor, value.number)
         return value
+
+    def note_results(self, result: Any) -> None:
+        """What the program has returned."""
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and why_not(tensor) is None:
+                numbers = self.held.of(tensor)
+                whole = len(numbers) == 1 and self.values[numbers[0]].numel == tensor.numel()
+                self.results.append(numbers[0] if whole else None)
 
     def add_whole(self, call: Call, tensor: torch.Tensor) -> Value:
         """All of a memory that calls have written part by part, the last of them this one."""

@@ -42,12 +42,15 @@ class HeldValues:
         size = tensor.untyped_storage().nbytes()
         self._held[BUS.storages.of(tensor).id] = [_Held(0, size, number) for number in numbers]
 
-    def write(self, tensor: torch.Tensor, number: int) -> None:
+    def write(self, tensor: torch.Tensor, number: int) -> tuple[int, ...]:
+        """What it had, or a part of which it had, before."""
         storage, (start, end) = BUS.storages.of(tensor).id, _extent(tensor)
         held = self._held.get(storage, [])
+        before = tuple(each.number for each in held if each.start < end and start < each.end)
         if tensor.numel() * tensor.element_size() >= end - start:  # without gaps
             held = [each for each in held if each.start < start or end < each.end]
         self._held[storage] = [*held, _Held(start, end, number)]
+        return before
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:

@@ -23,6 +23,7 @@ def save(folder: Path, run: CandidateRun) -> None:
     form = {
         "calls": [asdict(call) for call in run.flow.calls],
         "values": [asdict(value) for value in run.flow.values],
+        "replaced": run.flow.replaced,
         "sketches": {number: asdict(sketch) for number, sketch in kept.sketches.items()},
         "failures": run.failures,
     }
@@ -36,6 +37,7 @@ def load(folder: Path) -> CandidateRun:
     run.flow, run.kept = Flow(), KeptValues()
     run.flow.calls = [_call(each) for each in form["calls"]]
     run.flow.values = [_value(each) for each in form["values"]]
+    run.flow.replaced = {int(number): tuple(each) for number, each in form["replaced"].items()}
     run.failures = list(form["failures"])
     run.kept.sketches = {int(number): Sketch(**each) for number, each in form["sketches"].items()}
     for name, data in load_file(folder / _VALUES).items():

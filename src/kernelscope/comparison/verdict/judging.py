@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from kernelscope.comparison.flow.calls_and_values import SERIES, Call, Flow, Value
+from kernelscope.comparison.flow.calls_and_values import LEAF, SERIES, Call, Flow, Value
 from kernelscope.comparison.reference import ReferenceRun
 from kernelscope.comparison.result import Amplifier, ComparisonResult, Difference
 
 from .blame import Unmatched, constants, differing_ends, own_steps, with_parts
 from .explained import Explained, shown
+from .last_steps import LastSteps
 from .library_settings import fewer_digits
 from .parts_and_wholes import differing_together, same_together
 from .twins import MARGIN, Twins, tainted, with_doubtful
@@ -29,7 +30,8 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
     there = Unmatched(other, placed, theirs | same_there | _added_to_zeros(run, placed))
     ours, theirs = differing_ends(here, there)
     ours_together, theirs_together = differing_together(run, here, there)
-    ours, theirs = ours | ours_together, theirs | theirs_together
+    last = LastSteps(run, twins, here, there)
+    ours, theirs = ours | ours_together, theirs | theirs_together | last.added
     theirs = {number for number in theirs if not _is_explained(run, other.values[number])}
     wrong = with_doubtful(other, set(twins.close) | there.leading_to(theirs), twins.doubtful)
     bad = tainted(other, wrong, set(run.matching.claimed))
@@ -38,6 +40,7 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
     found = [_rounded(run, call, value) for call, value in run.rounded]
     explained = Explained(run, twins, lost, here, there)
     found += [explained.of(call) for call in first]
+    found += [_stopped(run, *each) for each in last.missing] if not first else []
     found.sort(key=lambda each: each.call.index)
     return ComparisonResult(
         first=found[0] if found else None, others=found[1:], fewer_digits=fewer_digits(run),
@@ -90,6 +93,14 @@ def _is_explained(run: ReferenceRun, value: Value) -> bool:
 def _rounded(run: ReferenceRun, call: Call, value: Value) -> Difference:
     made_by = run.matching.flow.calls[value.call]
     return Difference("rounds-whole-numbers", shown(made_by), shown(call))
+
+
+def _stopped(run: ReferenceRun, ours: int, theirs: int) -> Difference:
+    """The other program leaves what the reference goes on with."""
+    other, step = run.matching.flow, run.flow.calls[run.flow.values[ours].call]
+    made_by = other.values[theirs].call
+    last = other.calls[made_by] if made_by != LEAF else other.calls[-1]
+    return Difference("stops", shown(last), shown(step))
 
 
 def _amplifiers(run: ReferenceRun) -> list[Amplifier]:
