@@ -50,6 +50,8 @@ class Layouts:
 def _orders(sizes: Shape, target: Shape) -> Iterator[Layout]:
     """Of the one with more dimensions, some may be one in the other: heads and batch, of a product."""
     fine, coarse = (sizes, target) if len(sizes) >= len(target) else (target, sizes)
+    if _joins_to(fine, coarse):
+        return  # as they are: two dimensions of one size that have changed places are an error
     for order in permutations(range(len(fine))):
         if not _joins_to(_ordered(fine, order), coarse):
             continue
