@@ -95,7 +95,7 @@ def _seen(numbers: torch.Tensor) -> torch.Tensor:
 
 def _differences(ours: torch.Tensor, theirs: torch.Tensor, eps: float) -> Iterator[str]:
     near = _tolerance(ours, eps)
-    if _is_one_run(theirs) and not _is_one_run(ours):
+    if _most_alike(theirs) == 1 and _most_alike(ours) <= 0.5:
         yield "each run gives the same numbers, so that it draws none, and eager's runs differ"
     for beyond, words in _beyond(ours, theirs, near):
         if int(beyond.any(1).sum()) >= _BEYOND:
@@ -113,8 +113,10 @@ def _differences(ours: torch.Tensor, theirs: torch.Tensor, eps: float) -> Iterat
         yield f"it draws {few:.0f} different numbers, and eager {many:.0f}"
 
 
-def _is_one_run(runs: torch.Tensor) -> bool:
-    return torch.equal(runs.nan_to_num(), runs[:1].nan_to_num().expand_as(runs))
+def _most_alike(runs: torch.Tensor) -> float:
+    """The share of runs that give the same numbers, of those that most give."""
+    counts = torch.unique(runs.nan_to_num(), dim=0, return_counts=True)[1]
+    return float(counts.max()) / len(runs)
 
 
 def _tolerance(ours: torch.Tensor, eps: float) -> float:
