@@ -116,7 +116,6 @@ class ReferenceRun(Listener):
         inputs = [self.matched[number] for number in nearest(self.flow, call.reads, self.matched)]
         reach = reach if reach > 1 else 0.0
         found = self.matching.find(call, inputs, tensor, replicas, noise, reach)
-        found = found or self._of_source(call, tensor, replicas)
         if found is None and (source := self._plain_source(call, value, tensor, inputs)) is not None:
             self._take_place(value, source)
             return True
@@ -133,17 +132,6 @@ class ReferenceRun(Listener):
             self.rounded.append((call, other))
         self._follow(value, other, tensor, found[1].layout)
         return True
-
-    def _of_source(
-        self, call: Call, tensor: torch.Tensor, replicas: list[torch.Tensor]
-    ) -> tuple[Value, Closeness] | None:
-        """A copy that the other program does without: what it has in place of the source."""
-        number = self.matched.get(call.reads[0]) if call.is_copy and len(call.reads) == 1 else None
-        if number is None or self.matching.flow.values[number].numel != tensor.numel():
-            return None
-        other = self.matching.flow.values[number]
-        found = self.matching.compare(other, tensor, replicas, 0.0)
-        return (other, found) if found.within else None
 
     def _plain_source(
         self, call: Call, value: Value, tensor: torch.Tensor, inputs: list[int]
