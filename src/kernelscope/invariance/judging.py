@@ -222,7 +222,8 @@ class Judge:
                 # It had another number of rows, whatever decided that.
                 outcome = replace(outcome, tests="size")
             self._note(maker, outcome)
-        if found.is_gross and seen.is_uncertain:
+        if found.is_gross and (seen.is_uncertain or match.order != self._rows.own):
+            # In which order its rows are cannot be seen from rows that differ: other code may put them back.
             return {maker: self._mark(launch, maker, made, "mixed", found)}
         self._rows.put_right(value, made, match)
         return self._moved(launch, maker, made, match, given)

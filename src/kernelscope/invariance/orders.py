@@ -16,6 +16,7 @@ _MOST_PLACES = 1 << 17  # of which an order is looked for
 _MOST_COMPARED = 4096  # with each other, by distance
 _NEAR = 0.01  # relative, in the 2-norm of a row
 _CLEARLY = 4  # times as far as the nearest row is the next one
+_MOST_ALIKE = 16  # slices of one row: each token at all experts that it goes to
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def by_contents(whole: torch.Tensor, part: torch.Tensor, dim: int, spare: int, r
 
 
 def by_nearness(whole: torch.Tensor, part: torch.Tensor, dim: int, spare: int) -> Order | None:
-    """The same where all are close to slices of the whole, each to one and clearly to no other."""
+    """The same where all are close to slices of the whole, each to one, or to several of one row, clearly."""
     a, b = _slices(whole, dim), _slices(part, dim)
     if a is None or b is None or a.shape[1] != b.shape[1] or not a.is_floating_point():
         return None
@@ -101,16 +102,37 @@ def by_nearness(whole: torch.Tensor, part: torch.Tensor, dim: int, spare: int) -
         return None
     x, y = a.to(torch.float64).nan_to_num(), b.to(torch.float64).nan_to_num()
     far = torch.cdist(y, x, compute_mode="donot_use_mm_for_euclid_dist")
-    nearest = far.topk(min(2, len(a)), largest=False)
-    length = y.norm(dim=1)
-    close = (nearest.values[:, 0] <= _NEAR * length) & (length > 0)
-    if len(a) > 1:
-        close &= nearest.values[:, 1] > _CLEARLY * nearest.values[:, 0]
-    places = close.nonzero().reshape(-1).tolist()
-    kept = nearest.indices[:, 0][close].tolist()
-    if not places or len(places) < len(b) - spare or len(set(kept)) < len(kept):
+    nearest = far.topk(min(_MOST_ALIKE + 1, len(a)), largest=False)
+    lengths = y.norm(dim=1).tolist()
+    rounding = min(8 * torch.finfo(a.dtype).eps, _NEAR / _CLEARLY)
+    pairs, taken, is_ambiguous = [], set[int](), False
+    for place, (length, distances, kept) in enumerate(
+        zip(lengths, nearest.values.tolist(), nearest.indices.tolist(), strict=True)
+    ):
+        alike = _alike(distances, length, rounding, len(a))
+        free = [each for each in kept[:alike] if each not in taken]
+        if free:
+            pairs.append((free[0], place))
+            taken.add(free[0])
+            is_ambiguous |= alike > 1
+        elif alike:
+            return None  # more of a row than there are of it in the whole
+    if not pairs or len(pairs) < len(b) - spare:
         return None
-    return _order(a, b, list(zip(kept, places, strict=True)), is_ambiguous=False)
+    return _order(a, b, pairs, is_ambiguous=is_ambiguous)
+
+
+def _alike(distances: list[float], length: float, rounding: float, there_are: int) -> int:
+    """How many of the nearest slices are one row, clearly nearer than all others; 0: it cannot be said."""
+    if not length:
+        return 0
+    for alike in range(1, len(distances) + 1):
+        last = max(distances[alike - 1], rounding * length)
+        if last > _NEAR * length:
+            return 0
+        if alike == there_are or (alike < len(distances) and distances[alike] > _CLEARLY * last):
+            return alike
+    return 0
 
 
 def _order(a: Sized, b: Sized, pairs: list[tuple[int, int]], *, is_ambiguous: bool) -> Order:

@@ -79,9 +79,19 @@ def test_the_nearest_row_counts_if_it_is_clearly_the_nearest() -> None:
     assert by_nearness(ROWS, ROWS[[4, 2]] * (1 + 1e-6), 0, 0) == Order(9, 2, (4, 2), (0, 1))
     assert by_nearness(ROWS, ROWS[[4, 2]] * 1.1, 0, 0) is None
     assert by_nearness(ROWS, ROWS[[4, 4]] * (1 + 1e-6), 0, 0) is None
-    alike = torch.cat([ROWS, ROWS * (1 + 1e-6)])
-    assert by_nearness(alike, ROWS[[4]] * (1 + 5e-7), 0, 0) is None
+    near = torch.cat([ROWS, ROWS * (1 + 6e-3)])
+    assert by_nearness(near, ROWS[[4]] * (1 + 3e-3), 0, 0) is None
     assert by_nearness(ROWS[:, :1], ROWS[[4], :1] * (1 + 1e-6), 0, 0) is None
+
+
+def test_a_row_that_is_there_several_times() -> None:
+    twice = torch.cat([ROWS, ROWS * (1 + 1e-6)])  # as of a token that goes to two experts
+    order = by_nearness(twice, ROWS[[4, 2, 4]] * (1 + 5e-7), 0, 0)
+    assert order is not None
+    assert order.is_ambiguous
+    assert [kept % 9 for kept in order.kept] == [4, 2, 4]
+    assert len(set(order.kept)) == 3
+    assert by_nearness(twice, ROWS[[4, 4, 4]] * (1 + 5e-7), 0, 0) is None
 
 
 def test_rows_that_were_moved_are_compared_in_their_order() -> None:
