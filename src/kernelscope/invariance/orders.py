@@ -128,7 +128,7 @@ def _alike(distances: list[float], length: float, rounding: float, there_are: in
         return 0
     for alike in range(1, len(distances) + 1):
         last = max(distances[alike - 1], rounding * length)
-        if last > _NEAR * length:
+        if last > length * (_NEAR if alike == 1 else min(32 * rounding, _NEAR)):
             return 0
         if alike == there_are or (alike < len(distances) and distances[alike] > _CLEARLY * last):
             return alike
