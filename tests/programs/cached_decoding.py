@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 Cache = list[tuple[torch.Tensor, torch.Tensor]]
-BUGS = ("position", "window", "order", "scale")
+BUGS = ("position", "scale", "window", "order", "mask")
 
 
 class _Block(nn.Module):
@@ -33,12 +33,13 @@ class _Block(nn.Module):
             k, v = (k[:, :, -4:], v[:, :, -4:]) if bug == "window" else (k, v)
         scores = q @ k.transpose(-1, -2)  # planted: window # planted: order
         scores = scores / math.sqrt(width // self.heads)
-        if cache is None:
-            later = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
+        if length > 1 and bug != "mask":
+            before = k.shape[2] - length
+            later = torch.ones(length, k.shape[2], dtype=torch.bool, device=x.device).triu(before + 1)
             scores = scores.masked_fill(later, float("-inf"))
-        elif bug == "scale":
+        if cache is not None and bug == "scale":
             scores = scores * 1.2  # planted: scale
-        mixed = (scores.softmax(-1) @ v).transpose(1, 2).reshape(rows, length, width)
+        mixed = (scores.softmax(-1) @ v).transpose(1, 2).reshape(rows, length, width)  # planted: mask
         x = x + self.out(mixed)
         return x + self.down(F.gelu(self.up(self.second(x))))
 

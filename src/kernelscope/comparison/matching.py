@@ -44,7 +44,7 @@ class Matching:
             self._by_size[value.numel].append(value)
         self._origins = [self._origins_of(value) for value in flow.values]
         self.eps = [self._rounding_of(value) for value in flow.values]
-        self._series = SeriesIndex(flow, kept)
+        self.series = SeriesIndex(flow, kept)
         self.layouts = Layouts()
         for value in flow.values:
             self.note_copy(flow, value)
@@ -146,7 +146,7 @@ class Matching:
     ) -> tuple[Value, Closeness] | None:  # fmt: skip
         """What the other program makes step by step."""
         sketch = sketch_of(tensor)
-        for parts, whole in self._series.fitting(tensor):
+        for parts, whole in self.series.fitting(tensor):
             if parts[0].eps and not is_as_large(sketch_of(whole), sketch, parts[0], noise):
                 continue
             if any(not is_same_turn(call, self.flow.calls[part.call]) for part in parts):

@@ -105,7 +105,8 @@ class Replicas:
             return value
         drawn = torch.rand(value.shape, generator=self._generator)
         noise = drawn.to(value.device) - 0.5
-        return (value + (value * eps + (value != 0) * tiny) * noise).to(value.dtype)
+        shaken = (value + (value * eps + (value != 0) * tiny) * noise).to(value.dtype)
+        return torch.where(value.isfinite(), shaken, value)  # a mask's infinity has no rounding
 
     def _sweep(self) -> None:
         """What the program has freed is not needed any more."""

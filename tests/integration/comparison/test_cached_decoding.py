@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.programs import cached_decoding
+from tests.programs import cached_decoding, static_cache
 from tests.programs.cached_decoding import BUGS, Decoder, decode, prefill
 
 import kernelscope
-
-_MISSED = pytest.mark.xfail(strict=True, reason="it is named at the product of the scores, a line before")
-_BUGS = [
-    pytest.param(bug, marks=[pytest.mark.slow, *([_MISSED] if bug == "scale" else [])]) for bug in BUGS[1:]
-]
 
 
 def _model(dtype: torch.dtype = torch.float32) -> Decoder:
@@ -31,12 +26,45 @@ def test_decoding_with_a_cache_is_rounding(dtype: torch.dtype) -> None:
     assert result.values["matched"] > 0.5 * result.values["reference"], result.details()
 
 
-@pytest.mark.parametrize("bug", [BUGS[0], *_BUGS])
-def test_an_error_of_decoding_is_named(bug: str) -> None:
+@pytest.mark.slow
+def test_a_prompt_of_several_tokens_is_read_at_once() -> None:
     model, ids = _model(), _ids()
-    result = kernelscope.compare(prefill, decode, (model, ids), other_args=(model, ids, bug))
+    result = kernelscope.compare(prefill, decode, (model, ids), other_args=(model, ids, "", 3))
+    assert result.status == 0, result.details()
+
+
+@pytest.mark.parametrize(
+    ("bug", "prompt"),
+    [
+        (BUGS[0], 1),
+        (BUGS[1], 3),
+        *(pytest.param(bug, 1, marks=pytest.mark.slow) for bug in BUGS[1:4]),  # one token needs no mask
+        *(pytest.param(bug, 3, marks=pytest.mark.slow) for bug in BUGS if bug != BUGS[1]),
+    ],
+)
+def test_an_error_of_decoding_is_named(bug: str, prompt: int) -> None:
+    model, ids = _model(), _ids()
+    result = kernelscope.compare(prefill, decode, (model, ids), other_args=(model, ids, bug, prompt))
     assert result.status == 1, result.details()
     with open(str(cached_decoding.__file__), encoding="utf-8") as text:
         lines = {n for n, line in enumerate(text, start=1) if f"# planted: {bug}" in line}
     assert result.first is not None
     assert result.first.call.origin[0].line in lines, result.details()
+
+
+@pytest.mark.parametrize("prompt", [3, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "bug", ["", "mask", *(pytest.param(bug, marks=pytest.mark.slow) for bug in ("scale", "slot"))]
+)
+def test_a_cache_of_fixed_size(bug: str, prompt: int) -> None:
+    torch.manual_seed(0)
+    model, ids = static_cache.Decoder(), _ids()
+    result = kernelscope.compare(
+        static_cache.prefill, static_cache.decode, (model, ids), other_args=(model, ids, bug, prompt)
+    )
+    assert result.status == bool(bug), result.details()
+    if bug:
+        with open(str(static_cache.__file__), encoding="utf-8") as text:
+            lines = {n for n, line in enumerate(text, start=1) if line.endswith("# named\n")}
+        assert result.first is not None
+        assert result.first.call.origin[0].line in lines, result.details()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Container, Iterable
 
 from kernelscope.comparison.flow.calls_and_values import LEAF, SERIES, Call, Flow, Value
+from kernelscope.comparison.flow.lines import of_one_line
 
 _MOST_STEPS = 64
-_ITEM = re.compile(r"\[\d+\]")
+_FEW = 16
 _JOINS = ("cat", "stack", "_unsafe_view")
+_PLACES = ("index_copy", "slice_scatter", "select_scatter", "index_put")  # rows in a larger memory
 
 
 class Unmatched:
@@ -19,7 +20,7 @@ class Unmatched:
     def __init__(self, flow: Flow, placed: set[int], steps: set[int]) -> None:
         """`placed` have a counterpart; `steps` lead to values that both have, in ways of their own."""
         self.flow, self.matched = flow, placed
-        self.constants = constants(flow)
+        self.constants = constants(flow, placed)
         self.verified = set(steps)
         for value in flow.values:
             if value.number in placed or self._is_plain(value) or self._is_read_well(value):
@@ -29,7 +30,9 @@ class Unmatched:
         """Made of nothing, such as zeros or a mask; or copied or joined from what is right."""
         if value.sources:
             return all(number in self.verified for number in value.sources)
-        if value.call != LEAF and (call := self.flow.calls[value.call]).operator in _JOINS:
+        if value.call != LEAF and (call := self.flow.calls[value.call]).operator in (*_JOINS, *_PLACES):
+            if call.operator in _PLACES and self._is_end(value):
+                return False  # a result: where its rows are is all that there is to judge
             return all(number in self.verified for number in call.reads)
         return value.number in self.constants
 
@@ -70,9 +73,12 @@ class Unmatched:
         ]
 
 
-def constants(flow: Flow) -> set[int]:
-    """Computed from nothing that the program was given or drew."""
-    found: set[int] = set()
+def constants(flow: Flow, placed: set[int]) -> set[int]:
+    """Computed from nothing that both were given, and not drawn: from numbers of its own, such as a place."""
+    found = {
+        v.number for v in flow.values
+        if v.call == LEAF and not v.eps and v.numel <= _FEW and v.number not in placed
+    }  # fmt: skip
     for call in flow.calls:
         if not call.is_draw and found.issuperset(call.reads):
             found.update(call.writes)
@@ -130,15 +136,6 @@ def differing_ends(reference: Unmatched, other: Unmatched) -> tuple[set[int], se
             here.update(v.number for v in same)
             there.update(v.number for v in series)
     return here, there
-
-
-def of_one_line(flow: Flow, values: list[Value]) -> list[list[Value]]:
-    """Several that one line has made; of an operator on lists, its items."""
-    groups: dict[object, list[Value]] = {}
-    for value in values:
-        call = flow.calls[value.call]
-        groups.setdefault((call.operator, call.origin, _ITEM.sub("", value.argument)), []).append(value)
-    return [group for group in groups.values() if len(group) > 1]
 
 
 def _may_be(value: Value, series: list[Value]) -> bool:

@@ -61,7 +61,7 @@ def _count(flow: Flow) -> int:
 def _added_to_zeros(run: ReferenceRun, placed: set[int]) -> set[int]:
     """Values with a counterpart, in memory that held zeros: so gradients get into a memory of all of them."""
     other, kept = run.matching.flow, run.matching.kept.tensors
-    filled, found = constants(other), set[int]()
+    filled, found = constants(other, placed), set[int]()
     for call in other.calls:
         added = [n for n in call.reads if n in placed and n not in filled]
         if call.operator != "add" or len(call.reads) != 2 or len(added) != 1:

@@ -1,0 +1,26 @@
+"""Values that one line of a program made, one after the other."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+
+from .calls_and_values import Flow, Value
+
+_ITEM = re.compile(r"\[\d+\]")
+
+
+def of_one_line(flow: Flow, values: Iterable[Value]) -> list[list[Value]]:
+    """Several that one line made, called from the same lines or from others; of a list, its items.
+
+    From others, because a prompt is read at once in one place, and what follows token by token in another.
+    """
+    groups: dict[object, list[Value]] = defaultdict(list)
+    for value in values:
+        call = flow.calls[value.call]
+        what = (call.operator, _ITEM.sub("", value.argument), value.dtype)
+        for callers in range(max(len(call.origin), 1), 0, -1):
+            groups[(*what, call.origin[:callers])].append(value)
+    distinct = {tuple(value.number for value in group): group for group in groups.values()}
+    return [group for group in distinct.values() if len(group) > 1]
