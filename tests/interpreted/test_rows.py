@@ -23,6 +23,8 @@ def test_the_first_variant_kernel_is_named(name: str) -> None:
     assert result.first is not None, result.details()
     known = " ".join([result.first.kernel_name, *result.first.nodes])
     assert any(word in known for word in VARIANT[name].names), result.details()
+    assert result.first.max_abs is None or result.first.max_abs <= VARIANT[name].most, result.details()
+    assert result.first.cause != "divides-by-rows", result.details()
 
 
 def test_no_alarm_where_rows_are_independent() -> None:

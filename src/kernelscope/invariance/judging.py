@@ -210,6 +210,8 @@ class Judge:
                 self._indices[made.storage] = None
             self._combined |= {maker: mark} if kind == "combined" else {}
             return given | {maker: mark}
+        # It cannot be seen from rows that differ: other code may have put them back.
+        is_unknown_order = found.is_gross and match.order != self._rows.own
         if self._blamed(launch, made, found, given, seen):
             self._note(maker, self._outcome("handed", launch, made, found))
         elif found.is_gross and (reason := _why_unknown(given)):
@@ -218,12 +220,13 @@ class Judge:
         else:
             joined = tuple(dict.fromkeys(m.name for m in given.values() if m.kind == "unfollowed"))
             outcome = self._outcome("variant", launch, made, found, joined=joined)
+            if is_unknown_order:  # so how much its rows differ is not known either
+                outcome = replace(outcome, argument="", difference=replace(found, factor=None))
             if not found.is_gross and match.order.whole != match.order.part:
                 # It had another number of rows, whatever decided that.
                 outcome = replace(outcome, tests="size")
             self._note(maker, outcome)
-        if found.is_gross and (seen.is_uncertain or match.order != self._rows.own):
-            # In which order its rows are cannot be seen from rows that differ: other code may put them back.
+        if is_unknown_order or (found.is_gross and seen.is_uncertain):
             return {maker: self._mark(launch, maker, made, "mixed", found)}
         self._rows.put_right(value, made, match)
         return self._moved(launch, maker, made, match, given)

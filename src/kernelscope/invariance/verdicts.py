@@ -112,8 +112,8 @@ def _plain(kernel: Kernel, verdict: str, reason: str, **more: Any) -> KernelVerd
 
 
 def _variant(kernel: Kernel, variant: list[Outcome]) -> KernelVerdict:
-    worst = max(variant, key=_amount)
-    found, other = worst.difference, worst.other
+    worst = max(variant, key=lambda outcome: (bool(outcome.argument), _amount(outcome)))
+    found, other = worst.difference if worst.argument else None, worst.other
     tests = tuple(sorted({outcome.tests for outcome in variant}, key=_ORDER.__getitem__))
     cause, explanation = _cause(kernel.code, variant, tests)
     is_other = other is not None and other.name != kernel.code.name and other.kind != "result"
@@ -142,7 +142,7 @@ def _cause(code: Code, variant: list[Outcome], tests: tuple[str, ...]) -> tuple[
     if any(outcome.reaches for outcome in variant):
         return "mixes-rows", "it combines all rows into one value, which changes the rows of a later result"
     factors = [o.difference.factor for o in variant if o.difference is not None]
-    if tests == ("size",) and any(f is not None and abs(f - 1) > 0.01 for f in factors):
+    if tests == ("size",) and any(f and abs(f - 1) > 0.01 for f in factors):
         return "divides-by-rows", "all elements differ by one factor: it divides by the number of rows"
     if "contents" in tests:
         return "mixes-rows", "its result for a row changes with the contents of the other rows"
